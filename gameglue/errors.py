@@ -43,7 +43,7 @@ class SceneError(GameError, ValueError):
 class ResourceError(GameError, FileNotFoundError):
     """An asset was looked up by name and is in none of the folders that were searched.
 
-    The message lists the folders; put the file beside the game's main program, or correct the name.
+    The message lists the folders; put the file next to the game's main program, or correct the name.
     """
 
 
@@ -76,21 +76,21 @@ class FrameError(GameError):
 
 
 class RequestCancelledError(GameError, CancelledError):
-    """The result of a cancelled request to the `InferenceQueue` was asked for.
+    """The result of a cancelled request to the `InferenceQueue` was read.
 
     Look at `request.state` first, or catch the error.
     """
 
 
 class RequestReplacedError(RequestCancelledError):
-    """The result of a request was asked for that a newer one has replaced (`latest_only`).
+    """The result of a request was read that a newer one has replaced (`latest_only`).
 
     Use the newer request's result, or submit without `latest_only`.
     """
 
 
 class RequestExpiredError(GameError):
-    """The result of a request was asked for whose deadline passed before there was one.
+    """The result of a request was read whose deadline passed before it ran.
 
-    Allow a later deadline or a larger budget, or go on without the result.
+    Allow a later deadline or a larger budget, or continue without the result.
     """

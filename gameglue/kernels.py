@@ -1,10 +1,10 @@
 """The kernel language, for operators of a game's own (`gameglue.operator`).
 
 A formula says, for each index of the output, the value, and is printed for every backend. Both sides of an
-operation have one type; `cast` converts. A Python int beside an index becomes a run-time argument; a number
-of the formula is `lit(2.0, "float32")`, an attribute `arg(alpha, x.arithmetic)`. Both sides of `select` are
-evaluated, so a load must lie inside its tensor in either case (`clamp` the index, or `x.load_where`): nothing
-checks it, and on the CPU one outside may end the process.
+operation have one type; `cast` converts. A Python int combined with an index becomes a run-time argument;
+a number of the formula is `lit(2.0, "float32")`, an attribute `arg(alpha, x.arithmetic)`. Both sides of
+`select` are evaluated, so a load must be inside its tensor in either case (`clamp` the index, or
+`x.load_where`): nothing checks it, and on the CPU one outside may end the process.
 
     @operator("Swirl", domain="my.game")
     def swirl(k: Builder, x: Value, *, alpha: float = 1.0) -> Value:

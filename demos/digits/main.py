@@ -31,8 +31,8 @@ def build(app: App, options: PlayOptions) -> Facts:
 
 def _facts(reader: DigitReader) -> Mapping[str, object]:
     """Figures for the report."""
-    facts = {**reader.facts, "readings": reader.answers}
+    report = {**reader.statistics, "readings": reader.answers}
     if reader.read:
         written, read = zip(*reader.read.values(), strict=True)
-        facts |= {"digits written": " ".join(map(str, written)), "digits read": " ".join(map(str, read))}
-    return facts
+        report |= {"digits written": " ".join(map(str, written)), "digits read": " ".join(map(str, read))}
+    return report

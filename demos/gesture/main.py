@@ -21,4 +21,4 @@ def build(app: App, options: PlayOptions) -> Facts:
     battle = game.add_component(Battle, wand=wand, effects=game.add_component(Effects))
     game.add_component(View, battle=battle, camera=camera)
     game.add_component(Autoplay, battle=battle).enabled = options.autoplay
-    return lambda: {"score": battle.score, "wave": battle.wave, **wand.facts}
+    return lambda: {"score": battle.score, "wave": battle.wave, **wand.statistics}

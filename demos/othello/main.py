@@ -16,7 +16,7 @@ def build(app: App, options: PlayOptions) -> Facts:
     match = game.add_component(Match, brain=brain, autoplay=options.autoplay)
     game.add_component(View, match=match)
     return lambda: {
-        **brain.facts,
+        **brain.statistics,
         "moves played": f"{len(match.history) - 1}, at strength {STRENGTHS[match.strength].name}",
         "discs (black, white)": (match.position.black.bit_count(), match.position.white.bit_count()),
         "simulations a second": round(match.speed),

@@ -118,13 +118,13 @@ class View(MonoBehaviour):
         title = "thinking" if match.networks_turn or match.autoplay else "hints for you"
         page.card(_X, 280, _WIDE, 180, "tree search", title)
         page.meter(_X + 16, 318, _WIDE - 32, 8, match.search.done / match.wanted)
-        facts = {
+        lines = {
             "simulations": f"{match.search.done}",
             "simulations a second": f"{match.speed:.0f}",
             "thinking": f"{match.spent:.2f} s",
             f"{BATCH} positions evaluated in": f"{match.brain.answer_ms:.1f} ms",
         }
-        page.rows(_X + 16, 345, _WIDE - 32, facts)
+        page.rows(_X + 16, 345, _WIDE - 32, lines)
 
     def _draw_strengths(self, page: Page) -> None:
         page.card(_X, 470, _WIDE, 124, "strength")

@@ -47,7 +47,7 @@ def build(app: App, options: PlayOptions) -> Facts:
 def _facts(painter: Painter, backend: str) -> Mapping[str, object]:
     """Figures for the report."""
     copied = TextureConverter.counters
-    facts: dict[str, object] = {
+    report: dict[str, object] = {
         "backend": backend,
         "paintings": painter.pictures,
         "images through the host": f"{copied.staged_down} down, {copied.staged_up} up",
@@ -55,6 +55,6 @@ def _facts(painter: Painter, backend: str) -> Mapping[str, object]:
     network = painter.network
     if network.count:
         after = f"{network.latency_frames:.0f} frame(s), {network.latency_ms:.1f} ms (median)"
-        facts["painting after"] = after
-        facts["paintings a second"] = f"{network.pictures_per_second:.1f}"
-    return facts
+        report["painting after"] = after
+        report["paintings a second"] = f"{network.pictures_per_second:.1f}"
+    return report

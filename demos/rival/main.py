@@ -20,7 +20,7 @@ def build(app: App, options: PlayOptions) -> Facts:
     match = game.add_component(Match, brain=brain, school=school, sound=sound, plays_itself=options.autoplay)
     game.add_component(View, match=match)
     return lambda: {
-        **brain.facts,
+        **brain.statistics,
         "score": f"you {match.score[0]}, rival {match.score[1]}",
         "generation": school.evolution.generation,
         "rallies learned from": len(school.rallies),

@@ -54,13 +54,13 @@ def build(app: App, options: PlayOptions) -> Facts:
 
 def _facts(simulation: Simulation, backend: str) -> Mapping[str, object]:
     """Figures for the report."""
-    facts: dict[str, object] = {"backend": backend, "steps": simulation.steps}
+    report: dict[str, object] = {"backend": backend, "steps": simulation.steps}
     if simulation.left:
         network, classical = np.median(simulation.left, axis=0)
         frames, milliseconds = np.median(simulation.waits, axis=0)
-        facts["divergence left by the network"] = f"{network:.1%}, {simulation.network_ms:.2f} ms alone"
-        facts[f"left by Jacobi, {simulation.iterations} iterations"] = (
+        report["divergence left by the network"] = f"{network:.1%}, {simulation.network_ms:.2f} ms alone"
+        report[f"left by Jacobi, {simulation.iterations} iterations"] = (
             f"{classical:.1%}, {np.median(simulation.jacobi_ms):.2f} ms"
         )
-        facts["pressure after"] = f"{frames:.0f} frame(s), {milliseconds:.2f} ms (median)"
-    return facts
+        report["pressure after"] = f"{frames:.0f} frame(s), {milliseconds:.2f} ms (median)"
+    return report

@@ -75,8 +75,8 @@ class Panels(MonoBehaviour):
         room = page.card(x, _TOP + 300, wide, 200, "what divergence is", title_color=Palette.TEXT)
         page.text(_EXPLAINED, room.x, room.y + 44, 12, Palette.MUTED)
         told = f"{frames:.0f} frame{'s' if frames > 1 else ''}, {ms:.0f} ms"
-        facts = {"steps": str(simulation.steps), "pressure after": told}
-        page.rows(room.x, room.bottom - 28, room.width, facts, size=12.5, step=18)
+        lines = {"steps": str(simulation.steps), "pressure after": told}
+        page.rows(room.x, room.bottom - 28, room.width, lines, size=12.5, step=18)
 
 
 def pictures(simulation: Simulation) -> np.ndarray:

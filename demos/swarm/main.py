@@ -56,4 +56,4 @@ def build(app: App, options: PlayOptions) -> Facts:
     view = game.add_component(SeaView, shoal=shoal)
     game.add_component(Player, shoal=shoal, view=view, plays_itself=options.autoplay)
     game.add_component(Panel, shoal=shoal)
-    return lambda: {"fish": sea.count, **shoal.facts}
+    return lambda: {"fish": sea.count, **shoal.statistics}

@@ -48,13 +48,13 @@ def build(app: App, options: PlayOptions) -> Facts:
 
 def _facts(upscaler: Upscaler, backend: str) -> Mapping[str, object]:
     """Figures for the report."""
-    facts: dict[str, object] = {"backend": backend, "images": upscaler.images}
+    report: dict[str, object] = {"backend": backend, "images": upscaler.images}
     if (network := upscaler.network).count:
         after = f"{network.latency_frames:.0f} frame(s), {network.latency_ms:.1f} ms (median)"
-        facts["image after"] = after
-        facts["images a second"] = f"{network.pictures_per_second:.1f}"
-        facts["upscaled to"] = f"{upscaler.size[0]} x {upscaler.size[1]}"
+        report["image after"] = after
+        report["images a second"] = f"{network.pictures_per_second:.1f}"
+        report["upscaled to"] = f"{upscaler.size[0]} x {upscaler.size[1]}"
     if upscaler.measured:
         bilinear, network = np.mean(upscaler.measured, axis=0)
-        facts["PSNR"] = f"bilinear {bilinear:.2f} dB, network {network:.2f} dB"
-    return facts
+        report["PSNR"] = f"bilinear {bilinear:.2f} dB, network {network:.2f} dB"
+    return report

@@ -66,14 +66,14 @@ class ModelAsset:
         return self._data
 
     def load(self) -> Model:
-        """The model, read at the first call and kept; raises what `ModelLoader.load` raises."""
+        """The model, read at the first call and cached; raises what `ModelLoader.load` raises."""
         with self._lock:
             if self._loaded is None:
                 self._loaded = ModelLoader.load(self.source)
             return self._loaded
 
     def unload(self) -> None:
-        """Let go of the model that `load` keeps; the next `load` reads it anew."""
+        """Drop the model that `load` cached; the next `load` reads the file again."""
         with self._lock:
             self._loaded = None
 

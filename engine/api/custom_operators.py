@@ -129,7 +129,7 @@ def _checked(define: Any, name: str, domain: str, since: int, until: int | None,
     if not isinstance(since, int) or not isinstance(until, int | None):
         raise InputError(f"{title}: versions are whole numbers, not since={since!r} and until={until!r}")
     if since < 1 or (until is not None and until < since):
-        raise InputError(f"{title}: no version lies between since={since} and until={until}")
+        raise InputError(f"{title}: no version is between since={since} and until={until}")
     parameters = list(inspect.signature(define).parameters.values())
     if kind == "kernel":
         if not parameters or parameters[0].kind not in (

@@ -128,7 +128,7 @@ def _memory(value: Tensor | np.ndarray, title: str, writes: bool) -> JobMemory:
     memory = JobMemory(value) if isinstance(value, np.ndarray) else value.for_job(writes)
     if memory is None:
         raise InputError(
-            f"{title} lies on a GPU, out of reach for jobs; CPUTensorData.pin(tensor) brings it to the CPU"
+            f"{title} is on a GPU, out of reach for jobs; CPUTensorData.pin(tensor) brings it to the CPU"
         )
     flags = memory.array.flags
     if not flags.c_contiguous:

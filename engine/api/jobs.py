@@ -105,7 +105,7 @@ class Job:
                 done), numbers; tensors and arrays of 1 to 4 axes, of integers, bool, float32 or float64.
             count: how many indices there are; by default the first array's first size.
             grain: how many of them one call does at least; by default a few calls for each thread.
-            depends_on: jobs to wait for, beside what the tensors themselves wait for.
+            depends_on: jobs to wait for, in addition to what the tensors themselves wait for.
             jobs: where to run; by default where its tensors and dependencies are, else the shared system.
 
         The first call for new types compiles, which takes a second or two unless it was stored or prepared.

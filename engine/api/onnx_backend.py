@@ -30,7 +30,7 @@ DEVICES: dict[str, tuple[BackendType, DeviceChoice]] = {
     "OPENCL": (BackendType.GPU_COMPUTE, "opencl"),
     "GPU_PIXEL": (BackendType.GPU_PIXEL, None),
 }
-"""Device names, and what a worker is told for them. Tools ask for "CUDA" where they mean any GPU."""
+"""Device names, and the worker's arguments for them. Tools ask for "CUDA" where they mean any GPU."""
 
 
 class EngineBackendRep(BackendRep, Disposable):
@@ -121,7 +121,7 @@ class EngineBackend(Backend):
     def run_model(
         cls, model: ModelProto | ModelSource, inputs: Any, device: str = "CPU", **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Prepare a model, run it once and let go of it."""
+        """Prepare a model, run it once and dispose it."""
         with cls.prepare(model, device, **kwargs) as prepared:
             return prepared.run(inputs)
 
@@ -154,7 +154,7 @@ class EngineBackend(Backend):
 
 
 def choose_device(name: str) -> tuple[BackendType, DeviceChoice]:
-    """What a worker is told for a device's name, with or without ":0". Raises `DeviceError`."""
+    """The worker's arguments for a device's name, with or without ":0". Raises `DeviceError`."""
     kind, _, number = name.partition(":")
     if kind not in DEVICES:
         raise DeviceError(f"there is no device {name!r}; the names are {', '.join(DEVICES)}")
@@ -167,10 +167,10 @@ def declare(value: Any) -> TypeProto:
     """The declared type of an input, from a value of it. Raises `InputError` for one without a type."""
     if isinstance(value, list | tuple):
         if not value:
-            raise InputError("the element type of an empty sequence cannot be told; use prepare with a model")
+            raise InputError("the element type of an empty sequence is unknown; use prepare with a model")
         return helper.make_sequence_type_proto(declare(value[0]))
     if value is None:
-        raise InputError("the type of an empty optional cannot be told; use prepare with a model")
+        raise InputError("the type of an empty optional is unknown; use prepare with a model")
     array = np.asarray(value)
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 

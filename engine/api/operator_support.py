@@ -16,7 +16,7 @@ from engine.operators import OPERATORS, channels_last
 from engine.operators.registry import Kind, Operator, Registry
 
 Status = Literal["native", "fallback", "refused"]
-"""How a backend takes an operator: itself, by the CPU beside it, or not at all."""
+"""How a backend runs an operator: itself, on the CPU (fallback), or not at all."""
 
 BACKENDS = {entry.name: entry.title for entry in table.BACKENDS}
 """The backends, and what the table calls them."""
@@ -125,7 +125,7 @@ def markdown(registry: Registry = OPERATORS) -> str:
     lines = [
         f"{len(rows)} operators, {native} of them on every backend:",
         "",
-        "| domain | on every backend | on the CPU, whatever the backend |",
+        "| domain | on every backend | on the CPU, for any backend |",
         "| --- | --- | --- |",
     ]
     for domain in dict.fromkeys(row.domain for row in rows):

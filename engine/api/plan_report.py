@@ -62,8 +62,8 @@ class PlanReport:
     that it can take. The first schedule at any size then plans and compiles. '' where something was prepared.
     """
     compiling: int = 0
-    """How many kernels of the latest plan are still being compiled, in processes beside the frames: its
-    schedule goes on when they are there.
+    """How many kernels of the latest plan are still being compiled, by background processes: its
+    schedule continues when they are ready.
     """
     planning: bool = False
     """Whether the plan for the latest schedule's sizes is still being made in the background: the figures
@@ -100,7 +100,7 @@ def report_on(
     compiling: int = 0,
     planning: bool = False,
 ) -> PlanReport:
-    """The report on the plans of a model's stretches, in order."""
+    """The report on the plans of a model's compiled segments, in order."""
     segments = [segment for lowered in plans for segment in lowered.segments]
     steps = [step for segment in segments for step in segment.plan.steps]
     device = backend.owner

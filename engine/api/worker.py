@@ -204,7 +204,7 @@ class Worker(Executor):
         (`{"x": (1, 3)}`), or both, or a list of such; not needed for a model without open dimensions. An
         array stands for its shape, and gives the elements of an input whose elements decide the plan.
 
-        It goes on beside the frames: await the handle, poll `is_done()`, or in a script call `wait()`. The
+        It continues in the background: await the handle, poll `is_done()`, or in a script call `wait()`. The
         worker may be used meanwhile; no result, no random number and no input of a schedule is touched.
 
         Raises:

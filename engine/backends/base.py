@@ -1,7 +1,7 @@
 """`Backend`: holds buffers, runs plans in order, and reads back, all without waiting.
 
 All operations of one backend object form one ordered stream: a readback sees the value as it is at
-that point of the stream, whatever is scheduled later. Nothing here waits except `Readback.wait`.
+that point of the stream, regardless of later schedules. Nothing here waits except `Readback.wait`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Readback(ABC):
     def seen(self) -> np.ndarray | None:
         """A 1-D view of the value in the memory where it was computed; None once it was copied or is gone.
 
-        Only after `done` (or `wait`); good until the stream goes on.
+        Only after `done` (or `wait`); valid until the stream continues.
         """
         return None
 
@@ -166,7 +166,7 @@ class Backend(ABC):
     """How many tensors one kernel may read here."""
 
     whole: frozenset[str] = frozenset()
-    """Kinds of hints that `tune` always takes, so that a definition may give no formula beside them."""
+    """Kinds of hints that `tune` always takes, so that a definition may omit their formula."""
 
     initial_cost_scale: float = 1.0
     """What `estimate` is multiplied by as long as nothing was measured."""
@@ -302,12 +302,21 @@ class Backend(ABC):
         return self.record(plan, buffers)
 
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
-        """Record a plan whose sizes are open; its kernels are compiled."""
+        """Record a plan whose sizes are open; its kernels are compiled.
+
+        Within `background_compilation`, another thread may call this.
+        """
         return PlanTemplate(self, plan, constants)
 
     def background_compilation(self) -> AbstractContextManager[Callable[[], AbstractContextManager[Any]]]:
         """Context manager for calling `prepare` on another thread: yields one to enter there."""
         return nullcontext(nullcontext)
+
+    def background_opening(self) -> Callable[[], None] | None:
+        """What to call first on another thread, so that `background_compilation` opens at once; None if it
+        does so.
+        """
+        return None
 
     @abstractmethod
     def run(self, program: Program) -> None:

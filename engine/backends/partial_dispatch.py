@@ -106,7 +106,7 @@ class PartialDispatch(ABC):
 
     @abstractmethod
     def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
-        """Enqueue cuts that follow each other. With `timed`, what they take will be told."""
+        """Enqueue cuts that follow each other. With `timed`, their times are measured."""
 
     def fitting(self, step: int, first: int, count: int) -> int:
         """How many units from `first` on, at least 1 and at most `count`, are best enqueued as one cut."""

@@ -12,7 +12,7 @@ class PlanCodec(Protocol):
 
     @property
     def setting(self) -> str:
-        """All that the backend's plans depend on beside the model and the engine's sources."""
+        """All that the backend's plans depend on apart from the model and the engine's sources."""
         ...
 
     def key(self, kernel: AnyKernel) -> str:

@@ -89,7 +89,7 @@ class ShapedRead:
 
 
 class Reader(Protocol):
-    """Work that reads a tensor's memory where it lies."""
+    """Work that reads a tensor's memory without a copy."""
 
     @property
     def is_completed(self) -> bool:

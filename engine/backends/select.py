@@ -67,7 +67,7 @@ def load_backends() -> None:
 
 
 def may_use_opengl(backend_type: BackendType, device: DeviceChoice) -> bool:
-    """Whether a worker that is asked for so may run on OpenGL."""
+    """Whether a worker with these arguments may run on OpenGL."""
     return "gl" in {entry.device for entry in _fitting(backend_type, device)}
 
 
@@ -92,7 +92,7 @@ def _fitting(backend_type: BackendType, device: DeviceChoice) -> list[Entry]:
 
 
 def _choose(backend_type: BackendType, device: DeviceChoice) -> tuple[Entry, Any]:
-    """A backend, and the device given, the one beside the current context, or a private one."""
+    """A backend, and the device: the given one, the current context's, or a private one."""
     if not isinstance(backend_type, BackendType):
         raise InputError(f"backend_type is {backend_type!r}; one of {', '.join(map(str, BackendType))}")
     name = device if isinstance(device, str) else getattr(device, "name", None)

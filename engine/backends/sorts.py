@@ -2,7 +2,7 @@
 
 Keys and positions move together, as pairs of int32. A thread ranks a few elements in registers; threads merge
 two runs side by side, each from where a binary search says that its outputs begin (Odeh et al., Merge Path -
-Parallel Merging Made Simple, 2012). Runs are cut to what is asked for.
+Parallel Merging Made Simple, 2012). Runs are cut to what is requested.
 """
 
 from __future__ import annotations

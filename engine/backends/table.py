@@ -1,4 +1,4 @@
-"""The table of backends. A new one is a folder beside this file and an entry here."""
+"""The table of backends. A new one is a folder next to this file and an entry here."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Literal
 from engine.backends.base import Backend, BackendType
 
 DeviceName = Literal["gl", "opencl"]
-"""Kinds of devices, as a worker is asked for them."""
+"""Types of devices, as `Worker` takes them."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A backend: what a worker is asked for to run on it, and where its class is.
+    """A backend: the arguments of `Worker` that select it, and where its class is.
 
     Attributes:
         name: That of the class, `Backend.name`.
         title: How tables call it.
         backend_type: Its `BackendType`. Of several entries with the same one, the first whose device is found
-            is taken when no device is asked for.
+            is taken when no device is given.
         device: The kind of its devices: the `name` of their class. None if it takes none.
         path: The module and name of its class, which is imported when the backend is chosen: a game needs one
             of them, and pays for its kernels only.

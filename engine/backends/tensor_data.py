@@ -84,7 +84,7 @@ def _unnoticed(job: Any) -> None:
 
 @dataclass(slots=True)
 class JobMemory:
-    """Memory as a job takes it: where it is, what the job has to wait for, and who is told of the job.
+    """Memory as a job takes it: where it is, what the job has to wait for, and who is notified of the job.
 
     `jobs` is the `JobSystem` that the memory belongs to, if it does to one.
     """
@@ -146,7 +146,7 @@ class CPUTensorData(TensorData):
 
     @property
     def reuse(self) -> tuple[Reader, ...]:
-        """The pending jobs that read the elements: a job that writes them depends on these. Read it anew
+        """The pending jobs that read the elements: a job that writes them depends on these. Read it again
         each time: a worker that is given the tensor again may read it by the same job.
         """
         return tuple(reader for reader in self.readers if not reader.is_completed)
@@ -182,7 +182,7 @@ class CPUTensorData(TensorData):
             if keep or not self._owned:
                 self.writer.complete()
             else:
-                # What it writes is not asked for any more: it keeps its memory.
+                # What it writes is not needed any more: it keeps its memory.
                 self.readers = [*self.readers, self.writer]
             self.writer = None
         if self.readers:

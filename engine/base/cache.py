@@ -121,7 +121,7 @@ def _configured() -> Path | None:
 
 
 def _home() -> Path | None:
-    """The user's folder; None where it cannot be told, as in some containers."""
+    """The user's folder; None where it is unknown, as in some containers."""
     if os.environ.get("HOME") == "":
         # What expands names takes the root folder for it.
         return None

@@ -6,25 +6,25 @@ happens anyway: nothing here reads anything back or waits.
 
 Spans are named by what was done, with attributes:
 
-| span | track | what it covers | facts |
+| span | track | what it covers | attributes |
 | --- | --- | --- | --- |
 | `load` | main | a model file read and rewritten | model |
-| `prepare` | main | a worker made ready: plans, kernels, buffers | model, compiled (how many kernels) |
-| `compile` | main | the kernels of a plan, those that are not there yet | model, compiled |
+| `prepare` | main | a worker prepared: plans, kernels, buffers | model, compiled (how many kernels) |
+| `compile` | main | the kernels of a plan that are not compiled yet | model, compiled |
 | `plan` | main | a plan for new input shapes, made before `schedule` returns | model |
 | `fill` | main | new input shapes filled into a plan for all sizes | model |
 | `schedule` | main | one call of `Worker.schedule` or `schedule_iterable` | worker |
 | `slice` | main | one slice of an inference that is enqueued in slices | worker, budget_ms |
-| `upload` | main | an input on its way to where it is read | bytes |
+| `upload` | main | an input copied to the device that reads it | bytes |
 | `enqueue` | main | work handed to a backend, or done at once if it is short | backend |
-| `download` | main | a wait for elements that were not there yet | worker, tensor |
-| `request` | main | a readback is asked for: a moment | worker, tensor |
+| `download` | main | a wait for elements that are not on the CPU yet | worker, tensor |
+| `request` | main | a readback is requested (no duration) | worker, tensor |
 | `readback` | readback | from its request until a poll finds it | worker, tensor |
 | `job` | jobs | commands on job threads, from the first one's start to the last one's end | backend |
 | `commands` | gpu | commands on a GPU, by its own clock | backend |
 
-`worker` and `model` are objects where a span has them, other facts are text and numbers. A worker belongs
-to its thread.
+`worker` and `model` are objects where a span has them, other attributes are text and numbers. A worker
+belongs to its thread.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Observer:
     All are called while the engine works: quickly done, and never raising.
     """
 
-    def span(self, track: str, name: str, start: float, end: float, **facts: Any) -> None:
+    def span(self, track: str, name: str, start: float, end: float, **attributes: Any) -> None:
         """Something took from `start` to `end`, in seconds of `time.perf_counter`.
 
-        track: "main" (the calling thread), "readback", "jobs" or "gpu". Spans of the last three are told
+        track: "main" (the calling thread), "readback", "jobs" or "gpu". Spans of the last three are reported
         once a poll finds them, so later than others that began after them.
         """
 
@@ -58,7 +58,7 @@ class Observer:
         """Something happened `amount` times: "bytes up", "bytes down", "blocking calls", "waits for jobs"."""
 
     def value(self, worker: Any, name: str, array: np.ndarray) -> None:
-        """Elements of a worker's input or output are at hand on the CPU anyway: copy what is to be kept."""
+        """Elements of a worker's input or output that are on the CPU; copy them to keep them."""
 
 
 class Pending(Protocol):
@@ -70,7 +70,7 @@ class Pending(Protocol):
 
 
 class _Here(threading.local):
-    """One thread's observers, whose work it is doing, and what it has not been told yet."""
+    """One thread's observers, whose work it is doing, and what has not been reported to it yet."""
 
     def __init__(self) -> None:
         self.observers: tuple[Observer, ...] = ()
@@ -122,25 +122,25 @@ def here() -> bool:
     return bool(_here.observers)
 
 
-def span(track: str, name: str, start: float, end: float | None = None, **facts: Any) -> None:
-    """Tell this thread's observers what took from `start` to `end`, or until now."""
+def span(track: str, name: str, start: float, end: float | None = None, **attributes: Any) -> None:
+    """Report a span from `start` to `end`, or until now, to this thread's observers."""
     observers = _here.observers
     if observers:
         stop = perf_counter() if end is None else end
         if _here.worker is not None:
-            facts.setdefault("worker", _here.worker)
+            attributes.setdefault("worker", _here.worker)
         for observer in observers:
-            observer.span(track, name, start, stop, **facts)
+            observer.span(track, name, start, stop, **attributes)
 
 
 def count(name: str, amount: float) -> None:
-    """Tell this thread's observers that something happened."""
+    """Report to this thread's observers that something happened."""
     for observer in _here.observers:
         observer.count(name, amount)
 
 
 def value(worker: Any, name: str, array: np.ndarray) -> None:
-    """Tell this thread's observers of elements that are at hand."""
+    """Pass elements that are on the CPU to this thread's observers."""
     for observer in _here.observers:
         observer.value(worker, name, array)
 
@@ -167,38 +167,38 @@ class working_for:  # noqa: N801 - it reads as a statement, and a generator woul
 
 
 class spanning:  # noqa: N801
-    """A span of the calling thread around a block, which may add facts to the dict that it is given."""
+    """A span of the calling thread around a block, which may add attributes to the dict that it yields."""
 
-    __slots__ = ("_facts", "_name", "_start")
+    __slots__ = ("_attributes", "_name", "_start")
 
-    def __init__(self, name: str, **facts: Any) -> None:
+    def __init__(self, name: str, **attributes: Any) -> None:
         self._name = name
-        self._facts = facts
+        self._attributes = attributes
         self._start = 0.0
 
     def __enter__(self) -> dict[str, Any]:
         self._start = perf_counter()
-        return self._facts
+        return self._attributes
 
     def __exit__(self, *exception: object) -> None:
         if _here.observers:
-            span("main", self._name, self._start, **self._facts)
+            span("main", self._name, self._start, **self._attributes)
 
 
 def later(pending: Pending) -> None:
-    """Ask `pending` at every `poll` from now on, until it has told what it measured."""
+    """Poll `pending` at every `poll` until it has reported what it measured."""
     if _here.observers:
         _here.pending.append(pending)
 
 
 def poll() -> None:
-    """Look which measurements have come, and tell them; a profiler calls it once a frame. Never waits."""
+    """Report the measurements that are complete. A profiler calls it once a frame. Never waits."""
     if _here.pending:
         _here.pending = [pending for pending in _here.pending if not pending.poll()]
 
 
 class ObservedRead:
-    """A readback that tells how long it took, and what it has brought."""
+    """A readback that reports how long it took and its elements."""
 
     def __init__(self, read: Any, worker: Any, name: str) -> None:
         self._read = read

@@ -7,8 +7,8 @@ a function (a hook of `sys.setprofile`, which belongs to that thread alone). Whi
 without the GIL (a file, a compiler, a copy of large arrays), nobody waits for it: it stops when it comes
 back.
 
-A thread that nobody has let run for a while goes on freely, as threads do. So a program that never asks
-gets its result all the same, and one that waits for a lock that the thread holds does not wait for ever.
+A thread that nobody has let run for a while runs freely, as threads do. So a program that never asks
+gets its result all the same, and one that waits for a lock that the thread holds does not wait forever.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from engine.base.memory import parallel
 T = TypeVar("T")
 
 PATIENCE = 0.1
-"""Seconds after which a stopped thread that nobody lets run goes on freely."""
+"""Seconds after which a stopped thread that nobody lets run continues freely."""
 
 _GLANCE = 5e-5
 
@@ -100,7 +100,7 @@ class SlicedThread(Generic[T]):
         sys.setprofile(self._hook)
         try:
             self._result = self._work()
-        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+        except BaseException as error:  # noqa: BLE001 - raised where the result is read
             self._error = error
         finally:
             sys.setprofile(None)

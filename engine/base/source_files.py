@@ -1,4 +1,4 @@
-"""The engine's source files as they were when its import began: stored plans are known by them.
+"""The engine's source files as they were when its import began, which identify stored plans.
 
 `engine` imports this module before any other. A file that changes later, under a running process, is not what
 that process runs, or only in part: its plans must not be taken for those of the new files.
@@ -16,7 +16,7 @@ def facts_of(folder: Path) -> tuple[str, ...]:
     The time of the last change of the entry is among them, which nothing sets back. To read all files takes
     ten times as long.
     """
-    facts: list[str] = []
+    found: list[str] = []
     pending = [str(folder)]
     while pending:
         try:
@@ -27,11 +27,11 @@ def facts_of(folder: Path) -> tuple[str, ...]:
                     elif entry.name.endswith(".py"):
                         status = entry.stat()
                         times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
-                        facts.append(f"{entry.path} {status.st_size} {times}")
+                        found.append(f"{entry.path} {status.st_size} {times}")
         except OSError:
             # Inside an archive, or being replaced right now.
             return ()
-    return tuple(sorted(facts))
+    return tuple(sorted(found))
 
 
 _FOLDER = Path(__file__).parents[1]

@@ -2,7 +2,7 @@
 
 A thread that is woken may take the core from the one that woke it, and one that works on may lose it at any
 tick (every 4 ms at 250 a second) until the next: either makes a frame late. So the thread that frames run on
-keeps a core for a frame's time. What works beside it has longer time slices, as Linux lets a thread of
+keeps a core for a frame's time. Threads that run with it have longer time slices, as Linux lets a thread of
 shorter ones go first (since 6.12), and threads that draw for it or run jobs wait for their turn when they are
 woken.
 
@@ -25,7 +25,7 @@ FRAME_SLICE = 0.016
 """Seconds that the thread of the frames keeps its core."""
 
 LONG_SLICE = 0.04
-"""The same for what works beside that thread."""
+"""The same for threads that run with that thread."""
 
 _NUMBERS = {"x86_64": (314, 315), "aarch64": (274, 275), "riscv64": (274, 275)}
 """Of the system calls sched_setattr and sched_getattr, by machine."""
@@ -73,7 +73,7 @@ def slice_of(thread: int) -> float | None:
 
 
 def threads_named(prefix: str) -> list[int]:
-    """The native numbers of this process's threads whose names begin so; none where that cannot be told."""
+    """The native ids of this process's threads with a name prefix; empty if the system does not list them."""
     found = []
     with contextlib.suppress(OSError):
         for folder in Path("/proc/self/task").iterdir():

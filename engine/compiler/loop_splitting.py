@@ -48,7 +48,7 @@ _UNKNOWN: Range = (-inf, inf)
 class Extents:
     """How many rounds the loops of formulas over an index space take at most.
 
-    An extent that only data tells counts as 1.
+    An extent that depends on data counts as 1.
     """
 
     def __init__(self, space: Sequence[int], *formulas: Expr) -> None:

@@ -114,7 +114,7 @@ class _Spreader:
         lanes = self._lanes(terms, prod(around), is_open)
         if type(lanes) is int and not lanes:
             return None
-        # Threads beside each other read what is side by side: other terms, or other elements.
+        # Neighbouring threads read neighbouring elements: other terms, or other elements.
         shift, lane = (0, index(len(around))) if is_along else (1, index(0))
         is_even = not is_open and terms % lanes == 0
         rounds = arg(terms // lanes) if is_even else (arg(terms + lanes - 1) - lane) // arg(lanes)

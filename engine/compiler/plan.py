@@ -171,6 +171,18 @@ class RepeatedSteps:
 
         return [replace(s, inputs=tuple(map(named, s.inputs)), output=named(s.output)) for s in steps]
 
+    def of_run(self) -> dict[str, tuple[int, int]]:
+        """The first and the last step of a run that touch each tensor which every run makes for itself."""
+        made: dict[str, tuple[int, int]] = {}
+        lasting = set(self.swapped)
+        for position, step in enumerate(self.body):
+            lasting.update(name for name in step.inputs if name not in made)
+            if step.window is not None:
+                lasting.add(step.output)
+            for name in (*step.inputs, step.output):
+                made[name] = (made.get(name, (position,))[0], position)
+        return {name: span for name, span in made.items() if name not in lasting}
+
     def filled(self, supply: Iterator[Any]) -> RepeatedSteps:
         """The same with other numbers."""
         body = tuple([step.filled(supply) for step in self.body])
@@ -196,8 +208,8 @@ def storable(made: R) -> R:
 class Packed:
     """A constant derived from the model's, such as packed weights, held until it is in a buffer.
 
-    `make` needs nothing but the model, so whoever needs the elements once more has them made again. Where it
-    is the call of a `storable` function, the plan can be stored.
+    `make` needs nothing but the model, so the elements can be made again when they are needed once more.
+    Where it is the call of a `storable` function, the plan can be stored.
     """
 
     __slots__ = ("_array", "dtype", "make", "size")
@@ -220,7 +232,7 @@ class Packed:
 
     def _made(self) -> np.ndarray:
         array = self.make()
-        array.flags.writeable = False  # so a backend may use it where it lies
+        array.flags.writeable = False  # so a backend may use it without a copy
         let_go_of_sources(self.make, array)
         return array
 
@@ -246,8 +258,8 @@ class BufferSpec:
 class Plan:
     """Steps in execution order and the buffers they use. Views share their source's buffer.
 
-    `packed` are constants that plans have in common, beside those in `constants`; `tables` are what the host
-    computes of sizes that are open.
+    `packed` are constants that plans have in common, in addition to those in `constants`; `tables` are what
+    the host computes of sizes that are open.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -285,13 +297,19 @@ class Plan:
         return [n for n, spec in self.buffers.items() if spec.role != "temporary" and n not in constants]
 
     def lifetimes(self) -> dict[str, tuple[int, int]]:
-        """First and last step that touches each temporary buffer."""
+        """First and last step that touches each temporary buffer; repeated steps count one by one.
+
+        What a run does not make before it reads it lives as long as all runs.
+        """
         spans: dict[str, tuple[int, int]] = {}
-        for position, step in enumerate(self.steps):
+        end = 0
+        for step in self.steps:
+            begin, end = end, end + len(step.parts)
+            of_run = step.kernel.of_run() if isinstance(step.kernel, RepeatedSteps) else {}
             for name in (*step.inputs, step.output):
                 if self.buffers[name].role == "temporary":
-                    first, _ = spans.get(name, (position, position))
-                    spans[name] = (first, position)
+                    first, last = of_run.get(name, (0, end - begin - 1))
+                    spans[name] = (spans.get(name, (begin + first,))[0], begin + last)
         return spans
 
 
@@ -299,7 +317,7 @@ class Tuner:
     """What a backend's tuning rule may do while it replaces a `Compute` step.
 
     `emit` adds a step; `constant` registers an array derived from known operands (packed weights), made
-    once per model and reused by every plan; `temporary` asks for scratch memory. `weight_bytes` is what all
+    once per model and reused by every plan; `temporary` allocates scratch memory. `weight_bytes` is what all
     constants of the model take: whether those of one step stay in a cache until the next run.
     """
 

@@ -1,10 +1,10 @@
 """Memoised results of earlier plans of a model, for plans of other shapes.
 
 Where a cache grows by one entry, a few layers see another shape, and all others the tensors that they saw
-before. So tensors of a plan are the very objects of an earlier one wherever their facts are the same; a layer
-that is given the same objects is not built again, formulas that meet again are not joined again, and the
-result is not tuned again. Everything is worked out from objects that do not change, so what is recalled is
-what would have been made.
+before. So tensors of a plan are the very objects of an earlier one wherever their properties are the same; a
+layer that is given the same objects is not built again, formulas that meet again are not joined again, and
+the result is not tuned again. Everything is worked out from objects that do not change, so what is recalled
+is what would have been made.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Recent(Generic[K, V]):
         return found
 
     def keep(self, key: K, made: V) -> None:
-        """Hold it, and let go of the least recently used."""
+        """Cache it, and drop the least recently used."""
         self._held[key] = made
         if len(self._held) > self.most:
             self._held.popitem(last=False)
@@ -62,7 +62,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The steps that one formula becomes, and the buffers that they want beside its own."""
+    """The steps that one formula becomes, and the buffers that they need in addition to its own."""
 
     steps: list[Step]
     buffers: dict[str, BufferSpec]
@@ -81,7 +81,7 @@ class Recall:
         self._tensors: WeakValueDictionary[Hashable, Value] = WeakValueDictionary()
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
-        """A tensor of a plan, of which only these facts are known."""
+        """A tensor of a plan, of which only these properties are known."""
         return self._same((name, shape, dtype), lambda: Value(name, shape, dtype))
 
     def known(self, value: Value) -> Value:
@@ -101,8 +101,8 @@ class Recall:
             self._joined.keep((producer, consumer), found)
         return found[0]
 
-    def _same(self, facts: Hashable, make: Callable[[], Value]) -> Value:
-        value = self._tensors.get(facts)
+    def _same(self, properties: Hashable, make: Callable[[], Value]) -> Value:
+        value = self._tensors.get(properties)
         if value is None:
-            value = self._tensors[facts] = make()
+            value = self._tensors[properties] = make()
         return value

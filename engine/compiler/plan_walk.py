@@ -33,7 +33,7 @@ class SampleWalk(Walk):
         self._key = ("", "")
 
     def learn(self, elements: Elements) -> None:
-        """Take up what a stop needs; `run` then goes on."""
+        """Receive what a stop needs; `run` then continues."""
         self.learned = {**self.learned, **elements}
 
     def builder(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:

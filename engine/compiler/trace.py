@@ -3,7 +3,7 @@
 A kernel's structure may depend on what the model's symbolic shapes fix, never on one set of sizes. What
 they fix is found by sampling: the shapes of all tensors are worked out for a few settings of the named
 dimensions; a dimension that is the same in all of them is static, two that agree in all of them are the
-same dimension (`Value.signature`). The sizes of the run at hand are appended as one more sample, so a
+same dimension (`Value.signature`). The sizes of the current run are appended as one more sample, so a
 coincidence that the samples suggest and the run refutes is never believed.
 """
 
@@ -130,7 +130,7 @@ class Tracer:
 
     `fan_in` is how many tensors a kernel may read: layers with many inputs become as many steps as it takes.
     `whole` are the kinds of layers that the backend computes as one (see `Builder.whole`).
-    `refuses` says why the backend cannot run a formula, or None. `is_random` tells whether any layer draws
+    `refuses` says why the backend cannot run a formula, or None. `is_random` says whether any layer draws
     numbers.
     """
 
@@ -302,7 +302,7 @@ class Tracer:
         try:
             return shapes is not None and self._sample_walk(shapes).run() is not None
         except EngineError:
-            return False  # what is wrong with it is told, with its shapes, when it is planned
+            return False  # its error is raised, with its shapes, when it is planned
 
     def trace(self, shapes: InputShapes, known: Elements | None = None) -> Trace:
         """Formulas for given input shapes, to the model's end or to the first layer that needs data.

@@ -1,7 +1,7 @@
 """A walk through a model's layers, subgraphs included, that can stop for data and continue.
 
 A `Walk` keeps its own stack: a `Frame` for the model and one for each subgraph on the way. Where a layer
-needs elements that nobody knows yet, the walk stops; a copy of its frames goes on once they are known, as
+needs elements that nobody knows yet, the walk stops; a copy of its frames continues once they are known, as
 often as they turn out differently.
 """
 
@@ -107,7 +107,7 @@ class Frame:
         self.began = 0
         """How many tensors there were in the plan when it was entered."""
         self.mark = 0
-        """How many formulas there were when the control-flow layer was asked for this run."""
+        """How many formulas there were when the control-flow layer returned this run."""
         self.control: ControlFlow | None = None
 
     def copy(self) -> Frame:
@@ -150,7 +150,7 @@ class Call:
 class Stop:
     """Why a walk stopped: the tensors whose elements it needs, for itself or for a `call`.
 
-    `repeats` tells that they say how often, or whether, layers run.
+    `repeats`: they decide how often, or whether, layers run.
     """
 
     needs: tuple[Value, ...]
@@ -188,7 +188,7 @@ class Walk(ABC):
 
     @abstractmethod
     def builder(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
-        """What the layer at `frame` builds with; `phase` tells the steps of a control-flow layer apart."""
+        """What the layer at `frame` builds with; `phase` distinguishes the steps of a control-flow layer."""
 
     def built(self, builder: ShapeBuilder) -> None:
         """Receive what a layer has made."""

@@ -38,15 +38,15 @@ def cpu_name() -> str:
 
 def cpu_model() -> str:
     """A text that differs between models of processors, also where their names are the same."""
-    facts = _cpuinfo()
-    numbers = [facts[name] for name in ("cpu family", "model", "CPU part") if name in facts]
+    fields = _cpuinfo()
+    numbers = [fields[name] for name in ("cpu family", "model", "CPU part") if name in fields]
     return " ".join([cpu_name(), platform.machine(), *numbers])
 
 
 def cpu_features() -> tuple[str, ...]:
     """The relevant features of this CPU; empty if the system does not report them."""
-    facts = _cpuinfo()
-    present = set((facts.get("flags") or facts.get("Features") or "").split())
+    fields = _cpuinfo()
+    present = set((fields.get("flags") or fields.get("Features") or "").split())
     return tuple(feature for feature in _CPU_FEATURES if feature in present)
 
 
@@ -54,12 +54,12 @@ def cpu_features() -> tuple[str, ...]:
 def _cpuinfo() -> dict[str, str]:
     if not sys.platform.startswith("linux"):
         return {}
-    facts: dict[str, str] = {}
+    fields: dict[str, str] = {}
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             for line in file:
                 key, _, value = line.partition(":")
-                facts.setdefault(key.strip(), value.strip())
+                fields.setdefault(key.strip(), value.strip())
     except OSError:
         return {}
-    return facts
+    return fields

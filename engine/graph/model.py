@@ -96,7 +96,7 @@ class Layer:
     """The bodies that this layer carries as attributes (`If`, `Loop`, `Scan`)."""
 
     def __post_init__(self) -> None:
-        """Look for subgraphs once, as every walk asks for them."""
+        """Look for subgraphs once, as every walk needs them."""
         found: list[Model] = []
         for value in self.attributes.values():
             if isinstance(value, Model):
@@ -143,7 +143,7 @@ class Model:
         producer: The program that wrote the file, as the file says.
         source: Path of the file, or "<bytes>".
         metadata: What its author noted in the file.
-        has_weight_files: Whether constants are stored in files beside it.
+        has_weight_files: Whether constants are stored in separate files.
         makers: How constants that a pass has computed are computed again, for storing the model; empty once
             it is loaded.
     """
@@ -161,7 +161,7 @@ class Model:
     makers: Mapping[str, Callable[[], np.ndarray[Any, Any]]] = field(default_factory=dict, repr=False)
 
     identity: str = field(default="", init=False, repr=False)
-    """What tells the file and the options that the model was read from; '' for any other, and for copies with
+    """Identifies the file and the options that the model was read from; '' for any other, and for copies with
     changes."""
 
     @property

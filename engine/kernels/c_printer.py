@@ -93,11 +93,11 @@ class CPrinter(Printer):
         self.close()
         return scope.lines, value
 
-    def reduce(self, node: Expr, name: str, home: Scope) -> None:
+    def reduce(self, node: Expr, name: str, scope: Scope) -> None:
         """A loop that accumulates; sums of float32 go block by block."""
         kind, var = node.attr
         if kind != "sum" or node.dtype != "float32":
-            super().reduce(node, name, home)
+            super().reduce(node, name, scope)
             return
         extent, term = node.args
         count = self.text(extent)
@@ -109,10 +109,10 @@ class CPrinter(Printer):
             last = f"({loop} & {SUM_BLOCK - 1}) == {SUM_BLOCK - 1}"
             return [f"{part} += {self.text(term)};", f"if ({last}) {{ {name} += {part}; {part} = {zero}; }}"]
 
-        inner = self._inside(self.scopes.index(home), frozenset({var}), accumulate)
-        home.lines += [self.declare(name, "float32", zero), self.declare(part, "float32", zero)]
-        self._loop(home, loop, count, inner)
-        home.lines.append(f"{name} += {part};")
+        inner = self._inside(self.scopes.index(scope), frozenset({var}), accumulate)
+        scope.lines += [self.declare(name, "float32", zero), self.declare(part, "float32", zero)]
+        self._loop(scope, loop, count, inner)
+        scope.lines.append(f"{name} += {part};")
 
 
 def saturate(value: int, dtype: str) -> int:

@@ -1,4 +1,4 @@
-"""Kernels evaluated with NumPy: constant folding and shape arithmetic, and the printers' yardstick.
+"""Kernels evaluated with NumPy: constant folding and shape arithmetic, and the reference for the printers.
 
 Index variables are ranges that broadcast, so one pass over the formula computes the whole output;
 loops run in Python.

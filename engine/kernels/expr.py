@@ -179,9 +179,9 @@ class Expr:
 
 
 class Argument:
-    """A run-time argument of a kernel; equal only to itself, whatever its value.
+    """A run-time argument of a kernel; equal only to itself, regardless of its value.
 
-    `is_fixed` tells that the value is the same for every input shape that the model can take.
+    `is_fixed`: the value is the same for every input shape that the model can take.
     """
 
     __slots__ = ("is_fixed", "value")
@@ -215,7 +215,7 @@ def lit(value: int | float | bool, dtype: ArithmeticType = "index") -> Expr:
 def arg(value: int | float | bool, dtype: ArithmeticType = "index", *, fixed: bool = False) -> Expr:
     """A run-time argument: sizes, strides, attributes. Its value is not part of the kernel's text.
 
-    `fixed` tells that it is the same for every input shape that the model can take.
+    `fixed`: it is the same for every input shape that the model can take.
     """
     if has_sizes((value,)):
         return Expr("param", dtype, attr=Argument(as_float(value) if dtype in FLOATS else trunc(value)))
@@ -269,11 +269,11 @@ def lift(x: Operand, like: ArithmeticType) -> Expr:
     if like in FLOATS:
         if isinstance(x, int):
             raise TypeError(
-                f"{x} beside a {like}: write a float for a constant, arg({x}, {like!r}) for a size"
+                f"{x} combined with a {like}: write a float for a constant, arg({x}, {like!r}) for a size"
             )
         return lit(x, like)
     if isinstance(x, float):
-        raise TypeError(f"{x} beside an {like}: cast one of them")
+        raise TypeError(f"{x} combined with an {like}: cast one of them")
     return arg(x, like)
 
 

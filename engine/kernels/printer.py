@@ -1,4 +1,4 @@
-"""From a kernel's formula to the statements of a loop body, for any target.
+"""Prints a kernel's formula as the statements of a loop body, for any target.
 
 `Printer` walks the formula once and puts every node into the outermost place where its variables are
 known, so that work that does not change inside a loop stands before it. A target is a subclass: a
@@ -96,7 +96,7 @@ class Printer(ABC):
         self.serial += 1
         return f"{prefix}{self.serial}"
 
-    def home(self, node: Expr) -> Scope:
+    def scope_of(self, node: Expr) -> Scope:
         """The outermost open scope in which everything that `node` depends on is known."""
         missing = node.free
         for scope in self.scopes:
@@ -114,22 +114,22 @@ class Printer(ABC):
                 return self.param(node.attr, node.dtype)
             case "index" | "loopvar" | "carried" | "flat" | "acc":
                 return self.variables[node.attr if node.attr is not None else node.op]
-        home = self.home(node)
-        if node not in home.names:
+        scope = self.scope_of(node)
+        if node not in scope.names:
             if node.op == "fold":
-                self.fold(node, home)
+                self.fold(node, scope)
                 return ""
             if node.op == "result":
                 self.text(node.args[0])
-                return self.home(node.args[0]).names[node]
+                return self.scope_of(node.args[0]).names[node]
             name = self.fresh("t")
             if node.op == "reduce":
-                self.reduce(node, name, home)
+                self.reduce(node, name, scope)
             else:
                 statement = self.declare(name, node.dtype, self.operation(node))
-                home.lines.append(statement)
-            home.names[node] = name
-        return home.names[node]
+                scope.lines.append(statement)
+            scope.names[node] = name
+        return scope.names[node]
 
     def operation(self, node: Expr) -> str:
         """The text of one arithmetic step over the names of its operands."""
@@ -149,20 +149,20 @@ class Printer(ABC):
                 return self.TEMPLATES[key]
         raise KeyError(f"{type(self).__name__} has no text for {op} on {dtype}")
 
-    def reduce(self, node: Expr, name: str, home: Scope) -> None:
+    def reduce(self, node: Expr, name: str, scope: Scope) -> None:
         """A loop that accumulates."""
         kind, var = node.attr
         extent, body = node.args
         wide = self.accumulator(kind, node.dtype)
         count = self.text(extent)
         total = name if wide == node.dtype else self.fresh("a")
-        home_index = self.scopes.index(home)
+        scope_index = self.scopes.index(scope)
         self.variables[var] = loop_name = self.fresh("r")
-        inner = self._inside(home_index, frozenset({var}), lambda: self._accumulate(kind, total, body, wide))
-        home.lines.append(self.declare(total, wide, self.neutral(kind, wide)))
-        self._loop(home, loop_name, count, inner)
+        inner = self._inside(scope_index, frozenset({var}), lambda: self._accumulate(kind, total, body, wide))
+        scope.lines.append(self.declare(total, wide, self.neutral(kind, wide)))
+        self._loop(scope, loop_name, count, inner)
         if wide != node.dtype:
-            home.lines.append(self.declare(name, node.dtype, self.convert(total, wide, node.dtype)))
+            scope.lines.append(self.declare(name, node.dtype, self.convert(total, wide, node.dtype)))
 
     def _accumulate(self, kind: str, total: str, body: Expr, wide: ArithmeticType) -> list[str]:
         value = self.text(body)
@@ -170,7 +170,7 @@ class Printer(ABC):
         op = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}[kind]
         return [self.assign(total, self.template(op, wide).format(total, value, T=self.TYPES[wide]))]
 
-    def fold(self, node: Expr, home: Scope) -> None:
+    def fold(self, node: Expr, scope: Scope) -> None:
         """A loop with carried values."""
         var, carried = node.attr
         k = len(carried)
@@ -188,16 +188,16 @@ class Printer(ABC):
             lines = [self.declare(h, x.dtype, t) for h, x, t in zip(held, after, texts, strict=True)]
             return lines + [self.assign(n, h) for n, h in zip(names, held, strict=True)]
 
-        inner = self._inside(self.scopes.index(home), frozenset({var, *carried}), body)
+        inner = self._inside(self.scopes.index(scope), frozenset({var, *carried}), body)
         for name, x, start in zip(names, after, initial, strict=True):
-            home.lines.append(self.declare(name, x.dtype, start))
-        self._loop(home, loop_name, extent, inner)
-        home.names[node] = ""
+            scope.lines.append(self.declare(name, x.dtype, start))
+        self._loop(scope, loop_name, extent, inner)
+        scope.names[node] = ""
         for position, (name, x) in enumerate(zip(names, after, strict=True)):
-            home.names[Expr("result", x.dtype, (node,), position)] = name
+            scope.names[Expr("result", x.dtype, (node,), position)] = name
 
     def _inside(self, depth: int, bound: Variables, emit: Callable[[], list[str]]) -> list[str]:
-        """The statements of a loop body; scopes deeper than the loop's home are set aside meanwhile."""
+        """The statements of a loop body; scopes deeper than the loop's scope are set aside meanwhile."""
         aside = self.scopes[depth + 1 :]
         del self.scopes[depth + 1 :]
         self.open(bound)
@@ -206,11 +206,11 @@ class Printer(ABC):
         self.scopes.extend(aside)
         return lines
 
-    def _loop(self, home: Scope, var: str, extent: str, body: list[str]) -> None:
-        home.lines.append(self.open_loop(var, extent))
-        home.lines.extend(self.INDENT + line for line in body)
+    def _loop(self, scope: Scope, var: str, extent: str, body: list[str]) -> None:
+        scope.lines.append(self.open_loop(var, extent))
+        scope.lines.extend(self.INDENT + line for line in body)
         if self.close_loop is not None:
-            home.lines.append(self.close_loop)
+            scope.lines.append(self.close_loop)
 
     def neutral(self, kind: str, dtype: ArithmeticType) -> str:
         """The neutral element of a reduction."""

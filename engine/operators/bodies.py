@@ -14,7 +14,10 @@ from engine.operators.builder import Builder
 from engine.operators.movement import chained
 
 LONGEST = 20_000
-"""Most runs of one loop: each becomes a copy of the body in the plan, and one without an end fills memory."""
+"""Most runs of one loop that are copies of the body in the plan: without an end, they would fill memory."""
+
+MOST_RUNS = 1 << 24
+"""Most runs of one loop of which one stands for all."""
 
 STACKED_AT_ONCE = 3
 """How many results one step joins: few, so that loops made when loading have joins of all kinds."""
@@ -29,7 +32,7 @@ LIGHT_LAYERS = 6
 
 
 def is_light(body: Model) -> bool:
-    """Whether running a branch in vain costs less than asking whether it is due."""
+    """Whether running an unused branch costs less than reading its condition."""
     layers = [*body.walk()]
     return len(layers) <= LIGHT_LAYERS and all(x.op_type in LIGHT and not x.domain for x in layers)
 
@@ -72,7 +75,7 @@ def slice_at(k: Builder, x: Value, axis: int, position: int | Expr) -> Value:
 def nothing_from(k: Builder, body: Model, position: int, sample: Value | None, axis: int = 0) -> Value:
     """What the scan output at `position` of a body's outputs is after no run at all.
 
-    A `sample` of what it would stack tells the shape; else what the body declares does.
+    A `sample` of what it would stack gives the shape; else what the body declares does.
     """
     declared = body.outputs[position]
     dims = [n if isinstance(n, int) else 0 for n in declared.shape or ()]

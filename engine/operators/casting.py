@@ -85,7 +85,7 @@ def convert_strings(k: Builder, x: Value, dtype: np.dtype) -> Value:
 def text_of(item: Any, dtype: np.dtype) -> str:
     """A number as onnxruntime writes it: floats of every width with 8 significant digits, bool as 1 or 0.
 
-    ONNX asks for "plain floating-point representation" and says nothing of digits. The literals of what is
+    ONNX requires "plain floating-point representation" and says nothing of digits. The literals of what is
     not finite are those that ONNX reads back.
     """
     if dtype == TEXT:

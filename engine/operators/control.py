@@ -1,8 +1,8 @@
 """Interface between control-flow operators (If, Loop, Scan, SequenceMap) and the planner.
 
-Such an operator is a class: made when its layer is reached, asked for one run of a body after another, told
-what each run yielded, and asked for the layer's outputs in the end. It decides from what is known; where it
-has to know more, `needs` says of which tensors, and the plan is split there.
+Such an operator is a class: created when its layer is reached. It returns one run of a body after another,
+receives what each run yielded, and returns the layer's outputs in the end. It decides from what is known;
+where it has to know more, `needs` says of which tensors, and the plan is split there.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from engine.operators.builder import Builder
 
 @dataclass(frozen=True)
 class Body:
-    """One run of a subgraph: what its inputs stand for, and what tells this run from others of the layer.
+    """One run of a subgraph: what its inputs stand for, and what distinguishes this run from others of the
+    layer.
 
-    A run is `tentative` where nobody knows yet whether it is due. If it fails, or cannot go on without data,
-    it is given up, as if it had never begun. Outputs from number `exact_from` on are handed over with their
-    exact sizes, where data decides those. One run may stand for all that follow: see `StandIn`.
+    A run is `tentative` where nobody knows yet whether it is due. If it fails, or cannot continue without
+    data, it is given up, as if it had never begun. Outputs from number `exact_from` on are handed over with
+    their exact sizes, where data decides those. One run may stand for all that follow: see `StandIn`.
     """
 
     graph: Model
@@ -48,14 +49,14 @@ class ControlFlow(ABC):
 
     @abstractmethod
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
-        """Receive what the run that `next_run` asked for has yielded."""
+        """Receive what the run of `next_run` has yielded."""
 
     def runs_left(self) -> int:
         """How many runs surely follow, as far as is known."""
         return 0
 
     def gave_up(self) -> None:
-        """A tentative run was given up: what it depends on must be asked for first."""
+        """A tentative run was given up: what it depends on must be read first."""
 
     @abstractmethod
     def results(self, k: Builder) -> tuple[Entry, ...]:
@@ -66,5 +67,5 @@ class ControlFlow(ABC):
         return ()
 
     def copy(self) -> Self:
-        """This state as it is now: plans may go on from it more than once."""
+        """This state as it is now: plans may continue from it more than once."""
         return copy.copy(self)

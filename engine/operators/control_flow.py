@@ -2,8 +2,8 @@
 
 A loop whose number of runs is known has one run in the plan, which is repeated (`StandIn`), or as many copies
 of its body where the backend or the body does not allow that. Where each run decides whether there is
-another, runs go on as if there were one, and keep the old state if not: after `CHUNK` of them the plan stops
-to ask. So a loop waits for its own data once in a while, not at every turn.
+another, runs continue as if there were one, and keep the old state if not: after `CHUNK` of them the plan
+stops to ask. So a loop waits for its own data once in a while, not at every turn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from engine.base.dtypes import INT64, arithmetic_type
 from engine.graph.model import Model
 from engine.kernels.expr import cast, run_number, select
 from engine.kernels.value import Entry, ListValue, Value
-from engine.operators.bodies import LONGEST, always_goes_on, is_light, nothing_from, stacked, tensor_of
+from engine.operators.bodies import (
+    LONGEST,
+    MOST_RUNS,
+    always_goes_on,
+    is_light,
+    nothing_from,
+    stacked,
+    tensor_of,
+)
 from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow
 from engine.operators.registry import control_operator
@@ -152,14 +160,7 @@ class Loop(ControlFlow):
         stacks_nothing = not self.runs and len(self.body.outputs) > len(self.carried) + 1
         if self._is_over and not (stacks_nothing and self.sample is None):
             return None
-        if self.runs >= LONGEST or (self.is_counted and self.limit > LONGEST):
-            is_known = self.is_counted and not self.is_endless
-            runs = f"{self.limit:,} times" if is_known else "on without an end"
-            k.error(
-                f"runs {runs}, and a loop may run {LONGEST:,} times; give it a smaller trip count, or a"
-                " condition that ends it"
-            )
-        if self.looks_for_all and self.is_counted and not self._is_over:
+        if self.looks_for_all and self.is_counted and not self._is_over and self.limit <= MOST_RUNS:
             self.looks_for_all = False
             self.stand_in = StandIn.begin(k, self.limit, self.carried) if self.carried else None
             if self.stand_in is not None:
@@ -168,6 +169,13 @@ class Loop(ControlFlow):
                 return Body(self.body, taken, "each", True, len(self.carried) + 1, stands_for_all=True)
         if self.stand_in is not None:
             return None
+        if self.runs >= LONGEST or (self.is_counted and self.limit > LONGEST):
+            is_known = self.is_counted and not self.is_endless
+            runs = f"{self.limit:,} times" if is_known else "on without an end"
+            k.error(
+                f"runs {runs}, and a loop may run {LONGEST:,} times; give it a smaller trip count, or a"
+                " condition that ends it"
+            )
         number = k.constant(np.array(self.runs, INT64))
         tentative = self._is_over or self.active is not None
         inputs = (number, k.constant(np.array(True)), *self.carried)

@@ -42,7 +42,7 @@ def convolve(
 ) -> Value:  # fmt: skip
     """`conv` of x and w less their zero points, without a bias; sums have `dtype`.
 
-    x lies as `source` says, the result as `target`; w is (M, C/group, *kernel), but see `taps_first`.
+    x is stored as `source` says, the result as `target`; w is (M, C/group, *kernel), but see `taps_first`.
     """
     spatial = x.rank - 2
     if spatial == 3 and w.rank == 5:

@@ -26,7 +26,7 @@ from engine.operators.attention import (
 )
 from engine.operators.attention_contrib import DOMAIN, attended, by_beam, placed
 from engine.operators.builder import Builder
-from engine.operators.group_query_attention import lengths_of, operands, turned_by_position
+from engine.operators.group_query_attention import lengths_of, operands, rotated_by_position
 from engine.operators.normalization import softmax_over
 from engine.operators.registry import operator
 
@@ -42,7 +42,7 @@ def decoder_masked_multi_head_attention(
 ) -> tuple[Value | None, ...]:  # fmt: skip
     """`MultiHeadAttention` of one query per sample, over its cache or an encoder's keys (batch, heads, ...).
 
-    `cache_indirection` tells which beam of a sample each cached token came from.
+    `cache_indirection` says which beam of a sample each cached token came from.
     """
     if query.rank != 3 or num_heads < 1 or query.shape[2] % num_heads:
         k.error(f"a query {list(query.shape)} does not divide into {num_heads} heads")
@@ -103,7 +103,7 @@ def sparse_attention(
     counts = k.elementwise(lambda e: e - lit(1, e.dtype), key_total_sequence_lengths)
     lengths = lengths_of(k, counts, None, new, batch)
     if do_rotary:
-        q, own_key = turned_by_position(
+        q, own_key = rotated_by_position(
             k, (q, own_key), cos_cache, sin_cache, None, lengths, bool(rotary_interleaved)
         )
     rows = max(total, past_key.shape[2])

@@ -41,7 +41,7 @@ class Term:
 
 
 class Equation:
-    """An equation over the operands at hand: their terms, the output's labels, the size of each label."""
+    """An equation over given operands: their terms, the output's labels, the size of each label."""
 
     def __init__(self, k: Builder, equation: str, values: Sequence[Value]) -> None:
         self.k = k

@@ -121,9 +121,17 @@ _variadic("Mean", lambda a, b: a + b, finish=True)
 
 @operator("Pow", since=7, bound=bounds.broadcast)
 def pow_(k: Builder, x: Value, y: Value) -> Value:
-    """Base's type decides; integer bases with integer exponents are exact (repeated squaring)."""
+    """Base's type decides; integer bases with integer exponents are exact (repeated squaring).
+
+    Squares and cubes by a known exponent are products.
+    """
+    is_number = y.known is not None and y.size == 1 and y.known.dtype.kind in "iuf"
+    exponent = y.known.item() if is_number and y.known is not None else 0
+    factors = int(exponent) if exponent in (1, 2, 3) else 0
 
     def formula(a: Expr, b: Expr) -> Expr:
+        if factors:
+            return a if factors == 1 else a * a if factors == 2 else a * a * a
         if a.dtype in ("float32", "float64"):
             return binary("pow", a, cast(b, a.dtype))
         if b.dtype in ("float32", "float64"):
@@ -246,7 +254,7 @@ def swish(k: Builder, x: Value, *, alpha: float = 1.0) -> Value:
 
 @operator("IsInf", since=10)
 def is_inf(k: Builder, x: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Value:
-    """Which elements are infinite, of the signs asked for."""
+    """Which elements are infinite, of the requested signs."""
 
     def formula(e: Expr) -> Expr:
         infinite = unary("isinf", e)

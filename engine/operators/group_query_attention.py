@@ -203,7 +203,7 @@ def group_query_attention(
         epsilon = qk_norm_epsilon if k_norm_epsilon is None else k_norm_epsilon
         own_key = _normalized(k, own_key, k_norm_weight, epsilon)
     if do_rotary:
-        q, own_key = turned_by_position(
+        q, own_key = rotated_by_position(
             k, (q, own_key), cos_cache, sin_cache, position_ids, lengths, bool(rotary_interleaved)
         )
     codes = [Codes(_scale_of(k, s, kind), kv_cache_bit_width or 8)
@@ -274,11 +274,11 @@ def _bias_rule(
     return rule
 
 
-def turned_by_position(
+def rotated_by_position(
     k: Builder, xs: tuple[Value, Value], cos: Value | None, sin: Value | None, positions: Value | None,
     lengths: Lengths, interleaved: bool,
 ) -> tuple[Value, Value]:  # fmt: skip
-    """Queries and keys, each token turned by its position: given, or behind those that the cache holds."""
+    """Queries and keys, each token rotated by its position: the given one, or after those in the cache."""
     if cos is None or sin is None or cos.rank != 2:
         k.error("do_rotary needs cos_cache and sin_cache, (positions, pairs of columns)")
     columns = xs[0].shape[3]

@@ -121,7 +121,7 @@ def label_encoder(
 
 
 def maps_to_text(layer: Layer) -> tuple[str, ...]:
-    """Whether numbers become text cannot be told from the attributes: the input is read on the host."""
+    """Whether numbers become text does not follow from the attributes: the input is read on the host."""
     return ("x",)
 
 

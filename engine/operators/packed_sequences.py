@@ -126,7 +126,7 @@ def gated_delta_net(
     if gate_activation not in GATES or beta_activation not in ("none", "sigmoid") or update_rule not in RULES:
         k.error(f"does not know {gate_activation!r}, {beta_activation!r} or {update_rule!r}")
     if (key is None) != (value is None) or key is None and initial_state is None:
-        k.error("takes key and value, or an initial_state that tells how they are packed into the query")
+        k.error("takes key and value, or an initial_state that says how they are packed into the query")
     parts = _parts(k, query, key, value, initial_state)
     tokens, (heads, width, depth) = parts[0].shape[0], (*parts[2].shape[1:], parts[0].shape[2])
     batch = ends.size - 1 if ends is not None else query.shape[0] if query.rank == 4 else 0

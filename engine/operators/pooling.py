@@ -62,7 +62,7 @@ def largest(k: Builder, x: Value, win: Windows, layout: Layout = FIRST) -> Value
 
 
 def largest_at(k: Builder, x: Value, win: Windows, storage_order: int) -> Value:
-    """Where in the whole of (N, C, *spatial) each window's largest element lies."""
+    """The position in (N, C, *spatial), flattened, of each window's largest element."""
     low = lit(lowest(x.arithmetic), x.arithmetic)
 
     def position(n: Expr, c: Expr, *at: Expr) -> Expr:

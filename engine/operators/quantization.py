@@ -197,7 +197,7 @@ def dynamic_range(k: Builder, x: Value) -> tuple[Value, Value]:
 
 @operator("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(k: Builder, x: Value) -> tuple[Value, ...]:
-    """x as uint8 with the scale and zero point that its own range asks for."""
+    """x as uint8 with the scale and zero point of its own range."""
     scale, zero = dynamic_range(k, x)
     return quantised(k, x, scale, zero, UINT8), scale, zero
 

@@ -176,7 +176,7 @@ def multinomial(
     totals = k.compute((batch,), odds.dtype, lambda b: reduce("sum", classes, lambda c: odds[b, c]))
 
     def formula(b: Expr, s: Expr) -> Expr:
-        """The last class of any chance before which no more than the drawn part of the total lies."""
+        """The last class of nonzero probability whose preceding sum is at most the drawn one."""
         drawn = cast(uniform(words(b * sample_size + s)[0]), odds.arithmetic) * totals[b]
 
         def step(c: Expr, before: Expr, chosen: Expr) -> tuple[Expr, Expr]:

@@ -94,7 +94,7 @@ class Reduction:
         return None if self.whole is None or self.x.size == 0 else reduction_hint(kind, term, self.whole)
 
     def shaped(self, y: Value, keepdims: int) -> Value:
-        """A result over the kept runs in the shape that ONNX asks for."""
+        """A result over the kept runs in the shape that ONNX requires."""
         shape = enumerate(self.x.shape)
         kept = [1 if a in self.axes else n for a, n in shape if keepdims or a not in self.axes]
         return self.k.alias(y, kept)
@@ -247,7 +247,7 @@ def position_of_extreme(k: Builder, x: Value, axis: int, keepdims: int, last: in
     rows = k.alias(x, (outer, count, inner))
 
     def among(extent: int | Expr, o: Expr, i: Expr, place: Callable[[Expr], Expr], ordered: bool) -> Expr:
-        """Where the best of some elements is; `ordered` tells that their places ascend."""
+        """Where the best of some elements is; `ordered` says that their places ascend."""
 
         def step(r: Expr, best: Expr, where: Expr) -> tuple[Expr, Expr]:
             at = place(r)

@@ -1,7 +1,7 @@
 """Pooling over regions of interest: RoiAlign samples between pixels, MaxRoiPool rounds to whole ones.
 
 How many pixels or samples a region has is known when the kernel runs, so loops have lengths computed there.
-Regions come from a detector and may be anything: loops are limited by the image's size, whatever they hold.
+Regions come from a detector and may be anything: loops are limited by the image's size, for any contents.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A definition's signature is its declaration: positional parameters are the inputs (a default of None, or a
 type that allows None, marks an optional one, `*xs` any number), keyword-only ones the attributes with their
 defaults. There are three kinds: formulas of the kernel language (`operator`), plain NumPy functions that run
-on the CPU whatever the backend (`numpy_operator`), and classes that run other layers (`control_operator`).
+on the CPU for any backend (`numpy_operator`), and classes that run other layers (`control_operator`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Operator:
     """One operator over a range of opset versions.
 
     `since` and `until` bound the opset versions (inclusive; until None means the newest). `host` names the
-    inputs whose elements must be known before kernels can be chosen. `precision` tells how closely
+    inputs whose elements must be known before kernels can be chosen. `precision` says how closely
     backends agree: "exact", "rounding" (to the tolerance of floats) or "random" (in distribution). `bound`
     says what becomes of an axis whose exact size only the device knows; without it the layer has to know.
     """
@@ -108,7 +108,7 @@ class Operator:
         yield from repeat(self._roles[-1] if self.variadic else _NO_ROLE, count - len(self._roles))
 
     def problem(self, layer: Layer, constants: Mapping[str, np.ndarray] | None = None) -> str | None:
-        """What makes a layer unusable whatever its shapes: a missing input, a wrong attribute.
+        """What makes a layer unusable for all shapes: a missing input, a wrong attribute.
 
         `constants` are those that it may have among its inputs, whose types are known.
         """
@@ -279,7 +279,7 @@ def numpy_operator(
     """Register the decorated function of NumPy arrays as an operator that runs on the CPU.
 
     Inputs are arrays, lists of arrays for sequences, object arrays of `str` for strings, None where absent;
-    so are the results, one or a tuple. On a GPU backend its inputs are read back, and the plan goes on when
+    so are the results, one or a tuple. On a GPU backend its inputs are read back, and the plan continues when
     they have arrived. A ValueError that it raises is reported with the layer's name.
     """
     return _registering(registry, name, since, until, domain, kind="numpy")

@@ -58,7 +58,7 @@ class Sampling:
 class Axis:
     """One axis: its sizes, the scale, and the part of it to read (0 to 1 is all), for tf_crop_and_resize.
 
-    `settled` tells that the model decides whether the axis is resized, and not the sizes of this run.
+    `settled` says that the model decides whether the axis is resized, and not the sizes of this run.
     """
 
     size: int
@@ -123,7 +123,7 @@ def kernel_weights(distance: np.ndarray, mode: str, a: float) -> np.ndarray:
 
 
 def first_tap(axis: Axis, sampling: Sampling) -> int:
-    """Where the first of the elements that one output blends lies, from the one before its coordinate."""
+    """Offset of the first element that one output blends, from the one below its coordinate."""
     return trunc(np.floor(-(1 if sampling.mode == "linear" else 2) / tap_width(axis, sampling))) + 1
 
 

@@ -1,4 +1,4 @@
-"""Rotary position embedding (Su et al., 2021): pairs of columns turned by angles that grow with position."""
+"""Rotary position embedding (Su et al., 2021): pairs of columns rotated by angles that grow with position."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
 
-def turned(
+def rotated_element(
     element: Callable[[Expr], Expr], column: Expr, columns: int, width: int, interleaved: bool,
     angle: Callable[[Expr], tuple[Expr, Expr]],
 ) -> Expr:  # fmt: skip
     """x * cos - partner * sin for the first of a pair, x * cos + partner * sin for the second.
 
-    The first `width` of the `columns` of a row are turned; a pair is two neighbours if `interleaved`, else
+    The first `width` of the `columns` of a row are rotated; a pair is two neighbours if `interleaved`, else
     an element of the first half and one of the second. `angle` gives cosine and sine by number of the pair.
     """
     half = arg(width // 2)
@@ -34,7 +34,7 @@ def turned(
 
 
 def checked_width(k: Builder, columns: int, width: int, cos: Value, sin: Value) -> int:
-    """How many columns of a head are turned (0 means all), once the tables are known to fit."""
+    """How many columns of a head are rotated (0 means all), once the tables are known to fit."""
     width = width or columns
     if not 0 < width <= columns or width % 2:
         k.error(f"cannot turn {width} of a head's {columns} columns: it takes an even number of them")
@@ -51,11 +51,11 @@ Angle = Callable[[Expr, Expr, Expr], tuple[Expr, Expr]]
 
 
 def rotated(k: Builder, x: Value, columns: int, width: int, interleaved: bool, angle: Angle) -> Value:
-    """x with the heads of each row turned: (batch, heads, rows, columns) or (batch, rows, hidden)."""
+    """x with the heads of each row rotated: (batch, heads, rows, columns) or (batch, rows, hidden)."""
     if x.rank == 4:
         return k.compute(
             x.shape, x.dtype,
-            lambda b, h, i, d: turned(
+            lambda b, h, i, d: rotated_element(
                 lambda c: x[b, h, i, c], d, columns, width, interleaved, lambda pair: angle(b, i, pair)
             ),
         )  # fmt: skip
@@ -63,7 +63,7 @@ def rotated(k: Builder, x: Value, columns: int, width: int, interleaved: bool, a
     y = k.alias(x, (batch, rows, hidden // max(columns, 1), columns))
     turn = k.compute(
         y.shape, x.dtype,
-        lambda b, i, h, d: turned(
+        lambda b, i, h, d: rotated_element(
             lambda c: y[b, i, h, c], d, columns, width, interleaved, lambda pair: angle(b, i, pair)
         ),
     )  # fmt: skip

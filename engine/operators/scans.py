@@ -54,7 +54,7 @@ def prefix(
 ) -> Value:  # fmt: skip
     """The running "sum" or "prod" of `element` along the middle axis of (outer, count, inner).
 
-    `source` is the tensor whose elements these are, cast to the type. `fixed` tells that `count` is the same
+    `source` is the tensor whose elements these are, cast to the type. `fixed` says that `count` is the same
     for every input shape that the model can take.
     """
     levels = levels_for(shape[1], fixed)

@@ -27,7 +27,7 @@ def chosen(k: Builder, mask: Value, room: int, fixed: bool = False) -> tuple[Val
     The third is the inclusive running sum of the mask.
 
     Neither size is 0. Positions are int32, (rows, room), those beyond the number of no
-    meaning but within the range; numbers int64, (rows). `fixed` tells that the length is the same for every
+    meaning but within the range; numbers int64, (rows). `fixed` says that the length is the same for every
     input shape that the model can take.
     """
     rows, count = mask.shape

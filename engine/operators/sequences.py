@@ -106,7 +106,7 @@ def split_to_sequence(
 
 
 def piece_sizes(k: Builder, count: int, split: Value) -> Sequence[int]:
-    """The sizes that a tensor of sizes, or a scalar for all, asks for."""
+    """The sizes given by a tensor of sizes, or by one scalar for all."""
     sizes = k.ints(split)
     if split.rank:
         return sizes

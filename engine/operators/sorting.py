@@ -2,7 +2,7 @@
 
 Every slot of a merged run finds by binary search how many of the entries before it come from either side
 (Odeh et al., Merge Path - Parallel Merging Made Simple, 2012). Equals keep their order, so that the result is
-unique; runs are cut to what is asked for, so that a few of many cost little more than looking at all.
+unique; runs are cut to what is requested, so that a few of many cost little more than looking at all.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def keys_are_words(rows: Value) -> bool:
 
 
 def is_few_of_many(rows: Value, keep: int, has_lengths: bool) -> bool:
-    """Whether the stretches that hold the best elements are chosen first, see `_chosen_order`."""
+    """Whether the blocks that hold the best elements are chosen first, see `_chosen_order`."""
     is_known = rows.is_static(1) and not has_lengths and keys_are_words(rows)
     return is_known and rows.shape[1] >= max(FEW * keep, MANY)
 
@@ -239,14 +239,14 @@ def sorted_order(
 
 
 def _chosen_order(k: Builder, rows: Value, descending: bool, keep: int) -> Value:
-    """`sorted_order` of a few of many: only those stretches are sorted that hold the best elements.
+    """`sorted_order` of a few of many: only those blocks are sorted that hold the best elements.
 
-    The first `keep` elements lie in the first `keep` stretches, sorted by their best: each of these holds an
+    The first `keep` elements are in the first `keep` blocks, sorted by their best: each of these holds an
     element that comes before all of the others.
     """
     outer, count, inner = rows.shape
     length = isqrt(count // keep)
-    stretches = -(-count // length)
+    blocks = -(-count // length)
 
     def key(o: Expr, at: Expr, i: Expr) -> Expr:
         # Few are read twice: a tensor of all keys would cost more.
@@ -257,7 +257,7 @@ def _chosen_order(k: Builder, rows: Value, descending: bool, keep: int) -> Value
         here = minimum(arg(length), arg(count) - first)
         return reduce("min", here, lambda r: key(o, first + r, i))
 
-    bests = k.compute((outer, stretches, inner), INT32, best)
+    bests = k.compute((outer, blocks, inner), INT32, best)
     chosen = sorted_order(k, bests, keep=keep)
     # In their old order, so that equals keep theirs.
     places = sorted_order(k, chosen)
@@ -268,11 +268,11 @@ def _chosen_order(k: Builder, rows: Value, descending: bool, keep: int) -> Value
     starts = k.compute(chosen.shape, INT32, start)
 
     def position(o: Expr, c: Expr, i: Expr) -> Expr:
-        stretch = c // arg(length)
-        return cast(starts[o, stretch, i], "index") * length + (c - stretch * length)
+        block = c // arg(length)
+        return cast(starts[o, block, i], "index") * length + (c - block * length)
 
     def candidate(o: Expr, c: Expr, i: Expr) -> Expr:
-        # What is beyond the last stretch's end comes last, behind its equals.
+        # What is beyond the last block's end comes last, behind its equals.
         at = position(o, c, i)
         return select(at < arg(count), key(o, at, i), lit(2**31 - 1, "int32"))
 

@@ -186,7 +186,7 @@ def by_product(k: Builder, signal: Signal, n: int, sign: int, result: Result) ->
     y = matmul(
         k, x, right, (outer, inner, result.size, result.parts), sizes, (0, depth, 1), (0, width, 1), FLOAT32
     )
-    return turned(k, y, result, signal.flat)
+    return reordered(k, y, result, signal.flat)
 
 
 def separated(k: Builder, signal: Signal, factors: tuple[int, int]) -> Value:
@@ -203,7 +203,7 @@ def separated(k: Builder, signal: Signal, factors: tuple[int, int]) -> Value:
     return k.compute((outer * inner, a, given, b), FLOAT32, formula)
 
 
-def turned(k: Builder, y: Value, result: Result, flat: bool) -> Value:
+def reordered(k: Builder, y: Value, result: Result, flat: bool) -> Value:
     """(outer, inner, size, parts) as (outer, size, inner, parts), in the type of the result."""
     outer, inner, size, parts = y.shape
     if flat and result.dtype == y.dtype:
@@ -212,7 +212,7 @@ def turned(k: Builder, y: Value, result: Result, flat: bool) -> Value:
 
 
 def by_two_products(k: Builder, signal: Signal, n: int, sign: int, result: Result) -> Value:
-    """The transform over the matrix (a, b) of a signal: along columns, turned by phases, along rows."""
+    """The transform over the matrix (a, b) of a signal: along columns, multiplied by phases, along rows."""
     a, b = two_factors(n) or (1, n)
     outer, _, inner, given = signal.value.shape
     lines = outer * inner
@@ -296,7 +296,7 @@ def transform(
 ) -> Value:
     """The discrete Fourier transform of length `n` along an axis of (..., 1) real or (..., 2) complex.
 
-    `fixed` tells that `n` is the same for every input shape that the model can take.
+    `fixed` says that `n` is the same for every input shape that the model can take.
     """
     if n < 1:
         k.error(f"cannot transform {list(x.shape)} with a length of {n}; it must be 1 or more")

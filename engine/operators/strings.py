@@ -71,7 +71,7 @@ def string_normalizer(
 ) -> np.ndarray:
     """The strings that are no stop words, in lower or upper case; one empty string if none is left.
 
-    Letters change as Unicode says, whatever the locale.
+    Letters change as Unicode says, regardless of the locale.
     """
     if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
         raise ValueError(f"takes strings of shape [C] or [1, C], not {list(x.shape)}")

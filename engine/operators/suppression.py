@@ -3,7 +3,7 @@
 Whether a box is kept depends on all better ones that are. Each class's boxes above the threshold are sorted
 by score and taken `CHUNK` at a time: one kernel compares them, in parallel, with each other and with those
 kept before; a second decides in their order, which within a chunk is a loop over bits that it carries. So a
-plan has two steps per chunk whatever the scores are: a step per kept box would be hundreds, and a loop over
+plan has two steps per chunk for any scores: a step per kept box would be hundreds, and a loop over
 all boxes would leave a GPU with one busy invocation per class. Loops end where the boxes above the threshold
 do, or where enough are kept, so that work follows the data.
 """

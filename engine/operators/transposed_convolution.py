@@ -250,7 +250,7 @@ def phase_weights(w: np.ndarray, group: int, steps: Sequence[int], layout: Layou
     """Weights (C, M/group, *kernel) as those of `by_phases`: (M * phases, C/group, *taps), for kernels that
     are whole multiples of `steps`.
 
-    The phases of an output channel follow each other, so that each has its plane beside the others'; with
+    The phases of an output channel follow each other, so that each has its plane next to the others'; with
     channels last (and one group) the channels of a phase do, so that they are read as a run.
     """
     kernel, channels = w.shape[2:], w.shape[0] // group

@@ -1,4 +1,4 @@
-"""`BackgroundPlans`: plans that are made beside the frames, one after another.
+"""`BackgroundPlans`: plans that are made in the background, one after another.
 
 A `SlicedThread` plans and compiles kernels; buffers, and where a device wants that the binding of constants,
 are left to the thread of the worker, in small steps. Hosts advance both as they advance loading
@@ -41,8 +41,8 @@ def plan_for_inputs(session: Session, key: object, shapes: InputShapes, known: E
             session.store_open_plans(known, [sized, *plans.ready])
         return sized
 
-    find = partial(plans.recorded, shapes, known, only_used=True)
-    return Planning(find, make, plans.use, partial(session.planned, key, shapes, known))
+    fill = partial(plans.filling_for, shapes, known, only_used=True)
+    return Planning(fill, make, plans.use, partial(session.planned, key, shapes, known))
 
 
 class PlanInProgress:
@@ -145,12 +145,12 @@ class BackgroundPlans:
         session = self._session
         native = session.backends["native"]
         # A plan that was made meanwhile may do.
-        made = _in_context(native, planning.find)
+        made = yield from on_this_thread(native, planning.fill())
         if made is None:
             sized = yield from on_a_thread(session, planning.make)
             if sized is not None:
                 yield from self._bind(planning, sized)
-                made = _in_context(native, planning.find)
+                made = yield from on_this_thread(native, planning.fill())
         if made is None and recorded.pending is planning:
             lowered = yield from on_a_thread(session, lambda: self._planned(planning))
             if recorded.pending is planning:
@@ -173,7 +173,7 @@ class BackgroundPlans:
                 yield from on_a_thread(session, lambda: sized.bind(session))
             else:
                 yield from on_this_thread(native, sized.binding(session))
-                yield from on_a_thread(session, lambda: sized.make_program(session))
+                yield from on_a_thread(session, lambda: sized.record_steps(session))
             is_bound = True
         finally:
             with native.entered():
@@ -193,7 +193,7 @@ def _in_context(native: Backend, work: Callable[[], T]) -> T:
 
 
 def _others_done(session: Session) -> Steps[None]:
-    """Wait for the thread that is making a plan, whoever began it."""
+    """Wait for the thread that is making a plan."""
     while (other := session.background) is not None and not other.is_done:
         with suppress(Exception):
             yield other
@@ -212,6 +212,9 @@ def compiling_on_a_thread(
     native: Backend, work: Callable[[], Any], session: Session | None = None
 ) -> Steps[Any]:
     """Run work that compiles a backend's kernels on another thread."""
+    opening = native.background_opening()
+    if opening is not None:
+        yield SlicedThread(opening)
     try:
         opened = native.background_compilation()
         entered = opened.__enter__()

@@ -86,7 +86,7 @@ class Executor(Disposable):
 
         Inputs are arrays or tensors: in the model's order, by keyword, as one dict (for names that are no
         Python identifiers), or set before with `set_input`. Arrays are copied before this returns;
-        the CPU backend reads a large tensor on the CPU where it lies, if nothing is in flight.
+        the CPU backend reads a large tensor on the CPU without a copy, if nothing is in flight.
 
         Raises:
             InputError: An input's name, shape or dtype is wrong; the message names the input.
@@ -235,7 +235,7 @@ class Executor(Disposable):
         """Continue schedules that wait for data of their own; True when nothing is left to enqueue.
 
         With a budget, stops after about that many milliseconds of this thread's time. Never waits. Raises the
-        error of a schedule that cannot go on and whose outputs nobody reads, once; the others go on.
+        error of a schedule that cannot continue and whose outputs nobody reads, once; the others continue.
         """
         if get_ident() != self._thread:
             self._check_thread()

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.compiler.entries import arrays_in
 from engine.compiler.walk import Elements
-from engine.kernels.size import SizeRecorder
+from engine.kernels.size_recorder import SizeRecorder
 
 MOST_ELEMENTS = 16
 """Elements of the largest tensor whose elements are open: a handful of sizes, counts and positions."""
@@ -66,7 +66,7 @@ def of_results(results: Sequence[Any]) -> OpenNumbers:
 
 
 def _form(result: Any) -> object:
-    """What a plan depends on of a NumPy function's result beside sizes: types, and strings themselves."""
+    """What a plan depends on of a NumPy function's result apart from sizes: types, and strings themselves."""
     if isinstance(result, list):
         return tuple(map(_form, result))
     if result is None:

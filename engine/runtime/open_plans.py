@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from engine.backends.base import DeviceBuffer
-from engine.backends.plan_template import Template
 from engine.base.errors import EngineError
-from engine.base.memory.out_of_memory import LARGE, naming_out_of_memory
-from engine.compiler.lower import Fallback, Lowered, Place, Segment
-from engine.compiler.plan import BufferSpec, Plan
+from engine.compiler.lower import Fallback, Lowered, Segment
+from engine.compiler.plan import Plan
 from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements, Trace
 from engine.graph.model import Model
-from engine.kernels.size import Number, SizeRecorder, put_together, taken_apart
+from engine.kernels.size import Number
+from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.value import Value, leaves
 from engine.runtime import fillers
 from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
+from engine.runtime.open_segments import OpenSegment
 from engine.runtime.open_sizes import OpenSizes
 from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
-from engine.runtime.recorded_plan import RecordedPlan, Submission
+from engine.runtime.recorded_plan import Filling, RecordedPlan
 
 if TYPE_CHECKING:
     from engine.runtime.session import Session
@@ -41,7 +39,7 @@ OPEN_FAILURES = (
     ValueError,
     RecursionError,
 )
-"""What code that knows nothing of open sizes may raise: then the sizes at hand are planned for themselves."""
+"""What code that knows nothing of open sizes may raise: then the given sizes are planned on their own."""
 
 MOST_LENGTHS = 64
 """The same for a model whose plans have more steps at larger sizes, each for one length."""
@@ -51,25 +49,10 @@ MOST_DECIDED = 4
 
 
 @dataclass
-class _Part:
-    """What is needed to fill in the sizes of one segment."""
-
-    place: Place
-    template: Template
-    numbers: slice
-    outer: list[tuple[BufferSpec, int]]
-    tables: list[tuple[BufferSpec, Callable[..., np.ndarray], Any, int]]
-
-    def specs(self, numbers: Sequence[Any]) -> list[BufferSpec]:
-        """Inputs and outputs with their sizes."""
-        return [BufferSpec(spec.name, numbers[at], spec.dtype, spec.role) for spec, at in self.outer]
-
-
-@dataclass
 class _Recorded:
     """Backend objects for filling in sizes; created when the plan is first used."""
 
-    parts: list[_Part]
+    segments: list[OpenSegment]
     trace: Callable[[Sequence[Any]], Trace]
     inputs: Callable[[Sequence[Any]], Sequence[Value]]
     kept: frozenset[str]
@@ -96,8 +79,7 @@ class SizedPlan:
         """The plans of what follows the stop, if this plan ends with one."""
         self._is_start = is_start
         self._recorded: _Recorded | None = None
-        self._parts: list[_Part] = []
-        self._numbers: list[Number] = []
+        self._constants: list[dict[str, DeviceBuffer]] = []
         self._binding: Generator[None, None, None] | None = None
         self._programs: dict[bool, Any] = {}
 
@@ -112,13 +94,13 @@ class SizedPlan:
         return self._binding is None
 
     def bind(self, session: Session) -> None:
-        """Bind constants and make the program of sizes now, not for the first sizes."""
+        """Bind constants and record the steps now, not for the first sizes."""
         for _ in self.binding(session):
             pass
-        self.make_program(session)
+        self.record_steps(session)
 
     def binding(self, session: Session) -> Generator[None, None, None]:
-        """The first part of `bind`, in small steps: constants and commands. `make_program` follows."""
+        """The first part of `bind`, in small steps: constants. `record_steps` follows."""
         if self._binding is None:
             self._binding = self._bound(session)
         return self._binding
@@ -129,16 +111,17 @@ class SizedPlan:
 
     def _bound(self, session: Session) -> Generator[None, None, None]:
         for segment in self.lowered.segments:
-            constants = yield from session.recorder.binding(self.owner, segment)
-            # Not across a step: other plans may be made meanwhile.
-            with self.recorder.at(self.record):
-                self._parts.append(self._part(session, segment, constants))
-            yield
+            self._constants.append((yield from session.recorder.binding(self.owner, segment)))
 
-    def make_program(self, session: Session) -> None:
-        """The rest of `bind`: turn the record of sizes into a program. Any thread may call this."""
-        trace, numbers = self.lowered.trace, self._numbers
+    def record_steps(self, session: Session) -> None:
+        """The rest of `bind`: record the steps, and make the program of sizes. Any thread may call this."""
+        trace = self.lowered.trace
+        numbers: list[Number] = []
         with self.recorder.at(self.record):
+            segments = []
+            for segment, constants in zip(self.lowered.segments, self._constants, strict=True):
+                template = session.backends[segment.place].template(segment.plan, constants)
+                segments.append(OpenSegment.of(segment, template, numbers))
             kept = {value.root.name for value in trace.kept}
             incoming: Sequence[Value] = trace.received
             if self._is_start:
@@ -152,36 +135,19 @@ class SizedPlan:
         if trace.stop is None:
             trace.values = {}
             trace.settle()
-        self._recorded = _Recorded(self._parts, filled, inputs, frozenset(kept), program)
+        self._recorded = _Recorded(segments, filled, inputs, frozenset(kept), program)
 
-    def _part(self, session: Session, segment: Segment, constants: Mapping[str, DeviceBuffer]) -> _Part:
-        place, plan, numbers = segment.place, segment.plan, self._numbers
-        template = session.backends[place].template(plan, constants)
-        own = slice(len(numbers), len(numbers) + len(template.numbers))
-        numbers += template.numbers
-        outer = []
-        for spec in plan.buffers.values():
-            if spec.role in ("input", "output"):
-                outer.append((spec, len(numbers)))
-                numbers.append(spec.elements)
-        tables = []
-        for name, table in plan.tables.items():
-            given: list[Number] = []
-            form = taken_apart(table.args, given)
-            tables.append((plan.buffers[name], table.function, form, len(numbers)))
-            numbers += given
-        return _Part(place, template, own, outer, tables)
-
-    def recorded_plan(
+    def filling(
         self,
         session: Session,
         sizes: Sequence[int],
         plan_apart: Callable[[], Lowered],
         before: RecordedPlan | None = None,
-    ) -> RecordedPlan | None:
-        """The recorded plan for some sizes; None if the guards refuse them, or they overflow arguments.
+    ) -> Filling:
+        """Make the recorded plan for some sizes: a step for each buffer that is missing, one for the rest.
 
-        Raises `OutOfMemoryError` for a tensor that cannot be allocated; other sizes may be tried then.
+        Returns None if the guards refuse the sizes, or they overflow arguments. Raises `OutOfMemoryError`
+        for a tensor that cannot be allocated; other sizes may be tried then.
 
         Args:
             session: The session of the model.
@@ -200,14 +166,19 @@ class SizedPlan:
         if numbers is None:
             return None
         recorded = RecordedPlan(SizedLowered(made.trace(numbers), self, tuple(sizes), plan_apart))
+        inputs, recorder = made.inputs(numbers), session.recorder
         try:
+            yield from recorder.reserving_inputs(self.lowered.segments, inputs, made.kept)
+            for segment in made.segments:
+                yield from segment.reserving(session, numbers, before)
+            if self._recorded is not made:
+                return None  # released meanwhile
             if before is not None:
                 recorded.buffers.update(before.buffers)
                 recorded.placement.update(before.placement)
-            recorder = session.recorder
-            recorder.input_buffers(recorded, self.lowered.segments, made.inputs(numbers), made.kept)
-            for position, part in enumerate(made.parts):
-                self._fill(session, recorded, part, numbers, partial(self._plan, tuple(sizes), position))
+            recorder.input_buffers(recorded, self.lowered.segments, inputs, made.kept)
+            for position, segment in enumerate(made.segments):
+                segment.fill(session, recorded, numbers, partial(self._plan, tuple(sizes), position))
         except OverflowError:
             # What is wrong with such sizes, if anything, is reported when they are planned for themselves.
             recorded.release()
@@ -216,28 +187,6 @@ class SizedPlan:
             recorded.release()
             raise
         return recorded
-
-    def _fill(
-        self,
-        session: Session,
-        recorded: RecordedPlan,
-        part: _Part,
-        numbers: Sequence[Any],
-        make_plan: Callable[[], Plan],
-    ) -> None:
-        """Add the buffers and the program of a segment."""
-        bound, transfers = session.recorder.bind(recorded, part.place, part.specs(numbers))
-        backend = session.backends[part.place]
-        for spec, function, form, begin in part.tables:
-            with naming_out_of_memory(f"the table '{spec.name}' of model '{session.source.name}'"):
-                elements = function(*put_together(form, iter(numbers[begin:])))
-                bound[spec.name] = backend.constant(elements.astype(spec.dtype).reshape(-1))
-            recorded.owned.append(bound[spec.name])
-        with session.recorder.allocating_temporaries(backend, make_plan):
-            program = part.template.fill(numbers[part.numbers], bound)
-            recorded.submissions.append(Submission(part.place, program, make_plan, transfers))
-            if sum(program.temporaries().values()) >= LARGE:
-                backend.check_memory()
 
     def filled(self, sizes: Sequence[int]) -> tuple[list[Segment], list[Fallback]]:
         """The segments and fallbacks with their sizes filled in."""
@@ -263,6 +212,7 @@ class SizedPlan:
 
     def release(self) -> None:
         """Free what only this plan and those that follow it have."""
+        self._recorded = None
         self.following.release()
         self.owner.release()
 
@@ -326,7 +276,7 @@ class SizedPlans:
     def take_compiled(self, session: Session) -> bool:
         """Take the plans whose kernels are compiled into use; whether there were any.
 
-        Kernels of the others are compiled beside the frames.
+        Kernels of the others are compiled in the background.
         """
         compiled = [plan for plan in self.waiting if _is_compiled(session, plan.lowered)]
         self._take(compiled)
@@ -353,7 +303,7 @@ class SizedPlans:
         self.ready = [p for p in self.ready if p is not sized]
         sized.release()
 
-    def recorded_plan(
+    def filling(
         self,
         session: Session,
         given: OpenNumbers,
@@ -361,17 +311,17 @@ class SizedPlans:
         before: RecordedPlan | None = None,
         *,
         only_used: bool = False,
-    ) -> RecordedPlan | None:
-        """The plan for some numbers, filled in; None if no plan takes them. See `SizedPlan.recorded_plan`.
+    ) -> Filling:
+        """Fill in the plan that takes some numbers; returns None if none does. See `SizedPlan.filling`.
 
         With `only_used`, plans are left out whose constants are not bound yet, which takes a while.
         """
-        for position, sized in enumerate(self.ready):
+        for sized in tuple(self.ready):
             is_used = sized.is_used
             if sized.decided != given.decided or (only_used and not is_used):
                 continue
             try:
-                recorded = sized.recorded_plan(session, given.numbers, plan_apart, before)
+                recorded = yield from sized.filling(session, given.numbers, plan_apart, before)
             except BaseException:
                 if not sized.is_used:
                     # If memory for constants ran out, some of them are missing.
@@ -381,8 +331,9 @@ class SizedPlans:
             if recorded is not None:
                 if is_used:
                     self._alone = 0
-                if position:
-                    self.ready.insert(0, self.ready.pop(position))
+                if self.ready[0] is not sized:
+                    self.ready.remove(sized)
+                    self.ready.insert(0, sized)
                 return recorded
         return None
 
@@ -394,7 +345,7 @@ class SizedPlans:
 
 
 def _is_compiled(session: Session, lowered: Lowered) -> bool:
-    """Whether the kernels of a plan are compiled; else that begins beside the frames."""
+    """Whether the kernels of a plan are compiled; else that begins in the background."""
     loads = [
         backend.prepare_async(kernels)
         for place, backend in session.backends.items()
@@ -459,15 +410,13 @@ class OpenPlans(SizedPlans):
         found = None if given is None else self.not_used(given)
         return found or (self.make(shapes, known) if self._may_make(given) else None)
 
-    def recorded(
-        self, shapes: InputShapes, known: Elements, *, only_used: bool = False
-    ) -> RecordedPlan | None:
-        """The plan for some shapes, filled in; None where no plan for all sizes takes them."""
+    def filling_for(self, shapes: InputShapes, known: Elements, *, only_used: bool = False) -> Filling:
+        """Fill in the plan for some shapes; returns None where no plan for all sizes takes them."""
         given = self.numbers(shapes, known) if self.ready else None
         if given is None:
             return None
         plan_apart = partial(self._session.lower, shapes, known)
-        return self.recorded_plan(self._session, given, plan_apart, only_used=only_used)
+        return (yield from self.filling(self._session, given, plan_apart, only_used=only_used))
 
 
 def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -> SizedPlan | None:

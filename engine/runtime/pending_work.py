@@ -1,6 +1,6 @@
 """Pending work: started work that waits for data, advanced by a host until it is done.
 
-A host also says whether it drives frames on this thread: then new plans are made beside them.
+A host also says whether it drives frames on this thread: then new plans are made in the background.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from engine.runtime.background_plans import BackgroundPlans, plan_for_inputs
 from engine.runtime.host_inputs import host_inputs
 from engine.runtime.open_continuations import (
     continued,
-    filled,
+    filling,
     likely_continuations,
     likely_elements,
     planned_continuation,
@@ -44,7 +44,7 @@ from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.plans import PlanFile, StoredModel, copied, plan_file
 from engine.runtime.plan_store.streams import UNREADABLE
 from engine.runtime.recorded_plan import Pending, Planning, RecordedPlan
-from engine.runtime.recording import Recorder, finish
+from engine.runtime.recording import Recorder, finish, in_one_step
 
 HOST_INPUT_LIMIT = 4096
 """Largest input, in elements, whose value may shape a plan (axes, sizes, pads: a handful of integers)."""
@@ -55,7 +55,7 @@ MOST_OPEN_PLANS = 6
 
 
 class Session:
-    """Plans and memory of one model on one backend, with the CPU beside it for layers that fall back."""
+    """Plans and memory of one model on one backend, with the CPU backend for layers that fall back."""
 
     def __init__(self, model: Model, native: Backend, cpu: Backend | None, allow_fallback: bool) -> None:
         self.source = model
@@ -173,21 +173,21 @@ class Session:
             self.open_plans.release()
             self.stored = None
             return None
-        # Recording uses up constants, and the plans may have to be written again beside another.
+        # Recording uses up constants, and the plans may have to be written again with another.
         return [(key, copied(lowered)) for key, lowered in stored.plans.items()]
 
     def _store(
         self, kernels: Sequence[AnyKernel], key: object = None, lowered: Lowered | None = None
     ) -> None:
-        """Store plans and kernels for the next load of this model, beside the plans stored before."""
+        """Store plans and kernels for the next load of this model, in addition to the plans stored before."""
         if self.file is None:
             return
         plans, opened = ({}, []) if self.stored is None else (self.stored.plans, self.stored.open_plans)
         if lowered is not None:
             plans = {key: lowered}
         opened = [*opened, *self._new_open_plans(self.file)][:MOST_OPEN_PLANS]
-        facts = self.file.facts(kernels)
-        found = StoredModel(self.host_inputs, self.is_random, facts, plans, open_plans=opened)
+        metadata = self.file.metadata(kernels)
+        found = StoredModel(self.host_inputs, self.is_random, metadata, plans, open_plans=opened)
         used = {name for p in found.lowered for s in p.segments for name in s.plan.constants}
         found.lasting = frozenset(used & self.planner.tracer.constant_names)
         self.stored = found
@@ -254,8 +254,8 @@ class Session:
 
     def compile(self, lowered: Lowered, progress: Progress | None = None) -> int:
         """Compile the kernels of a plan on its backends."""
-        with instrumentation.spanning("compile", model=self.source) as facts:
-            facts["compiled"] = compiled = sum(
+        with instrumentation.spanning("compile", model=self.source) as attributes:
+            attributes["compiled"] = compiled = sum(
                 backend.prepare(kernels, progress)
                 for place, backend in self.backends.items()
                 if (kernels := lowered.kernels(place))
@@ -291,11 +291,13 @@ class Session:
         key = self.key(shapes, known)
         if (recorded := self.cache.get(key)) is not None:
             return recorded
-        beside, recorded = plans_in_background(), None
+        in_background, recorded = plans_in_background(), None
         if self.open_plans.ready:
             with instrumentation.spanning("fill", model=self.source):
-                recorded = self.open_plans.recorded(shapes, known, only_used=beside or self.is_planning)
-        if recorded is None and beside:
+                only_used = in_background or self.is_planning
+                steps = self.open_plans.filling_for(shapes, known, only_used=only_used)
+                recorded = in_one_step(steps) if in_background else finish(steps)
+        if recorded is None and in_background:
             return self.begin_plan(shapes, known)
         if recorded is None:
             with instrumentation.spanning("plan", model=self.source):
@@ -308,7 +310,7 @@ class Session:
     def _new_plan(self, key: object, shapes: InputShapes, known: Elements) -> RecordedPlan:
         if self.may_plan_for_all and self.open_plans.make_ready(shapes, known):
             self.store_open_plans(known, self.open_plans.ready)
-            found = self.open_plans.recorded(shapes, known)
+            found = finish(self.open_plans.filling_for(shapes, known))
             if found is not None:
                 return found
         lowered = self.lower(shapes, known)
@@ -412,7 +414,7 @@ class Session:
         if (following := self.cache.continuation(recorded, key)) is not None:
             return following
         if plans_in_background():
-            following = filled(self, recorded, known, results, only_used=True)
+            following = in_one_step(filling(self, recorded, known, results, only_used=True))
             if following is None:
                 planning = planned_continuation(self, recorded, known, results)
                 following = self.background_plans.begin(planning)
@@ -454,7 +456,7 @@ class Session:
         yield from self.recorder.recording(recorded, before, inputs, kept)
 
     def extra_inputs(self) -> Sequence[Value]:
-        """Inputs beside the model's: the number of schedules, for random operators."""
+        """Inputs in addition to the model's: the number of schedules, for random operators."""
         return [self.planner.tracer.count] if self.is_random else []
 
     def _lasting(self) -> AbstractSet[str]:

@@ -38,7 +38,7 @@ class Allowance:
     Attributes:
         ms: Milliseconds of the device's time.
         force: Whether to enqueue the smallest part if nothing fits.
-        everything: Whether to enqueue everything, whatever it takes.
+        everything: Whether to enqueue everything, regardless of the budget.
         spent: Expected milliseconds enqueued so far.
         parts: Partial dispatches enqueued so far.
         began: When this began, by `perf_counter`.

@@ -127,7 +127,7 @@ class AudioSource(MonoBehaviour):
 
     @property
     def is_playing(self) -> bool:
-        """True from `play` to the end of the clip, for ever if it loops; False while it is held."""
+        """True from `play` to the end of the clip, without end if it loops; False while it is paused."""
         if self._voice is None or self._paused_at is not None:
             return False
         return self._loops or self.app.time.unscaled_time - self._started < self._length

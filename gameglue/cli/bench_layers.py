@@ -12,7 +12,7 @@ from rich.table import Table
 from engine import BackendType, Model, SystemInfo
 from engine.base.errors import InputError
 from gameglue.cli.backends import choice_of
-from gameglue.cli.console import CompileProgress, facts, measuring, output, print_json, table, title
+from gameglue.cli.console import CompileProgress, measuring, output, print_json, properties, table, title
 from gameglue.cli.sides import whole_proto
 from gameglue.inference.backend_choice import BackendChoice, exact_choice, open_worker, why_unavailable
 from gameglue.profiling.compare import Timing
@@ -49,7 +49,7 @@ def show_layers(
         print_json({**data, "left out": {"onnxruntime": peer} if isinstance(peer, str) else {}})
         return 0
     console = output(_ROOM)
-    facts(
+    properties(
         console,
         [
             ("model", path),
@@ -65,9 +65,9 @@ def show_layers(
         title(console, "nodes of onnxruntime that are no layer here")
         console.print(_peer_only(times))
     console.print()
-    facts(console, _totals(times, len(shown)))
+    properties(console, _totals(times, len(shown)))
     if isinstance(peer, str):
-        facts(console, [("onnxruntime", f"left out: {peer}")])
+        properties(console, [("onnxruntime", f"left out: {peer}")])
     return 0
 
 

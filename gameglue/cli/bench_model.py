@@ -18,11 +18,11 @@ from gameglue.cli.bench_layers import show_layers
 from gameglue.cli.console import (
     CompileProgress,
     add_json_option,
-    facts,
     measuring,
     output,
     paragraph,
     print_json,
+    properties,
     table,
 )
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
@@ -109,21 +109,21 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"model": path, "inputs": shapes, **_as_data(times, first), "left out": absent})
         return 0
     console = output()
-    facts(console, [("model", path), ("inputs", ", ".join(f"{n} {a.shape}" for n, a in inputs.items()))])
+    properties(console, [("model", path), ("inputs", ", ".join(f"{n} {a.shape}" for n, a in inputs.items()))])
     if times:
         counts = [len(timing.turns) for timing in times.values()]
         runs = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
-        facts(console, [("times", f"medians of {runs}, in turns, in milliseconds")])
+        properties(console, [("times", f"medians of {runs}, in turns, in milliseconds")])
         console.print()
         console.print(_result(times, first))
     if absent:
         console.print()
-        facts(console, [(name, f"left out: {reason}") for name, reason in absent.items()])
+        properties(console, [(name, f"left out: {reason}") for name, reason in absent.items()])
     return 0
 
 
 def _choices(wanted: BackendChoice | None) -> list[BackendChoice]:
-    """Every way to run a model that is asked for; a precision stands beside float32."""
+    """Every requested way to run a model; other precisions are compared with float32."""
     fitting = [
         choice
         for choice in ALL_CHOICES
@@ -209,7 +209,7 @@ def _worker(
 def _onnxruntime(path: Path, inputs: Mapping[str, np.ndarray]) -> Call | str:
     """How to run it there, or why that cannot be done."""
     try:
-        # By path, as weights may lie in files beside the model.
+        # By path, as weights may be in files next to the model.
         call = partial(onnxruntime_call(path), inputs)
         call()
     except ImportError:

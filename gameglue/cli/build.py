@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from engine.base.errors import InputError
-from gameglue.cli.console import errors, facts, output, paragraph
+from gameglue.cli.console import errors, output, paragraph, properties
 from gameglue.cli.demos import find_demo, find_demos
 from gameglue.shipping.bundle import build, missing_builder, package_of_demo, package_of_path, size_of
 
@@ -52,5 +52,5 @@ def run(arguments: argparse.Namespace) -> int:
         ("models", ", ".join(package.models) or "none"),
         ("took", f"{time.perf_counter() - started:.0f} s"),
     ]
-    facts(output(), rows)
+    properties(output(), rows)
     return 0

@@ -70,7 +70,7 @@ def paragraph(*sentences: str) -> str:
     return textwrap.fill(" ".join(sentences), 80)
 
 
-def facts(console: Console, rows: Iterable[tuple[str, object]], indent: int = 0) -> None:
+def properties(console: Console, rows: Iterable[tuple[str, object]], indent: int = 0) -> None:
     """Print names and values in two columns; a value of several lines stays in its column."""
     listed = [(name, str(value)) for name, value in rows]
     width = max((len(name) for name, _ in listed), default=0)

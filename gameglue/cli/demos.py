@@ -49,7 +49,7 @@ class Demo:
 
 
 def demos_folder() -> Path:
-    """Where the demos lie: beside the package, in a checkout as in an installation."""
+    """The folder of the demos: next to the package, in a checkout as in an installation."""
     return Path(__file__).resolve().parents[2] / "demos"
 
 
@@ -101,7 +101,7 @@ def defines_build(main: Path) -> bool:
 
 
 def _load_own(folder: Path) -> Build:
-    """`build` of a game's main.py, which finds the modules beside it as it does when it is run itself."""
+    """`build` of a game's main.py, which finds the modules next to it as it does when it is run itself."""
     sys.path.insert(0, str(folder))
     # Another game's, played by this process before.
     sys.modules.pop("main", None)

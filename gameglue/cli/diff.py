@@ -15,7 +15,16 @@ from engine import Layer, Model
 from engine.base.errors import InputError
 from engine.operators import OPERATORS
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
-from gameglue.cli.console import add_json_option, facts, output, paragraph, plain, print_json, table, title
+from gameglue.cli.console import (
+    add_json_option,
+    output,
+    paragraph,
+    plain,
+    print_json,
+    properties,
+    table,
+    title,
+)
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 from gameglue.cli.sides import EngineSide, OnnxRuntimeSide, OnnxSide, ReferenceSide, Side, chunks
 from gameglue.inference.backend_choice import ALL_CHOICES, BackendChoice
@@ -134,19 +143,25 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 0 if first is None else DIVERGED
     console = output()
-    facts(console, [("model", path), ("compared", f"{ours.label} with {other.label}: {len(found)} values")])
+    properties(
+        console, [("model", path), ("compared", f"{ours.label} with {other.label}: {len(found)} values")]
+    )
     if first is None:
         worst = max(found, key=lambda d: d.error)
         layer = model.producers()[worst.name]
-        facts(console, [("agree", f"the largest error is {worst.error:.2e}, in {layer}")])
+        properties(console, [("agree", f"the largest error is {worst.error:.2e}, in {layer}")])
         ends = {output.name for output in model.outputs}
-        facts(console, [("outputs", f"{d.name}: error {d.error:.2e}") for d in found if d.name in ends])
+        properties(console, [("outputs", f"{d.name}: error {d.error:.2e}") for d in found if d.name in ends])
     else:
-        facts(console, _described(first, model, {d.name: d for d in found}, (ours, other)))
+        properties(console, _described(first, model, {d.name: d for d in found}, (ours, other)))
         if _is_random(model.producers()[first.name]):
-            facts(console, [("note", "it draws random numbers: only the engine's backends draw the same")])
+            properties(
+                console, [("note", "it draws random numbers: only the engine's backends draw the same")]
+            )
         if alone:
-            facts(console, [("note", "only with layers fused: none differs when all are watched at once")])
+            properties(
+                console, [("note", "only with layers fused: none differs when all are watched at once")]
+            )
     if arguments.verbose:
         title(console, "largest errors")
         console.print(_worst(found, model))

@@ -14,7 +14,7 @@ from engine import SystemInfo
 from engine.base.cache import cache_dir
 from engine.device.cl.device import OPENCL_HINT
 from gameglue.audio.mixer import close_mixer, open_mixer
-from gameglue.cli.console import add_json_option, facts, output, print_json, title
+from gameglue.cli.console import add_json_option, output, print_json, properties, title
 from gameglue.cli.driver_faults import driver_faults
 from gameglue.cli.environment import VARIABLES
 from gameglue.graphics.context import how_to_get_opengl
@@ -56,7 +56,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print section after section; one that fails says so and the next one goes on."""
+    """Print section after section; one that fails says so and the next one follows."""
     advice: list[str] = []
     sections: tuple[tuple[str, Callable[[list[str]], Rows]], ...] = (
         ("machine", _machine),
@@ -70,19 +70,19 @@ def run(arguments: argparse.Namespace) -> int:
         ("environment variables", _environment),
     )
     console = output()
-    told: dict[str, object] = {}
+    found: dict[str, object] = {}
     for name, ask in sections:
         if not arguments.json:
             title(console, name)
         try:
             rows = ask(advice)
-        except Exception as error:  # noqa: BLE001 - whatever is broken here, the other answers are still wanted
+        except Exception as error:  # noqa: BLE001 - a section that fails must not hide the others
             rows = [("cannot tell", f"{type(error).__name__}: {error}")]
-        told[name] = [{"name": key, "value": value} for key, value in rows]
+        found[name] = [{"name": key, "value": value} for key, value in rows]
         if not arguments.json:
-            facts(console, rows, indent=2)
+            properties(console, rows, indent=2)
     if arguments.json:
-        print_json({**told, "to do": advice})
+        print_json({**found, "to do": advice})
         return 0
     title(console, "to do")
     if advice:
@@ -99,7 +99,7 @@ def _machine(advice: list[str]) -> Rows:
         ("system", info.operating_system),
         ("python", f"{platform.python_version()} ({sys.executable})"),
         ("processor", f"{info.cpu_name}, {info.cpu_cores} core(s) for this process"),
-        ("features", " ".join(info.cpu_features) or "not told by this system"),
+        ("features", " ".join(info.cpu_features) or "not reported by this system"),
     ]
 
 
@@ -136,13 +136,13 @@ def _opencl(advice: list[str]) -> Rows:
 
 def _display(advice: list[str]) -> Rows:
     names = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
-    told = ", ".join(f"{name}={os.environ[name]}" for name in names if os.environ.get(name))
+    listed = ", ".join(f"{name}={os.environ[name]}" for name in names if os.environ.get(name))
     if has_display():
-        return [("window", f"yes{f' ({told})' if told else ''}")]
+        return [("window", f"yes{f' ({listed})' if listed else ''}")]
     advice.append(
         "display: there is none, demos play without a window; with Xvfb: xvfb-run gameglue play digits"
     )
-    return [("window", f"no display{f' ({told})' if told else ''}")]
+    return [("window", f"no display{f' ({listed})' if listed else ''}")]
 
 
 def _environment(advice: list[str]) -> Rows:

@@ -15,10 +15,10 @@ from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import (
     CompileProgress,
     add_json_option,
-    facts,
     output,
     paragraph,
     print_json,
+    properties,
     table,
     title,
 )
@@ -32,7 +32,7 @@ from gameglue.inference.backend_choice import (
     why_unavailable,
 )
 
-_SHOWN = 6  # removed layers by name, unless all are asked for
+_SHOWN = 6  # removed layers by name, unless all are requested
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         show_texture(console, before, arguments)
         return 0
     title(console, "passes")
-    facts(
+    properties(
         console, [(record.name, _changes(record, all_names=arguments.layers)) for record in records], indent=2
     )
     if arguments.layers:
@@ -144,7 +144,7 @@ def _print_model(console: Console, model: Model) -> None:
         ("constants", f"{len(constants)} with {weights:,} elements, {size / 2**20:.2f} MiB"),
         ("layers", f"{counts.total()}: " + ", ".join(f"{n} {op}" for op, n in counts.most_common())),
     ]
-    facts(console, rows)
+    properties(console, rows)
 
 
 def _shape(shape: object) -> str:
@@ -184,7 +184,7 @@ def _report(model: Model, choice: BackendChoice) -> tuple[str, PlanReport] | str
 def _print_plan(console: Console, model: Model, choice: BackendChoice) -> None:
     found = _report(model, choice)
     label, text = (choice.label, found) if isinstance(found, str) else (found[0], _plan(found[1]))
-    facts(console, [(f"{label:20}", text)], indent=2)
+    properties(console, [(f"{label:20}", text)], indent=2)
 
 
 def _plan(report: PlanReport) -> str:

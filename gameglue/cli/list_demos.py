@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gameglue.cli.console import facts, output
+from gameglue.cli.console import output, properties
 from gameglue.cli.demos import find_demos
 
 
@@ -18,7 +18,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print each demo's name and description."""
     console = output()
     demos = find_demos()
-    facts(console, [(demo.name, demo.description) for demo in demos])
+    properties(console, [(demo.name, demo.description) for demo in demos])
     if demos:
         console.print(f"\nplay one with:\n  gameglue play {demos[0].name}")
     return 0

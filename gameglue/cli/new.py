@@ -29,7 +29,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the folder, and say how to go on."""
+    """Make the folder, and say how to continue."""
     folder: Path = arguments.name
     files = make_game(folder)
     output().print(f"made {folder} with {', '.join(files)}", markup=False)

@@ -18,7 +18,7 @@ from engine.base.errors import EngineError, InputError
 from gameglue.cli import INTERRUPTED
 from gameglue.cli.animation import SECONDS, Animation
 from gameglue.cli.backends import add_backend_options, choice_of
-from gameglue.cli.console import CompileProgress, facts, output, paragraph
+from gameglue.cli.console import CompileProgress, output, paragraph, properties
 from gameglue.cli.demos import Demo, find_game
 from gameglue.graphics.surface import has_display
 from gameglue.host import watchdog
@@ -74,7 +74,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what a run can be told, whichever game it plays.
+    """Add the options of a run, for any game.
 
     Besides, `prepare(app, choice)` is called before the game is built; a built game's first launch sets it.
     """
@@ -185,20 +185,22 @@ def main_of(game: Demo, arguments: argparse.Namespace) -> int:
 def _recording_of(demo: str, path: Path) -> InputRecording:
     """What was recorded. Raises `InputError` where it is of something else."""
     recording = InputRecording.load(path)
-    recorded = recording.facts.get("demo")
+    recorded = recording.metadata.get("demo")
     if recorded != demo:
         raise InputError(f"{path} is a recording of {recorded!r}, not of {demo!r}")
     return recording
 
 
 def _options(app: App, arguments: argparse.Namespace, replay: InputRecording | None) -> PlayOptions:
-    """What the player asked for, or had asked for when it was recorded."""
+    """What the player requested, or had requested when it was recorded."""
     choice, autoplay = choice_of(arguments), arguments.autoplay or app.headless
     if replay is not None:
-        facts = replay.facts
+        metadata = replay.metadata
         if choice is None:
-            choice = BackendChoice(BackendType(facts["backend"]), cast("DeviceName | None", facts["device"]))
-        autoplay = bool(facts["autoplay"])
+            choice = BackendChoice(
+                BackendType(metadata["backend"]), cast("DeviceName | None", metadata["device"])
+            )
+        autoplay = bool(metadata["autoplay"])
     elif choice is None and arguments.record is not None:
         choice = default_choice(app.ctx is not None)[0]
     seed = app.seed if replay is not None or arguments.record is not None else arguments.seed
@@ -224,16 +226,16 @@ def _print_summary(
     pace = report.frames / seconds if seconds > 0.0 else 0.0
     rows: list[tuple[str, object]] = [
         ("played", f"{report.frames} frames in {seconds:.1f} s ({pace:.0f} frames/s)"),
-        ("drawn by", report.facts["renderer"]),
+        ("drawn by", report.metadata["renderer"]),
         (
             "frame times",
             f"median {work.median:.2f} ms, p95 {work.p95:.2f}, p99 {work.p99:.2f}, max {work.max:.2f}",
         ),
         *known.items(),
     ]
-    if "limit" in report.facts:
-        rows.append(("limit", report.facts["limit"]))
-    errors = report.facts["component errors"]
+    if "limit" in report.metadata:
+        rows.append(("limit", report.metadata["limit"]))
+    errors = report.metadata["component errors"]
     if errors:
         rows.append(("errors", f"{errors} error(s) of components or requests; see the log above"))
-    facts(output(), [*rows, *saved])
+    properties(output(), [*rows, *saved])

@@ -24,10 +24,10 @@ from gameglue.cli.console import (
     CompileProgress,
     add_json_option,
     errors,
-    facts,
     output,
     paragraph,
     print_json,
+    properties,
     table,
     title,
 )
@@ -154,8 +154,8 @@ def run(arguments: argparse.Namespace) -> int:
         saved.append(("report", write_html(profile, arguments.html).resolve()))
     if arguments.screenshot is not None and arguments.screenshot.exists():
         saved.append(("screenshot", arguments.screenshot.resolve()))
-    facts(errors() if arguments.json else output(), saved)
-    return 1 if profile.facts.get("component errors") or profile.blocking_calls else 0
+    properties(errors() if arguments.json else output(), saved)
+    return 1 if profile.metadata.get("component errors") or profile.blocking_calls else 0
 
 
 def _play_demo(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCalls | None) -> Profile:
@@ -175,7 +175,7 @@ def _play_demo(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCall
             tell = build(app, PlayOptions(choice, True, arguments.seed, progress))
         profile = _profile(app, plan, arguments, blocking)
         if tell is not None:
-            profile.facts.update(tell())
+            profile.metadata.update(tell())
     return profile
 
 
@@ -233,20 +233,20 @@ def _instead_of_run(function: Callable[[App, int | None], None]) -> ExitStack:
 
 
 def _profile(app: App, plan: Plan, arguments: argparse.Namespace, blocking: BlockingCalls | None) -> Profile:
-    """Measure an app, beside the networks that were asked for."""
+    """Measure an app together with the requested networks."""
     choice = choice_of(arguments) or default_choice(app.ctx is not None)[0]
-    beside = [_network(app, name, choice) for name in arguments.in_flight]
-    if beside:
+    others = [_network(app, name, choice) for name in arguments.in_flight]
+    if others:
         # Their first schedules, which plan and allocate, are no part of what is measured.
         plan = replace(plan, warm_up=plan.warm_up + 20)
     with long_lived_kept():
         profile = profile_frames(app, plan, blocking=blocking, layers=not arguments.no_layers)
-    for network in beside:
+    for network in others:
         network.close()
-    profile.facts = dict(app.report().facts)
-    if beside:
-        listed = (f"{name}: {n.answers} answers" for name, n in zip(arguments.in_flight, beside, strict=True))
-        profile.facts["in flight"] = ", ".join(listed)
+    profile.metadata = dict(app.report().metadata)
+    if others:
+        listed = (f"{name}: {n.answers} answers" for name, n in zip(arguments.in_flight, others, strict=True))
+        profile.metadata["in flight"] = ", ".join(listed)
     if arguments.screenshot is not None:
         _take_picture(app, arguments.screenshot, arguments.overlay)
     return profile
@@ -291,7 +291,7 @@ def _as_data(profile: Profile) -> dict[str, object]:
         "title": profile.title,
         "frames": len(profile.work),
         "rate": profile.rate,
-        "facts": profile.facts,
+        "metadata": profile.metadata,
         "frame times": Spread.of(profile.work),
         "with inference": profile.spread(RUNNING),
         "without inference": profile.spread(PAUSED),
@@ -319,12 +319,12 @@ def _as_data(profile: Profile) -> dict[str, object]:
 def _print(out: Console, profile: Profile) -> None:
     work = Spread.of(profile.work)
     pace = f"{profile.rate:.0f} a second" if profile.rate else "without a pause between them"
-    facts(
+    properties(
         out,
         [
             ("profiled", f"{profile.title}, {len(profile.work)} frames, {pace}"),
-            ("drawn by", profile.facts.get("renderer", "none")),
-            *((str(k), v) for k, v in profile.facts.items() if k in ("backend", "in flight")),
+            ("drawn by", profile.metadata.get("renderer", "none")),
+            *((str(k), v) for k, v in profile.metadata.items() if k in ("backend", "in flight")),
         ],
     )
     title(out, "frame times, ms")
@@ -336,14 +336,14 @@ def _print(out: Console, profile: Profile) -> None:
         with_, without = profile.spread(RUNNING).p99, profile.spread(PAUSED).p99
         out.print(f"p99 with inference {with_:.2f} ms, without {without:.2f} ms: {profile.difference_text}")
         between = [Spread.of(profile.intervals[side]) for side in (RUNNING, PAUSED)]
-        told = [f"p50 {spread.median:.1f}, p99 {spread.p99:.1f}" for spread in between]
-        out.print(f"from frame to frame, ms: with inference {told[0]}, without {told[1]}")
+        between_frames = [f"p50 {spread.median:.1f}, p99 {spread.p99:.1f}" for spread in between]
+        out.print(f"from frame to frame, ms: with inference {between_frames[0]}, without {between_frames[1]}")
     if profile.limit:
         out.print(profile.limit)
     if profile.counted:
         out.print(f"blocking calls: {profile.blocking_calls}")
         if profile.blocking:
-            facts(out, profile.blocking.most_common(), indent=2)
+            properties(out, profile.blocking.most_common(), indent=2)
     for bad in profile.recording.nan_alarm.found.values():
         out.print(f"not a number: {bad}")
     _print_shares(out, profile)

@@ -14,7 +14,7 @@ from rich.table import Table
 from engine import BackendType
 from engine.runtime.outputs import fetch
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
-from gameglue.cli.console import CompileProgress, facts, output, table, title
+from gameglue.cli.console import CompileProgress, output, properties, table, title
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 from gameglue.inference.backend_choice import BackendChoice, open_worker
 
@@ -39,6 +39,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
 
 def run(arguments: argparse.Namespace) -> int:
     """Run, print, save."""
+    if arguments.output is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
     path, model = load_model(arguments)
     inputs = make_inputs(model, arguments)
     choice = choice_of(arguments) or BackendChoice(BackendType.CPU)
@@ -50,13 +52,14 @@ def run(arguments: argparse.Namespace) -> int:
         seconds = time.perf_counter() - started
         report = worker.plan_report()
     console = output()
-    facts(console, [("model", path), ("ran on", report), ("took", f"{seconds * 1e3:.2f} ms, the first time")])
+    properties(
+        console, [("model", path), ("ran on", report), ("took", f"{seconds * 1e3:.2f} ms, the first time")]
+    )
     title(console, "inputs")
     console.print(_described(inputs))
     title(console, "outputs")
     console.print(_described(found))
     if arguments.output is not None:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
         with arguments.output.open("wb") as file:
             # With a file, not a name: NumPy would add ".npz" to another ending.
             np.savez(file, allow_pickle=False, **{n: _storable(a) for n, a in _flat(found).items()})

@@ -37,7 +37,7 @@ _UNKNOWN_BYTES = CHUNK_BYTES // 64
 
 
 class Side(ABC):
-    """One way to run the model on the inputs at hand."""
+    """One way to run the model on the given inputs."""
 
     label: str
     names: tuple[str, ...]
@@ -117,7 +117,7 @@ class OnnxRuntimeSide(OnnxSide):
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
-        # It refuses files of a newer format whatever is in them; an operator that it lacks it names.
+        # It refuses files of a newer format regardless of their content; an operator that it lacks it names.
         proto.ir_version = min(proto.ir_version, _OLD_IR_VERSION)
         session = onnxruntime.InferenceSession(
             proto.SerializeToString(), options, providers=["CPUExecutionProvider"]

@@ -1,6 +1,6 @@
 """`gameglue inspect MODEL --texture IMAGE`: how a picture arrives in a model's input, in numbers and drawn.
 
-The preview shows the picture upright, then each channel of the tensor as it lies in memory (row 0 on top),
+The preview shows the picture upright, then each channel of the tensor as it is in memory (row 0 on top),
 then what the same transform makes of the tensor again.
 """
 
@@ -16,7 +16,7 @@ from rich.console import Console
 
 from engine import BackendType, Input, Model, TextureConverter, TextureTransform
 from engine.base.errors import InputError
-from gameglue.cli.console import facts, table, title
+from gameglue.cli.console import properties, table, title
 from gameglue.host.pygame_ce import import_pygame
 from gameglue.host.resources import Resources
 
@@ -69,7 +69,7 @@ def show_texture(console: Console, model: Model, arguments: argparse.Namespace) 
     path.parent.mkdir(parents=True, exist_ok=True)
     _write(path, picture, planes, transform, again)
     title(console, f"{file} in input '{item.name}'")
-    facts(
+    properties(
         console,
         [
             ("picture", f"{picture.shape[1]} x {picture.shape[0]} pixels, row 0 on top"),

@@ -46,7 +46,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Warm up each model on each backend; what fails is told, and the others go on."""
+    """Warm up each model on each backend; failures are reported, and the others continue."""
     if arguments.beside_game:
         _give_way()
     # Plans are stored for so many threads: have them be those of a game's frame loop.

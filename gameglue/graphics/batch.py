@@ -1,4 +1,4 @@
-"""Quads, collected on the CPU and drawn as instances: the one way in which 2D things reach the GPU."""
+"""Quads, collected on the CPU and drawn as instances: all 2D drawing goes through it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class View:
 
 @dataclass(frozen=True)
 class Run:
-    """A stretch of quads in the same units that need no more than one picture."""
+    """A run of quads in the same units that need no more than one picture."""
 
     view: View
     picture: Picture | None
@@ -76,7 +76,7 @@ class Run:
 
 
 class QuadList:
-    """Quads in drawing order, with the view and the picture that each stretch of them needs."""
+    """Quads in drawing order, with the view and the picture that each run of them needs."""
 
     def __init__(self) -> None:
         self._quads = np.zeros(256, QUAD)
@@ -157,7 +157,7 @@ class QuadList:
             return
         assert self._view is not None
         if self._picture is None:
-            # Quads without a picture join the stretch behind or before them: panels and text split no batch.
+            # Quads without a picture join the run after or before them: panels and text split no batch.
             *_, start = self._runs.pop()
         else:
             start = self._count
@@ -225,7 +225,7 @@ class QuadPipeline:
     """Draws quad lists into a render target.
 
     A graphics card draws all kinds with one program, so that panels, pictures and text are one batch. Where
-    the processor draws, a stretch of one kind that covers many pixels has a program of its own.
+    the processor draws, a run of one kind that covers many pixels has a program of its own.
     """
 
     def __init__(self, device: GraphicsDevice) -> None:

@@ -113,7 +113,7 @@ class MeshRenderer(MonoBehaviour):
     texture: Picture | None = None
     """The picture on the surface."""
     emission: Color = "black"
-    """Light that the surface gives off, whatever light falls on it."""
+    """Light that the surface emits, independent of the light that falls on it."""
     shine: Annotated[float, Range(0.0, 1.0)] = 0.0
     """Strength of highlights."""
     double_sided: bool = False

@@ -27,7 +27,7 @@ class Canvas:
 
     `app.gui` is a canvas in pixels from the top left corner, y down. The canvas that a camera hands to
     `Renderer.draw` is in world units, y up; sizes, widths and radii are then in world units too. What is
-    drawn later lies on top.
+    drawn later is on top.
 
     Attributes:
         view: How its coordinates become the picture's.
@@ -225,7 +225,7 @@ class Canvas:
         radius: float = 0.0,
         region: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0),
     ) -> None:
-        """A picture centred on (`x`, `y`), turned by `rotation` degrees.
+        """A picture centred on (`x`, `y`), rotated by `rotation` degrees.
 
         `region` cuts out left, top, right and bottom, as fractions of the picture: a frame of a sheet.
         """
@@ -345,7 +345,7 @@ class Canvas:
     # -- for the host ---------------------------------------------------------------------------
 
     def flush(self, target: RenderTarget) -> None:
-        """Draw everything collected into `target`, and start anew."""
+        """Draw everything collected into `target`, and clear the collection."""
         if len(self._quads):
             self._pipeline.draw(self._quads, target, self._fonts.upload())
 

@@ -288,7 +288,7 @@ class RenderTarget:
             device.keep(self)
 
     def with_depth(self, samples: int = 0) -> moderngl.Framebuffer | None:
-        """A framebuffer with a depth buffer, made when first asked for; `None` where there is no OpenGL.
+        """A framebuffer with a depth buffer, created on first use; `None` where there is no OpenGL.
 
         Without `samples` it draws into this very picture; with them its colours are to be copied here.
         """

@@ -158,7 +158,7 @@ class Graphics:
             if self._spare is None:
                 self._spare = self.device.render_target(self._picture.size)
             source, destination = self._picture, self._spare
-            # An effect that raises has written half a picture: the one before it stands.
+            # An effect that raises has written half a picture: the previous one stays.
             if self._guarded(component, hooks.name, call, source, destination):
                 self._picture, self._spare = destination, source
 
@@ -167,7 +167,7 @@ class Graphics:
         self.gui.flush(self._picture)
 
     def present(self) -> None:
-        """Save the screenshots that were asked for, and show the picture."""
+        """Save the requested screenshots, and show the picture."""
         for path in self._screenshots:
             self.save_picture(path)
         self._screenshots.clear()

@@ -55,7 +55,7 @@ class Gui(Canvas):
 
         `low` and `high` are the values at the lower and upper edge; without them the curve fills the height.
         Values that are not finite leave a gap. At each of the `marks` a faint line is drawn, and the number
-        beside it: the curve leaves them room at the right.
+        next to it: the curve leaves them room at the right.
         """
         curve = np.asarray(values, np.float64).ravel()
         finite = np.isfinite(curve)
@@ -79,9 +79,9 @@ class Gui(Canvas):
         if fill:
             self._fill_below(x, y + height, width, height, along, np.where(finite, up, 0.0), color)
         points = np.stack((along, y + height - up), axis=1)
-        for stretch in np.split(points, np.flatnonzero(~finite)):
+        for section in np.split(points, np.flatnonzero(~finite)):
             self.polyline(
-                stretch[np.isfinite(stretch[:, 1])], color, width=max(line_width, 1.5 * self.view.pixel)
+                section[np.isfinite(section[:, 1])], color, width=max(line_width, 1.5 * self.view.pixel)
             )
 
     def _fill_below(
@@ -148,7 +148,7 @@ class Gui(Canvas):
         """Upright bars, one a value from 0 to `high` (the largest value, if not given).
 
         `labels` stand below the bars, `numbers` on their tops; `highlight` is the number of a bar to stand
-        out; `back` is the colour of what lies behind each bar, as tall as `high`.
+        out; `back` is the colour behind each bar, as tall as `high`.
         """
         tall = np.nan_to_num(np.asarray(values, np.float64).ravel())
         if len(tall) == 0:

@@ -42,7 +42,7 @@ class Batch:
 
     @functools.cached_property
     def instances(self) -> np.ndarray:
-        """(n,) of dtype `INSTANCE`; asked for when the batch is complete."""
+        """(n,) of dtype `INSTANCE`; called when the batch is complete."""
         made = np.zeros(len(self.matrices), INSTANCE)
         made["rows"] = np.array(glm.array(self.matrices))[:, :3]
         colors = np.array(self.colors, np.uint8)
@@ -77,7 +77,7 @@ class MeshList:
         batch.colors.append(values)
 
     def opaque(self) -> list[Batch]:
-        """What hides what lies behind it, in any order."""
+        """Opaque meshes, in any order."""
         return list(self._opaque.values())
 
     def translucent(self, clip: np.ndarray) -> list[Batch]:

@@ -293,9 +293,9 @@ class Page(Gui):
             words = (*meanings, *meanings.values())
             wide = sum(self.measure(word, 13.0)[0] for word in words) + 39.0 * len(meanings)
             self.rect(x - 10.0, middle - 18.0, wide + 2.0, 36.0, back, 12.0)
-        for key, told in meanings.items():
+        for key, text in meanings.items():
             x += self.chip(key, x, middle) + 7.0
-            x += self.text(told, x, middle, 13.0, Palette.MUTED) + 18.0
+            x += self.text(text, x, middle, 13.0, Palette.MUTED) + 18.0
 
     def card(
         self,

@@ -70,7 +70,7 @@ class Billboards:
         self._buffer.write(table)
 
     def prepare(self, ctx: moderngl.Context) -> moderngl.Program:
-        """The program, which is made with its buffer when first asked for."""
+        """The program, which is created with its buffer on first use."""
         if self._program is None:
             self._program = self._device.program(PARTICLE_VERTEX, PARTICLE_FRAGMENT)
             self._program["picture"] = 0

@@ -169,9 +169,9 @@ class ParticleSystem(Renderer):
         position *= (self.radius * np.sqrt(random.random(made)))[:, None]
         if not self.local:
             matrix = self.transform.matrix
-            turned = self.transform.rotation.matrix()
+            rotation = self.transform.rotation.matrix()
             position = position @ matrix[:3, :3].T + matrix[:3, 3]
-            velocity = velocity @ turned.T
+            velocity = velocity @ rotation.T
         age = np.linspace(0.0, seconds, made, endpoint=False)
         particles["age"][places] = age
         particles["position"][places] = position + velocity * age[:, None]
@@ -221,7 +221,7 @@ class ParticleSystem(Renderer):
 
 
 class ParticleSystem3D(ParticleSystem):
-    """Particles that every `Camera3D` shows, turned to face it; hidden by what is nearer.
+    """Particles that every `Camera3D` shows, rotated to face it; hidden by what is nearer.
 
     They leave in a cone of `spread` degrees around the object's `up`, from a ball of `radius`.
     """

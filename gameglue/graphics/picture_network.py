@@ -155,7 +155,7 @@ class PictureNetwork:
         An image in progress continues by itself, before each frame's drawing. Where a graphics card draws, a
         picture's first part is enqueued here, at once; where the processor does, it would have to wait for
         what the frame draws. Raises what ended a picture, such as `DisposedError`, or `InputError` for an
-        output of another size than `size_out`; the next call begins anew.
+        output of another size than `size_out`; the next call starts over.
         """
         if self.is_busy and self._worker.backend_type is BackendType.CPU:
             # Its job threads have worked while the frame was drawn: a picture may be finished by now.

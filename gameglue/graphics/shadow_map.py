@@ -22,7 +22,7 @@ _DEEP: Final = 4.0
 
 
 class ShadowMap:
-    """The scene's depths along a light, as a texture; made anew for each camera."""
+    """The scene's depths along a light, as a texture; redrawn for each camera."""
 
     def __init__(self, device: GraphicsDevice) -> None:
         self._device = device
@@ -91,10 +91,10 @@ def light_matrix(towards: np.ndarray, center: Sequence[float], reach: float) -> 
     """
     direction = glm.dvec3(*(float(value) for value in towards))
     above = glm.dvec3(0, 0, 1) if abs(direction.y) > 0.99 else glm.dvec3(0, 1, 0)
-    turned: Any = glm.lookAt(glm.dvec3(0), -direction, above)
-    middle: Any = turned * glm.dvec3(*center)
+    rotated: Any = glm.lookAt(glm.dvec3(0), -direction, above)
+    middle: Any = rotated * glm.dvec3(*center)
     texel = 2.0 * reach / SIZE
     middle.x, middle.y = round(middle.x / texel) * texel, round(middle.y / texel) * texel
     deep = _DEEP * reach
     box = glm.dmat4(glm.orthoRH_NO(-reach, reach, -reach, reach, -deep, deep))
-    return np.array(box * glm.translate(-middle) * turned)
+    return np.array(box * glm.translate(-middle) * rotated)

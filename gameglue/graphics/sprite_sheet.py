@@ -137,7 +137,7 @@ class AnimationClip:
 
     def frame_at(self, seconds: float) -> int:
         """The frame that is shown so long after the beginning."""
-        # A hair more, so that n steps of 1 / frame_rate are n frames whatever their sum is rounded to.
+        # A hair more, so that n steps of 1 / frame_rate are n frames however their sum is rounded.
         step = math.floor(seconds * self.frame_rate + 1e-6)
         last = len(self.frames) - 1
         return self.frames[step % (last + 1) if self.loop else min(max(step, 0), last)]

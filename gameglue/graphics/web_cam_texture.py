@@ -33,7 +33,7 @@ class WebCamTexture(Texture):
         self.app.gui.image(self.webcam, 0, 0)                   # in on_gui
 
     The device is opened and read on a thread of its own, so no frame waits for it. `size` is what was asked
-    for until the first picture tells what the camera has. It needs pygame's camera module, for which macOS
+    for until the first picture shows what the camera has. It needs pygame's camera module, for which macOS
     wants the package `opencv-python`. What a camera sees is not part of a recording of input.
 
     Attributes:
@@ -46,7 +46,7 @@ class WebCamTexture(Texture):
         Args:
             app: whose texture it is; its end gives the camera back.
             device_name: one of `devices()`; the first of them if not given.
-            size: width and height in pixels that are asked for. Cameras have sizes of their own, and give one
+            size: requested width and height in pixels. Cameras have sizes of their own, and give one
                 that is near.
         """
         super().__init__(app.graphics.device, None, size, smooth=True)
@@ -83,7 +83,7 @@ class WebCamTexture(Texture):
             module = _cameras()
             found = list(module.list_cameras())
         except Exception as error:
-            raise WebCamError(f"cameras cannot be asked for: {error}") from error
+            raise WebCamError(f"cameras cannot be listed: {error}") from error
         if not found:
             raise WebCamError("no camera was found: connect one, and allow this program to use it")
         wanted = [name for name in found if self.device_name in (None, str(name))]
@@ -131,7 +131,7 @@ class WebCamTexture(Texture):
 
 
 class _Reader:
-    """Opens a camera and reads it, on a thread, until it is told to end or the camera does."""
+    """Opens a camera and reads it, on a thread, until it is stopped or the camera ends."""
 
     def __init__(self, module: Any, name: Any, size: tuple[int, int], before: _Reader | None) -> None:
         self.ending = threading.Event()

@@ -147,7 +147,7 @@ def _adopt_context() -> moderngl.Context:
     """The context that SDL has made current; SDL uses EGL on Wayland, which moderngl does not look for."""
     settings: dict[str, Any] = {
         "libgl": None
-    }  # Any setting makes moderngl look anew, not reuse another app's.
+    }  # Any setting makes moderngl look up the context again, not reuse another app's.
     egl = EglContext.current()
     if egl is not None:
         settings = {"context": egl}

@@ -153,7 +153,7 @@ class App(Finder):
             headless: Whether to open no window. `None` opens one if there is a display.
             context: A moderngl context to draw in off-screen. It stays the caller's.
             folder: Folder of the game's files; by default that of the running script.
-            input_source: An `InputScript`, played beside the window's own input.
+            input_source: An `InputScript`, played together with the window's own input.
             replay: A recording to play instead of all other input, with its frame lengths, its seed and its
                 determinism; `run()` ends with its last frame.
             seed: Makes `app.random` (NumPy) and `app.python_random` repeat. Without it, `app.seed` is random.
@@ -342,7 +342,7 @@ class App(Finder):
 
         Its objects are made within `loading_budget_ms` of each frame, its textures and other resources read
         on another thread. When the handle is done they are there, and the scene takes its place at the end of
-        that frame. The handle tells `progress`, and `result()` raises what `load_scene` does.
+        that frame. The handle has `progress`, and `result()` raises what `load_scene` does.
         """
 
         def loaded(scene: Scene) -> None:
@@ -418,7 +418,7 @@ class App(Finder):
         return 130 if self.was_interrupted else 1 if self.errors else 0
 
     def _is_played(self, done: int, frames: int | None) -> bool:
-        """Whether `run` has done all the frames that were asked for."""
+        """Whether `run` has done all requested frames."""
         replay = self.input.replay
         return (frames is not None and done >= frames) or (replay is not None and replay.is_over)
 
@@ -503,7 +503,7 @@ class App(Finder):
 
     def _pace(self) -> None:
         if not self.real_time:
-            # Nobody waits for the next frame: inference goes on as it would beside a faster device.
+            # Nobody waits for the next frame: inference continues as it would with a faster device.
             self._rest.spend(_UNPACED_REST, loads=False)
         elif self._last_frame is not None and not self._quitting:
             end = self._last_frame + 1.0 / self.target_frame_rate
@@ -514,12 +514,14 @@ class App(Finder):
 
     # -- recording input ------------------------------------------------------------------------
 
-    def record_input(self, **facts: object) -> InputRecording:
+    def record_input(self, **metadata: object) -> InputRecording:
         """Record every frame's length and input from now on; `recording.save(file)` at the end.
 
-        Begin before the first frame, and `App(replay=recording)` plays the same again if the game asks for
-        nothing but input, `app.time` and `app.random`; with networks, record a deterministic app. facts: what
-        the game has to know besides (`recording.facts`).
+        Begin before the first frame, and `App(replay=recording)` plays the same again if the game uses
+        nothing but input, `app.time` and `app.random`; with networks, record a deterministic app.
+
+        Args:
+            metadata: What else the game has to know when it plays the recording (`recording.metadata`).
         """
         queue = self.inference
         self.input.recording = InputRecording(
@@ -528,7 +530,7 @@ class App(Finder):
             deterministic=self.deterministic,
             latency_frames=queue.latency_frames,
             size=self.size,
-            facts=facts,
+            metadata=metadata,
         )
         return self.input.recording
 
@@ -573,8 +575,8 @@ class App(Finder):
         else:
             self.graphics.save_picture(Path(path))
 
-    def report(self, **facts: object) -> FrameReport:
-        """The frame times so far; `facts` are added to the report as they are."""
+    def report(self, **metadata: object) -> FrameReport:
+        """The frame times so far. `metadata` is added to the report unchanged."""
         own: dict[str, object] = {
             "renderer": self.graphics.renderer,
             "picture": f"{self.size[0]}x{self.size[1]}",
@@ -584,7 +586,7 @@ class App(Finder):
         }
         if self._rest.limit:
             own["limit"] = self._rest.limit
-        return FrameReport.of(self.profiler, self.title, {**own, **facts})
+        return FrameReport.of(self.profiler, self.title, {**own, **metadata})
 
     def _record(self, recording: Recording | None) -> None:
         """The profiler begins to record, or ends."""

@@ -115,7 +115,7 @@ class Time:
         self.in_fixed_step = False
 
     def begin_frame(self, seconds: float) -> None:
-        """Start a frame `seconds` after the one before; called by the host."""
+        """Start a frame `seconds` after the previous one; called by the host."""
         if seconds < 0.0:
             raise ValueError(f"a frame cannot take {seconds} seconds")
         self.real.advance(seconds)
@@ -157,7 +157,7 @@ class Time:
     def glide(self, value: Quantity, goal: Quantity, seconds: float) -> Quantity:
         """What `value` is in this frame, of a number or an array that glides to `goal`: for bars and cameras.
 
-        In `seconds` of real time it covers 1 - 1/e of the way, about two thirds, at whatever frame rate.
+        In `seconds` of real time it covers 1 - 1/e of the way, about two thirds, at any frame rate.
         """
         return value + (goal - value) * (1.0 - math.exp(-self.unscaled_delta_time / seconds))
 

@@ -138,7 +138,7 @@ FRAME: Final[tuple[Phase, ...]] = (
     ),
     Phase(
         "poll",
-        "What is being loaded goes on, within `app.loading_budget_ms`, and what changed on disk is taken "
+        "Loading continues, within `app.loading_budget_ms`, and what changed on disk is taken "
         "up. Readbacks that have come are delivered: callbacks, and code that awaits them. It is early, so "
         "that a result is used in the frame that finds it.",
         _poll,
@@ -157,7 +157,7 @@ FRAME: Final[tuple[Phase, ...]] = (
     Phase("update", "The game's own logic, once a frame.", _update),
     Phase(
         "coroutines",
-        "Waiting generators and `async def` whose condition holds go on; then what `invoke` and "
+        "Waiting generators and `async def` whose condition holds continue; then what `invoke` and "
         "`invoke_repeating` have due is called.",
         _coroutines,
     ),
@@ -170,7 +170,7 @@ FRAME: Final[tuple[Phase, ...]] = (
     ),
     Phase(
         "render_image",
-        "`on_render_image(source, destination)`: image effects, each fed with what the one before wrote.",
+        "`on_render_image(source, destination)`: image effects, each reads what the previous one wrote.",
         _render_image,
         goes_on=True,
     ),
@@ -186,7 +186,7 @@ FRAME: Final[tuple[Phase, ...]] = (
     ),
     Phase(
         "present",
-        "The picture goes to the window. Screenshots that were asked for are taken.",
+        "The picture goes to the window. Requested screenshots are taken.",
         _present,
         goes_on=True,
     ),

@@ -14,7 +14,7 @@ _MARGIN = 0.001
 _LOAD_SLICE = 0.002
 _NAP = 0.0005
 _LATE, _MANY = 0.001, 0.1
-"""The shortest wait for pictures that counts, in seconds; the share of frames from which `limit` tells."""
+"""The shortest wait for pictures that counts, in seconds; the share of such frames that `limit` reports."""
 _LEAST_FOR_INFERENCE = 0.003
 """Seconds without which nothing is enqueued: what was may take some milliseconds more than expected."""
 _FRUITLESS, _PATIENCE = 40, 6
@@ -119,7 +119,7 @@ class Rest:
         self._infer(_LEAST_FOR_INFERENCE)
 
     def _load(self, seconds: float) -> bool:
-        """Let what is being loaded go on; False if nothing is."""
+        """Continue loading; False if nothing is being loaded."""
         before = self._time_source()
         on_their_way = advance_loads(min(seconds, _LOAD_SLICE) * 1e3)
         if on_their_way and self._time_source() - before < _NAP:
@@ -128,7 +128,7 @@ class Rest:
         return on_their_way > 0
 
     def _infer(self, seconds: float) -> bool:
-        """Let inference go on; False if nothing could be enqueued."""
+        """Continue inference; False if nothing could be enqueued."""
         uses_gpu = self._queue._wants_gpu
         if uses_gpu and self._pending():
             # Behind what is not done, what is enqueued would end nobody knows when: maybe in the next frame.

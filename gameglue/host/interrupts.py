@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Self
 
 GRACE_SECONDS = 1.0
-"""How long the engine may go on after Ctrl-C."""
+"""Seconds that the engine may continue after Ctrl-C."""
 
 _OURS = ("engine", "gameglue")
 _LIBRARIES = tuple(
@@ -28,7 +28,7 @@ _LIBRARIES = tuple(
 
 
 class Interrupts:
-    """A block, on the main thread, in which Ctrl-C asks for the end: `ask` is called once.
+    """A block, on the main thread, in which Ctrl-C requests the end: `ask` is called once.
 
     A program that handles SIGINT in a way of its own keeps it. `is_asked` says whether Ctrl-C was pressed.
     """

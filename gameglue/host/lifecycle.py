@@ -131,7 +131,7 @@ class Lifecycle:
     # -- end ------------------------------------------------------------------------------------
 
     def destroy(self, target: MonoBehaviour | GameObject, delay: float = 0.0) -> None:
-        """Remove `target` at the end of the first frame that lies `delay` seconds of game time ahead.
+        """Remove `target` at the end of the first frame that is `delay` seconds of game time ahead.
 
         Raises `SceneError` for a component that another one of its object needs.
         """
@@ -182,7 +182,7 @@ class Lifecycle:
         component.game_object._forget(component)
 
     def validate(self, component: MonoBehaviour) -> None:
-        """`on_validate`, after fields were given values; what it raises goes to whoever gave them."""
+        """`on_validate`, after fields were given values; what it raises goes to the code that set them."""
         if "on_validate" in hooks_of(type(component)):
             component.on_validate()  # type: ignore[attr-defined]
 

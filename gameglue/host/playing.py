@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from gameglue.host.app import App
 
 Facts = Callable[[], Mapping[str, object]]
-"""What a demo wants in the report, asked for after the last frame."""
+"""What a demo adds to the report, called after the last frame."""
 
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """What the player asked for on the command line.
+    """What the player requested on the command line.
 
     Attributes:
         choice: The backend; None for what suits the machine.

@@ -18,7 +18,7 @@ def play(build: Build, argv: Sequence[str] | None = None) -> int:
             raise SystemExit(play(build))
 
     argv: the options of `gameglue play` (`--headless`, `--frames N`, `--seed S`, `--screenshot FILE` ...), by
-    default the program's own. Names in `app.resources` are looked up beside the file that defines `build`.
+    default the program's own. Names in `app.resources` are looked up next to the file that defines `build`.
     """
     freeze_support()
     # The command line prints with packages that a game without it does not need.

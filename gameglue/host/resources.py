@@ -30,7 +30,7 @@ T = TypeVar("T")
 class ResourceLoader:
     """How resources of one kind are made from a file.
 
-    load: all at once. read: the part that may run beside the frames, on another thread. finish: what is
+    load: all at once. read: the part that may run on another thread. finish: what is
     left for the game's thread, such as an upload; it yields `None` where a slice may end, and returns the
     resource. by_name: makes those that have a name but no file, and returns `None` for other names.
     """
@@ -56,7 +56,7 @@ _PLAIN: dict[type, ResourceLoader] = {
 
 
 def packaged_assets() -> Path | None:
-    """The folder of gameglue's own assets: inside the installed package, or beside it in a checkout."""
+    """The folder of gameglue's own assets: inside the installed package, or next to it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "_assets", package.parent / "assets"):
         if folder.is_dir():
@@ -165,7 +165,7 @@ class Resources:
     def load(self, name: str | Path, kind: type | None = None) -> Any:
         """What is in a file: a `Texture`, `Model`, `Mesh`, `AudioClip`, `str`, `bytes` ...
 
-        The file's suffix tells the kind unless it is given. Every call makes another one. Raises
+        The file's suffix says the type unless it is given. Every call makes another one. Raises
         `ResourceError` where there is no such file, and what the kind's own loader raises.
         """
         path = self.find(name)

@@ -26,13 +26,13 @@ class Watchdog:
 
     def __init__(self, seconds: float) -> None:
         """seconds: 0 for none; the variable goes first. Raises `FrameError` if it is no number."""
-        told = os.environ.get(VARIABLE, "")
+        given = os.environ.get(VARIABLE, "")
         try:
-            self.seconds = float(told) if told else seconds
+            self.seconds = float(given) if given else seconds
         except ValueError:
             self.seconds = -1.0
         if not 0.0 <= self.seconds < math.inf:
-            raise FrameError(f"{VARIABLE}: seconds until stacks are printed, 0 for never; got {told!r}")
+            raise FrameError(f"{VARIABLE}: seconds until stacks are printed, 0 for never; got {given!r}")
         self._armed: float | None = None
 
     def frame_ended(self, now: float) -> None:

@@ -34,7 +34,7 @@ class Brain(MonoBehaviour):
     worker: Worker
     """What runs the network; disposed with the component."""
     choice: BackendChoice | None = None
-    """The backend that was asked for; `None` is the worker's own."""
+    """The requested backend; `None` is the worker's own."""
 
     answers = 0
     """Number of results so far."""
@@ -140,13 +140,13 @@ class Brain(MonoBehaviour):
         return self._label
 
     @property
-    def facts(self) -> dict[str, object]:
+    def statistics(self) -> dict[str, object]:
         """For a report: where it runs, how many answers it gave, and how fast."""
-        told: dict[str, object] = {"backend": self.label, "answers": self.answers}
+        found: dict[str, object] = {"backend": self.label, "answers": self.answers}
         if self._waits:
             frames, ms = self.answer_frames, self.answer_ms
-            told["answer after"] = f"{frames:.0f} frame(s), {ms:.2f} ms (median)"
-        return told
+            found["answer after"] = f"{frames:.0f} frame(s), {ms:.2f} ms (median)"
+        return found
 
     def employ(self, worker: Worker, choice: BackendChoice | None = None) -> None:
         """Replace the worker: dispose the previous one and cancel its requests."""

@@ -21,7 +21,7 @@ _OWN: Final = ("gameglue", "engine")
 """Packages whose lines are not the game's."""
 
 _KEPT = 20
-"""Failures of one worker that are told apart; a message may be new each time."""
+"""How many different failures of one worker are reported; a message may be new each time."""
 
 
 def line_of_caller() -> str:

@@ -86,7 +86,7 @@ class Task:
     key: Hashable = False
     """Which requests make way for a newer one of the same worker: False for none."""
     hides_progress: bool = False
-    """Whether the request tells nothing of how far the work is, which depends on the computer's speed."""
+    """Whether the request hides how far the work is, which depends on the computer's speed."""
     is_accepted: bool = False
     """Whether no newer one may take its place any more."""
     schedule: Slices | None = None
@@ -252,7 +252,7 @@ class Line(Sharer):
             step = self._advance(grant_ms)
             self._learn(self._terms.clock_ms() - before, step)
             return step
-        except Exception as error:  # noqa: BLE001 - it is that request's result; the others go on
+        except Exception as error:  # noqa: BLE001 - it is that request's result; the others continue
             self._fail_running(error)
             return Step(0.0, 0.0)
 

@@ -57,6 +57,6 @@ class PumpedWork(Sharer):
     def _guarded(self, work: Pumpable, call: Callable[..., object], *arguments: object) -> None:
         try:
             call(*arguments)
-        except Exception as error:  # noqa: BLE001 - such as a worker that was disposed; the others go on
+        except Exception as error:  # noqa: BLE001 - such as a worker that was disposed; the others continue
             self._has_raised = True
             self._failures.report(work, None, f"{work!r}, which is advanced no more,", error)

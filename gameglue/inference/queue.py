@@ -1,7 +1,7 @@
 """`InferenceQueue`: where the frame loop and the inference engine meet.
 
 A loop calls `poll()` at the start of its frame, which delivers results, and `pump(budget_ms)` where the frame
-has time left, which begins and goes on with work. Neither ever waits, but for a deterministic queue, whose
+has time left, which begins and continues work. Neither ever waits, but for a deterministic queue, whose
 results are due in a certain frame.
 """
 
@@ -47,14 +47,14 @@ class InferenceQueue:
         while playing:
             queue.poll()                    # delivers what has come
             ...                             # update and draw
-            queue.pump(budget_ms=2.0)       # goes on with what is under way
+            queue.pump(budget_ms=2.0)       # continues work in progress
 
     In an `App` it is `app.inference`, and the frame does that. A queue is used on one thread.
 
     Whose turn it is: the highest priority; among equals the earliest deadline; among those the worker on
     which the least time was spent, so that each has an equal part (`set_weight` gives one more). A worker
     that got no turn in 60 frames has the next one. A request that waits behind another of its worker lends
-    it its urgency. What the budget means is told at `pump`.
+    it its urgency. `pump` says what the budget means.
 
     Attributes:
         deterministic: Whether results arrive `latency_frames` after the request.
@@ -78,13 +78,13 @@ class InferenceQueue:
         """Make a queue without requests.
 
         frame: the current frame's number; by default the calls of `poll` are counted.
-        unfinished: work that goes on though nobody registered it: workers whose plan waits for data.
+        unfinished: work that continues without being registered: workers whose plan waits for data.
         in_flight: how many requests of one worker may be read back at a time before the next begins.
         deterministic: deliver every result `latency_frames` after its request, in the frame's `poll`, and
             wait for it there if need be. Then each frame enqueues `slices_per_frame` slices of about 0.5 ms,
-            whatever they take, ages and deadlines are counted in frames of `frame_ms`, and a newer request
-            replaces only one of the same frame: a replay of the same inputs sees the same results in the
-            same frames.
+            regardless of their time, ages and deadlines are counted in frames of `frame_ms`, and a newer
+            request replaces only one of the same frame: a replay of the same inputs sees the same results in
+            the same frames.
         time_source: seconds.
         on_error: called with component, place and exception for a request that failed and that nobody awaits,
             and for a callback that raised; by default they are logged. Each worker's failure comes once.
@@ -119,7 +119,7 @@ class InferenceQueue:
     @property
     def paused(self) -> bool:
         """While true, nothing new begins, for comparing frames with and without inference. What is under way
-        goes on; requests wait; code that schedules on its own looks here first.
+        continues; requests wait; code that schedules on its own looks here first.
         """
         return self._terms.paused
 
@@ -150,7 +150,7 @@ class InferenceQueue:
                 tensors are read when the request begins, so an output of a worker needs `copy_output`.
             named: inputs by their names.
             priority: the higher the sooner. A lower one gets what the higher ones leave.
-            deadline_ms: from now. A result that has not come by then never does: the request expires.
+            deadline_ms: from now. A request without a result by then expires.
             latest_only: a newer request takes the place of one of the same worker that has not begun, which
                 is cancelled. True, or a key: then only one of the same key makes way.
             cancel_running: with `latest_only`, also of those that have begun.
@@ -218,7 +218,7 @@ class InferenceQueue:
             raise InputError(f"a worker's weight must be above 0, got {weight}")
         self._line(worker).weight = weight
 
-    # Work that goes on by itself
+    # Work that continues by itself
 
     def register(self, work: Pumpable) -> None:
         """Pump `work` every frame. If it also has `poll()`, that is called when the frame begins."""
@@ -257,7 +257,7 @@ class InferenceQueue:
         for work in self._unfinished():
             try:
                 work.pump(None)
-            except Exception as error:  # noqa: BLE001 - the other workers go on
+            except Exception as error:  # noqa: BLE001 - the other workers continue
                 self._failures.report(work, None, f"{work!r}, while it went on,", error)
         self._expire()
         arrived = self._arrived()
@@ -426,7 +426,7 @@ class InferenceQueue:
         callback = request._callback
         try:
             result = task.result()
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for the result
+        except Exception as error:  # noqa: BLE001 - it is raised where the result is read
             self._ended["failed"] += 1
             request._end("failed", error=error)
             self._call_back(request)

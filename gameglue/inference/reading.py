@@ -1,7 +1,7 @@
 """Asynchronous readback of outputs, and the protocols of what the queue works with.
 
 The queue knows nothing of models: what registers can be pumped, a worker makes schedules that are enqueued
-slice by slice, and a tensor is something with a readback that can be asked for, asked about and downloaded.
+slice by slice, and a tensor is something with a readback that can be requested, polled and downloaded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine import InputError, ShapePending
 
 @runtime_checkable
 class Pumpable(Protocol):
-    """Work that goes on in slices of its own, such as a `Worker` whose plan waits for data."""
+    """Work that continues in slices of its own, such as a `Worker` whose plan waits for data."""
 
     def pump(self, budget_ms: float | None) -> object:
         """Submit what is ready, for at most `budget_ms` milliseconds, and return without waiting."""
@@ -130,7 +130,7 @@ def select_outputs(known: Sequence[str], wanted: Selection) -> tuple[tuple[str, 
     alone = isinstance(wanted, str | int)
     items = [wanted] if isinstance(wanted, str | int) else wanted
     if not items:
-        raise InputError("outputs=() asks for nothing; leave it out for all of them")
+        raise InputError("outputs=() names no output; leave it out for all of them")
     return tuple(_name_of(known, item) for item in items), alone
 
 

@@ -34,12 +34,12 @@ class Owner(Protocol):
         ...
 
     def cancel(self, request: InferenceRequest) -> None:
-        """Take a request out, whatever its state."""
+        """Remove a request, regardless of its state."""
         ...
 
 
 class InferenceRequest(YieldInstruction):
-    """One inference that was asked for. Poll it (`is_done`), `yield` or `await` it, or give a callback.
+    """A requested inference. Poll it (`is_done`), `yield` or `await` it, or give a callback.
 
     Its state changes only in `queue.poll()` and `queue.pump()`, and by `cancel()`: all code of one frame
     sees the same. `state` is
@@ -49,7 +49,7 @@ class InferenceRequest(YieldInstruction):
     - "reading": all is enqueued, the outputs are on their way,
     - "done", "cancelled" (also by a newer request), "expired" (its deadline has passed) or "failed".
 
-    `frame` is the frame in which it was asked for, `payload` what the caller attached: an answer that comes
+    `frame` is the frame in which it was requested, `payload` what the caller attached: an answer that comes
     late can be matched with its question.
 
     Attributes:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 PATIENCE = 60
-"""After so many frames without a turn, a sharer that wants one comes first, whatever its priority."""
+"""After so many frames without a turn, a sharer that wants one comes first, regardless of its priority."""
 
 _ROUNDING = 1e-6
 _HITCH = 4.0
@@ -48,7 +48,7 @@ class Sharer(ABC):
         self.frames_passed_over = 0
         self.had_turn = False
         self.spent = 0.0
-        """What its steps took in this frame, in ms of whatever device."""
+        """What its steps took in this frame, in ms of its device."""
         self.recent = 0.0
         """The same of the latest frames together, the older the less."""
 
@@ -80,7 +80,7 @@ class Budget:
     """Spends what each frame gives, as `spend` describes, and remembers debts."""
 
     def __init__(self, clock_ms: Callable[[], float], counts_slices: bool = False) -> None:
-        """clock_ms: the time in ms. counts_slices: every step costs 1, whatever it takes."""
+        """clock_ms: the time in ms. counts_slices: every step costs 1, regardless of its time."""
         self._clock_ms = clock_ms
         self._counts_slices = counts_slices
         self._has_dipped = False

@@ -23,7 +23,7 @@ class FrameSlack:
 
         waits_behind: presenting waits for the display, so that what comes behind the spending is taken as
             the shortest of the latest frames, the one that waited least.
-        least_ms: what may be spent though nothing is left, so that work goes on in a game that is late.
+        least_ms: may be spent even if no time is left, so that work continues in a game that is late.
         """
         self.least_ms = least_ms
         self._of_latest = min if waits_behind else max

@@ -5,7 +5,7 @@
 "mouse wheel"       how far wheel or pointer moved in this frame: wheel (notches), x, y (pixels, y up)
 "pad a"             a button of any gamepad (`PAD_BUTTONS`); "pad2 a" of the second one only
 "pad left_x"        a stick's axis or a trigger (`PAD_AXES`); "pad left_x-" its left half as 0 to 1
-"-pad right_y"      the same with its sign turned round
+"-pad right_y"      the same with its sign reversed
 "a/d"               an axis of two: what pulls it to -1, and what pulls it to 1
 """
 
@@ -117,7 +117,7 @@ _FORMS = 'write a key ("space"), "mouse left", "pad a", "pad left_x", or two for
 
 def is_key(text: str) -> bool:
     """Whether a key can have this name."""
-    # Single characters are whatever the player's keyboard has.
+    # Any single character of the player's keyboard is valid.
     return len(text) == 1 or text in NAMED_KEYS
 
 

@@ -1,6 +1,6 @@
 """Gamepads through pygame: which are plugged in, and what their events mean.
 
-SDL knows the layout of most gamepads and tells their events by name; the others are taken for Xbox
+SDL knows the layout of most gamepads and names their events; the others are taken for Xbox
 controllers, as most of what is sold calls itself one.
 """
 

@@ -1,7 +1,7 @@
 """`InputRecording`: what was played, frame by frame, so that it can be played again exactly.
 
 The game it belongs to is the same function of seed, frame lengths, events and the answers of its networks; a
-deterministic app (see `App`) has the last of these in the same frames whatever the computer's speed.
+deterministic app (see `App`) has the last of these in the same frames regardless of the computer's speed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class InputRecording:
         deterministic: Whether it was deterministic.
         latency_frames: Its `latency_frames`.
         size: Width and height of its picture in pixels.
-        facts: What else the game has to know: numbers, texts, lists and dicts.
+        metadata: What else the game has to know: numbers, texts, lists and dicts.
         frames: Length and events of each frame.
     """
 
@@ -44,7 +44,7 @@ class InputRecording:
     deterministic: bool = False
     latency_frames: int = 2
     size: tuple[int, int] = (960, 640)
-    facts: dict[str, object] = field(default_factory=dict)
+    metadata: dict[str, object] = field(default_factory=dict)
     frames: list[RecordedFrame] = field(default_factory=list)
 
     def add_frame(self, delta: float, events: Sequence[InputEvent] = ()) -> None:
@@ -88,7 +88,7 @@ _HEAD = tuple(f.name for f in fields(InputRecording) if f.name != "frames")
 
 
 class InputReplay:
-    """Plays a recording, in the place of whatever else gives events."""
+    """Plays a recording instead of any other source of events."""
 
     def __init__(self, recording: InputRecording) -> None:
         self.recording = recording

@@ -27,7 +27,7 @@ class Hierarchy:
     def draw(self, app: App) -> None:
         """Lay it out, and do what was clicked."""
         if self._begins and self.selected is None:
-            # Something to look at: whatever comes first that does anything.
+            # Select the first object that does anything.
             self.selected = next((owner for scene in app.scenes for owner in scene if owner.components), None)
         self._begins = self._begins and self.selected is None
         self._toolbar(app)

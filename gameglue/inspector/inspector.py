@@ -90,7 +90,7 @@ class Inspector:
         if self.visible and self._overlay is not None:
             try:
                 self._overlay.draw(app)
-            except Exception:  # noqa: BLE001 - a tool's fault, or the game's own code: the game goes on
+            except Exception:  # noqa: BLE001 - a tool's fault, or the game's own code: the game continues
                 _log.exception("the inspector raised and is closed; %s opens a new one", self.key.upper())
                 self.dispose()
         elif self._hint and app._player_time < self._hint_until:

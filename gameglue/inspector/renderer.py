@@ -125,7 +125,7 @@ class ImguiRenderer:
         return self._array
 
     def _follow_textures(self) -> None:
-        """Make, change and free the textures that imgui asks for: letters, as they are needed."""
+        """Create, update and free the textures that imgui requests (glyphs, as they are needed)."""
         wanted = self._imgui.ImTextureStatus
         for texture in self._imgui.get_platform_io().textures:
             if texture.status == wanted.want_create:
@@ -170,7 +170,7 @@ class ImguiRenderer:
 
 
 def _bytes_of(buffer: Any, size: int) -> np.ndarray:
-    """The content of one of imgui's vectors, (n,) uint8, where it lies."""
+    """The content of one of imgui's vectors, (n,) uint8, without a copy."""
     count = buffer.size() * size
     if count == 0:
         return np.empty(0, np.uint8)

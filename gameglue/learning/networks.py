@@ -1,6 +1,6 @@
 """Small networks that learn while a game runs, in NumPy: by imitation, and by evolution strategies.
 
-Both go on in steps of a fraction of a millisecond, of which a game takes as many as a frame has room for.
+Both continue in steps of a fraction of a millisecond, of which a game takes as many as a frame has room for.
 """
 
 from __future__ import annotations

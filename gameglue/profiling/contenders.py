@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Tensor, Worker
+from engine import BackendType, Tensor, Worker
 
 Arrays = dict[str, np.ndarray]
 Call = Callable[[Mapping[str, np.ndarray]], Arrays]
@@ -22,7 +22,11 @@ Call = Callable[[Mapping[str, np.ndarray]], Arrays]
 def infer(worker: Worker, inputs: Mapping[str, np.ndarray]) -> Arrays:
     """Schedule once and wait for every output, by name."""
     worker.schedule(inputs)
-    tensors = {item.name: worker.peek_output(item.name) for item in worker.model.outputs}
+    outputs = worker.model.outputs
+    if worker.backend_type is BackendType.CPU:
+        # Nothing is on its way there.
+        return {item.name: worker.peek_output(item.name).download_to_array() for item in outputs}
+    tensors = {item.name: worker.peek_output(item.name) for item in outputs}
     if len(tensors) > 1:
         # All copies are on their way before the first is waited for.
         for tensor in tensors.values():

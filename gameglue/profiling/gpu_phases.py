@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 DRAWING = ("draw", "render_image", "gui", "present")
 """The phases that draw, in order."""
 
-Told = Callable[[str, float, float], object]
+Report = Callable[[str, float, float], object]
 """Called with a phase's name, and when the GPU began and ended it, in seconds of `time.perf_counter`."""
 
 
 class GPUPhases:
-    """A timestamp where each phase that draws begins, and behind the last; `told` hears when they come."""
+    """Writes a timestamp before each phase that draws and after the last; `report` receives them."""
 
-    def __init__(self, gl: GLFunctions, told: Told) -> None:
+    def __init__(self, gl: GLFunctions, report: Report) -> None:
         self._timer = GLTimer(gl)
-        self._told = told
+        self._report = report
         self._names: list[str] = []
         self._stamps: list[int] = []
         self._is_drawing = False
 
     @classmethod
-    def of(cls, graphics: Graphics, told: Told) -> GPUPhases | None:
+    def of(cls, graphics: Graphics, report: Report) -> GPUPhases | None:
         """For a game's context, which is current; `None` without one, or where the processor draws: there,
         timestamps would wait for what was drawn before.
         """
         loader = getattr(graphics.ctx.mglo, "_context", None) if graphics.ctx is not None else None
         is_software = GLInfo(graphics.renderer, "", "", 0, frozenset()).is_software
-        return None if loader is None or is_software else cls(GLFunctions(loader), told)
+        return None if loader is None or is_software else cls(GLFunctions(loader), report)
 
     def begin(self, phase: str) -> None:
         """A phase begins."""
@@ -63,4 +63,4 @@ class GPUPhases:
     def _tell(self, names: list[str], times: list[float]) -> None:
         for name, start, end in zip(names, times, times[1:], strict=False):
             if name:
-                self._told(name, start, end)
+                self._report(name, start, end)

@@ -55,7 +55,7 @@ def _section(heading: str, content: str) -> str:
 
 def _facts(profile: Profile) -> str:
     shown = ("renderer", "picture", "backend", "in flight")
-    parts = [f"{name} {profile.facts[name]}" for name in shown if name in profile.facts]
+    parts = [f"{name} {profile.metadata[name]}" for name in shown if name in profile.metadata]
     pace = f"{profile.rate:.0f} frames a second" if profile.rate else "no pause between frames"
     line = f'<p class="muted">{escape(" · ".join([f"{len(profile.work)} frames", pace, *parts]))}</p>'
     return line + (f"<p>{escape(profile.limit)}</p>" if profile.limit else "")

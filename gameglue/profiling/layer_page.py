@@ -48,8 +48,8 @@ class LayerPage:
             self._of, self._layers = now, layers_of(times)
         layers = self._layers
         measured = sum(item.measured for item in layers)
-        told = f"{sum(item.ms for item in layers):.3f} ms in {len(layers)} layers"
-        gui.text(told, panel.right, panel.y, size=12, color=Palette.TEXT, align="right")
+        text = f"{sum(item.ms for item in layers):.3f} ms in {len(layers)} layers"
+        gui.text(text, panel.right, panel.y, size=12, color=Palette.TEXT, align="right")
         dearest = sorted(layers, key=lambda item: -item.ms)[:_SHOWN]
         for i, item in enumerate(dearest):
             name = f"{item.name}  {item.op_type}"

@@ -80,8 +80,8 @@ class LayerTimes:
     @property
     def peer_total(self) -> float:
         """All kernels of onnxruntime together."""
-        beside = sum(item.peer_seconds or 0.0 for item in self.layers)
-        return beside + sum(item.seconds for item in self.peer_only)
+        matched = sum(item.peer_seconds or 0.0 for item in self.layers)
+        return matched + sum(item.seconds for item in self.peer_only)
 
 
 def measure_layers(
@@ -120,8 +120,8 @@ def measure_layers(
         return LayerTimes(rows, times["whole"])
     covered = cover(rows, worker.model, peer.proto)
     rows = tuple(replace(row, values=values) for row, values in zip(rows, covered, strict=True))
-    beside, alone = match(rows, peer.finish())
-    return LayerTimes(beside, times["whole"], times["peer"], alone)
+    paired, alone = match(rows, peer.finish())
+    return LayerTimes(paired, times["whole"], times["peer"], alone)
 
 
 def layer_times(worker: Worker, runs: int = 12, seconds: float = 1.0) -> tuple[LayerTime, ...]:
@@ -189,7 +189,7 @@ def match(
     """
     rows = tuple(rows)
     owner = {name: index for index, row in enumerate(rows) for name in row.values}
-    beside: dict[int, float] = {}
+    peer_times: dict[int, float] = {}
     alone = []
     for node in nodes:
         seconds = middle(node.seconds[1::2])
@@ -199,6 +199,6 @@ def match(
         if index is None:
             alone.append(PeerTime(node.name, node.op_type, seconds))
         else:
-            beside[index] = beside.get(index, 0.0) + seconds
-    matched = tuple(replace(row, peer_seconds=beside.get(i)) for i, row in enumerate(rows))
+            peer_times[index] = peer_times.get(index, 0.0) + seconds
+    matched = tuple(replace(row, peer_seconds=peer_times.get(i)) for i, row in enumerate(rows))
     return matched, tuple(alone)

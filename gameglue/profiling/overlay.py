@@ -59,7 +59,7 @@ class FrameOverlay:
         """Show or hide it, as its key does."""
         self.visible = visible
         if visible and app.profiler.recording is None:
-            # A recording of the game's own goes on when this one is hidden.
+            # The game's own recording continues when this one is hidden.
             app.profiler.record(Recording(events=_EVENTS, frames=_FRAMES))
             self._records = True
         elif not visible and self._records:

@@ -82,8 +82,8 @@ class FramePage:
         work = app.profiler.work.latest(_FRAMES) * 1e3
         spread = Spread.of(work / 1e3)
         gui.text(f"{spread.median:.2f} ms", panel.x, panel.y, size=16, color=Palette.TEXT)
-        told = f"p99 {spread.p99:.2f}   longest {spread.max:.2f}"
-        gui.text(told, panel.right, panel.y + 3, size=12, color=Palette.MUTED, align="right")
+        text = f"p99 {spread.p99:.2f}   longest {spread.max:.2f}"
+        gui.text(text, panel.right, panel.y + 3, size=12, color=Palette.MUTED, align="right")
         plot_y, tall = panel.y + 26, 66.0
         top = max(target * 1.25, spread.p99 * 1.1)
         gui.plot(panel.x, plot_y, panel.width, tall, work, low=0.0, high=top, color=Palette.ACCENT)
@@ -99,8 +99,8 @@ class FramePage:
         over = stats.budget_use > 1.0
         color = Palette.WARN if over else Palette.GOOD
         gui.meter(panel.x + 112, y + 4, panel.width - 112 - 108, 8, stats.budget_use, color)
-        told = f"{stats.spent_ms:.2f} of {stats.budget_ms:.2f} ms"
-        gui.text(told, panel.right, y, size=12, color=Palette.TEXT, align="right")
+        text = f"{stats.spent_ms:.2f} of {stats.budget_ms:.2f} ms"
+        gui.text(text, panel.right, y, size=12, color=Palette.TEXT, align="right")
 
     def _dearest(self, recording: Recording, panel: Panel, row: float) -> None:
         frames = list(recording.frames)[-_LATEST:]
@@ -150,8 +150,8 @@ class WorkersPage:
         gui.text(
             gui.shortened(times.label, 200, 13, keeps_end=True), panel.x + 16, y, size=13, color=Palette.TEXT
         )
-        told = state if not times.waiting else f"{state}, {times.waiting} waiting"
-        gui.text(told, panel.right, y, size=12, color=Palette.MUTED, align="right")
+        text = state if not times.waiting else f"{state}, {times.waiting} waiting"
+        gui.text(text, panel.right, y, size=12, color=Palette.MUTED, align="right")
         parts = [f"{times.schedules} schedules"]
         for name, value in (
             ("this thread", times.calling_ms),

@@ -118,7 +118,7 @@ def _own_times(events: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any
 
 
 def _within(event: Mapping[str, Any], outer: Mapping[str, Any]) -> bool:
-    """Whether an event lies in another one that runs subgraphs."""
+    """Whether an event is inside another one that runs subgraphs."""
     if outer["args"].get("op_name") not in ("If", "Loop", "Scan"):
         return False
     return bool(event["tid"] == outer["tid"] and event["ts"] + event["dur"] <= outer["ts"] + outer["dur"])

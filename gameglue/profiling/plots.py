@@ -27,7 +27,7 @@ class Axis:
         return self.start + (np.asarray(values, np.float64) - self.low) / span * (self.end - self.start)
 
     def place(self, value: float) -> float:
-        """Where a number lies."""
+        """The position of a number."""
         return float(self.at(np.array([value]))[0])
 
 
@@ -165,7 +165,7 @@ def _grid_y(y: Axis, percent: bool = False) -> list[str]:
 
 
 def _labels_x(x: Axis, ticks: Sequence[float], y: Axis, first: str) -> list[str]:
-    """`first`: how the first number is told, with what the numbers are."""
+    """`first`: the first number as text, with what the numbers are."""
     parts = []
     for value in ticks:
         text = first.format(f"{value:g}") if value == ticks[0] else f"{value:g}"

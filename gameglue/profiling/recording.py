@@ -86,12 +86,12 @@ class Recording(instrumentation.Observer):
         self._workers: dict[str, float] = {}
         self._counts: dict[str, float] = {}
 
-    # What the engine tells
+    # What the engine reports
 
-    def span(self, track: str, name: str, start: float, end: float, **facts: Any) -> None:
+    def span(self, track: str, name: str, start: float, end: float, **attributes: Any) -> None:
         """See `engine.base.instrumentation`."""
-        worker, model = facts.pop("worker", None), facts.pop("model", None)
-        detail: dict[str, object] = facts
+        worker, model = attributes.pop("worker", None), attributes.pop("model", None)
+        detail: dict[str, object] = attributes
         if model is not None:
             detail["model"] = str(getattr(model, "name", model))
         if isinstance(worker, Worker):
@@ -113,7 +113,7 @@ class Recording(instrumentation.Observer):
         self.nan_alarm.look(label, name, array, self._frame)
         self.tensors.look(label, name, array)
 
-    # What the host tells
+    # What the host reports
 
     def begin_frame(self, number: int) -> None:
         """A frame starts; what comes now is part of it."""
@@ -126,7 +126,7 @@ class Recording(instrumentation.Observer):
         self._events.append(("hooks", label, start, end, self._frame, _NOTHING))
 
     def timed(self, owner: object, name: str, call: Callable[..., object]) -> Callable[..., object]:
-        """`call`, with its time told to `hook`."""
+        """`call`, whose duration is passed to `hook`."""
 
         def run(*arguments: object) -> object:
             start = time.perf_counter()

@@ -46,7 +46,7 @@ class FrameReport:
         phases: Times of each phase, by name.
         samples: Times of each sample block, by name.
         sample_calls: How often each sample block ran, by name.
-        facts: What the app and the game add, such as the renderer.
+        metadata: What the app and the game add, such as the renderer.
     """
 
     title: str
@@ -58,11 +58,11 @@ class FrameReport:
     phases: dict[str, Spread] = field(default_factory=dict)
     samples: dict[str, Spread] = field(default_factory=dict)
     sample_calls: dict[str, int] = field(default_factory=dict)
-    facts: dict[str, object] = field(default_factory=dict)
+    metadata: dict[str, object] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, profiler: Profiler, title: str, facts: Mapping[str, object] | None = None) -> FrameReport:
-        """Sum up what `profiler` holds. `facts` go into the report as they are (renderer, backend...)."""
+    def of(cls, profiler: Profiler, title: str, metadata: Mapping[str, object] | None = None) -> FrameReport:
+        """Summarise what `profiler` recorded. `metadata` (renderer, backend...) is added unchanged."""
         return cls(
             title=title,
             frames=profiler.frame_count,
@@ -73,7 +73,7 @@ class FrameReport:
             phases={name: Spread.of(ring.latest()) for name, ring in profiler.phases.items()},
             samples={name: Spread.of(ring.latest()) for name, ring in profiler.samples.items()},
             sample_calls=dict(profiler.sample_calls),
-            facts=dict(facts or {}),
+            metadata=dict(metadata or {}),
         )
 
     def as_dict(self) -> dict[str, object]:
@@ -83,7 +83,7 @@ class FrameReport:
     def as_text(self) -> str:
         """The report as a table."""
         lines = [f"{self.title}: {self.frames} frames, the first took {self.first_frame_ms:.2f} ms"]
-        lines += [f"{name}: {value}" for name, value in self.facts.items()]
+        lines += [f"{name}: {value}" for name, value in self.metadata.items()]
         lines += ["", f"{'ms':24}{'mean':>9}{'median':>9}{'p95':>9}{'p99':>9}{'max':>9}"]
         lines.append(_row("frame", self.work))
         lines.append(_row("from frame to frame", self.interval))

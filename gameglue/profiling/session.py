@@ -70,7 +70,7 @@ class Profile:
     title: str
     recording: Recording
     rate: float
-    facts: dict[str, object] = field(default_factory=dict)
+    metadata: dict[str, object] = field(default_factory=dict)
     sides: dict[str, np.ndarray] = field(default_factory=dict)
     intervals: dict[str, np.ndarray] = field(default_factory=dict)
     late: dict[str, np.ndarray] = field(default_factory=dict)
@@ -239,7 +239,7 @@ class _Inference:
         self._phase: Phase | None = None
 
     def pause(self, paused: bool) -> None:
-        """Pause, or go on."""
+        """Pause, or continue."""
         app = self._app
         app.inference.paused = paused
         if paused and self._phase is None and self._follows:
@@ -252,7 +252,7 @@ class _Inference:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Inference goes on if it did before."""
+        """Inference continues if it ran before."""
         self.pause(False)
         self._app.inference.paused = self._before
 

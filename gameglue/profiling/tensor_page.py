@@ -38,7 +38,7 @@ class TensorPage:
         if watch.chosen is None:
             watch.choose_next()
         if watch.chosen is None or watch.array is None:
-            panel.note(0, "no tensor has come by yet")
+            panel.note(0, "no tensor has been read back yet")
             return
         worker, name = watch.chosen
         place = f"{watch.names.index(watch.chosen) + 1} of {len(watch.names)}"

@@ -97,8 +97,14 @@ def _span(event: Event, process: int, place: int, origin: float) -> dict[str, ob
     made: dict[str, object] = {"name": event.name, "cat": event.track, "pid": process, "tid": place}
     if event.name == "request":
         return {**made, "ph": "i", "s": "t", "ts": round(start, 3), "args": dict(event.detail)}
-    facts = {"frame": event.frame, **event.detail}
-    return {**made, "ph": "X", "ts": round(start, 3), "dur": round(max(end - start, 0.0), 3), "args": facts}
+    arguments = {"frame": event.frame, **event.detail}
+    return {
+        **made,
+        "ph": "X",
+        "ts": round(start, 3),
+        "dur": round(max(end - start, 0.0), 3),
+        "args": arguments,
+    }
 
 
 def _meta(kind: str, process: int, place: int, **arguments: object) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """What is looked for in tensors whose elements come to the CPU anyway: NaN, and pictures of them.
 
-Neither asks for a readback: what is never read back is never seen.
+Neither requests a readback: a tensor that is never read back is never shown.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class NaNAlarm:
 
 
 class TensorWatch:
-    """The names of the tensors that come by, and the latest elements of the one that was chosen."""
+    """The names of the tensors that are read back, and the latest elements of the selected one."""
 
     def __init__(self) -> None:
         self.names: list[tuple[str, str]] = []

@@ -44,7 +44,7 @@ class WorkerTimes:
 
     @property
     def waiting(self) -> int:
-        """Readbacks that were asked for and have not been found yet; one that was dropped counts too."""
+        """Readbacks that were requested and have not been found complete; dropped ones count too."""
         return max(0, self.requests - self.rings["readback"].count)
 
     @property

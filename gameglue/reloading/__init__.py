@@ -42,7 +42,7 @@ class HotReload:
     ) -> WatchedWorker:
         """A worker that follows its model's file; `options` are those of `Worker.load_async`.
 
-        It is loaded beside the frames, the first time too: await it, or poll `is_done()`, then use `.worker`.
+        It is loaded in the background, the first time too: await it, or poll `is_done()`, then use `.worker`.
 
         Raises:
             ResourceError: There is no such file.

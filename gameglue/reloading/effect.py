@@ -1,4 +1,4 @@
-"""An image effect that is compiled anew when its shader's file changes."""
+"""An image effect that is recompiled when its shader's file changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of a file, and made again when the file changes; what is broken never replaces what works."""
+"""An object made from a file, and remade when the file changes. A broken file replaces nothing."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Watched(ABC, Generic[T]):
 
     def _fail(self, error: Exception) -> None:
         self.error = error
-        stays = "the one before stays in use" if self._current is not None else "it is looked at again"
+        stays = "the previous one stays in use" if self._current is not None else "it is checked again"
         _log.error("%s cannot be used; %s until the file changes: %s", self.path, stays, error)
 
     def dispose(self) -> None:

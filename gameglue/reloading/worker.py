@@ -1,4 +1,4 @@
-"""A worker that is made anew when its model's file changes."""
+"""A worker that is recreated when its model's file changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of field values: containers anew, references within what is copied turned to the copy."""
+"""Copies of field values: new containers; references inside the copied tree point to the copy."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class GameObject:
         return component
 
     def _attach(self, kind: type[T]) -> T:
-        """A component with its defaults; whoever makes it gives it fields, and hands it to the loop."""
+        """A component with its defaults; the caller sets its fields and adds it to the loop."""
         component = self._make_component(kind)
         apply_fields(component, {})
         self._components.append(component)

@@ -47,12 +47,12 @@ class Route:
         start, end = 2 * t**3 - 3 * t**2 + 1, -2 * t**3 + 3 * t**2
         leaving, arriving = t**3 - 2 * t**2 + t, t**3 - t**2
         padded = np.concatenate([given[:1], given, given[-1:]])
-        stretches = [
+        sections = [
             start * here + end * there + leaving * (there - before) / 2 + arriving * (after - here) / 2
             for before, here, there, after in zip(padded, padded[1:], padded[2:], padded[3:], strict=False)
             if not np.array_equal(here, there)
         ]
-        return cls(np.concatenate([*stretches, given[-1:]]))
+        return cls(np.concatenate([*sections, given[-1:]]))
 
     @property
     def begin(self) -> float:

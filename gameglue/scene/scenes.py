@@ -49,7 +49,7 @@ class Scenes:
         return (*self._loaded, *(() if self._persistent is None else (self._persistent,)))
 
     def load(self, scene: Scene | str | Path, *, additive: bool) -> Scene:
-        """Load `scene`, or the file of that name, in the place of all others, or beside them.
+        """Load `scene`, or the file of that name, in place of all others, or in addition to them.
 
         That happens at the next `change`. Returns the scene.
         """
@@ -71,7 +71,7 @@ class Scenes:
         self._pending.append(("unload", scene))
 
     def change(self) -> None:
-        """Do what was asked for since the last time, in order."""
+        """Carry out the requests since the last call, in order."""
         while self._pending:
             pending, self._pending = self._pending, []
             # Of several scenes in the place of others only the last one is seen.

@@ -48,7 +48,7 @@ class Transform:
 
     Two-dimensional games use x and y, and `angle` in degrees, counter-clockwise. The y axis points up.
     `local_...` is relative to the parent, the plain name is in the world. The world matrix is computed
-    when first asked for and kept until this object or one above it moves.
+    on first access and cached until this object or one above it moves.
 
     Attributes:
         game_object: The object that it belongs to.
@@ -184,8 +184,8 @@ class Transform:
     def world_matrix(self) -> Any:
         """`matrix` as PyGLM has it, a `dmat4`: for the host, which copies many at once. Not to be changed."""
         if self._matrix is None:
-            turned = glm.translate(dvec3(*self._position)) * glm.mat4_cast(dquat(*self._rotation))
-            local = glm.scale(turned, dvec3(*self._scale))
+            rotated = glm.translate(dvec3(*self._position)) * glm.mat4_cast(dquat(*self._rotation))
+            local = glm.scale(rotated, dvec3(*self._scale))
             self._matrix = local if self._parent is None else self._parent.world_matrix() * local
         return self._matrix
 

@@ -37,7 +37,7 @@ class MonoBehaviour:
     annotated attributes are serialized fields, given as `game_object.add_component(Door, speed=3.0)`. Objects
     are made by the host: set things up in `awake` or `start` rather than in `__init__`.
 
-    A component that raises is logged with its traceback and disabled; the game goes on.
+    A component that raises is logged with its traceback and disabled; the game continues.
     """
 
     execution_order: ClassVar[int] = 0
@@ -169,7 +169,7 @@ class MonoBehaviour:
     def invoke(self, call: Callable[[], object], delay: float) -> None:
         """Call a function after `delay` seconds of game time, in the phase of the coroutines.
 
-        Timers go on while the component is disabled, and end with it or with an exception. A generator or
+        Timers continue while the component is disabled, and end with it or with an exception. A generator or
         `async def` is started as a coroutine. `functools.partial` or a lambda gives arguments.
         """
         self._app._lifecycle.timers.start(self, call, delay)

@@ -2,9 +2,9 @@
 
 A coroutine runs until it yields (or awaits) something to wait for:
 
-- nothing (`yield`, `await app.next_frame()`): go on in the next frame, after `update`;
+- nothing (`yield`, `await app.next_frame()`): continue in the next frame, after `update`;
 - `WaitForSeconds`, `WaitUntil`, `WaitForEndOfFrame` and their like, below;
-- another coroutine, or a generator: go on when it has ended, with what it returned;
+- another coroutine, or a generator: continue when it has ended, with what it returned;
 - anything that can be asked whether it is done: `is_readback_request_done()`, `is_done()` or `done()`.
 
 A wait always gives up control, even where its condition already holds: a loop of waits cannot hang a frame.
@@ -34,7 +34,7 @@ _Driven = Generator[Any, Any, Any] | NativeCoroutine[Any, Any, Any]
 
 
 class ResumePoint(Enum):
-    """The places in a frame where waiting code goes on."""
+    """The points of a frame where waiting code continues."""
 
     RESULTS = "poll"
     FIXED = "fixed_update"
@@ -303,7 +303,7 @@ class CoroutineRunner:
         return sum(not coroutine.is_done() for coroutine in self._waiting)
 
     def start(self, routine: object, owner: object | None = None, name: str = "") -> Coroutine:
-        """Run `routine` up to its first wait, and keep it. `owner` is told of an exception."""
+        """Run `routine` up to its first wait, and keep it. An exception is reported to `owner`."""
         if not _is_routine(routine):
             got = type(routine).__name__
             raise GameError(f"start_coroutine needs a generator or coroutine, got {got}{_hint(routine)}")
@@ -319,7 +319,7 @@ class CoroutineRunner:
                 self._stop(coroutine)
 
     def step(self, point: ResumePoint) -> None:
-        """Drive whatever waits for `point`; what begins to wait now is not looked at before the next one."""
+        """Resume what waits for `point`. What begins to wait now is resumed at the next one."""
         batch, self._waiting = self._waiting, []
         for coroutine in batch:
             wait = coroutine._wait

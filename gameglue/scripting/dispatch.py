@@ -82,7 +82,7 @@ class HookList:
             self._holes += 1
 
     def run(self) -> None:
-        """Call every hook in the list; a component that raises is reported, and the walk goes on."""
+        """Call every hook in the list; a component that raises is reported, and the others are called."""
         self._settle()
         walk = iter(self._calls if self.wrap is None else self._wrapped(self.wrap))
         while True:

@@ -67,7 +67,7 @@ class Event(NotAField, Generic[P]):
     def __get__(self, instance: object, owner: type) -> Event[P]: ...
 
     def __get__(self, instance: object | None, owner: type) -> Event[P]:
-        """The instance's own event, made when it is first asked for."""
+        """The instance's own event, created on first access."""
         if instance is None:
             return self
         own: Event[P] = Event()

@@ -18,7 +18,7 @@ from gameglue.errors import HookError, HookWarning
 class Hook:
     """One method that the host calls.
 
-    `may_wait` tells whether it may be a generator or `async def`: a hook that draws, or that runs while the
+    `may_wait` says whether it may be a generator or `async def`: a hook that draws, or that runs while the
     component goes away, must be done when it returns. A per-frame hook that waits is started again in the
     frame after its last run has ended, so runs never overlap.
     """

@@ -12,5 +12,5 @@ GAME_FOLDER = "game"
 
 
 def hook_folders() -> list[str]:
-    """Where our hooks lie. PyInstaller asks for it, so that builds by hand have them too."""
+    """The folder of our hooks. PyInstaller calls it, so that builds by hand have them too."""
     return [str(Path(__file__).resolve().parent / "hooks")]

@@ -79,7 +79,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 class Package:
     """A game as it is to be put together.
 
-    main: its main file, as it lies in the bundle. data: (file, folder in the bundle). imports: statements.
+    main: its main file's path in the bundle. data: (file, folder in the bundle). imports: statements.
     """
 
     name: str

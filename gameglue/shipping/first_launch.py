@@ -30,7 +30,7 @@ PATIENCE_MS = 10.0
 def make_ready(app: App, choice: BackendChoice, models: Sequence[Path], build: str) -> bool:
     """Compile what `models` need on a backend, unless that was done; whether it was done now.
 
-    build: what tells one build of a game from others. A mark in the cache of compiled kernels remembers it,
+    build: identifies one build of a game. A mark in the cache of compiled kernels remembers it,
     so that both go together. A model that this backend cannot run is left to the game.
     """
     mark = _mark(choice, build)

@@ -24,7 +24,7 @@ def files_of_folder(folder: Path) -> list[Path]:
 
 
 def files_of_script(script: Path) -> list[Path]:
-    """A script, the modules beside it that it imports, by whatever way, and its folder `assets`."""
+    """A script, the modules next to it that it imports in any way, and its folder `assets`."""
     folder = script.parent
     found: dict[Path, None] = {}
     waiting = [script]
@@ -41,7 +41,7 @@ def files_of_script(script: Path) -> list[Path]:
 
 
 def _local(folder: Path, module: str) -> list[Path]:
-    """The files beside a script that a dotted name stands for."""
+    """The files next to a script that a dotted name stands for."""
     top = folder / module.partition(".")[0]
     if (top / "__init__.py").is_file():
         return [path for path in files_of_folder(top) if path.suffix == ".py"]

@@ -161,7 +161,7 @@ SCALES: dict[str, Any] = {
     "t": given(0.5, "float32"),
 }
 
-CASES: list[Case] = [
+OPERATORS: list[Case] = [
     # Products.
     case("MatMul", "128 x 768 by 768", x(1, 128, 768), w(768, 768)),
     case("MatMul", "128 x 768 by 768, both inputs", x(1, 128, 768), x(768, 768)),

@@ -9,8 +9,9 @@ than 1.2 times onnxruntime's time and 0.2 ms are marked with an exclamation mark
 
 On other backends an operator is compared with the device itself: the time of copying as many bytes as the
 operator reads and writes, and of a plain matrix product with as many multiplications. Inputs are on the
-device. The cases are in `tests/benchmarks/operator_cases.py`. They run in a child process, so that an
-operator that hangs or takes too long costs one row; with `--json` the file is written after every operator.
+device. The cases are in `operator_cases.py` and `operator_variants.py` in `tests/benchmarks`. They run in a
+child process, so that an operator that hangs or takes too long costs one row; with `--json` the file is
+written after every operator.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from gameglue.profiling.contenders import infer, onnxruntime_call
 from tests.benchmarks.device_cost import DeviceCost, resident_call
 from tests.benchmarks.limited import Limited, LimitReached
 from tests.benchmarks.operator_case import Case
-from tests.benchmarks.operator_cases import CASES
+from tests.benchmarks.operator_cases import OPERATORS
+from tests.benchmarks.operator_variants import VARIANTS
 from tests.benchmarks.setting import (
     add_backend_option,
     chosen_backends,
@@ -60,6 +62,9 @@ LOW = 0.1
 """The quantile that is hardly disturbed by other processes."""
 
 HALF_ERROR, STEP = 2e-3, 1.0
+
+CASES = [*OPERATORS, *VARIANTS]
+"""The lines of the table."""
 
 
 @dataclass

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from engine import BackendType, JobSystem, Model, SystemInfo, Worker
-from gameglue.cli.console import CompileProgress, facts, table
+from gameglue.cli.console import CompileProgress, properties, table
 from gameglue.inference.backend_choice import ALL_CHOICES, BackendChoice, why_unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,7 +91,7 @@ def print_setting(out: Console, title: str, settings: Mapping[str, object]) -> N
     names = ["gameglue", "numpy", "onnxruntime", *(["openvino"] if find_spec("openvino") else [])]
     versions += [f"{name} {_version(name)}" for name in names]
     out.print(f"[bold]{title}[/bold]")
-    facts(
+    properties(
         out,
         [
             ("date", f"{date.today():%Y-%m-%d}"),

@@ -213,7 +213,7 @@ class Item:
 
 
 def is_ready(worker: Worker, fast_path: FastPath) -> bool:
-    """Whether a schedule needs nothing but its commands; what else is wrong, `schedule` tells."""
+    """Whether a schedule needs nothing but its commands; `schedule` reports other errors."""
     # Asked for every worker in every frame, so without the detour of a property.
     is_alike = worker._latest_path is not None and fast_path.recorded.fast_path is fast_path
     return is_alike and worker._thread == get_ident()

@@ -62,7 +62,7 @@ class TextureConverter(metaclass=SpellingType):
             slot: fill only this entry of `tensor`'s batch.
             on: where the tensor is wanted: the worker that will read it (its backend, and the size of its
                 first input for what the transform leaves open), a `BackendType`, or a device. By default
-                where the picture lies: GPU_COMPUTE (GPU_PIXEL before OpenGL 4.3) for textures, else the CPU.
+                where the picture is: GPU_COMPUTE (GPU_PIXEL before OpenGL 4.3) for textures, else the CPU.
 
         A texture wanted on the CPU or on OpenCL is converted by its own GPU and arrives through a readback
         that nobody waits for: `worker.schedule(tensor)` starts when it is there, usually a frame later.
@@ -109,7 +109,7 @@ class TextureConverter(metaclass=SpellingType):
             slot: which entry of the batch.
 
         A tensor on the texture's own GPU is drawn there, now. Any other goes by way of the host: at once if
-        its elements are at hand there, else when they are, by the next `poll` (which `App` makes every
+        its elements are available there, else when they are, by the next `poll` (which `App` makes every
         frame).
         """
         how = transform or _PLAIN

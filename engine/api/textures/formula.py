@@ -62,7 +62,7 @@ class Grid:
 
     @property
     def letters(self) -> str:
-        """What each number of a pixel is; a texture has four, whatever becomes of them."""
+        """What each number of a pixel is; a texture has four, used or not."""
         return (self.order + LETTERS[len(self.order) :])[:4] if self.dtype == "texture" else self.order
 
     @property
@@ -180,7 +180,7 @@ def to_picture_recipe(
     value = select(_is(channel, [k >= 0 for k in found]), value, _pick(channel, defaults))
     if grid.rounds:
         value = unary("floor", clamp(value, 0.0, 1.0) * arg(255.0, "float32") + 0.5)
-        # What becomes a texture's byte is told exactly: drivers round halves either way.
+        # The byte of a texture is computed exactly: drivers round halves either way.
         value = cast(value, "int32") if grid.dtype == "uint8" else value * arg(1.0 / 255.0, "float32")
     return Recipe(number(value, 3, grid.storage), (grid.height, grid.pitch, len(grid.letters)))
 

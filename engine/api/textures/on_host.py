@@ -92,7 +92,7 @@ class HostConversions:
         slot: int,
         grid: Grid,
     ) -> DeviceBuffer:
-        """Picture `slot` of a tensor as pixels, in a buffer that is written anew by the next such call."""
+        """Picture `slot` of a tensor as pixels, in a buffer that the next such call overwrites."""
         key = ("out", grid, transform, shape, slot, id(buffer))
 
         def record() -> _Recorded:

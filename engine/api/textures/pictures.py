@@ -133,7 +133,7 @@ def _surface(surface: Any) -> HostImage:
     count = bits // 8
     width, height = surface.get_size()
     _check_size(width, height)
-    # A mask's lowest bit tells which byte of a pixel is meant (in memory, on little-endian machines).
+    # A mask's lowest bit says which byte of a pixel is meant (in memory, on little-endian machines).
     places = {shift // 8: name for name, shift in zip("rgb", surface.get_shifts()[:3], strict=True)}
     order = "".join(places.get(k, "a" if surface.get_masks()[3] else "0") for k in range(count))
 

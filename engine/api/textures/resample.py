@@ -29,7 +29,7 @@ class Axis:
         return position * self._step + self._start
 
     def nearest(self, at: Expr) -> Expr:
-        """The pixel that the middle of output pixel `at` lies in."""
+        """The pixel that contains the middle of output pixel `at`."""
         quotient, _ = self._double.divide((at + at + arg(1)) * self.given)
         return self.place(minimum(quotient, self._last))
 

@@ -146,12 +146,12 @@ class _Delivery:
     owner: Any
     """The user's object, so that it lives until it is written."""
     arriving: PendingRead | None = None
-    """The tensor, where it was a promise: asked for at once, as a later schedule may replace it."""
+    """The tensor, if it is an output: requested at once, as a later schedule may replace it."""
     read: Readback | None = None
     """The pixels."""
 
     def begin(self) -> None:
-        """Convert where the tensor lies, or ask for it."""
+        """Convert on the tensor's device, or request a readback."""
         data = self.tensor.available_data
         is_written = isinstance(data, CPUTensorData) and data.fence is not None
         if isinstance(data, BufferTensorData | CPUTensorData) and not is_written:
@@ -210,7 +210,7 @@ class PendingTextureWrites(threading.local):
     def send(
         self, tensor: Tensor, transform: TextureTransform, slot: int, target: Picture, owner: Any
     ) -> None:
-        """Bring a tensor into a picture: at once if it is at hand, else when `pump` finds it."""
+        """Copy a tensor into a picture: at once if it is available, else when `pump` finds it."""
         if not isinstance(target, GLPicture) and target.write is None:
             raise InputError(f"a {type(owner).__name__} of this kind cannot be written")
         key = (target.device, target.name) if isinstance(target, GLPicture) else id(owner)
@@ -221,7 +221,7 @@ class PendingTextureWrites(threading.local):
         self.pump()
 
     def pump(self) -> bool:
-        """Write what has arrived; True when nothing is on its way. Raises the first error; others go on."""
+        """Write what has arrived; True when nothing is pending. Raises the first error; others continue."""
         waiting: list[_Delivery] = []
         failed: Exception | None = None
         for delivery in self._pending:

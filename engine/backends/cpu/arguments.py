@@ -37,9 +37,10 @@ def argument_words(
 
 
 def count_words(step: Step) -> int:
-    """How many words the args of a step have."""
+    """How many words the args of a step have, those of a window included."""
     cut = 2 if step.is_generic and len(step.space) > 1 else 0
-    return len(step.space) + cut + len(step.values) + 1 + len(step.inputs)
+    window = 0 if step.window is None else 2
+    return window + len(step.space) + cut + len(step.values) + 1 + len(step.inputs)
 
 
 def float_bits(x: float) -> int:

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Read, Storage
-from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
-from engine.backends.cpu.cost import DETERMINISTIC_THREADS, grain, row_blocks, step_ns
+from engine.backends.cpu.cost import DETERMINISTIC_THREADS, step_ns
 from engine.backends.cpu.fast_path import CPURepeat, seen
+from engine.backends.cpu.listing import Listing
 from engine.backends.cpu.memory import CPUBuffer, native_type
 from engine.backends.cpu.native_kernel import source_of
 from engine.backends.cpu.partial_run import CPUPartialDispatch
@@ -25,7 +25,7 @@ from engine.backends.cpu.plan_codec import CPUPlanCodec
 from engine.backends.cpu.precision import arithmetics_for
 from engine.backends.cpu.precompile import precompile_kernels
 from engine.backends.cpu.program import CPUProgram, released
-from engine.backends.cpu.stream import CPUReadback, JobStream
+from engine.backends.cpu.stream import LEAST_SHARED, CPUReadback, JobStream, copy_now
 from engine.backends.cpu.template import CPUTemplate
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
@@ -50,9 +50,6 @@ from engine.device.jobs.system import (
     shared_thread_count,
 )
 
-LEAST_SHARED = 1 << 20
-"""Bytes of a tensor that all threads copy when it is read; fewer are there before another thread is awake."""
-
 
 class CPUBackend(HostBackend):
     """Runs plans on native job threads (`jobs`, by default the process's own).
@@ -67,7 +64,7 @@ class CPUBackend(HostBackend):
     shares: ClassVar[bool] = True
     chooses_by_size: ClassVar[bool] = True
     fan_in = 16
-    whole = frozenset({"recurrence", "suppression"})
+    whole = frozenset({"recurrence", "repeat", "suppression"})
     passes = (join_quantized, remove_dead_layers, unpack_weights, channels_last)
 
     def __init__(
@@ -167,7 +164,7 @@ class CPUBackend(HostBackend):
         if elements > room.elements:
             return None
         _, block_bytes = room.block()
-        return CPUBuffer(elements, room.dtype, room.array[:elements], block_bytes)
+        return CPUBuffer(elements, room.dtype, room.array[:elements], block_bytes, room.address)
 
     def constant(self, array: np.ndarray) -> CPUBuffer:
         """A read-only buffer: the array's own memory if kernels can read it."""
@@ -179,7 +176,7 @@ class CPUBackend(HostBackend):
         """Set a buffer's value in stream order; `data` may change once this returns."""
         assert isinstance(buffer, CPUBuffer)
         if self.stream.is_idle():
-            np.copyto(buffer.array, data.reshape(-1))
+            copy_now(self.jobs, data.reshape(-1), buffer.array)
             return
         self.stream.upload(buffer, data)
 
@@ -201,17 +198,16 @@ class CPUBackend(HostBackend):
         """Wait for pending jobs and copy once; large copies use all threads."""
         assert isinstance(buffer, CPUBuffer)
         view, stream = seen(buffer, shape), self.stream
-        jobs = self.jobs
-        is_shared = view.nbytes >= LEAST_SHARED and jobs.thread_count > 1
+        jobs, is_large = self.jobs, view.nbytes >= LEAST_SHARED
 
         def read(out: np.ndarray | None = None) -> np.ndarray:
             if stream.last is not None or stream.marks:
                 stream.synchronize()
-            if not is_shared or jobs.is_closed or (out is not None and not out.flags.c_contiguous):
+            if not is_large:
                 return view.copy() if out is None else delivered(view, out)
             target = np.empty_like(view) if out is None else out
             check_out(target, view.shape, view.dtype)
-            jobs.copy(view, target).complete()
+            copy_now(jobs, view, target)
             return target
 
         return read
@@ -233,7 +229,7 @@ class CPUBackend(HostBackend):
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> CPUProgram:
         """Place the temporaries, fill every step's args block, and list the commands."""
-        self.prepare(step.kernel for step in plan.steps)
+        self.prepare(plan.kernels)
         sizes = {
             name: max(b.elements * b.dtype.itemsize, 1)
             for name, b in plan.buffers.items()
@@ -249,41 +245,17 @@ class CPUBackend(HostBackend):
             assert isinstance(buffer, CPUBuffer)
             addresses[name] = buffer.address
             held.append(buffer.array)
-        threads = self.planned_threads
-        words: list[int] = []
-        rows: list[tuple[int, int, int, int]] = []
-        starts: list[int] = []
-        places: dict[int, list[int]] = {
-            addresses[name]: [] for name in buffers if plan.buffers[name].role == "input"
-        }
-        nanoseconds = 0.0
+        inputs = [addresses[name] for name in buffers if plan.buffers[name].role == "input"]
+        listing = Listing(self._functions, addresses, self.planned_threads, {a: [] for a in inputs})
         for step in plan.steps:
-            cost = step_ns(step)
-            pointers = [addresses[n] for n in (step.output, *step.inputs)]
-            if not step.is_generic:
-                count = step.space[0]
-                block_words = argument_words(step.space, step.values, pointers)
-            else:
-                blocks = row_blocks(step.space, cost, threads)
-                count = generic_units(step.space, blocks)
-                block_words = generic_words(step.space, step.values, pointers, blocks)
-            if count == 0:
-                continue
-            nanoseconds += cost
-            starts.append(len(words))
-            words += block_words
-            for behind, pointer in enumerate(reversed(pointers)):
-                if pointer in places:
-                    places[pointer].append(len(words) - 1 - behind)
-            rows.append((self._functions[step.kernel.key], 0, count, grain(count, cost, threads)))
-        block = np.array(words, np.int64)
-        table = np.array(rows, np.int64).reshape(-1, 4)
-        table[:, 1] = np.array(starts, np.int64) * 8 + block.ctypes.data
-        return CPUProgram(CommandList(table, (block, held)), nanoseconds, self.jobs, places, self._verdicts)
+            listing.add(step)
+        rows, block = listing.close()
+        commands = CommandList(rows, (block, held))
+        return CPUProgram(commands, listing.nanoseconds, self.jobs, listing.places, self._verdicts)
 
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> CPUTemplate:
         """Lay out every step's args block, with room for what sizes decide."""
-        self.prepare(step.kernel for step in plan.steps)
+        self.prepare(plan.kernels)
         return CPUTemplate(self, plan, constants, self._functions, self._verdicts)
 
     def run(self, program: Program) -> None:

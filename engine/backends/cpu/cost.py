@@ -7,7 +7,7 @@ from math import prod, trunc
 
 from engine.backends.cost import formula_ns
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.compiler.plan import Step, StoredKernel
+from engine.compiler.plan import RepeatedSteps, Step, StoredKernel
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import as_float, largest, smallest
 
@@ -29,12 +29,16 @@ SHORTEST_BLOCK = 256
 
 def step_ns(step: Step) -> float:
     """Estimated nanoseconds on one thread."""
+    if isinstance(step.kernel, RepeatedSteps):
+        run, last = (as_float(sum(map(step_ns, steps))) for steps in (step.kernel.body, step.kernel.last))
+        return step.space[0] * run + last
     if isinstance(step.kernel, NativeKernel):
         return as_float(step.values[0]) * step.space[0]
     if isinstance(step.kernel, StoredKernel):
         return step.kernel.nanoseconds
     assert isinstance(step.kernel, Kernel)
-    return prod(step.space) * formula_ns(step.kernel.body, step.values)
+    elements = prod(step.space) if step.window is None else step.window.elements
+    return elements * formula_ns(step.kernel.body, step.values)
 
 
 def tasks_wanted(nanoseconds: float, threads: int) -> int:

@@ -9,21 +9,34 @@ import numpy as np
 
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram, released
-from engine.backends.cpu.stream import JobStream
+from engine.backends.cpu.stream import LEAST_SHARED, JobStream, copy_now
 from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
+from engine.base.memory.aligned import address_in_place
 from engine.device.jobs.command_list import CommandList
-from engine.device.jobs.system import JobHandle, RepeatedJob
+from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
 IN_PLACE_BYTES = 1 << 14
-"""Copying a smaller input costs less than saying where it lies."""
+"""Copying a smaller input costs less than setting its address."""
+
+SHORT_IN_PLACE_BYTES = 1 << 17
+"""The same for a program that runs on the calling thread, which is over when the next thing happens."""
 
 
 class CPURepeat(Repeat):
     """Where nothing is in flight, arrays go straight to where kernels read them, and tensors nowhere."""
 
-    __slots__ = ("_elsewhere", "_in_place", "_program", "_stream", "_targets", "_views")
+    __slots__ = (
+        "_elsewhere",
+        "_has_large",
+        "_in_place",
+        "_is_small",
+        "_program",
+        "_stream",
+        "_targets",
+        "_views",
+    )
 
     def __init__(
         self,
@@ -38,6 +51,9 @@ class CPURepeat(Repeat):
         self._targets = targets
         self._in_place = in_place
         self._views = [seen(buffer, shape) for buffer, shape in zip(targets, shapes, strict=True)]
+        sizes = [view.nbytes for view in self._views]
+        self._has_large = max(sizes, default=0) >= LEAST_SHARED
+        self._is_small = max(sizes, default=0) < SHORT_IN_PLACE_BYTES
         self._elsewhere: ZeroCopyInputs | None = None
 
     def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> bool:
@@ -46,11 +62,18 @@ class CPURepeat(Repeat):
             (stream.last is not None or stream.marks) and not stream.is_idle()
         ):
             return False
+        if program.is_short and not self._is_small:
+            self._run_here(arrays, tensors)
+            return True
         if tensors and not program.is_short:
             self._run_elsewhere(arrays, tensors)
             return True
-        for number, view in enumerate(self._views):
-            view[...] = arrays[number]
+        if self._has_large:
+            for view, array in zip(self._views, arrays, strict=False):
+                copy_now(stream.jobs, array, view)
+        else:
+            for number, view in enumerate(self._views):
+                view[...] = arrays[number]
         if program.is_short:
             program.run_here()
         elif program.commands is None:
@@ -59,10 +82,25 @@ class CPURepeat(Repeat):
             program.job = stream.submit_repeated(program.job, program.commands, None)
         return True
 
-    def _run_elsewhere(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
+    def _run_here(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
+        here = self._copy_of_commands()
+        if not tensors:
+            here.aim_for_now(arrays)
+        elif not here.is_bound_to(arrays, tensors):
+            here.aim(arrays, tensors)
+        for number in here.copied:
+            self._views[number][...] = arrays[number]
+        self._program.run_copy_here(here.run_here)
+
+    def _copy_of_commands(self) -> ZeroCopyInputs:
         here = self._elsewhere
         if here is None:
-            here = self._elsewhere = ZeroCopyInputs(self._program, self._targets, self._in_place)
+            jobs = self._stream.jobs
+            here = self._elsewhere = ZeroCopyInputs(self._program, self._targets, self._in_place, jobs)
+        return here
+
+    def _run_elsewhere(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
+        here = self._copy_of_commands()
         if not here.is_bound_to(arrays, tensors):
             here.aim(arrays, tensors)
         for number in here.copied:
@@ -106,17 +144,21 @@ class ZeroCopyInputs:
         "copied",
         "job",
         "read",
+        "run_here",
         "taken",
         "tensors",
     )
 
-    def __init__(self, program: CPUProgram, inputs: Sequence[CPUBuffer], allowed: Sequence[bool]) -> None:
+    def __init__(
+        self, program: CPUProgram, inputs: Sequence[CPUBuffer], allowed: Sequence[bool], jobs: JobSystem
+    ) -> None:
         assert program.commands is not None
         block: np.ndarray = program.commands.keep_alive[0]  # type: ignore[index]
         own = block.copy()
         rows = program.commands.array.copy()
         rows[:, 1] += own.ctypes.data - block.ctypes.data
         self.commands = CommandList(rows, (own, program.commands))
+        self.run_here = jobs.runner(self.commands)
         self._words = own.data
         self._places = [program.places.get(buffer.address, ()) for buffer in inputs]
         self._home = [buffer.address for buffer in inputs]
@@ -148,8 +190,21 @@ class ZeroCopyInputs:
                 self.read.append(tensor)
             else:
                 self.copied.append(number)
-            for place in self._places[number]:
-                self._words[place] = address or self._home[number]
+            self._point(number, address)
+
+    def aim_for_now(self, arrays: Sequence[np.ndarray]) -> None:
+        """Let the commands read arrays in place, for a run that ends before their owner can change them."""
+        self.tensors, self.job = (), None
+        self.taken, self.read, self.copied = [], [], []
+        for number, array in enumerate(arrays):
+            address = address_in_place(array) if self._allowed[number] else 0
+            if not address:
+                self.copied.append(number)
+            self._point(number, address)
+
+    def _point(self, number: int, address: int) -> None:
+        for place in self._places[number]:
+            self._words[place] = address or self._home[number]
 
 
 def seen(buffer: CPUBuffer, shape: tuple[int, ...]) -> np.ndarray:

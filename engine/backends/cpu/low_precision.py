@@ -2,7 +2,7 @@
 
 A task rounds rows of the left side into memory of its own, a band, and multiplies them with packed columns.
 Bfloat16s are rounded one by one. Bytes stand for (byte - zero point) * step, where step and zero point span
-the range of the rows at hand, 0 included; columns have a step each. Sums are float32s or int32s.
+the range of the given rows, 0 included; columns have a step each. Sums are float32s or int32s.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 
 from engine.backends.cpu.library import library_text
-from engine.backends.cpu.partition import up
 from engine.backends.cpu.precision import Arithmetic
+from engine.backends.cpu.schedule import up
 
 PANEL = 32
 """Columns that lie together in the packed right side."""
@@ -28,7 +28,7 @@ SUMS = 16384
 """Sums that a task holds (64 KiB)."""
 
 NEAR_BYTES = 640 << 10
-"""Packed columns that stay in second-level cache beside a band."""
+"""Packed columns that stay in the second-level cache together with a band."""
 
 ENTRY_BYTES = 16
 """A range: 1 / step and step as float32s, and the zero point."""

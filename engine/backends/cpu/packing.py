@@ -42,7 +42,7 @@ def matrices_of(elements: np.ndarray, sizes: tuple[int, ...], strides: tuple[int
 def pack_panels(matrices: np.ndarray, width: int) -> np.ndarray:
     """(count, k, n) of any strides -> 1-D (count, ceil(n / width), k, width), the last panel zero-filled.
 
-    Kernels can read the result where it lies.
+    Kernels can read the result without a copy.
     """
     count, k, n = matrices.shape
     whole, left = divmod(n, width)

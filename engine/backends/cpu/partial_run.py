@@ -16,6 +16,7 @@ from engine.base import instrumentation
 from engine.base.errors import DisposedError
 from engine.compiler.plan import Plan
 from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.repetition import BEGIN, count_runs, some_runs, units_of
 from engine.device.jobs.stock import stock_functions
 from engine.device.jobs.system import JobHandle
 
@@ -46,7 +47,7 @@ class _Timed:
 
 
 class CPUPartialDispatch(PartialDispatch):
-    """Commands of a program, each over all of its range or a part of it.
+    """Commands of a program, each over all of its range or a part of it: of repeated ones, some of the runs.
 
     submit: lets commands join the stream. run_here: runs the program on this thread if nothing is in flight
     and it is short; returns whether it did.
@@ -66,11 +67,13 @@ class CPUPartialDispatch(PartialDispatch):
         self._part = stock_functions()["part"]
         # Steps without elements have no commands.
         steps = [k for k, step in enumerate(plan.steps) if prod(step.space)]
-        self._row_of = {step: row for row, step in enumerate(steps)}
-        self._table = program.commands.array[: len(steps)]
+        table = program.commands.array[: program.commands.count]
+        starts = units_of(table)
+        ends = [*starts[1:], len(table)]
+        self._rows_of = {step: table[a:b] for step, a, b in zip(steps, starts.tolist(), ends, strict=False)}
         self.units = [0] * len(plan.steps)
-        for step, row in self._row_of.items():
-            self.units[step] = int(self._table[row, 2])
+        for step, rows in self._rows_of.items():
+            self.units[step] = count_runs(rows) if rows[0, 0] == BEGIN else int(rows[0, 2])
         self._all = [Cut(step, 0, self.units[step]) for step in steps]
 
     def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
@@ -81,16 +84,15 @@ class CPUPartialDispatch(PartialDispatch):
             before = perf_counter()
             if self._run_here(self._program):
                 return Together(Between(0.0, perf_counter() - before)) if timed else None
-        rows = self._table[[self._row_of[cut.step] for cut in cuts]]
-        blocks = []
-        for row, cut in zip(rows, cuts, strict=True):
-            if cut.end - cut.first < row[2]:
-                block = np.array([row[0], row[1], cut.first], np.int64)
+        parts, blocks = [], []
+        for cut in cuts:
+            rows = self._rows_of[cut.step]
+            if cut.end - cut.first < self.units[cut.step]:
+                rows, block = self._cut(rows, cut)
                 blocks.append(block)
-                count = cut.end - cut.first
-                row[:] = self._part, block.ctypes.data, count, min(row[3], max(1, -(-count // _CHUNKS)))
+            parts.append(rows)
         keep = (blocks, self._program.commands)
-        commands = CommandList(rows, keep)
+        commands = CommandList(np.concatenate(parts), keep)
         if not (timed or instrumentation.installed):
             self._submit(commands)
             return None
@@ -99,3 +101,13 @@ class CPUPartialDispatch(PartialDispatch):
         if instrumentation.installed:
             instrumentation.later(timing)
         return timing if timed else None
+
+    def _cut(self, rows: np.ndarray, cut: Cut) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of a part of a step, and words that they point to."""
+        if rows[0, 0] == BEGIN:
+            return some_runs(rows, cut.first, cut.end)
+        function, args, _, grain = rows[0].tolist()
+        block = np.array([function, args, cut.first], np.int64)
+        count = cut.end - cut.first
+        part = (self._part, block.ctypes.data, count, min(grain, max(1, -(-count // _CHUNKS))))
+        return np.array([part], np.int64), block

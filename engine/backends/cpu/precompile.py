@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from engine.backends.cpu.packing import packing_source
+from engine.backends.cpu.template_source import LAY_OUT
 from engine.backends.cpu.winograd_weights import transforming_source
 from engine.device import native
 from engine.device.jobs.system import job_sources
@@ -14,7 +15,7 @@ from engine.device.jobs.system import job_sources
 def precompile_kernels(is_certain: bool = False) -> None:
     """Begin to compile them, unless that was done before, by this process or another; returns at once.
 
-    One by one, as each is asked for, they would take three seconds on one core: nothing runs without the job
+    One by one, when each is needed, they would take three seconds on one core: nothing runs without the job
     threads' program, and weights are packed while plans are made. A process that compiles takes a second to
     start, which is the time that a model takes to be read.
 
@@ -25,4 +26,4 @@ def precompile_kernels(is_certain: bool = False) -> None:
         return
     if is_certain:
         native.prepare_async([program])
-    native.prepare_ahead([program, packing_source(), transforming_source(), *others])
+    native.prepare_ahead([program, packing_source(), transforming_source(), LAY_OUT, *others])

@@ -11,6 +11,7 @@ import numpy as np
 from engine.backends.cpu.cost import TRIAL_NS
 from engine.backends.host import INLINE_NS, TRIALS, HostProgram
 from engine.base.errors import DisposedError
+from engine.base.memory.aligned import address_of
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem, RepeatedJob
 
@@ -25,6 +26,7 @@ class CPUProgram(HostProgram):
     __slots__ = (
         "_alike",
         "_fastest",
+        "_run",
         "_trials",
         "_verdicts",
         "commands",
@@ -54,9 +56,17 @@ class CPUProgram(HostProgram):
         self.is_short = nanoseconds < TRIAL_NS and verdict is not False
         self._trials = TRIALS
         self._fastest = nanoseconds
-        self.run_here: Callable[[], object] = jobs.runner(commands)
+        self._run: Callable[[], object] = jobs.runner(commands)
+        self.run_here = self._run
         if self.is_short and verdict is None:
-            self.run_here = partial(self._try_here, self.run_here)
+            self.run_here = partial(self._try_here, self._run)
+
+    def run_copy_here(self, run: Callable[[], object]) -> None:
+        """Run a copy of its commands, which reads its inputs elsewhere, on this thread."""
+        if self.run_here is self._run:
+            run()
+        else:
+            self._try_here(run)
 
     def _try_here(self, run: Callable[[], object]) -> None:
         """Run on this thread with an eye on the clock: estimates are rough."""
@@ -67,14 +77,14 @@ class CPUProgram(HostProgram):
         self._trials -= 1
         if self._trials == 0:
             self.is_short = self._verdicts[self._alike] = self._fastest < INLINE_NS
-            self.run_here = run
+            self.run_here = self._run
 
     def temporaries(self) -> dict[int, int]:
         """The block that the programs of a stream share."""
         if self.commands is None:
             return {}
         arena: np.ndarray = self.commands.keep_alive[1][0]  # type: ignore[index]
-        return {int(arena.ctypes.data): arena.nbytes} if arena.nbytes else {}
+        return {address_of(arena): arena.nbytes} if arena.nbytes else {}
 
     @property
     def fastest_ns(self) -> float:
@@ -84,7 +94,7 @@ class CPUProgram(HostProgram):
     def release(self) -> None:
         """Let go of commands and temporaries; a run in flight holds them until it is done."""
         self.commands = self.job = None
-        self.run_here = released
+        self.run_here = self._run = released
 
 
 def released() -> None:

@@ -17,13 +17,16 @@ from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.stock import COPY_GRAIN, stock_functions
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
+LEAST_SHARED = 1 << 20
+"""Bytes from which copying with the job threads' help takes less time than alone."""
+
 _NOTHING = CommandList(np.zeros((0, 4), np.int64))
 
 
 class CPUReadback(Readback):
     """A copy of a value as of one point of the stream.
 
-    It is made when that point has been reached and somebody looks, or before the stream goes on.
+    It is made when that point has been reached and it is polled, or before the stream continues.
     """
 
     __slots__ = ("_array", "_handle", "_owed", "_source")
@@ -77,7 +80,7 @@ class CPUReadback(Readback):
 
 
 PendingCopies = dict[int, weakref.ref[CPUReadback]]
-"""Readbacks whose value has still to be copied, by what tells them apart."""
+"""Readbacks whose value has still to be copied, by id."""
 
 
 class JobStream:
@@ -273,6 +276,18 @@ class _Copy:
         self.words[1] = source
         self.words[4] = size
         return self.commands
+
+
+def copy_now(jobs: JobSystem, source: np.ndarray, target: np.ndarray) -> None:
+    """Copy an array into another of its shape and type before this returns; large ones with all threads.
+
+    Only where no job that is in flight uses them.
+    """
+    is_alike = source.dtype == target.dtype and source.flags.c_contiguous and target.flags.c_contiguous
+    if is_alike and target.nbytes >= LEAST_SHARED and jobs.thread_count > 1 and not jobs.is_closed:
+        jobs.copy(source, target).complete()
+    else:
+        np.copyto(target, source)
 
 
 def _wait_for(handle: JobHandle) -> None:

@@ -16,12 +16,16 @@ import numpy as np
 from engine.base import instrumentation
 from engine.device import native
 from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.repetition import units_of
 from engine.device.jobs.stock import STAMP
 from engine.device.jobs.system import JobHandle
 
 
 def time_commands(commands: CommandList, run: Callable[[CommandList], object]) -> list[float]:
-    """Seconds that each command takes when `run`, which must wait for the end, runs the list."""
+    """Seconds that each command takes when `run`, which must wait for the end, runs the list.
+
+    Commands that repeat are one with what follows their last run.
+    """
     stamped = Stamped(commands, each=True)
     run(stamped.commands)
     return [after - before for before, after in pairwise(stamped.times())]
@@ -30,23 +34,26 @@ def time_commands(commands: CommandList, run: Callable[[CommandList], object]) -
 class Stamped:
     """A command list with the clock read before it and behind it, or around `each` of its commands.
 
+    Commands that repeat are one with what follows their last run.
+
     The clock is read by the thread that has ended the command before. So the commands run as they always do,
-    on all threads and with their data where the one before left it.
+    on all threads and with their data where the previous one left it.
     """
 
     def __init__(self, commands: CommandList, *, each: bool = False) -> None:
         clock = _clock()
-        count = commands.count + 1 if each else 2
+        given = commands.array[: commands.count]
+        starts = units_of(given) if each else np.zeros(1, np.int64)
+        count = len(starts) + 1
         # For each look at the clock the arguments of `stamp`, and the two numbers that it leaves.
         memory = np.zeros((count, _ARGUMENTS + 2), np.int64)
         places = memory.ctypes.data + memory.strides[0] * np.arange(count)
         memory[:, : len(clock.arguments)] = clock.arguments
         memory[:, len(clock.arguments)] = places + 8 * _ARGUMENTS
-        rows = np.ones((commands.count + count, 4), np.int64)
-        marks = rows[:: 2 if each else commands.count + 1]
+        marks = np.ones((count, 4), np.int64)
         marks[:, 0] = clock.stamp
         marks[:, 1] = places
-        rows[slice(1, None, 2) if each else slice(1, -1)] = commands.array[: commands.count]
+        rows = np.insert(given, [*starts, len(given)], marks, axis=0)
         self._units = clock.units
         self._stamps = memory[:, _ARGUMENTS:]
         self.commands = CommandList(rows, (memory, commands))
@@ -54,7 +61,8 @@ class Stamped:
     def times(self) -> list[float]:
         """When the clock was read, in seconds of `time.perf_counter`, once the list has run."""
         whole, fraction = self._units
-        # Counted from the first stamp: a float holds few nanoseconds beside the seconds since the start.
+        # Counted from the first stamp: a float that holds the seconds since the start has few nanoseconds
+        # left.
         first = self._stamps[0].tolist()
         begin = first[0] * whole + first[1] * fraction + _OFFSET
         return [
@@ -80,7 +88,7 @@ class ObservedJob:
 
 
 def _offset() -> float:
-    """What lies between the clock of the stamps and `time.perf_counter`; most systems have one for both."""
+    """The offset between the clock of the stamps and `time.perf_counter`; most systems have one for both."""
     if sys.platform == "win32":
         return 0.0
     offset = time.perf_counter() - time.clock_gettime(time.CLOCK_MONOTONIC)

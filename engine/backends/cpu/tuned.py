@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from engine.backends.cpu.argmax import tune_position
 from engine.backends.cpu.compress import tune_compress, tune_count, tune_nonzero, tune_select
 from engine.backends.cpu.concat import tune_concat
+from engine.backends.cpu.experts import tune_expert_matmul
 from engine.backends.cpu.first_layer_conv import tune_first_layer_conv
 from engine.backends.cpu.low_precision_conv import tune_low_precision_conv
 from engine.backends.cpu.low_precision_matmul import tune_low_precision_matmul
@@ -51,6 +52,7 @@ RULES: dict[str, Rule] = {
     "nonzero": tune_nonzero,
     "compress": tune_compress,
     "suppression": tune_suppression,
+    "expert_matmul": tune_expert_matmul,
 }
 
 
@@ -80,7 +82,7 @@ LOW_PRECISION_RULES: dict[str, LowPrecisionRule] = {
     "matmul": tune_low_precision_matmul,
     "conv": tune_low_precision_conv,
 }
-"""Tried first where a worker asks for less than float32's precision."""
+"""Tried first where a worker allows less than float32's precision."""
 
 
 def tune(compute: Compute, tuner: Tuner, threads: int, arithmetics: Sequence[Arithmetic] = ()) -> bool:

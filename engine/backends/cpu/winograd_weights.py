@@ -20,7 +20,7 @@ from engine.device.native import NativeSource
 from engine.device.native.ranges import call_in_parts
 
 POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.5**0.5, -(0.5**0.5), 2.0**0.5, -(2.0**0.5))}
-"""Where F(2 x 2) and F(4 x 4) interpolate, beside infinity; `library/winograd.py` has the rest."""
+"""Where F(2 x 2) and F(4 x 4) interpolate, apart from infinity; `library/winograd.py` has the rest."""
 
 _CHANNELS = 8
 """Input channels that are transformed before they are laid down."""

@@ -21,7 +21,7 @@ from engine.device.gl.fence import Fence
 
 Clock = Literal["calls", "stamps", "fences"]
 """What tells how long work took: the calls themselves, where the driver computes in them; timestamps; or
-fences behind it, where timestamps would wait for the work, and every draw for the one before (llvmpipe)."""
+fences behind it, where timestamps would wait for the work, and every draw for the previous one (llvmpipe)."""
 
 
 class Piece(Protocol):
@@ -99,12 +99,12 @@ class GLPartialDispatch(PartialDispatch, ABC):
                 self._issue(cut)
             return None
         if self._clock == "stamps":
-            laps = TimerQueries(self._device)
+            queries = TimerQueries(self._device)
             for cut in cuts:
                 self._issue(cut)
-                laps.lap()
-            laps.end()
-            return laps
+                queries.lap()
+            queries.end()
+            return queries
         times = [perf_counter()]
         for cut in cuts:
             self._issue(cut)

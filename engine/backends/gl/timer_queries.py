@@ -16,7 +16,7 @@ class TimerQueries:
         self._times: list[float] | None = None
 
     def lap(self) -> None:
-        """A stretch ends here, and the next one begins."""
+        """End an interval here, and begin the next one."""
         self._stamps.append(self._device.timer.stamp())
 
     def end(self) -> None:

@@ -140,7 +140,7 @@ def conv(epilogue: Epilogue, per_item: int) -> TunedKernel:
 
 
 def taps() -> TunedKernel:
-    """Where each tap (channel, kh, kw) of a convolution lies, relative to its first."""
+    """The offset of each tap (channel, kh, kw) of a convolution from its first."""
     body = f"""\
     const int k = (f0 + (int)get_group_id(0)) * {GROUP} + (int)get_local_id(0);
     if (k >= K) return;

@@ -97,7 +97,7 @@ class HostPool:
 
     def give_back(self, block: HostBlock) -> None:
         """Keep a block for the next transfer. Nothing may still use it."""
-        # With pinned memory at hand, ordinary blocks are stopgaps.
+        # Where there is pinned memory, ordinary blocks are stopgaps.
         is_stopgap = self._map_queue is not None and block.mapping is None
         if not is_stopgap and self._idle_bytes + block.array.nbytes <= _IDLE_LIMIT:
             self._idle_bytes += block.array.nbytes
@@ -195,7 +195,7 @@ class Transfers:
         try:
             event = device.cl.enqueue_copy(device.queue, target, source, is_blocking=False)
             if flush:
-                # Without it a poll might ask for ever about a copy that never left for the device.
+                # Without it a poll might wait forever for a copy that was never submitted to the device.
                 device.queue.flush()
         except device.cl.Error as error:
             raise device.failed("to take a copy", error) from error

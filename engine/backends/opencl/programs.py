@@ -1,4 +1,4 @@
-"""Compiled OpenCL programs: built once, kept on disk as binaries, dispatched once when loaded."""
+"""Compiled OpenCL programs: built once, cached on disk as binaries, dispatched once when loaded."""
 
 from __future__ import annotations
 

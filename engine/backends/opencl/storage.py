@@ -52,7 +52,7 @@ WRAP: dict[str, str] = {
 
 
 def device_dtype(dtype: np.dtype | str) -> np.dtype:
-    """The NumPy type of an element as it lies in device memory."""
+    """The NumPy type of an element in device memory."""
     name = np.dtype(dtype).name
     return as_dtype(_DEVICE_TYPES.get(name, name))
 

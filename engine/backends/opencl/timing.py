@@ -11,7 +11,7 @@ from engine.device.cl.device import CLDevice
 class ObservedEvents:
     """The events of commands that were enqueued from `start` on, in seconds of `time.perf_counter`.
 
-    Observers are told once the last has happened, of a device whose queue keeps times.
+    Observers are notified after the last one, on devices whose queue measures times.
     """
 
     def __init__(self, device: CLDevice, events: list[Any], start: float) -> None:

@@ -32,7 +32,7 @@ Dispatch = tuple[list[int | float], tuple[int, ...]]
 class TunedKernel:
     """A kernel of this backend's own. A step's space is its grid of groups, in three dimensions.
 
-    rounds: positions of the values whose product tells how long one group's loop is. area: multiplications
+    rounds: positions of the values whose product is how long one group's loop is. area: multiplications
     of one round. The last three numbers are `FIRST_GROUP`.
     """
 
@@ -79,7 +79,7 @@ class TunedKernel:
 class Epilogue:
     """What happens to a result before it is stored: its text, and the buffers and numbers that it takes.
 
-    known: names of index axes that the kernel has at hand where it stores a row of results (`row`), or one
+    known: names of index axes that the kernel knows where it stores a row of results (`row`), or one
     result (`element`); other axes are split from the position. The text uses `acc` and `flat`.
     """
 

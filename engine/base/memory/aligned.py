@@ -43,12 +43,12 @@ def reserve_together(sizes: Sequence[int]) -> list[np.ndarray]:
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """A zeroed array that native kernels can read where it lies."""
+    """A zeroed array that native kernels can read without a copy."""
     return allocate(prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 
 def is_readable_in_place(array: np.ndarray) -> bool:
-    """Whether native kernels can read an array where it lies, and nobody changes it under them."""
+    """Whether native kernels can read an array without a copy, and nothing changes it meanwhile."""
     if array.flags.writeable or not _is_plain(array):
         return False
     start = address_of(array)
@@ -60,7 +60,7 @@ def address_in_place(array: np.ndarray) -> int:
     if not _is_plain(array):
         return 0
     start = address_of(array)
-    # What follows the last byte within its page can be read, whatever owns it.
+    # What follows the last byte within its page can be read, regardless of its owner.
     readable = -(start + array.nbytes) % _SMALLEST_PAGE >= SLACK or _has_slack(array, start)
     return start if readable and start % array.dtype.itemsize == 0 else 0
 
@@ -70,7 +70,7 @@ def _is_plain(array: np.ndarray) -> bool:
 
 
 def address_of(array: np.ndarray) -> int:
-    """Where an array's first element lies, in half the time that `array.ctypes` takes."""
+    """The address of an array's first element, in half the time of `array.ctypes`."""
     return int(array.__array_interface__["data"][0])
 
 

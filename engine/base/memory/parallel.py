@@ -46,7 +46,7 @@ def prefetched(makers: Mapping[str, tuple[Callable[[], T], int]]) -> Iterator[Ca
         yield take
         return
     pool = ThreadPoolExecutor(threads, thread_name_prefix="gameglue-packing")
-    # They begin at the end, and meet whoever asks in the middle.
+    # They begin at the end, and meet the caller in the middle.
     begun.update((name, pool.submit(makers[name][0])) for name in reversed(large))
     try:
         yield take

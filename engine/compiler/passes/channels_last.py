@@ -21,10 +21,13 @@ from engine.operators.layout import LAST
 SUFFIX = "/channels_last"
 
 _FEW_CHANNELS = 4
-"""So many planes are read as they come by a network's first convolution."""
+"""Up to so many planes are read as planes by a network's first convolution."""
 
 _LEAST_OUTPUTS = 16
 """Output channels of a group from which vectors along channels are worth it."""
+
+_FEW_PRODUCTS = 32
+"""So many products of a sum take less time than its way back to channels first."""
 
 _RANKS = (3, 4, 5)
 
@@ -77,12 +80,13 @@ class _Rewriting:
         self.ranks |= {name: array.ndim for name, array in self.constants.items()}
         self.used = {name for layer in model.layers for name in layer.dependencies}
         self.used |= {output.name for output in model.outputs}
+        # Values that some layer reads with channels last where they come so.
+        self.wanted_last = {n for x in model.layers if _rule_for(x) is not None for n in x.inputs}
 
     def result(self) -> Model:
         for layer in self.model.layers:
-            changed = None
-            if not layer.domain and not layer.subgraphs and (rule := _rule(layer.op_type)) is not None:
-                changed = rule(self, layer)
+            rule = _rule_for(layer)
+            changed = None if rule is None else rule(self, layer)
             if changed is None:
                 self.keep(self._with_bodies(layer) if layer.subgraphs else layer)
             else:
@@ -173,7 +177,10 @@ Rule = Callable[[_Rewriting, Layer], Layer | None]
 """The layer in its new form (whose inputs exist), or None where it stays as it is."""
 
 
-def _rule(op_type: str) -> Rule | None:
+def _rule_for(layer: Layer) -> Rule | None:
+    op_type = layer.op_type
+    if layer.domain or layer.subgraphs:
+        return None
     if op_type in _ONE_INPUT:
         return _one_input
     if op_type in _BROADCAST:
@@ -212,6 +219,8 @@ def _conv(graph: _Rewriting, layer: Layer) -> Layer | None:
     if name in graph.last or weights.shape[1] > _FEW_CHANNELS:
         graph.ranks[name] = weights.ndim
         source = graph.as_last(name)
+    elif prod(weights.shape[1:]) <= _FEW_PRODUCTS and layer.outputs[0] not in graph.wanted_last:
+        return None
     else:
         source, attributes["x_first"] = graph.as_first(name), 1
     w = layer.inputs[1]

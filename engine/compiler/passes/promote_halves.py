@@ -55,7 +55,7 @@ _ALIKE = frozenset(
     GroupNormalization InstanceNormalization Less LessOrEqual MatMul Max Mean Min Mod Mul PRelu Sub
     Sum""".split()
 )
-"""Layers whose inputs have one type, so that one of them tells the others'."""
+"""Layers whose inputs have one type, so that one of them determines the others'."""
 
 _DECIDES = {
     "CastLike": 1, "DequantizeLinear": 1, "EmbedLayerNormalization": 2, "OneHot": 2, "RMSNormalization": 1,
@@ -131,7 +131,7 @@ class _Scope:
     """
 
     def __init__(self, graph: Model, outer: _Scope | None, title: str = "") -> None:
-        """`title` tells the layers that are made here from those of other graphs."""
+        """`title` distinguishes the layers that are made here from those of other graphs."""
         self.graph = graph
         self.outer = outer
         self.title = title
@@ -376,7 +376,7 @@ class _Scope:
             if layer.op_type not in ("If", "Loop", "Scan"):
                 self.unknown.update(filter(None, layer.outputs))
                 continue
-            first = 1 if layer.op_type == "Loop" else 0  # whether it goes on
+            first = 1 if layer.op_type == "Loop" else 0  # whether it continues
             for output, name in zip(body.outputs[first:], layer.outputs, strict=False):
                 if code := scope._code(output.name):
                     self.halves[name] = code

@@ -1,7 +1,7 @@
 """Unpacks weights of few bits to the float32 matrices with which products are fastest.
 
 Constant folding does that for what is small. Here any size is unpacked, for backends whose memory is the
-host's: a product that unpacks its weights anew in every run takes several times as long.
+host's: a product that unpacks its weights again in every run takes several times as long.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from engine.base.cache import read_sealed, write_sealed
 _FORMAT = b"gameglue-cl-1\n"
 
 
-def binary_path(folder: Path | None, *facts: str) -> Path | None:
-    """The file of a program's binary; `facts` are all that it depends on: device, driver, options, source."""
+def binary_path(folder: Path | None, *key: str) -> Path | None:
+    """The file of a program's binary; `key` is all that it depends on: device, driver, options, source."""
     if folder is None:
         return None
-    return folder / (hashlib.sha256("\0".join(facts).encode()).hexdigest()[:40] + ".clbin")
+    return folder / (hashlib.sha256("\0".join(key).encode()).hexdigest()[:40] + ".clbin")
 
 
 def compile_program(cl: Any, context: Any, source: str, options: tuple[str, ...]) -> Any:

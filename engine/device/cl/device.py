@@ -50,7 +50,7 @@ class CLInfo:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The cache key of compiled programs beside their source and options."""
+        """The device's part of the cache key of compiled programs."""
         return self.platform, self.name, self.vendor, self.version, self.driver_version
 
     @property

@@ -19,7 +19,7 @@ _LOAD_WITH_ALTERED_SEARCH_PATH = 8
 def installed_runtimes() -> list[Path]:
     """Driver libraries that packages of this Python environment have brought.
 
-    Intel's package puts its library beside the environment's own and registers it under the path of the
+    Intel's package puts its library next to the environment's own and registers it under the path of the
     machine that built the package, so no loader finds it. PoCL's registers itself with pyopencl.
     """
     prefix = Path(sys.prefix)

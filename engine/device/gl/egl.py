@@ -33,7 +33,7 @@ _PLATFORM_DEVICE = 0x313F
 _LIBRARIES = {"win32": ("libEGL.dll",)}.get(sys.platform, ("libEGL.so.1", "libEGL.so"))
 _GL_LIBRARIES = {"win32": ()}.get(sys.platform, ("libOpenGL.so.0", "libGL.so.1", "libGL.so"))
 
-# Newest first: a driver gives the version asked for or a later one that is compatible.
+# Newest first: a driver gives the requested version or a later one that is compatible.
 _HEADLESS_VERSIONS = ((4, 6), (4, 5), (4, 3), (3, 3))
 
 _p, _i, _u = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint
@@ -66,6 +66,7 @@ class EGL(Platform):
     """EGL, bound from its library."""
 
     name = "EGL"
+    creates_anywhere = True
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._egl = bind_functions(library, _FUNCTIONS)
@@ -116,9 +117,12 @@ class EGL(Platform):
         function = getattr(library, name, None)
         return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
 
-    def create_sibling(self, version: tuple[int, int]) -> NativeContext:
-        """A core-profile context that shares objects with the current one. Raises `DeviceError`."""
+    def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
+        """A core-profile context that shares objects with another. Raises `DeviceError`."""
         display, draw, read, game = self.binding()
+        if of is not None:
+            # Its surface may be current on its own thread.
+            display, draw, read, game = of[0], 0, 0, of[-1]
         api = self._egl.eglQueryAPI()
         self._egl.eglBindAPI(_OPENGL_API)
         try:

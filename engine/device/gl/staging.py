@@ -193,7 +193,7 @@ class StagingPool:
     ) -> StagingReadback:
         device = self._device
         staging.fence = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
-        # Without it a poll might ask for ever about a fence that never left for the GPU.
+        # Without it a poll might wait forever for a fence that was never submitted to the GPU.
         device.gl.glFlush()
         device.counters.readbacks += 1
         device.counters.bytes_down += nbytes

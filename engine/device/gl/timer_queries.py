@@ -9,7 +9,7 @@ from time import perf_counter
 
 from engine.device.gl.functions import GL, GLFunctions
 
-Told = Callable[[list[float]], None]
+Report = Callable[[list[float]], None]
 """Called with the times of several stamps, in seconds of `time.perf_counter`."""
 
 _AT_ONCE = 64
@@ -28,7 +28,7 @@ class GLTimer:
         self._gl = gl
         self._free: list[int] = []
         self._issued: dict[int, float] = {}
-        self._waiting: deque[tuple[Sequence[int], Told]] = deque()
+        self._waiting: deque[tuple[Sequence[int], Report]] = deque()
         self._offset: float | None = None
         self._flag = ctypes.c_uint(0)
         self._time = ctypes.c_uint64(0)
@@ -49,19 +49,19 @@ class GLTimer:
         self._gl.glQueryCounter(query, GL.TIMESTAMP)
         return query
 
-    def tell(self, stamps: Sequence[int], told: Told) -> None:
-        """Have `told` called with the times of `stamps`, in order, by the `collect` that finds them all."""
-        self._waiting.append((stamps, told))
+    def tell(self, stamps: Sequence[int], report: Report) -> None:
+        """`report` is called with the times of `stamps`, in order, by the `collect` that finds them all."""
+        self._waiting.append((stamps, report))
 
     def collect(self) -> int:
         """Report available timestamps; returns the number of pending groups. Never waits."""
         while self._waiting:
-            stamps, told = self._waiting[0]
+            stamps, report = self._waiting[0]
             # Of one stream: when the last has come, so have those before it.
             if not self._is_there(stamps[-1]):
                 break
             self._waiting.popleft()
-            told([self._read(stamp) for stamp in stamps])
+            report([self._read(stamp) for stamp in stamps])
         return len(self._waiting)
 
     def release(self) -> None:
@@ -91,4 +91,4 @@ class GLTimer:
         return seconds + self._offset
 
 
-__all__ = ["GLTimer", "Told"]
+__all__ = ["GLTimer", "Report"]

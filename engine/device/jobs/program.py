@@ -11,7 +11,9 @@ How it works
     core that reads them in every run. A thread that helps is one half, the others are the front.
     The thread that finishes a command's last chunk moves the ticket on to the next command; a barrier
     therefore costs a waiting thread nothing but its absence.
-    Commands of one chunk are run at once by the thread that gets to them.
+    Commands of one chunk are run at once by the thread that gets to them. So are rows that begin or end runs
+    of repeated commands (`engine.device.jobs.repetition`): no other thread reads what they change, as nobody
+    has a chunk then. Only as a job's first command such a row is a chunk that a thread takes.
     A job that becomes ready is pushed on INBOX without a lock, so submitting never waits. Job threads move
     the inbox to the list of active jobs under a spin lock that only they (and a helping `complete`) take.
     A thread holds USERS of a job while it may read the job's commands; Python reuses a record only when the
@@ -19,11 +21,11 @@ How it works
     nobody in Python counts on the run before (PINS).
     A dependency is an edge (dependent, next) pushed on the DEPENDENTS of the earlier job, which swaps it for
     CLOSED when it completes: pushing on CLOSED means that there is nothing to wait for.
-    EVENT counts whatever a thread might be waiting for. Threads spin on it for a while, then sleep until it
-    changes: for LONG_SPIN pauses with a job in hand, as its next command is mostly microseconds away and
-    waking a thread takes tens of them; as long while others have one and there are CORES to spare; and as
-    long after the last job while fewer spin than there are cores, for a caller that soon submits another.
-    Else for SPIN pauses.
+    EVENT counts everything that a thread might be waiting for. Threads spin on it for a while, then sleep
+    until it changes: for LONG_SPIN pauses with a job in hand, as its next command is mostly microseconds
+    away and waking a thread takes tens of them; as long while others have one and there are CORES to spare;
+    and as long after the last job while fewer spin than there are cores, for a caller that soon submits
+    another. Else for SPIN pauses.
     No more than ROOM threads work on a job, HELPERS (threads in a `complete`) included. One more than there
     are cores would take turns with the others, and all wait where it loses its turn in the middle of a chunk.
     So a job thread that is one too many leaves the job, and sleeps. HELPED says whether the last job had a
@@ -48,6 +50,7 @@ from engine.device.jobs.layout import (
     OP_WAIT,
     OP_WORK,
 )
+from engine.device.jobs.repetition import BEGIN, JUMP
 from engine.device.jobs.waiting import CALL_OS, OS_TEXTS, SET_AFFINITY
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE
@@ -111,7 +114,7 @@ def spin_limit(system, job):
 
 @typed_helper("int64(int64)")
 def grain_of(record):
-    """The chunk's size asked for, or what leaves as many chunks as a ticket can count."""
+    """The requested chunk size, or one that leaves as many chunks as a ticket can count."""
     return max(load_i64(record, 3), load_i64(record, 2) // MOST_CHUNKS + 1)
 
 
@@ -217,6 +220,10 @@ def advance(system, job, command, stays):
     """Starts `command`, the earlier ones being done; finishes the job after its last."""
     while command < load_i64(job, COUNT):
         record = load_i64(job, COMMANDS) + 32 * command
+        rows = jump(record)
+        if rows != 0:
+            command += rows
+            continue
         chunks = chunks_of(record)
         if chunks > 1:
             atomic_store_i64(job, FINISHED, 0)
@@ -235,7 +242,7 @@ def advance(system, job, command, stays):
 def work_on(system, job, stays, side):
     """Runs chunks of the job until none can be taken; returns how many.
 
-    stays: 1 for a job thread, which goes on to other jobs; 0 for one that only helps with this one. side:
+    stays: 1 for a job thread, which continues with other jobs; 0 for one that only helps with this one. side:
     FRONT or BACK, the end from which it takes chunks.
     """
     ran = 0
@@ -252,10 +259,13 @@ def work_on(system, job, stays, side):
         if front + back < chunks:
             chunk = front if side == FRONT else chunks - 1 - back
             grain = grain_of(record)
-            run_chunk(record, chunk * grain, grain)
+            following = command
+            if load_i64(record, 0) != BEGIN:
+                run_chunk(record, chunk * grain, grain)
+                following += 1
             ran += 1
             if atomic_add_i64(job, FINISHED, 1) + 1 == chunks:
-                advance(system, job, command + 1, stays)
+                advance(system, job, following, stays)
     return ran
 
 
@@ -435,11 +445,16 @@ def wait(system, job, nanoseconds):
 
 @typed_helper("void(int64, int64)")
 def run(commands, count):
-    for command in range(count):
+    command = 0
+    while command < count:
         record = commands + 32 * command
-        grain = grain_of(record)
-        for chunk in range(chunks_of(record)):
-            run_chunk(record, chunk * grain, grain)
+        rows = jump(record)
+        if rows == 0:
+            grain = grain_of(record)
+            for chunk in range(chunks_of(record)):
+                run_chunk(record, chunk * grain, grain)
+            rows = 1
+        command += rows
 
 
 @typed_helper("void(int64, int64)")
@@ -475,7 +490,8 @@ def program_source(waiting: str, futex_number: int = 0) -> NativeSource:
     """The job system for one way of waiting: a key of `OS_TEXTS`."""
     constants = {**LAYOUT, "OP_WORK": OP_WORK, "OP_SUBMIT": OP_SUBMIT, "OP_WAIT": OP_WAIT, "OP_RUN": OP_RUN}
     constants |= {"OP_STOP": OP_STOP, "OP_PAUSE": OP_PAUSE, "OP_AGAIN": OP_AGAIN, "FUTEX": futex_number}
+    constants["BEGIN"] = BEGIN
     constants["SET_AFFINITY"] = SET_AFFINITY.get(platform.machine().lower(), 0)
     head = "".join(f"{name} = {value}\n" for name, value in constants.items())
-    text = PRELUDE + head + CALL_OS + OS_TEXTS[waiting] + _BODY
+    text = PRELUDE + head + CALL_OS + OS_TEXTS[waiting] + JUMP + _BODY
     return NativeSource(f"jobs_{waiting}", text, "program", "int64(int64)")

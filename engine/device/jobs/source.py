@@ -236,7 +236,7 @@ def _stripped(definition: ast.FunctionDef, lines: list[bytes]) -> str:
         last, column = note.end_lineno or 0, note.end_col_offset or 0
         while (colon := lines[last - 1].find(b":", column)) < 0:
             last, column = last + 1, 0
-        # The colon moves up: outside brackets, a line cannot go on in the next.
+        # The colon moves up: outside brackets, a line cannot continue on the next.
         drop((row, at), (last, colon + 1))
         kept[row - 1][at] = ord(":")
     rows = kept[definition.lineno - 1 : definition.end_lineno]

@@ -36,9 +36,9 @@ def smallest_stack() -> int:
 
 @contextlib.contextmanager
 def job_stacks() -> Iterator[None]:
-    """Context manager: new threads get the job threads' stack size, whatever the process's limit."""
+    """Context manager: new threads get the job threads' stack size, regardless of the process's limit."""
     if sys.platform == "win32":
-        # There, a stack that is asked for is committed at once.
+        # There, a requested stack is committed at once.
         yield
         return
     with _starting:

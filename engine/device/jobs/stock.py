@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.device import native
+from engine.device.jobs.repetition import JUMP
 from engine.device.jobs.waiting import CALL_OS
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE
@@ -35,18 +36,28 @@ def part(args, begin, end):
     call_kernel(arg_i64(args, 0), arg_i64(args, 1), first + begin, first + end)
 """
 
+_WINDOW_TEXT = """
+def window(args, begin, end):
+    first = arg_i64(args, 1)
+    call_kernel(arg_i64(args, 0), args + 16, first + begin, first + end)
+"""
+
 _LISTS_TEXT = """
 def lists(args, begin, end):
     for k in range(begin, end):
-        rows = arg_i64(args, 2 * k)
-        for row in range(arg_i64(args, 2 * k + 1)):
-            record = rows + 32 * row
-            total, grain = load_i64(record, 2), load_i64(record, 3)
-            first = 0
-            while first < total:
-                last = min(first + grain, total)
-                call_kernel(load_i64(record, 0), load_i64(record, 1), first, last)
-                first = last
+        row = 0
+        while row < arg_i64(args, 2 * k + 1):
+            record = arg_i64(args, 2 * k) + 32 * row
+            rows = jump(record)
+            if rows == 0:
+                total, grain = load_i64(record, 2), load_i64(record, 3)
+                first = 0
+                while first < total:
+                    last = min(first + grain, total)
+                    call_kernel(load_i64(record, 0), load_i64(record, 1), first, last)
+                    first = last
+                rows = 1
+            row += rows
 """
 
 _STAMP_TEXT = """
@@ -57,7 +68,8 @@ def stamp(args, begin, end):
 COPY = NativeSource("copy", PRELUDE + _STOCK_TEXT, "copy")
 FILL = NativeSource("fill", PRELUDE + _STOCK_TEXT, "fill")
 PART = NativeSource("part of a command", PRELUDE + _PART_TEXT, "part")
-LISTS = NativeSource("lists of commands", PRELUDE + _LISTS_TEXT, "lists")
+LISTS = NativeSource("lists of commands", PRELUDE + JUMP + _LISTS_TEXT, "lists")
+WINDOW = NativeSource("window of a command", PRELUDE + _WINDOW_TEXT, "window")
 STAMP = NativeSource("stamp", PRELUDE + CALL_OS + _STAMP_TEXT, "stamp")
 
 
@@ -70,10 +82,11 @@ def stock_functions() -> dict[str, int]:
 
     "copy": args (destination, source), total in bytes. "fill": args (destination, pattern, width in bytes: 1,
     2, 4 or 8), total in elements. "part": args (function, its args, first), total in that function's units.
-    "stamp": args (function of the system, its first two arguments), total 1. "lists": args (address of a
+    "window": args (function, first, then the args of the function), total in that function's units. "stamp":
+    args (function of the system, its first two arguments), total 1. "lists": args (address of a
     command list, how many commands it has) for each list, total the number of lists; each is run by one
     thread.
     """
-    stock = {"copy": COPY, "fill": FILL, "part": PART, "stamp": STAMP, "lists": LISTS}
+    stock = {"copy": COPY, "fill": FILL, "part": PART, "stamp": STAMP, "lists": LISTS, "window": WINDOW}
     addresses = native.load([*stock.values()])
     return {name: addresses[source.key] for name, source in stock.items()}

@@ -42,7 +42,7 @@ from engine.device.jobs.layout import (
 )
 from engine.device.jobs.program import program_source
 from engine.device.jobs.stack import job_stacks
-from engine.device.jobs.stock import COPY, COPY_GRAIN, FILL, LISTS, PART, STAMP, stock_functions
+from engine.device.jobs.stock import COPY, COPY_GRAIN, FILL, LISTS, PART, STAMP, WINDOW, stock_functions
 from engine.device.jobs.threads import (
     Priority,
     abandon,
@@ -433,7 +433,7 @@ class JobSystem:
 
 
 def shared_job_system() -> JobSystem:
-    """The process's own job system, made on first use: one thread per core, or as a game loop asked for."""
+    """The process's own job system, made on first use: one thread per core, or as a game loop requested."""
     with _shared_lock:
         if not _shared or _shared[0]._closed:
             threads, priority = _shared_wishes[-1]
@@ -467,7 +467,7 @@ def leave_a_core_to_the_game() -> None:
 def job_sources() -> list[native.NativeSource]:
     """The sources of all kernels of a job system, for precompiling."""
     kind, _, futex = waiting_functions(None)
-    return [program_source(kind, futex), COPY, FILL, LISTS, PART, STAMP]
+    return [program_source(kind, futex), COPY, FILL, LISTS, PART, STAMP, WINDOW]
 
 
 def _aligned_words(count: int) -> tuple[np.ndarray, memoryview, int]:

@@ -19,7 +19,7 @@ MOST_CORES = 1024
 # How a thread waits on a 4-byte word, per platform; `os_rest` does so for a job thread without work, of which
 # `os_wake_first` wakes one, preferably the first, on another core than the caller's. The functions' addresses
 # come from Python, as they are in libraries that the linker may not search. Each caller looks again after
-# waking, for whatever reason it woke.
+# waking, for any reason.
 OS_TEXTS = {
     "futex": """
 @typed_helper("void(int64, int64, int64, int64)")
@@ -62,7 +62,7 @@ def keep_off_this_core(system):
 
 @typed_helper("void(int64, int64)")
 def os_wake_first(system, address):
-    # A thread that is woken beside its waker waits there, even where Linux could see another core idle: on
+    # A thread that is woken on its waker's core waits there, even where Linux could see another core idle: on
     # many virtual machines cores share no cache that it knows of, and so it does not look for one.
     keep_off_this_core(system)
     if call_os_7(load_i64(system, OS_WAIT), FUTEX, address, 138, 1, 0, 0, 1) != 1:

@@ -30,14 +30,14 @@ def begin(is_frozen: bool = False) -> str | None:
     Returns:
         The task ("module:function"); None for a process that compiles kernels.
     """
-    told = json.loads(sys.stdin.readline())
+    request = json.loads(sys.stdin.readline())
     if not is_frozen:
-        sys.path[:] = told["sys_path"]
+        sys.path[:] = request["sys_path"]
     if hasattr(os, "nice"):
         os.nice(5)
-    sys.stdout.write(json.dumps({"may_be_held": _goes_on_without(told["parent"])}) + "\n")
+    sys.stdout.write(json.dumps({"may_be_held": _goes_on_without(request["parent"])}) + "\n")
     sys.stdout.flush()
-    task: str | None = told["task"]
+    task: str | None = request["task"]
     return task
 
 

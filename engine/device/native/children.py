@@ -1,9 +1,9 @@
-"""Child processes that work beside a game, stopped while one of its frames is computed.
+"""Background child processes, stopped while one of its frames is computed.
 
-However little of the processor a process asks for, Linux gives it a core for a whole tick now and then (4 ms
+However little of the processor a process needs, Linux gives it a core for a whole tick now and then (4 ms
 at 250 ticks a second) while a thread of the game waits, and lets threads of a game share one core because the
 process has the other. So the host calls `hold` when a frame begins and `let_go` when its work is done.
-A process is held for no longer than `LIMIT`, whatever becomes of the frame, and only where frames leave it
+A process is held for no longer than `LIMIT`, regardless of the frame, and only where frames leave it
 its share of the time; see `Held`.
 """
 
@@ -26,7 +26,7 @@ from engine.base import thread_scheduling
 from engine.device.native import child
 
 LIMIT = 0.1
-"""Seconds after which processes go on though the frame has not ended: it may be waiting for one of them."""
+"""Seconds after which processes continue although the frame has not ended: it may wait for one of them."""
 
 SHARE = 0.5
 """How long processes have to have run since they were held, of the time for which they were."""

@@ -1,7 +1,7 @@
 """Turns the text of one kernel into an object file: numba for the typed code, LLVM for the rest.
 
 It imports numba, and nothing of the engine: run as a program (by `engine.device.native.child`) it is the
-process that compiles while the game goes on. There it reads one JSON request a line (`source`, `entry`,
+process that compiles while the game runs. There it reads one JSON request a line (`source`, `entry`,
 `signature`, `symbol`, `name`) and answers each with one line: `object` (base64) and `externals`, or `error`.
 Before them comes a line with `shared_above`, whose answer says that this process is ready.
 `engine.device.native.pool` is the other end.
@@ -64,7 +64,7 @@ class Compiler:
     """Compiles one source after another; a common beginning is executed once.
 
     `shared_above` is a line that texts may hold: what precedes it is the same in many (intrinsics and
-    helpers, which numba would otherwise have to make and type anew for every kernel).
+    helpers, which numba would otherwise have to make and type again for every kernel).
     """
 
     def __init__(self, shared_above: str, processor: str | None = None) -> None:

@@ -3,7 +3,7 @@
 Each kernel's object code is kept in a file of a per-user cache folder, named after a key made of the complete
 source (prelude included), this CPU, and the versions of the compilers. A warm `load` reads the files and
 links them with llvmlite in well under a millisecond each. What the cache lacks is taken from the package
-(`engine.device.native.prebuilt`), and compiled for this very processor a while later, beside the game. What
+(`engine.device.native.prebuilt`), and compiled for this very processor a while later, in the background. What
 neither has compiles in child processes (`engine.device.native.pool`), so that a game in the meantime loses no
 frame; `prepare_async` starts that and returns.
 
@@ -59,7 +59,7 @@ def _compiler() -> tuple[str, int]:
         return "", 0
 
 
-# Now, and not when a key is first asked for: the file may change under a running process.
+# Now, and not when a key is first needed: the file may change under a running process.
 _COMPILER = _compiler()
 
 
@@ -225,7 +225,7 @@ class NativeStore:
         """Key -> function address of cached kernels; None if one is no longer cached.
 
         For callers that know the keys and not the sources. What the package has counts only where nothing
-        better is compiled beside this process, as that takes the sources.
+        better is compiled in the background, as that takes the sources.
 
         Args:
             words: by key, how many words of arguments a kernel is called with, 0 where that is not known. One
@@ -476,9 +476,9 @@ def _read_object(path: Path | None, key: str, words: int) -> CompiledObject | No
         return None
     head, _, code = body.partition(b"\n")
     try:
-        facts = json.loads(head)
-        is_right = facts["key"] == key and (not words or facts.get("words", 0) <= words)
-        return CompiledObject(code, tuple(map(str, facts["externals"]))) if is_right else None
+        header = json.loads(head)
+        is_right = header["key"] == key and (not words or header.get("words", 0) <= words)
+        return CompiledObject(code, tuple(map(str, header["externals"]))) if is_right else None
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
 

@@ -1,7 +1,7 @@
 """The weights in an ONNX file, taken out before the rest of it is parsed.
 
-Parsed, they would be in memory twice more: in the message, and as what Python is given of it. Only lengths
-are read here, by protobuf's wire format (https://protobuf.dev/programming-guides/encoding); whatever is
+Parsed, they would be in memory twice more: in the message, and in the Python objects made of it. Only
+lengths are read here, by protobuf's wire format (https://protobuf.dev/programming-guides/encoding). Anything
 unusual is left to the parser, which says what is wrong with it.
 """
 

@@ -58,14 +58,14 @@ MIX = NativeSource("mix", PRELUDE + "load_any = _make_load(_types.uint64, _I64, 
 def digest_of_model(model: Model, setting: str) -> str:
     """Equal for models of the same layers, names, shapes and elements, in the same `setting`.
 
-    A model that says what it was read from is told by that.
+    A model that was read from a file is identified by that file.
     """
     if model.identity:
         return hashlib.sha256(f"{model.identity} {setting}".encode()).hexdigest()
     arrays: list[np.ndarray] = []
-    facts = (setting, _model_facts(model, arrays))
+    parts = (setting, _model_parts(model, arrays))
     # This version of the format knows no references: equal values give equal bytes.
-    whole = hashlib.sha256(marshal.dumps(facts, 2))
+    whole = hashlib.sha256(marshal.dumps(parts, 2))
     whole.update(_digest_of_elements(arrays))
     return whole.hexdigest()
 
@@ -85,8 +85,8 @@ def digest_of_engine() -> str:
     """
     if not source_files.AT_IMPORT:
         return ""
-    facts = [native.machine_identity() + np.__version__, *source_files.AT_IMPORT]
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+    parts = [native.machine_identity() + np.__version__, *source_files.AT_IMPORT]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _digest_of_elements(arrays: Sequence[np.ndarray]) -> bytes:
@@ -107,7 +107,7 @@ def _digest_of_elements(arrays: Sequence[np.ndarray]) -> bytes:
     return hashlib.sha256(mixed.data).digest()
 
 
-def _model_facts(model: Model, arrays: list[np.ndarray]) -> tuple[Any, ...]:
+def _model_parts(model: Model, arrays: list[np.ndarray]) -> tuple[Any, ...]:
     """Everything but names and notes of the model as a whole; elements of constants go to `arrays`."""
     return (
         [_put_facts(item) for item in model.inputs],
@@ -141,7 +141,7 @@ def _plain(value: Any, arrays: list[np.ndarray]) -> Any:
     if isinstance(value, np.ndarray):
         return _array_facts(value, arrays)
     if isinstance(value, Model):
-        return _model_facts(value, arrays)
+        return _model_parts(value, arrays)
     if isinstance(value, Output):
         return _put_facts(value)
     return type(value).__name__, value

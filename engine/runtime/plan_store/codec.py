@@ -419,7 +419,7 @@ _ANNOTATED: dict[str, Column[Any]] = {
     "Unit": NAME,
     "tuple[int, ...]": Many(INTEGER),
 }
-"""What the arguments of storable functions may be, beside storable records of these."""
+"""What the arguments of storable functions may be, in addition to storable records of these."""
 
 
 def _as_integer(value: Any) -> int:

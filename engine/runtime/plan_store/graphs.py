@@ -224,5 +224,5 @@ class _Models:
 _DIMS: Column[Any] = Many(DIM)
 
 
-def _items(facts: Mapping[str, Any]) -> list[_Named]:
-    return [_Named(name, value) for name, value in facts.items()]
+def _items(attributes: Mapping[str, Any]) -> list[_Named]:
+    return [_Named(name, value) for name, value in attributes.items()]

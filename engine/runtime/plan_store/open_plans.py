@@ -1,4 +1,4 @@
-"""Plans with open sizes as data: a plan for the sizes at hand, and what of it is open.
+"""Plans with open sizes as data: a plan for given sizes, and what of it is open.
 
 The record of sizes becomes a list of instructions, which a new `SizeRecorder` repeats; each open number is
 known by its place among the numbers that the record yields. Functions that are called when sizes change, and
@@ -17,24 +17,24 @@ import numpy as np
 
 from engine.backends.plan_codec import PlanCodec
 from engine.compiler.lower import Lowered, Segment
-from engine.compiler.plan import AnyKernel, Plan, StoredKernel
+from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step, StoredKernel
 from engine.compiler.walk import Trace
 from engine.kernels.evaluate_sizes import holds_sizes
 from engine.kernels.kernel import Kernel
-from engine.kernels.size import Record, Size, SizeRecorder, hint_of
+from engine.kernels.size import Size, hint_of
+from engine.kernels.size_recorder import Record, SizeRecorder
 from engine.kernels.value import HostTable, Value
 from engine.runtime.plan_store.codec import NAME, SIZE, Many, Rows, Trees
 from engine.runtime.plan_store.streams import NotStorableError
 
 FUNCTIONS = frozenset({
     "engine.backends.cpu.address_table.cut_tasks",
-    "engine.backends.cpu.first_layer_conv._cut",
+    "engine.backends.cpu.first_layer_conv.schedule_bands",
     "engine.backends.cpu.low_precision_conv.cut_bands",
     "engine.backends.cpu.low_precision_matmul.cut_product",
     "engine.backends.cpu.matmul.cut_product",
     "engine.backends.cpu.matmul.reading_ns",
-    "engine.backends.cpu.partition.partition",
-    "engine.backends.cpu.pixels.cut_rows",
+    "engine.backends.cpu.pixels.schedule_pixels",
     "engine.backends.cpu.plane_windows.cut_planes",
     "engine.backends.cpu.recurrence.parts_of_step",
     "engine.backends.cpu.reduce._parts",
@@ -43,6 +43,7 @@ FUNCTIONS = frozenset({
     "engine.backends.cpu.winograd_partition.choose_cut",
     "engine.backends.cpu.winograd_partition.count_row_tiles",
     "engine.backends.cpu.winograd_partition.cut_ns",
+    "engine.backends.cpu.word_conv.cut_gathered",
     "engine.compiler.loop_spreading._lanes_for",
     "engine.kernels.size._bit_length",
     "engine.operators.resize.joined_indices",
@@ -162,6 +163,17 @@ def kernel_facts(kernel: AnyKernel, codec: PlanCodec) -> tuple[str, str, bool]:
     return codec.key(kernel), str(getattr(kernel, "name", "generic")), is_tuned
 
 
+def _stored(step: Step, codec: PlanCodec) -> Step:
+    """A step without formulas."""
+    kernel: AnyKernel = step.kernel
+    if isinstance(kernel, RepeatedSteps):
+        body, last = (tuple([_stored(s, codec) for s in steps]) for steps in (kernel.body, kernel.last))
+        kernel = RepeatedSteps(body, last, kernel.swapped)
+    else:
+        kernel = StoredKernel(*kernel_facts(kernel, codec), codec.nanoseconds(step))
+    return replace(step, kernel=kernel)
+
+
 def taken(
     lowered: Lowered, recorder: SizeRecorder, names: Sequence[str], inputs: Sequence[str], codec: PlanCodec
 ) -> StoredOpenPlan:
@@ -169,7 +181,7 @@ def taken(
 
     Args:
         lowered: The plan.
-        recorder: Its sizes; the record goes on by what steps are estimated to take.
+        recorder: Its sizes; the record continues with what steps are estimated to take.
         names: The model's inputs and outputs.
         inputs: The inputs alone.
         codec: Describes the kernels.
@@ -186,10 +198,7 @@ def taken(
     (segment,), record = segments, recorder.record
     plan = segment.plan
     with recorder.at(record):
-        steps = [
-            replace(s, kernel=StoredKernel(*kernel_facts(s.kernel, codec), codec.nanoseconds(s)))
-            for s in plan.steps
-        ]
+        steps = [_stored(step, codec) for step in plan.steps]
     open_plan = Plan(steps, plan.buffers, plan.constants, plan.packed)
     numbers = tuple(open_plan.numbers())
     available_data = open_plan.filled(map(hint_of, numbers))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args
 
@@ -22,11 +23,22 @@ from engine.backends.base import Backend
 from engine.backends.plan_codec import PlanCodec
 from engine.base import source_files
 from engine.compiler.lower import Lowered, Segment
-from engine.compiler.plan import AnyKernel, BufferSpec, Packed, Plan, Role, Step, StoredKernel
+from engine.compiler.plan import (
+    AnyKernel,
+    BufferSpec,
+    Packed,
+    Plan,
+    RepeatedSteps,
+    Role,
+    Step,
+    StoredKernel,
+    Window,
+)
 from engine.compiler.walk import Trace
 from engine.device.native.prebuilt import ABI
 from engine.graph.model import Model
-from engine.kernels.size import SizeRecorder
+from engine.kernels.expr import RunNumber
+from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.value import Value
 from engine.runtime.plan_store import files, is_storing, open_plans
 from engine.runtime.plan_store.cache_keys import digest_of_engine, digest_of_model
@@ -48,7 +60,7 @@ from engine.runtime.plan_store.graphs import is_plain
 from engine.runtime.plan_store.open_plans import StoredOpenPlan, kernel_facts
 from engine.runtime.plan_store.streams import UNREADABLE, Column, NotStorableError, Reader, Writer
 
-_FORM = b"GGPLAN4 %d\n" % ABI
+_FORM = b"GGPLAN5 %d\n" % ABI
 _KEY = re.compile("[0-9a-f]{64}")
 
 
@@ -94,8 +106,8 @@ class PlanFile:
         words = dict.fromkeys((key for key, _, _ in found.kernels), 0)
         for lowered in found.lowered:
             for segment in lowered.segments:
-                for step in segment.plan.steps:
-                    key, count = self.codec.key(step.kernel), self.codec.words(step)
+                for part in chain.from_iterable(step.parts for step in segment.plan.steps):
+                    key, count = self.codec.key(part.kernel), self.codec.words(part)
                     words[key] = min(words[key], count) if words[key] else count
         return words
 
@@ -108,7 +120,7 @@ class PlanFile:
         except (NotStorableError, *UNREADABLE):
             return None
 
-    def facts(self, kernels: Iterable[AnyKernel]) -> list[tuple[str, str, bool]]:
+    def metadata(self, kernels: Iterable[AnyKernel]) -> list[tuple[str, str, bool]]:
         """Key, name and whether it is tuned, of each kernel once."""
         found = {}
         for kernel in kernels:
@@ -167,7 +179,10 @@ class _Kernel(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A `Step`; its kernel by its place in the list of kernels."""
+    """A `Step`; its kernel by its place in the list of kernels.
+
+    `runs` are the places of the values that are numbers of a run; `window` is empty where it has none.
+    """
 
     layer: str
     op_type: str
@@ -175,8 +190,22 @@ class _Step(NamedTuple):
     nanoseconds: float
     space: tuple[int, ...]
     values: tuple[int | float, ...]
+    runs: tuple[int, ...]
+    window: tuple[int, ...]
     inputs: tuple[str, ...]
     output: str
+
+
+class _Repeat(NamedTuple):
+    """A `RepeatedSteps`: that of which step, and how many of the segment's parts it takes.
+
+    `swapped` are the tensors before and after a run in turn.
+    """
+
+    step: int
+    body: int
+    last: int
+    swapped: tuple[str, ...]
 
 
 class _Constant(NamedTuple):
@@ -192,7 +221,11 @@ class _Packing(NamedTuple):
 
 
 class _Segment(NamedTuple):
+    """A `Segment`; `parts` are the steps that its steps repeat."""
+
     steps: Sequence[_Step]
+    parts: Sequence[_Step]
+    repeats: Sequence[_Repeat]
     buffers: Sequence[BufferSpec]
     constants: Sequence[_Constant]
     packed: Sequence[_Packing]
@@ -265,11 +298,13 @@ class _File(NamedTuple):
 
 _STEP = Tuples(
     _Step, layer=NAME, op_type=NAME, kernel=SIZE, nanoseconds=REAL, space=Many(SIZE), values=Many(NUMBER),
-    inputs=Many(NAME), output=NAME,
+    runs=Many(SIZE), window=Many(SIZE), inputs=Many(NAME), output=NAME,
 )  # fmt: skip
 _SEGMENT = Rows(
     _Segment,
     steps=Many(_STEP),
+    parts=Many(_STEP),
+    repeats=Many(Tuples(_Repeat, step=SIZE, body=SIZE, last=SIZE, swapped=Many(NAME))),
     buffers=Many(Rows(BufferSpec, name=NAME, elements=SIZE, dtype=DTYPE, role=NAME)),
     constants=Many(Tuples(_Constant, name=NAME, array=ARRAY)),
     packed=Many(Tuples(_Packing, name=NAME, make=CALL, size=SIZE, dtype=DTYPE)),
@@ -296,7 +331,7 @@ _FILE = Rows(
 
 
 def _flat(found: StoredModel, model: Model, makers: Sequence[_Maker], codec: PlanCodec) -> _File:
-    kernels = [_Kernel(*facts) for facts in found.kernels]
+    kernels = [_Kernel(*fields) for fields in found.kernels]
     numbers = {kernel.key: position for position, kernel in enumerate(kernels)}
     plans = [_flat_plan(key, lowered, model, numbers, codec) for key, lowered in found.plans.items()]
     opened = [
@@ -311,7 +346,7 @@ def _flat_plan(
     key: object, lowered: Lowered, model: Model, numbers: Mapping[str, int], codec: PlanCodec
 ) -> _Plan:
     if lowered.trace.stop is not None or lowered.fallbacks:
-        raise NotStorableError("the plan goes on when data has arrived")
+        raise NotStorableError("the plan continues when data has arrived")
     shapes, known = cast(tuple[Any, Any], key)
     inputs = [_Input(name, shape) for name, shape in shapes if type(shape) is tuple]
     if known or len(inputs) < len(shapes):
@@ -332,13 +367,26 @@ def _flat_segment(segment: Segment, numbers: Mapping[str, int], codec: PlanCodec
     plan = segment.plan
     if segment.place != "native":
         raise NotStorableError("a step runs elsewhere")
-    steps = []
-    for s in plan.steps:
-        number, cost = numbers[codec.key(s.kernel)], codec.nanoseconds(s)
-        steps.append(_Step(s.layer, s.op_type, number, cost, s.space, s.values, s.inputs, s.output))
+    steps = [_flat_step(step, numbers, codec) for step in plan.steps]
+    parts: list[_Step] = []
+    repeats = []
+    for place, step in enumerate(plan.steps):
+        kernel = step.kernel
+        if isinstance(kernel, RepeatedSteps):
+            pairs = tuple([name for pair in kernel.swapped.items() for name in pair])
+            repeats.append(_Repeat(place, len(kernel.body), len(kernel.last), pairs))
+            parts += [_flat_step(part, numbers, codec) for part in kernel.steps]
     constants = [_Constant(*item) for item in plan.constants.items()]
     packed = [_Packing(name, p.make, p.size, p.dtype) for name, p in plan.packed.items()]
-    return _Segment(steps, [*plan.buffers.values()], constants, packed, segment.imports, segment.exports)
+    buffers = [*plan.buffers.values()]
+    return _Segment(steps, parts, repeats, buffers, constants, packed, segment.imports, segment.exports)
+
+
+def _flat_step(s: Step, numbers: Mapping[str, int], codec: PlanCodec) -> _Step:
+    number = 0 if isinstance(s.kernel, RepeatedSteps) else numbers[codec.key(s.kernel)]
+    runs = tuple([place for place, value in enumerate(s.values) if isinstance(value, RunNumber)])
+    window, cost = tuple(s.window or ()), codec.nanoseconds(s)
+    return _Step(s.layer, s.op_type, number, cost, s.space, s.values, runs, window, s.inputs, s.output)
 
 
 def _restored(flat: _File) -> StoredModel:
@@ -378,10 +426,17 @@ def _restored_segment(flat: _Segment, kernels: Sequence[_Kernel], roots: Mapping
         if spec.name in roots and spec.elements != roots[spec.name].size:
             raise ValueError(f"the buffer of {spec.name} has another size")
         plan.buffers[spec.name] = spec
-    for layer, op_type, number, nanoseconds, space, step_values, inputs, output in flat.steps:
-        kernel = StoredKernel(*kernels[number], nanoseconds)
-        plan.steps.append(Step(layer, op_type, kernel, space, step_values, inputs, output))
-    used = {name for step in plan.steps for name in (*step.inputs, step.output)}
+    plan.steps += [_restored_step(step, kernels) for step in flat.steps]
+    parts = iter([_restored_step(step, kernels) for step in flat.parts])
+    used: set[str] = set()
+    for place, body, last, pairs in flat.repeats:
+        runs, after = (tuple(islice(parts, count)) for count in (body, last))
+        if not body or len(runs) + len(after) < body + last or len(plan.steps[place].space) != 1:
+            raise ValueError("a step repeats others than there are")
+        repeated = RepeatedSteps(runs, after, dict(zip(pairs[::2], pairs[1::2], strict=True)))
+        plan.steps[place] = replace(plan.steps[place], kernel=repeated)
+        used.update(pairs)
+    used.update(n for step in plan.steps for s in (step, *step.parts) for n in (*s.inputs, s.output))
     if not used.union(flat.imports, flat.exports) <= plan.buffers.keys():
         raise ValueError("a step has no buffer")
     plan.constants.update(flat.constants)
@@ -391,3 +446,13 @@ def _restored_segment(flat: _Segment, kernels: Sequence[_Kernel], roots: Mapping
         if (array.size, array.dtype) != (plan.buffers[name].elements, plan.buffers[name].dtype):
             raise ValueError(f"the constant {name} has another size")
     return Segment("native", plan, flat.imports, flat.exports)
+
+
+def _restored_step(flat: _Step, kernels: Sequence[_Kernel]) -> Step:
+    layer, op_type, number, nanoseconds, space, given, runs, bounds, inputs, output = flat
+    values = list(given)
+    for place in runs:
+        values[place] = RunNumber()
+    window = Window(*bounds) if bounds else None
+    kernel = StoredKernel(*kernels[number], nanoseconds)
+    return Step(layer, op_type, kernel, space, tuple(values), inputs, output, window)

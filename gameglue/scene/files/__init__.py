@@ -4,7 +4,7 @@
 turns fields into text and back, `reading` makes objects, `saving` writes them, `prefabs` keeps templates,
 `loading` reads over many frames.
 
-YAML, as scenes are trees with objects inside objects, `null` and comments, and as its parser tells lines:
+YAML, as scenes are trees with objects inside objects, `null` and comments, and as its parser reports lines:
 TOML has no `null` and needs a header with a full path for every level, JSON has no comments.
 """
 

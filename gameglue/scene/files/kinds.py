@@ -39,7 +39,9 @@ def name_kind(kind: Kind) -> str:
         if alike == [kind]:
             return kind.__name__
         if is_local:
-            raise Problem(f"{len(alike)} classes are called {kind.__name__}, and this one lies in a function")
+            raise Problem(
+                f"{len(alike)} classes are called {kind.__name__}, and this one is defined in a function"
+            )
     return f"{_main_name() if module == '__main__' else module}:{kind.__qualname__}"
 
 
@@ -48,7 +50,7 @@ def _called(name: str) -> list[Kind]:
     found: dict[tuple[str, str], Kind] = {}
     for kind in _every_kind(MonoBehaviour):
         if kind.__name__ == name:
-            # A class that was made again, as hot reload does, takes the place of the one before.
+            # A class that was made again, as hot reload does, replaces the previous one.
             found[kind.__module__, kind.__qualname__] = kind
     return list(found.values())
 
@@ -83,7 +85,7 @@ def _in_module(module: str, qualified: str) -> Kind:
             known = sorted(
                 {path.stem for path in folder.glob("*.py")} | {m for m in sys.modules if "." not in m}
             )
-            hint = near(module, known, "modules beside the game are") if error.name == module else ""
+            hint = near(module, known, "modules next to the game are") if error.name == module else ""
             raise Problem(f"module {module!r} cannot be imported: {error}{hint}") from error
         except Exception as error:
             raise Problem(f"module {module!r} fails when it is imported: {error!r}") from error

@@ -30,7 +30,7 @@ def read_scene(app: App, name: str | Path) -> Scene:
 
 
 def load_beside(app: App, name: str | Path, loaded: Callable[[Scene], object]) -> Loading[Scene]:
-    """Read a scene beside the frames, then call `loaded` with it. Raises `SceneError` without such a file."""
+    """Read a scene in the background, then call `loaded` with it. Raises `SceneError` without such a file."""
     path = find_file(app.resources, name, SCENE)
     loading: Loading[Scene] = Loading(name=str(name))
 

@@ -39,7 +39,7 @@ def find_file(resources: Resources, name: str | Path, suffix: str) -> Path:
 
 
 def name_of(resources: Resources, path: Path) -> str:
-    """The name by which `resources` finds `path`: relative to a root where it lies below one."""
+    """The name by which `resources` finds `path`: relative to a root if it is below one."""
     for root in resources.roots:
         if path.is_relative_to(root):
             return path.relative_to(root).as_posix()

@@ -19,14 +19,14 @@ _Stamps = dict[Path, tuple[int, int]]
 def _stamp(path: Path) -> tuple[int, int]:
     """What changes with a file; (0, 0) where there is none any more."""
     try:
-        facts = path.stat()
+        status = path.stat()
     except OSError:
         return 0, 0
-    return facts.st_mtime_ns, facts.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 class Prefabs:
-    """Reads prefab files; `new_scene` makes the scene that each template lies in."""
+    """Reads prefab files; `new_scene` makes the scene that holds each template."""
 
     def __init__(self, resources: Resources, new_scene: Callable[[str], Any]) -> None:
         self._resources = resources

@@ -66,7 +66,7 @@ class ObjectWriter:
     def write(self, owner: GameObject, level: int = 1) -> dict[str, Any]:
         """The data of one object and of all below it."""
         if level > DEEPEST:
-            raise SceneError(f"{owner.name!r} lies more than {DEEPEST} levels deep, which no file holds")
+            raise SceneError(f"{owner.name!r} is more than {DEEPEST} levels deep, the limit of a file")
         parts = _matching(owner)
         if parts is not None:
             return self._instance(owner, parts, level)
@@ -195,7 +195,7 @@ class ObjectWriter:
         return path if first is target else f"{path}:{name_component(target)}"
 
     def file_name(self, value: object) -> str | None:
-        """The name that this component's resource was given by, or that tells where a model lies."""
+        """The name of this component's resource, or the path of its model."""
         if self._component is not None:
             for name, loaded in self._component._file_names.get(self._field, ()):
                 if loaded is value:

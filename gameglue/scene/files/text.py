@@ -73,7 +73,7 @@ for _tag, _words in (
 
 
 def parse(text: str, name: str) -> Node:
-    """The content of a file as nodes. Raises `SceneError`, which tells `name` and the line."""
+    """The content of a file as nodes. Raises `SceneError` with `name` and the line."""
     lines = text.splitlines()
     for number, written in enumerate(lines, 1):
         found = _BARE_COLOR.search(written) if "#" in written else None

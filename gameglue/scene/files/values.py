@@ -1,8 +1,8 @@
 """Field values in files: what a node means for a field of some type, and how a value is written.
 
 A type says how plain data is read: `[1, 2]` is a `Vec3`, a tuple or a list; "hero/hat" an object, a component
-of it, or a file. Where the type leaves it open, a mapping with one marked key tells: `{$ref: hero/hat:Door}`,
-`{$tuple: [1, 2]}`, `{$array: float32, shape: [2, 2], values: [1, 2, 3, 4]}`.
+of it, or a file. Where the type leaves it open, a mapping with one marked key decides:
+`{$ref: hero/hat:Door}`, `{$tuple: [1, 2]}`, `{$array: float32, shape: [2, 2], values: [1, 2, 3, 4]}`.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def _read_marked(node: Node, reader: Reader) -> Any:
     if mark == "$array":
         return _read_array(node)
     if len(node.value) > 1:
-        raise Problem(f"beside {mark!r} nothing else is expected")
+        raise Problem(f"{mark!r} must be the only key")
     if mark == "$ref" and isinstance(value, str):
         return reader.reference(value, None)
     if mark == "$path" and isinstance(value, str):
@@ -304,7 +304,7 @@ def write_value(value: Any, annotation: object, writer: Writer, level: int = 0) 
     Raises `Problem` for what has no form in a file.
     """
     if level > MAX_LEVELS:
-        raise Problem(f"lies more than {MAX_LEVELS} levels deep")
+        raise Problem(f"is more than {MAX_LEVELS} levels deep")
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     plain = _as_plain(value)
@@ -321,8 +321,8 @@ def write_value(value: Any, annotation: object, writer: Writer, level: int = 0) 
     if isinstance(value, Enum) and type(value) in kinds:
         return value.name
     if isinstance(value, PurePath):
-        told = Path in kinds and str not in kinds
-        return str(value) if told else {"$path": str(value)}
+        is_path = Path in kinds and str not in kinds
+        return str(value) if is_path else {"$path": str(value)}
     if isinstance(value, np.ndarray):
         return _write_array(value)
     fitting = next((kind for kind in kinds if matches(value, kind)), Any)
@@ -374,7 +374,7 @@ def _members(annotation: object) -> tuple[Any, ...]:
 
 
 def _write_reference(value: Any, kinds: tuple[Any, ...], writer: Writer) -> Any:
-    """A path where the type tells what is at it, a marked one elsewhere."""
+    """A path where the type says what it refers to, a marked one elsewhere."""
     telling = [k for k in kinds if k not in (None, type(None))]
     if len(telling) == 1 and isinstance(telling[0], type) and issubclass(telling[0], _REFERENCES):
         return writer.path_of(value, telling[0])
@@ -396,7 +396,7 @@ def _write_sequence(value: Any, fitting: Any, writer: Writer, level: int) -> Any
         parts = [write_value(part, inner, writer, level + 1) for part in ordered]
     if isinstance(value, Vec3 | Quaternion):
         parts = [float(part) for part in value]
-    # Whoever asks for any sequence is content with a list.
+    # A list is valid for any sequence type.
     any_sequence = type(value) is tuple and origin in (Sequence, Collection, Iterable)
     if isinstance(value, list) or any_sequence or (isinstance(origin, type) and origin is type(value)):
         return parts

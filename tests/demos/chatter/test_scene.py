@@ -37,9 +37,9 @@ def test_a_round_by_itself(play: Play) -> None:
     place = part(app, Village)
     until(app, lambda: any(said.startswith("traveller") for said in place.heard))
     until(app, lambda: len(place.heard) >= 8)
-    facts = app.tell()
-    assert facts["words"] > 60
-    assert place.heard[0] in str(facts["sentences"])
+    metadata = app.tell()
+    assert metadata["words"] > 60
+    assert place.heard[0] in str(metadata["sentences"])
 
 
 def test_the_player_asks_and_is_answered(play: Play) -> None:

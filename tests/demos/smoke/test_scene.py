@@ -42,9 +42,9 @@ def test_a_round_by_itself(play: Play) -> None:
     assert classical < 0.6
     assert (sim.fluid.smoke.sum(axis=(1, 2, 3)) > 100).all()
     assert np.isfinite(sim.fluid.v).all()
-    facts = app.tell()
-    assert facts["steps"] == sim.steps
-    assert "frame(s)" in facts["pressure after"]
+    metadata = app.tell()
+    assert metadata["steps"] == sim.steps
+    assert "frame(s)" in metadata["pressure after"]
 
 
 def test_frames_go_on_while_the_pressure_is_missing(play: Play) -> None:

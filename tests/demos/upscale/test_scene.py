@@ -64,8 +64,8 @@ def test_the_network_wins_and_the_figures_are_those_of_what_is_shown(
     assert bilinear == pytest.approx(psnr(stretched(low), native), abs=0.02)
     assert network == pytest.approx(psnr(large, native), abs=0.05)
     assert network > bilinear + 1.0
-    facts = app.tell()
-    assert facts["PSNR"] == f"bilinear {bilinear:.2f} dB, network {network:.2f} dB"
+    metadata = app.tell()
+    assert metadata["PSNR"] == f"bilinear {bilinear:.2f} dB, network {network:.2f} dB"
     assert not gl_device.counters.blocking
 
 

@@ -173,7 +173,7 @@ def test_wrong_facts_are_refused() -> None:
 
     with pytest.raises(InputError, match="needs a name and a domain"):
         operator("", domain=DOMAIN)(same)
-    with pytest.raises(InputError, match="no version lies between since=4 and until=3"):
+    with pytest.raises(InputError, match="no version is between since=4 and until=3"):
         operator("Wrong", domain=DOMAIN, since=4, until=3)(same)
     with pytest.raises(InputError, match="host names 'sizes', which is no input of it"):
         operator("Wrong", domain=DOMAIN, host=("sizes",))(same)

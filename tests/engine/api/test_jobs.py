@@ -283,7 +283,7 @@ def test_a_gpu_takes_a_tensor_once_its_job_is_done(jobs: JobSystem) -> None:
                 copied.schedule(zeros(), worker.peek_output())
             gate.open()
         assert worker.peek_output().download_to_array().tolist() == [-1] * 4
-        with pytest.raises(InputError, match="'x' of job 'copied' lies on a GPU"):
+        with pytest.raises(InputError, match="'x' of job 'copied' is on a GPU"):
             copied.schedule(zeros(), worker.peek_output())
         with pytest.raises(InputError, match="cannot wait for a GPU"):
             _ = worker.fence

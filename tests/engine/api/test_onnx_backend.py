@@ -78,7 +78,7 @@ def test_a_node_runs_by_itself() -> None:
 
 @pytest.mark.parametrize(("value", "kind"), [([], "sequence"), (None, "optional")])
 def test_a_node_s_input_needs_a_type(value: object, kind: str) -> None:
-    with pytest.raises(InputError, match=f"empty {kind} cannot be told; use prepare"):
+    with pytest.raises(InputError, match=f"empty {kind} is unknown; use prepare"):
         backend.run_node(helper.make_node("Identity", ["x"], ["y"]), [value])
 
 

@@ -15,18 +15,16 @@ from tests.engine.operators.test_recurrent import inputs_of
 from tests.engine.runtime.test_open_plans import count_plans
 from tests.onnx_cases import disagreement
 
-REPEATING = [channel for channel in CHANNELS if channel != "cpu"]
-"""The CPU has a kernel for all steps."""
-
 Arrays = list[np.ndarray | None]
 WEIGHTS = (1, 2, 3)
 
+# With what the CPU's kernel for all steps does not take: lengths, a clip, or weights that are inputs.
 LAYERS: dict[str, tuple[str, Arrays, dict[str, Any]]] = {
-    "RNN": ("RNN", inputs_of("RNN", 9, 2, 3, 4), {}),
+    "RNN": ("RNN", inputs_of("RNN", 9, 2, 3, 4), {"clip": 0.9}),
     "GRU": ("GRU", inputs_of("GRU", 10, 1, 3, 5, "reverse"), {"direction": "reverse"}),
     "GRU as Keras and PyTorch have it": (
         "GRU", inputs_of("GRU", 11, 3, 3, 4, "bidirectional"),
-        {"direction": "bidirectional", "linear_before_reset": 1},
+        {"direction": "bidirectional", "linear_before_reset": 1, "clip": 1.5},
     ),
     "LSTM": ("LSTM", inputs_of("LSTM", 13, 1, 3, 6), {}),
     "sequences of their own lengths": (
@@ -62,7 +60,7 @@ def layer(
     return one_layer(op_type, arrays, attributes, outputs=outputs, known=known, **options), arrays, attributes
 
 
-@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_steps_that_repeat_yield_what_all_steps_do(
     kind: str, channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
@@ -85,21 +83,22 @@ def test_steps_that_repeat_yield_what_all_steps_do(
         arrays = [rng.normal(size=arrays[0].shape).astype(np.float32), *arrays[1:]]
 
 
-@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("channel", CHANNELS)
 def test_a_plan_does_not_grow_with_the_length(channel: str, make_worker: MakeWorker) -> None:
     counts = set()
     for steps in (10, 1001):
         arrays = inputs_of("LSTM", steps, 1, 3, 4)
-        made = one_layer("LSTM", arrays, {"hidden_size": 4}, opset=21, outputs=3, known=WEIGHTS)
+        attributes = {"hidden_size": 4, "clip": 5.0}
+        made = one_layer("LSTM", arrays, attributes, opset=21, outputs=3, known=WEIGHTS)
         worker = make_worker(made, channel)
         counts.add(worker.plan_report().steps)
-        expected = by_onnxruntime("LSTM", arrays, {"hidden_size": 4}, outputs=3)
+        expected = by_onnxruntime("LSTM", arrays, attributes, outputs=3)
         for one, other in zip(outputs_of(worker, arrays), expected, strict=True):
             assert disagreement(one, other) < 1e-5
     assert len(counts) == 1
 
 
-@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("channel", CHANNELS)
 def test_half_precision_and_odd_widths(
     channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +111,7 @@ def test_half_precision_and_odd_widths(
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("channel", CHANNELS)
 def test_weights_that_are_inputs(channel: str, make_worker: MakeWorker) -> None:
     made, arrays, attributes = layer("sequences of their own lengths", (), opset=21)
     expected = by_onnxruntime("LSTM", arrays, attributes, outputs=3)
@@ -120,7 +119,7 @@ def test_weights_that_are_inputs(channel: str, make_worker: MakeWorker) -> None:
         assert disagreement(one, other) < 2e-6
 
 
-@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("channel", CHANNELS)
 def test_one_plan_serves_all_lengths(channel: str, make_worker: MakeWorker) -> None:
     arrays = inputs_of("GRU", 20, 2, 3, 4)
     arrays = [*arrays[:4], None, None]
@@ -136,7 +135,7 @@ def test_one_plan_serves_all_lengths(channel: str, make_worker: MakeWorker) -> N
     assert not planned
 
 
-@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("channel", CHANNELS)
 def test_runs_may_be_cut_anywhere(channel: str, make_worker: MakeWorker) -> None:
     arrays = inputs_of("LSTM", 25, 2, 3, 6, "bidirectional")
     attributes = {"hidden_size": 6, "direction": "bidirectional"}
@@ -155,9 +154,9 @@ def test_runs_may_be_cut_anywhere(channel: str, make_worker: MakeWorker) -> None
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("channel", CHANNELS)
 def test_what_a_backend_refuses_is_made_for_each_step(channel: str, make_worker: MakeWorker) -> None:
-    """Steps of float64 run on the CPU, for which nothing repeats them."""
+    """Steps of float64 run on the CPU."""
     arrays = [None if a is None else a.astype(np.float64) for a in inputs_of("GRU", 9, 1, 3, 4)]
     made = one_layer("GRU", arrays, {"hidden_size": 4}, opset=21, outputs=2, known=WEIGHTS)
     worker = make_worker(made, channel, allow_fallback=True)

@@ -21,6 +21,7 @@ from tests.engine.operators.properties import (
     sizes_of,
     tensor,
 )
+from tests.engine.operators.single import run
 
 SHAPES: tuple[tuple[Dims, Dims], ...] = (
     (("n", "m", "k"), ("n", "m", "k")),
@@ -172,3 +173,13 @@ def test_formulas(name: str) -> None:
 @pytest.mark.parametrize("name", everyday(SUBJECTS))
 def test_backends(name: str, channel: str, make_worker: MakeWorker) -> None:
     hold_on(SUBJECTS[name], channel, make_worker)
+
+
+@pytest.mark.parametrize("base", ["float32", "float64", "int64"])
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("kind", ["float32", "int64"])
+def test_powers_by_a_known_exponent(base: str, exponent: int, kind: str) -> None:
+    x = np.array([-3, -1, 0, 1, 2, 7], base)
+    found = run("Pow", [x, np.array([exponent], kind)], known=[1])[0]
+    assert found.dtype == x.dtype
+    np.testing.assert_allclose(found, np.power(x, exponent), rtol=1e-6)

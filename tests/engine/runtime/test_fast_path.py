@@ -18,6 +18,7 @@ from engine import (
     Worker,
     job,
 )
+from engine.backends.cpu.stream import LEAST_SHARED
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.runtime.fast_path import FastPath
 from tests.engine.conftest import MakeWorker
@@ -129,6 +130,55 @@ def test_kept_arrays_are_read_when_scheduled(channel: str, make_worker: MakeWork
         worker.schedule()
         np.testing.assert_array_equal(result(worker), a - 2 * b)
     assert is_direct(worker)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_large_arrays_may_change_once_they_are_scheduled(make_worker: MakeWorker, threads: int) -> None:
+    """Arrays that all threads copy, whole ones and ones with gaps or in another order."""
+    n = LEAST_SHARED // 4 + 77
+    with JobSystem(threads) as jobs:
+        worker = difference(make_worker, "cpu", jobs=jobs)
+        gaps = np.zeros(2 * n, np.float32)[::2]
+        backwards = np.zeros(n, np.float32)[::-1]
+        pairs = [(gaps, np.zeros(n, np.float32)), (np.zeros(n, np.float32), backwards)]
+        for step, (a, b) in enumerate(pairs):
+            for again in range(3):
+                a[:], b[:] = numbers(n, step + again), numbers(n, step - again + 9)
+                wanted = a - 2 * b
+                worker.schedule(a=a, b=b)
+                a[:], b[:] = 0, 1
+                np.testing.assert_array_equal(result(worker), wanted)
+        assert is_direct(worker)
+        worker.dispose()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_short_program_reads_large_inputs_in_place(make_worker: MakeWorker, threads: int) -> None:
+    """Arrays and tensors in turns, ones that change, ones with gaps; the input itself is an output, too."""
+    source = model(
+        [node("Gather", ["x", "rows"], ["y"], axis=0), node("Identity", ["rows"], ["z"])],
+        {"x": ("float32", [4000, 20]), "rows": ("int64", ["n"])},
+        {"y": ("float32", ["n", 20]), "z": ("int64", ["n"])},
+    )
+    rng = np.random.default_rng(3)
+    with JobSystem(threads) as jobs:
+        worker = make_worker(source, "cpu", jobs=jobs)
+        for step in range(12):
+            whole = rng.normal(size=(4000, 40)).astype(np.float32)
+            x = whole[:, :20] if step % 3 == 2 else np.ascontiguousarray(whole[:, 20:])
+            rows = rng.integers(0, 4000, 7)
+            given = x if step % 2 else Tensor(x)
+            for again in range(2):
+                x[rows[again]] = step
+                if isinstance(given, Tensor):
+                    given.upload(x)
+                worker.schedule(given, rows)
+                wanted = x[rows]
+                x[rows] = -1
+                np.testing.assert_array_equal(result(worker), wanted)
+                np.testing.assert_array_equal(worker.peek_output("z").download_to_array(), rows)
+        assert is_direct(worker)
+        worker.dispose()
 
 
 def test_lists_take_the_plan_of_arrays(channel: str, make_worker: MakeWorker) -> None:

@@ -147,8 +147,9 @@ def wide_network() -> bytes:
 NETWORKS: dict[str, tuple[Callable[[], Model], int]] = {
     "pictures": (lambda: ModelLoader.load(picture_network()), 6),
     "sequences": (lambda: ModelLoader.load(sequence_network()), 8),
-    # GPU backends unroll short layers, so that each length below 8 has a plan.
+    # Short layers and scans are unrolled, so that each length below 8 has a plan.
     "recurrent": (lambda: ModelLoader.load(recurrent_network()), 8),
+    "summed": (lambda: ModelLoader.load(onnx.parser.parse_model(SUMS).SerializeToString()), 8),
     "scalars": (lambda: ModelLoader.load(scalar_network()), 8),
     "shapes": (lambda: ModelLoader.load(shape_network()), 6),
     "resized": (lambda: ModelLoader.load(resized_network()), 14),

@@ -45,7 +45,7 @@ def test_a_new_game_runs_by_itself(game: Path) -> None:
     assert "Traceback" not in played.stderr
     report = report_of(game.parent / "r.json")
     assert report["frames"] == 90
-    assert report["facts"]["component errors"] == 0
+    assert report["metadata"]["component errors"] == 0
     picture = read_png(game.parent / "s.png")[:, :, :3].astype(int)
     # The ship is bright blue, and has left the middle, where it began, for the amber star.
     ship = (abs(picture - (0x4C, 0xC2, 0xFF)).sum(axis=2) < 30).nonzero()

@@ -101,9 +101,9 @@ def test_a_run_without_a_display_leaves_a_picture_and_a_report(tmp_path: Path, b
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
     assert report["frames"] == 40
     assert report["work"]["median"] > 0.0
-    assert report["facts"]["backend"].startswith(backend)
-    assert report["facts"]["component errors"] == 0
-    assert report["facts"]["readings"] >= 1
+    assert report["metadata"]["backend"].startswith(backend)
+    assert report["metadata"]["component errors"] == 0
+    assert report["metadata"]["readings"] >= 1
 
 
 def test_without_opengl_it_plays_on_the_cpu_and_says_what_to_install(tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ def test_without_opengl_it_plays_on_the_cpu_and_says_what_to_install(tmp_path: P
     assert "playing without drawing. To draw: " in run.stderr
     assert "Traceback" not in run.stderr
     assert not (tmp_path / "out" / "digits.png").exists()
-    facts = report_of(tmp_path / "out" / "digits.json")["facts"]
-    assert facts["renderer"] == "none"
-    assert facts["backend"].startswith("cpu on ")
+    metadata = report_of(tmp_path / "out" / "digits.json")["metadata"]
+    assert metadata["renderer"] == "none"
+    assert metadata["backend"].startswith("cpu on ")
 
 
 @pytest.fixture
@@ -129,8 +129,8 @@ def test_the_digits_that_are_read_are_those_that_were_written(capsys: pytest.Cap
     # A frame stands for 1/60 s. The second digit is complete after 168 frames, the third after 283; the rest
     # is time for the answer, for which the pen waits.
     assert main(["play", "digits", "--headless", "--frames", "240", "--report", "here.json"]) == 0
-    facts = report_of(Path("here.json"))["facts"]
-    assert (facts["digits written"], facts["digits read"]) == ("0 1", "0 1")
+    metadata = report_of(Path("here.json"))["metadata"]
+    assert (metadata["digits written"], metadata["digits read"]) == ("0 1", "0 1")
     assert "digits read     0 1" in capsys.readouterr().out
 
 
@@ -140,7 +140,7 @@ def test_a_seed_gives_another_order_that_repeats() -> None:
     command = ["play", "digits", "--headless", "--frames", "155", "--seed", "7", "--report"]
     for file in ("a.json", "b.json"):
         assert main([*command, file]) == 0
-        assert report_of(Path(file))["facts"]["digits read"].split()[0] == str(first)
+        assert report_of(Path(file))["metadata"]["digits read"].split()[0] == str(first)
 
 
 @pytest.mark.usefixtures("no_opengl")
@@ -174,12 +174,12 @@ def test_a_recorded_run_replays_to_the_same_picture(tmp_path: Path) -> None:
     first, second = read_png(tmp_path / "first.png"), read_png(tmp_path / "second.png")
     # The panel shows how many milliseconds answers took; the rest is the same to the pixel.
     assert np.array_equal(first[:, :240], second[:, :240])
-    facts = report_of(tmp_path / "out" / "digits.json")
-    assert facts["frames"] == 60
+    metadata = report_of(tmp_path / "out" / "digits.json")
+    assert metadata["frames"] == 60
 
 
 @pytest.mark.usefixtures("no_opengl")
 def test_a_recording_of_something_else_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    InputRecording(facts={"demo": "other"}).save("run.jsonl")
+    InputRecording(metadata={"demo": "other"}).save("run.jsonl")
     assert main(["play", "digits", "--headless", "--replay", "run.jsonl"]) != 0
     assert "a recording of 'other', not of 'digits'" in capsys.readouterr().err

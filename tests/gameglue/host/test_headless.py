@@ -99,7 +99,7 @@ def test_without_opengl_the_game_plays_without_drawing(
         app.scene.create("sprite", SpriteRenderer)
         app.run(frames=5)
         app.screenshot(tmp_path / "shot.png")
-        assert app.report().facts["renderer"] == "none"
+        assert app.report().metadata["renderer"] == "none"
         assert app.graphics.read_pixels().shape == (640, 960, 3)
     assert (everything.frames, everything.effects) == (5, 0)
     assert not (tmp_path / "shot.png").exists()

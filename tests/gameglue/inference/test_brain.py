@@ -41,7 +41,7 @@ def test_answers_are_those_of_another_engine_and_are_counted(app: App) -> None:
     brain = Brain.open(app.scene.create("reader"), MODEL, shapes=SHAPES)
     assert (brain.answers, brain.answer_ms, brain.answer_frames) == (0, 0.0, 0.0)
     assert brain.answer_after == "..."
-    assert "answer after" not in brain.facts
+    assert "answer after" not in brain.statistics
     taken: list[InferenceRequest] = []
     brain.ask(PICTURE, payload="first", callback=taken.append)
     second = brain.ask(PICTURE)
@@ -58,10 +58,10 @@ def test_answers_are_those_of_another_engine_and_are_counted(app: App) -> None:
     assert brain.pending == 0
     assert brain.answer_ms == pytest.approx((taken[0].age_ms + second.age_ms) / 2)
     assert brain.answer_frames == (taken[0].age_frames + second.age_frames) / 2
-    assert brain.facts["answers"] == 2
+    assert brain.statistics["answers"] == 2
     frames = f"{brain.answer_frames:.0f} frame" + ("" if brain.answer_frames < 1.5 else "s")
     assert brain.answer_after == f"{frames}, {brain.answer_ms:.1f} ms"
-    assert str(brain.facts["answer after"]).startswith(f"{brain.answer_frames:.0f} frame(s), ")
+    assert str(brain.statistics["answer after"]).startswith(f"{brain.answer_frames:.0f} frame(s), ")
 
 
 def test_it_runs_where_the_player_wants_it(app: App) -> None:
@@ -72,7 +72,7 @@ def test_it_runs_where_the_player_wants_it(app: App) -> None:
     assert brain.choice is choice
     assert brain.worker.backend_type is BackendType.CPU
     assert brain.label.startswith("cpu on ")
-    assert brain.facts["backend"] == brain.label
+    assert brain.statistics["backend"] == brain.label
 
 
 def test_a_newer_question_takes_the_place_of_one_that_waits(app: App) -> None:
@@ -124,7 +124,7 @@ def test_its_worker_goes_with_it_or_when_another_is_employed(app: App) -> None:
     game_object.destroy()
     app.step()
     assert worker.is_disposed
-    assert str(brain.facts["backend"]).startswith("cpu on ")  # a report is written at the end
+    assert str(brain.statistics["backend"]).startswith("cpu on ")  # a report is written at the end
     with pytest.raises(DisposedError):
         worker.schedule(PICTURE)
 

@@ -133,7 +133,7 @@ def test_outputs_are_selected(clock: Clock) -> None:
         queue.submit(worker, [1.0], outputs="quadruple")
     with pytest.raises(InputError, match=r"has 2 output\(s\), no number 2"):
         queue.submit(worker, [1.0], outputs=2)
-    with pytest.raises(InputError, match="asks for nothing"):
+    with pytest.raises(InputError, match="names no output"):
         queue.submit(worker, [1.0], outputs=[])
 
 

@@ -42,7 +42,7 @@ def test_a_recording_plays_the_same_game_again(make_app: MakeApp, tmp_path: Path
 
     loaded = InputRecording.load(tmp_path / "run.jsonl")
     assert loaded == recording
-    assert loaded.facts == {"level": 3}
+    assert loaded.metadata == {"level": 3}
     assert loaded.seed == first.seed
     noise = InputScript().press("a", at=0.0, hold=9.0)
     second = make_app(replay=loaded, input_source=noise, seed=first.seed + 1)
@@ -113,7 +113,7 @@ def test_without_a_window_a_replay_follows_the_recorded_size(make_app: MakeApp) 
 
 
 def test_events_of_every_kind_survive_a_file(tmp_path: Path) -> None:
-    recording = InputRecording(size=(3, 4), facts={"name": "ü"})
+    recording = InputRecording(size=(3, 4), metadata={"name": "ü"})
     recording.add_frame(1 / 3, [TextEvent("é\n"), GamepadAxis(1, "left_x", 0.1)])
     recording.add_frame(0.1)
     recording.save(tmp_path / "run.jsonl")

@@ -97,7 +97,7 @@ def test_without_a_worker_the_pages_say_so(app: App, said: list[str]) -> None:
     app.step()
     for page in ("workers", "layers"):
         assert "no worker was scheduled since this was opened" in shown(app, said, page)
-    assert "no tensor has come by yet" in shown(app, said, "tensor")
+    assert "no tensor has been read back yet" in shown(app, said, "tensor")
 
 
 class Spoiler(MonoBehaviour):

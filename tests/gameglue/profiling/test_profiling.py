@@ -89,9 +89,9 @@ def test_the_report_of_an_app_as_json_and_as_text(app: App, tmp_path: Path) -> N
     path = app.report(backend="cpu").write(tmp_path / "deep" / "report.json")
     data = json.loads(path.read_text())
     assert data["frames"] == 5
-    assert data["facts"]["backend"] == "cpu"
-    assert data["facts"]["renderer"] == "none"
-    assert data["facts"]["component errors"] == 0
+    assert data["metadata"]["backend"] == "cpu"
+    assert data["metadata"]["renderer"] == "none"
+    assert data["metadata"]["component errors"] == 0
     assert set(data["phases"]) == set(app.frame.names)
     assert data["sample_calls"] == {"thinking": 5}
     parts = sum(spread["mean"] for spread in data["phases"].values())

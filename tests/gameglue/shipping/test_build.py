@@ -239,8 +239,8 @@ def test_a_built_game_runs_without_python(built: Path, tmp_path: Path) -> None:
     assert "Traceback" not in first.errors
     report = report_of(tmp_path / "r.json")
     assert report["frames"] == 200
-    assert report["facts"]["component errors"] == 0
-    assert report["facts"]["readings"] > 0
+    assert report["metadata"]["component errors"] == 0
+    assert report["metadata"]["readings"] > 0
     picture = read_png(tmp_path / "s.png")
     assert picture.shape[:2] == (640, 960)
     assert len(np.unique(picture.reshape(-1, picture.shape[2]), axis=0)) > 50

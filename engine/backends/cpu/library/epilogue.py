@@ -81,7 +81,7 @@ class Finish:
         out, last = self.word(_OUT), builder.sub(self.word(_PIXELS), _word(1))
         results, steps = [], _word(0)
         for r in range(rows):
-            # What lies behind the last pixel is not there to be read.
+            # Memory after the last pixel must not be read.
             is_there = builder.icmp_signed("<=", _word(r), last)
             pixel = builder.select(is_there, steps, builder.mul(last, self.word(_STEP)))
             for v in range(vectors):

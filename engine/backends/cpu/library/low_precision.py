@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
 """Products of bfloat16 and of bytes by the instructions made for them, as explicit code.
 
-The left side has rows of groups: 64 bytes, that is 32 bfloat16s or 64 bytes. The right side lies in panels of
+The left side has rows of groups: 64 bytes, that is 32 bfloat16s or 64 bytes. The right side is in panels of
 32 columns: for each group two tiles of 16 columns, each of which holds, for every 4 bytes of a group, those
 of its 16 columns side by side. The matrix unit (AMX) and the dot products of vectors read the same layout.
 """

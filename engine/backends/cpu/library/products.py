@@ -29,7 +29,7 @@ def _opaque(builder, number):
 def _walk(builder, count, starts, b_row, sums, body, ahead, size=4):
     """`_counted_loop` over single columns of the left side, in pointers that LLVM leaves as they are.
 
-    A column is `size` bytes wide. Each turn asks for a cache line from `ahead` on, if that is given.
+    A column is `size` bytes wide. Each iteration prefetches a cache line from `ahead` on, if that is given.
     """
     before = builder.block
     head, inside, after = (

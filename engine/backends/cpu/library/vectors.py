@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
 """Explicit vector code: loops over vectors, copies of runs of elements, and windows over runs.
 
-LLVM keeps sums in registers only if it is told which registers there are; its own vectoriser
+LLVM keeps sums in registers only if the code names the registers; its own vectoriser
 would not find this form.
 """
 

@@ -161,7 +161,7 @@ def _prefetch(builder, address, offset):
 def make_block_tile(rows, vectors, lanes):
     """A tile of `rows` x (`vectors` * `lanes`) sums of products, its left side in blocks of `lanes` depth.
 
-    block_tile(a, a_block, b, k, c, c_row, next_b, next_step): c = A B. A lies as blocks, `a_block` bytes
+    block_tile(a, a_block, b, k, c, c_row, next_b, next_step): c = A B. A is stored as blocks, `a_block` bytes
     apart, of rows of `lanes` numbers, so that all its rows are reached from one register; B is k groups of
     one vector row each. `c_row` is bytes. With each group, two cache lines of what is wanted next are asked
     for, one from `next_b` on, the other k * `next_step` bytes behind it.

@@ -8,11 +8,12 @@ import moderngl
 import numpy as np
 
 from engine.backends.base import Readback
-from engine.backends.gl.memory import GLBuffer, GLObjects
+from engine.backends.gl.memory import GLBuffer, GLObjects, generate
 from engine.backends.gl.storage import from_memory, memory_dtype
 from engine.base.errors import DisposedError
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import FUNCTION_TYPE, GL
+from engine.device.gl.shared_context import SharedContext
 from engine.device.gl.staging_readback import StagingReadback
 from engine.kernels.size import largest
 
@@ -74,16 +75,28 @@ class GLMemory(GLObjects):
                 # The storage is new, so no command can be using it.
                 gl.glBufferSubData(GL.COPY_WRITE_BUFFER, 0, data.nbytes, data.ctypes.data)
 
-    def texture(self, memory: str, width: int, offset: int, nbytes: int) -> int:
-        """The GL name of a buffer texture over a range. memory: NumPy type of an element. width: 1 or 4."""
+    def texture(
+        self,
+        memory: str,
+        width: int,
+        offset: int,
+        nbytes: int,
+        context: GLDevice | SharedContext | None = None,
+    ) -> int:
+        """The GL name of a buffer texture over a range.
+
+        memory: NumPy type of an element. width: 1 or 4. context: where to make it, if not in the device's.
+        """
+        context = context or self.device
         kind = texture_format(memory, width)
         key = (kind, offset, nbytes)
         if key not in self._textures:
-            gl = self.device.gl
-            with self.device.current(flush=False):
-                name = self.generate("Textures")
+            gl = context.gl
+            with context.current(flush=False):
+                name = generate(gl.glGenTextures)
+                self._names.setdefault("Textures", []).append(name)
                 gl.glBindTexture(TEXTURE_BUFFER, name)
-                tex_buffer_range = FUNCTION_TYPE(None, *_RANGE_TYPES)(self.device.address("glTexBufferRange"))
+                tex_buffer_range = FUNCTION_TYPE(None, *_RANGE_TYPES)(context.address("glTexBufferRange"))
                 tex_buffer_range(TEXTURE_BUFFER, kind, self.name, offset, nbytes)
                 gl.glBindTexture(TEXTURE_BUFFER, 0)
             self._textures[key] = name

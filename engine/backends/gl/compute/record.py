@@ -58,7 +58,7 @@ class Overlapping(Protocol):
 
 
 def place_of(buffer: GLComputeBuffer) -> Place:
-    """Where a tensor with a buffer of its own lies."""
+    """The location of a tensor with a buffer of its own."""
     return Place(buffer.memory, 0, buffer.memory.nbytes)
 
 
@@ -235,7 +235,8 @@ class Recorder(GLRecorder):
         self._read.clear()
 
     def _bind_texels(self, unit: int, place_: Any, memory: str, width: int) -> None:
-        texture = place_.memory.texture(memory, width, place_.offset, place_.nbytes)
+        home = self.programs.home
+        texture = place_.memory.texture(memory, width, place_.offset, place_.nbytes, home)
         self.bind_texture(unit, TEXTURE_BUFFER, texture)
 
     def _bind_storage(self, binding: int, place_: Any) -> None:

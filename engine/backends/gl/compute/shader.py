@@ -17,7 +17,7 @@ class ShaderKernel:
     shader must write nothing. buffers: storage types of the inputs. widths: how many of its elements one
     load of an input yields, 1 or 4. first_group: position of three arguments, the group where a dispatch
     begins along each axis; with `is_folded`, the grid's rows are one long row, and the first of them counts
-    along that. rounds: positions of the values whose product tells how often a group's loop runs, each round
+    along that. rounds: positions of the values whose product is how often a group's loop runs, each round
     taking about group_ns nanoseconds of one processor.
     """
 

@@ -44,6 +44,7 @@ class GLPixelBackend(GLBackend):
 
     name: ClassVar[str] = "gl_pixel"
     storage: ClassVar[Storage] = "texture"
+    shares: ClassVar[bool] = True
 
     def __init__(self, device: GLDevice, *, deferred_transfers: bool | None = None) -> None:
         if device.info.version_code < _OLDEST:
@@ -145,12 +146,16 @@ class GLPixelBackend(GLBackend):
         with self.device.current():
             return Recorder(self.device, self._programs, self.shader).record(plan, buffers)
 
+    def share(self, room: DeviceBuffer, elements: int) -> GLPixelBuffer | None:
+        """A buffer over the first elements of another."""
+        return _own(room).part(elements)
+
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
         """Record a plan whose sizes are open; compiles what `prepare` was not asked for."""
         self.prepare(plan.kernels)
         if plan.repeats:
             return PlanTemplate(self, plan, constants)
-        with self.device.current():
+        with self.programs.home.current():
             return GLPixelTemplate(self, plan, constants)
 
     def check_memory(self) -> None:
@@ -161,10 +166,15 @@ class GLPixelBackend(GLBackend):
             self._temporaries.clear()
             raise
 
+    def has_texture(self, key: TextureKey, shift: int, height: int) -> bool:
+        """Whether `texture_of` has such a texture already."""
+        found = self._temporaries.get(key)
+        return found is not None and found.layout.shift >= shift and found.layout.height >= height
+
     def texture_of(self, key: TextureKey, shift: int, height: int) -> Texture:
         """A texture for temporaries; all programs of templates share it, as they run in turn."""
         found = self._temporaries.get(key)
-        if found is None or found.layout.shift < shift or found.layout.height < height:
+        if found is None or not self.has_texture(key, shift, height):
             element, layers, _ = key
             room = Layout(shift, height, layers > 0)
             if found is not None:

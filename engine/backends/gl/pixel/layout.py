@@ -46,11 +46,15 @@ class Layout:
             width *= 2
         while width * limit < texels:
             width *= 2
-        step = ROWS_TOGETHER if layers else 1
-        height = max(1, -(-texels // (width * step))) * step
+        return cls(width.bit_length() - 1, 0, layers).holding(texels, limit)
+
+    def holding(self, texels: int, limit: int) -> Layout:
+        """The layout of this width for so many texels."""
+        step = ROWS_TOGETHER if self.layers else 1
+        height = max(1, -(-texels // (self.width * step))) * step
         while height & (height - 1) == 0 and height + step <= limit:
             height += step
-        return cls(width.bit_length() - 1, height, layers)
+        return Layout(self.shift, height, self.layers)
 
     @classmethod
     def around(cls, layouts: Sequence[Layout]) -> Layout:

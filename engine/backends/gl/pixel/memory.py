@@ -114,7 +114,7 @@ class Texture(GLObjects):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor lies: in the left columns of a texture that may be larger."""
+    """The location of a tensor: the left columns of a texture that may be larger."""
 
     texture: Texture
     layout: Layout
@@ -124,13 +124,24 @@ _TEX_IMAGE_3D = (ctypes.c_uint, *[ctypes.c_int] * 6, ctypes.c_uint, ctypes.c_uin
 
 
 class GLPixelBuffer(GLBuffer):
-    """A tensor in a texture of its own."""
+    """A tensor in a texture of its own, or in the first texels of one that others share."""
 
     def __init__(self, device: GLDevice, elements: int, dtype: np.dtype) -> None:
         self.elements = elements
         self.dtype = np.dtype(dtype)
         layout = Layout.of(texels_of(elements), device.limits.max_texture_size)
         self._memory = Texture(device, layout, memory_dtype(self.dtype).name)
+        self._is_shared = self._is_released = False
+
+    def part(self, elements: int) -> GLPixelBuffer | None:
+        """A buffer over the first elements; None if these are too few. Both keep the texture."""
+        if elements > self.elements:
+            return None
+        self._is_shared = True
+        part = object.__new__(GLPixelBuffer)
+        part.elements, part.dtype, part._memory = elements, self.dtype, self._memory
+        part._is_shared, part._is_released = True, False
+        return part
 
     @property
     def memory(self) -> Texture:
@@ -147,7 +158,7 @@ class GLPixelBuffer(GLBuffer):
     @property
     def is_released(self) -> bool:
         """Whether `release` was called."""
-        return self._memory.is_released
+        return self._is_released or self._memory.is_released
 
     def shared(self, ctx: moderngl.Context) -> moderngl.Texture:
         """The texture as an object of another context."""
@@ -160,6 +171,12 @@ class GLPixelBuffer(GLBuffer):
         """Size in bytes on the GPU."""
         return self._memory.nbytes
 
+    def block(self) -> tuple[int, int]:
+        """The texture."""
+        return id(self._memory), self._memory.nbytes
+
     def release(self) -> None:
-        """Give the memory back."""
-        self._memory.release()
+        """Give the memory back; a texture that is shared goes with the last buffer."""
+        self._is_released = True
+        if not self._is_shared:
+            self._memory.release()

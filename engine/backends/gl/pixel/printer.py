@@ -208,7 +208,7 @@ def shader_text(
 
 
 def element_function(word: str, flat: Sequence[tuple[str, str]], body: Iterable[str]) -> str:
-    """The function that computes one element from its position and what lies there in other tensors."""
+    """The function that computes one element from its position and the elements there of other tensors."""
     parameters = "".join(f", {kind} {name}" for name, kind in flat)
     text = "".join(f"    {line}\n" for line in body)
     return f"{word} k_element(int {_FLAT_NAME}{parameters}) {{\n{text}}}\n"
@@ -217,7 +217,7 @@ def element_function(word: str, flat: Sequence[tuple[str, str]], body: Iterable[
 def texel_number(stage: Stage, layers: int = 0) -> str:
     """A statement that defines `t`, the texel of this fragment; those beyond the tensor repeat the last.
 
-    Where it lies is told by `Layout`.
+    `Layout` has its location.
     """
     x, y = "int(gl_FragCoord.x)", "int(gl_FragCoord.y)"
     position = f"({y} << {stage.shift}) + {x}"

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.backends.base import Readback
 from engine.backends.gl.commands import Replayer
-from engine.backends.gl.pixel.layout import Layout
+from engine.backends.gl.pixel.layout import Layout, texels_of
 from engine.backends.gl.pixel.memory import FORMATS, GLPixelBuffer, Place, Texture
 from engine.backends.gl.pixel.printer import print_kernel
 from engine.backends.gl.pixel.programs import PixelPrograms
@@ -47,7 +47,7 @@ class Transfers:
         self._deferred = deferred
         self._copies = {element: _copy_kernel(element) for element in FORMATS}
         self._shaders = {kernel.key: print_kernel(kernel) for kernel in self._copies.values()}
-        self._uploads: dict[tuple[Layout, str], Texture] = {}
+        self._uploads: dict[str, Texture] = {}
         self._idle: dict[tuple[Layout, str], list[Texture]] = {}
         # What uploads were copied to last, as a driver takes elements before its call returns.
         self._padded: dict[tuple[Layout, np.dtype], np.ndarray] = {}
@@ -58,22 +58,22 @@ class Transfers:
         self._programs.prepare({key: self._shaders[key]})
 
     def upload(self, data: np.ndarray, target: Texture) -> None:
-        """Set a texture's elements, in stream order."""
-        device, layout = self.device, target.layout
+        """Set a texture's first elements, in stream order."""
+        device, texels = self.device, texels_of(data.size)
+        layout = target.layout.holding(texels, target.layout.height)
         padded = pad(data, layout, self._padded)
         if not self._deferred:
             form = FORMATS[target.element]
             size = (layout.width, layout.height)
             device.staging.write_texture(target.name, size, form.pixels, form.component, padded)
             return
-        key = (layout, target.element)
         with device.current():
-            if key not in self._uploads:
-                for texture in _crowded_out(self._uploads):
-                    texture.release()
-                self._uploads[key] = Texture(device, layout, target.element)
-            self._uploads[key].allocate(padded)
-            self.copy(self._uploads[key], target, 4 * layout.texels)
+            upload = self._uploads.get(target.element)
+            if upload is None:
+                upload = self._uploads[target.element] = Texture(device, layout, target.element)
+            upload.layout = layout
+            upload.allocate(padded)
+            self.copy(upload, target, 4 * texels)
         device.counters.uploads += 1
         device.counters.bytes_up += data.nbytes
 

@@ -220,6 +220,7 @@ def test_large_layers_are_cut_for_all_threads(backend: CPUBackend) -> None:
         Case((1, 512, 7, 7), (512, 512, 1, 1)),
         Case((1, 3, 64, 64), (64, 3, 3, 3), x_first=True),
         Case((1, 64, 40, 40), (3, 64, 3, 3), pads=(1, 1)),
+        Case((1, 1, 3001), (70, 1, 10), strides=(5,), x_first=True),
     ):
         plan, _ = emitted(backend, case)
         assert plan.steps[-1].space[0] % backend.jobs.thread_count == 0

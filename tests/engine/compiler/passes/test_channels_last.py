@@ -211,6 +211,16 @@ def test_one_axis() -> None:
     same_answers(source, (2, 5, 11))
 
 
+@pytest.mark.parametrize(("after", "domain"), [("Flatten", ""), ("Relu", DOMAIN)])
+def test_a_short_first_convolution_keeps_the_model_s_order_where_nothing_else_gains(
+    after: str, domain: str
+) -> None:
+    nodes = [node("Conv", ["x", "w"], ["a"], strides=[5]), node(after, ["a"], ["y"])]
+    source = proto(nodes, {"x": ("float32", [2, 1, 61])}, {"y": ("float32", None)}, {"w": weights(20, 1, 10)})
+    same_answers(source, (2, 1, 61))
+    assert rewritten(source)[0].layers[0].domain == domain
+
+
 def test_what_a_subgraph_reads_is_there() -> None:
     body = onnx.helper.make_graph(
         [node("Neg", ["a"], ["n"])], "body", [], [onnx.helper.make_empty_tensor_value_info("n")]

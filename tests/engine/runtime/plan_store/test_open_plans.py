@@ -67,6 +67,22 @@ def test_a_warm_start_answers_new_sizes_without_planning(name: str) -> None:
                 np.testing.assert_array_equal(one, other)
 
 
+def test_a_restored_plan_repeats_as_many_steps_as_there_are() -> None:
+    """The lengths of a scan are one plan's, whose steps are stored once."""
+    make, _ = NETWORKS["summed"]
+    model = make()
+    lengths = (20, 9, 400, 31)
+    feeds: list[Feeds] = [{"x": np.arange(2.0 * n, dtype=np.float32).reshape(n, 2)} for n in lengths]
+    with open_worker(model) as first:
+        for given in feeds:
+            answers(first, given)
+    with open_worker(model) as worker:
+        for given in feeds:
+            (found,) = answers(worker, given)
+            np.testing.assert_allclose(found, np.cumsum(given["x"], 0), rtol=1e-5)
+        assert not was_planned(worker)
+
+
 @pytest.mark.parametrize("name", ["digits", "chatter", "resized"])
 def test_a_restored_plan_yields_the_numbers_of_the_first(name: str) -> None:
     """Its record of sizes, its steps' costs and its guards are the same at any sizes."""

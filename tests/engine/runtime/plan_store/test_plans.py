@@ -135,6 +135,29 @@ def test_plans_of_every_tuned_kernel_can_be_stored() -> None:
             np.testing.assert_allclose(found, reference(source, {"x": x})["y"], rtol=1e-4, atol=1e-4)
 
 
+def test_steps_that_repeat_are_stored_once(folder: Path) -> None:
+    rng = np.random.default_rng(8)
+    known = {"w": rng.normal(size=(1, 4 * 8, 6)), "r": rng.normal(size=(1, 4 * 8, 8))}
+    layer = node("LSTM", ["x", "w", "r"], ["y", "h", "c"], hidden_size=8, clip=2.0)
+    floats = {name: (0.3 * array).astype(np.float32) for name, array in known.items()}
+    outputs: dict[str, Any] = dict.fromkeys(("y", "h", "c"), ("float32", None))
+    sizes = []
+    for steps in (12, 900):
+        source = proto([layer], {"x": ("float32", [steps, 2, 6])}, outputs, floats)
+        x = rng.normal(size=(steps, 2, 6)).astype(np.float32)
+        for was_stored in (False, True):
+            with open_worker(source) as worker:
+                assert was_read(worker) is was_stored
+                worker.schedule(x)
+                for name, wanted in reference(source, {"x": x}).items():
+                    found = worker.peek_output(name).download_to_array()
+                    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        (file,) = folder.iterdir()
+        sizes.append(file.stat().st_size)
+        file.unlink()
+    assert abs(sizes[0] - sizes[1]) < 200
+
+
 def test_plans_of_quantised_layers_can_be_stored() -> None:
     rng = np.random.default_rng(4)
 

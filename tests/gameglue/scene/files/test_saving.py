@@ -226,7 +226,7 @@ def test_what_cannot_be_saved_is_told_all_at_once(game_app: App, write: Write) -
     assert lines[1].startswith("object 'ogre': Raider.way cannot be saved: refers to what was destroyed")
     assert lines[2] == "object 'ogre': Raider.anything cannot be saved: a object has no form in a file"
     assert lines[3].startswith("object 'ogre': Raider.name_shown cannot be saved: is no text: 'utf-8' codec")
-    assert lines[4] == "object 'ogre': Raider.anything cannot be saved: lies more than 15 levels deep"
+    assert lines[4] == "object 'ogre': Raider.anything cannot be saved: is more than 15 levels deep"
     assert lines[5] == "object 'ogre': Bearer.thing cannot be saved: a Asset has no form in a file"
     assert "save(..., strict=False)" in lines[6]
     assert not (game_app.resources.folder / "x.scene").exists()
@@ -253,7 +253,7 @@ def test_too_deep_a_hierarchy(game_app: App) -> None:
         parent.components[0].anything = [[[[1]]]]  # type: ignore[attr-defined]
     assert len(again(game_app, scene, "rope")) == 64
     scene.create("one more", parent=scene.objects[-1])
-    with pytest.raises(SceneError, match="'one more' lies more than 64 levels deep"):
+    with pytest.raises(SceneError, match="'one more' is more than 64 levels deep"):
         scene.save("rope")
 
 
@@ -303,7 +303,7 @@ def test_names_of_classes(game_app: App) -> None:
 
     first, again_made = made(), made()
     assert find_kind("Shadow") is again_made  # as after a reload, the newest counts
-    with pytest.raises(Problem, match="and this one lies in a function"):
+    with pytest.raises(Problem, match="and this one is defined in a function"):
         name_kind(first)
     assert name_kind(SpriteRenderer) == "SpriteRenderer"
     other = type("SpriteRenderer", (MonoBehaviour,), {"__module__": "my_game"})

@@ -15,7 +15,7 @@ from engine.backends.gl.pixel import record
 from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.shader import Shader
-from engine.base.errors import KernelCompileError
+from engine.base.errors import DisposedError, KernelCompileError
 from engine.compiler.plan import Compute
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL, GLFunctions
@@ -278,3 +278,33 @@ def test_nothing_is_left_of_programs_that_were_compiled_with_a_refused_one(
     assert "with it" not in plain_backend._programs
     assert plain_backend._programs.prepare({"with it": numbered_shader(103)}) in (0, 1)
     plain_backend.device.check_errors("preparing")
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_buffers_over_parts_of_a_texture(gl_device: GLDevice, deferred: bool) -> None:
+    """Written and read in turn, at sizes around whole texels and rows. The texture lives as long as one."""
+    backend = GLPixelBackend(gl_device, deferred_transfers=deferred)
+    whole = backend.create(3001, F32)
+    assert backend.share(whole, 3002) is None
+    for elements in (1, 31, 32, 33, 255, 256, 257, 2999, 3001):
+        part = backend.share(whole, elements)
+        assert part is not None
+        assert part.block() == whole.block()
+        expected = np.arange(elements, dtype=np.float32) + elements
+        backend.upload(part, expected)
+        readback = backend.readback(part)
+        backend.synchronize()
+        readback.wait()
+        np.testing.assert_array_equal(readback.array(), expected)
+        part.release()
+        with pytest.raises(DisposedError):
+            backend.readback(part)
+    last = backend.share(whole, 5)
+    assert last is not None
+    whole.release()
+    backend.upload(last, np.arange(5, dtype=np.float32))
+    readback = backend.readback(last)
+    backend.synchronize()
+    readback.wait()
+    np.testing.assert_array_equal(readback.array(), np.arange(5))
+    backend.dispose()

@@ -1,0 +1,99 @@
+"""Segments of plans for all sizes: recorded once, and filled in for given sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.backends.plan_template import Template
+from engine.base.memory.out_of_memory import LARGE, naming_out_of_memory
+from engine.compiler.lower import Place, Segment
+from engine.compiler.plan import BufferSpec, Plan
+from engine.kernels.size import Number, put_together, taken_apart
+from engine.runtime.recorded_plan import RecordedPlan, Submission
+
+if TYPE_CHECKING:
+    from engine.runtime.session import Session
+
+
+@dataclass
+class OpenSegment:
+    """A recorded segment whose sizes are open, and what is needed to fill them in.
+
+    Attributes:
+        place: Its backend.
+        template: The recorded steps.
+        numbers: Which of the plan's open numbers the template takes.
+        outer: Inputs and outputs, with the position of their size among those numbers.
+        tables: The same of tensors that NumPy functions make of sizes: function, form of its arguments.
+    """
+
+    place: Place
+    template: Template
+    numbers: slice
+    outer: list[tuple[BufferSpec, int]]
+    tables: list[tuple[BufferSpec, Callable[..., np.ndarray], Any, int]]
+
+    @classmethod
+    def of(cls, segment: Segment, template: Template, numbers: list[Number]) -> OpenSegment:
+        """A segment with its recorded steps; adds the open numbers that it needs."""
+        plan = segment.plan
+        own = slice(len(numbers), len(numbers) + len(template.numbers))
+        numbers += template.numbers
+        outer = []
+        for spec in plan.buffers.values():
+            if spec.role in ("input", "output"):
+                outer.append((spec, len(numbers)))
+                numbers.append(spec.elements)
+        tables = []
+        for name, table in plan.tables.items():
+            given: list[Number] = []
+            form = taken_apart(table.args, given)
+            tables.append((plan.buffers[name], table.function, form, len(numbers)))
+            numbers += given
+        return cls(segment.place, template, own, outer, tables)
+
+    def specs(self, numbers: Sequence[Any]) -> list[BufferSpec]:
+        """Inputs and outputs with their sizes."""
+        return [BufferSpec(spec.name, numbers[at], spec.dtype, spec.role) for spec, at in self.outer]
+
+    def reserving(
+        self, session: Session, numbers: Sequence[Any], before: RecordedPlan | None
+    ) -> Generator[None, None, None]:
+        """Allocate what `fill` lacks for these numbers, a buffer a step. Raises `OverflowError` as that does.
+
+        The buffers of the plan `before`, which this one continues, stay as they are.
+        """
+        backend = session.backends[self.place]
+        if backend.is_host:
+            return
+        held = () if before is None else before.buffers
+        for spec in self.specs(numbers):
+            if (self.place, spec.name) not in held:
+                yield from session.recorder.reserving(self.place, spec.name, spec.elements, spec.dtype)
+        with naming_out_of_memory(f"the temporaries of model '{session.source.name}'"):
+            yield from self.template.reserving(numbers[self.numbers])
+
+    def fill(
+        self,
+        session: Session,
+        recorded: RecordedPlan,
+        numbers: Sequence[Any],
+        make_plan: Callable[[], Plan],
+    ) -> None:
+        """Add buffers and the program for these numbers to a recorded plan."""
+        bound, transfers = session.recorder.bind(recorded, self.place, self.specs(numbers))
+        backend = session.backends[self.place]
+        for spec, function, form, begin in self.tables:
+            with naming_out_of_memory(f"the table '{spec.name}' of model '{session.source.name}'"):
+                elements = function(*put_together(form, iter(numbers[begin:])))
+                bound[spec.name] = backend.constant(elements.astype(spec.dtype).reshape(-1))
+            recorded.owned.append(bound[spec.name])
+        with session.recorder.allocating_temporaries(backend, make_plan):
+            program = self.template.fill(numbers[self.numbers], bound)
+            recorded.submissions.append(Submission(self.place, program, make_plan, transfers))
+            if sum(program.temporaries().values()) >= LARGE:
+                backend.check_memory()
