@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from engine.compiler.plan import Plan
@@ -18,6 +18,13 @@ class Template(Protocol):
     @property
     def numbers(self) -> Sequence[Number]:
         """The open numbers that `fill` needs the values of, in this order."""
+        ...
+
+    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
+        """Allocate memory that `fill` lacks for one set of sizes: a step for each buffer or texture.
+
+        Yields before each. Raises `OverflowError` as `fill` does.
+        """
         ...
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
@@ -39,6 +46,10 @@ class PlanTemplate:
         self._open = [
             place for place, x in enumerate(self.numbers) if isinstance(x, Size) and isinstance(x.hint, int)
         ]
+
+    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
+        """Nothing: a program has memory of its own."""
+        yield from ()
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
         """The program for one set of sizes. Raises `OverflowError` for integers beyond 32 bits."""

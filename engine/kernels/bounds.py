@@ -65,6 +65,13 @@ def range_of(op: str, args: Sequence[Bounds]) -> Bounds:
     return (0, None) if op in ("floordiv", "truediv") else (None, None)
 
 
+def closer(a: Bounds, b: Bounds) -> Bounds:
+    """Both of two pairs of bounds, which hold for one number."""
+    lows = [x for x, _ in (a, b) if x is not None]
+    highs = [x for _, x in (a, b) if x is not None]
+    return max(lows, default=None), min(highs, default=None)
+
+
 def is_certain(op: str, a: Bounds, b: Bounds) -> bool:
     """Whether the operands' bounds decide a comparison."""
     low, high = a

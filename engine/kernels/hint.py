@@ -11,8 +11,7 @@ from engine.kernels.value import Value
 HintKind = Literal[
     "matmul", "conv", "shifted_matmul", "shifted_conv", "pool", "concat", "reduce", "transpose",
     "recurrence", "softmax", "normalize", "sort", "scan", "position", "scatter", "select", "count", "nonzero",
-    "compress", "suppression", "unpacked_matmul", "repeat",
-    "expert_matmul",
+    "compress", "suppression", "unpacked_matmul", "expert_matmul", "repeat", "repeated",
 ]  # fmt: skip
 
 
@@ -83,6 +82,7 @@ class Hint:
         states. Output is Y (T, D, N, H) and as many of the last states (D, N, H), h and c, as `states` says.
     repeat: formulas that run repeatedly, which the planner makes one step of: see `engine.compiler.repeated`.
         Operands are what they read beside each other's results; fact repeat, a `Repeat`.
+    repeated: what a repeat makes besides, of another element type. Operand is the output of the repeat.
     """
 
     kind: HintKind
@@ -92,4 +92,4 @@ class Hint:
     @property
     def is_bound(self) -> bool:
         """Whether the formula beside the hint is a placeholder, as a backend must take the hint."""
-        return self.kind in ("recurrence", "repeat") or bool(self.facts.get("bound"))
+        return self.kind in ("recurrence", "repeat", "repeated") or bool(self.facts.get("bound"))

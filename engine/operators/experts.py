@@ -233,7 +233,9 @@ def packed(
     if scales.size != experts * rows * blocks:
         k.error(f"scales {list(scales.shape)} do not fit {blocks} blocks of {list(words.shape)}")
     steps = k.alias(scales, (experts, rows, blocks))
-    middle = float(1 << (bits - 1))
+    middle, mask = float(1 << (bits - 1)), (1 << bits) - 1
+    is_whole = 8 % bits == 0 and block_size % (8 // bits) == 0
+    per_byte = 8 // bits if is_whole else 1
     table = zeros
     if zeros is not None:
         # Without blocks, the zero points of an expert's rows are packed together.
@@ -250,12 +252,17 @@ def packed(
 
     def product(e: Expr, n: Expr, x: Callable[[Expr], Expr]) -> Expr:
         def of_block(b: Expr) -> Expr:
-            centre, first = zero(e, n, b), b * block
+            centre, first = zero(e, n, b), b * (block // per_byte)
 
             def term(r: Expr) -> Expr:
-                return x(first + r) * (cast(unpacked(words, (e, n), first + r, bits), "float32") - centre)
+                """What a byte adds, or a number where bytes do not hold whole ones."""
+                at = (first + r) * per_byte
+                word = words[e, n, first + r] if is_whole else unpacked(words, (e, n), at, bits)
+                numbers = [(word >> lit(bits * i, "int32")) & lit(mask, "int32") for i in range(per_byte)]
+                parts = [x(at + i) * (cast(w, "float32") - centre) for i, w in enumerate(numbers)]
+                return sum(parts[1:], parts[0])
 
-            extent = minimum(arg(block), arg(columns) - first)
+            extent = minimum(arg(block // per_byte), arg(columns // per_byte) - first)
             return cast(steps[e, n, b], "float32") * reduce("sum", extent, term)
 
         return reduce("sum", blocks, of_block)

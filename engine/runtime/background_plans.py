@@ -41,8 +41,8 @@ def plan_for_inputs(session: Session, key: object, shapes: InputShapes, known: E
             session.store_open_plans(known, [sized, *plans.ready])
         return sized
 
-    find = partial(plans.recorded, shapes, known, only_used=True)
-    return Planning(find, make, plans.use, partial(session.planned, key, shapes, known))
+    fill = partial(plans.filling_for, shapes, known, only_used=True)
+    return Planning(fill, make, plans.use, partial(session.planned, key, shapes, known))
 
 
 class PlanInProgress:
@@ -145,12 +145,12 @@ class BackgroundPlans:
         session = self._session
         native = session.backends["native"]
         # A plan that was made meanwhile may do.
-        made = _in_context(native, planning.find)
+        made = yield from on_this_thread(native, planning.fill())
         if made is None:
             sized = yield from on_a_thread(session, planning.make)
             if sized is not None:
                 yield from self._bind(planning, sized)
-                made = _in_context(native, planning.find)
+                made = yield from on_this_thread(native, planning.fill())
         if made is None and recorded.pending is planning:
             lowered = yield from on_a_thread(session, lambda: self._planned(planning))
             if recorded.pending is planning:
@@ -212,6 +212,9 @@ def compiling_on_a_thread(
     native: Backend, work: Callable[[], Any], session: Session | None = None
 ) -> Steps[Any]:
     """Run work that compiles a backend's kernels on another thread."""
+    opening = native.background_opening()
+    if opening is not None:
+        yield SlicedThread(opening)
     try:
         opened = native.background_compilation()
         entered = opened.__enter__()

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.compiler.entries import arrays_in
 from engine.compiler.walk import Elements
-from engine.kernels.size import SizeRecorder
+from engine.kernels.size_recorder import SizeRecorder
 
 MOST_ELEMENTS = 16
 """Elements of the largest tensor whose elements are open: a handful of sizes, counts and positions."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,23 @@ class OpenSegment:
     def specs(self, numbers: Sequence[Any]) -> list[BufferSpec]:
         """Inputs and outputs with their sizes."""
         return [BufferSpec(spec.name, numbers[at], spec.dtype, spec.role) for spec, at in self.outer]
+
+    def reserving(
+        self, session: Session, numbers: Sequence[Any], before: RecordedPlan | None
+    ) -> Generator[None, None, None]:
+        """Allocate what `fill` lacks for these numbers, a buffer a step. Raises `OverflowError` as that does.
+
+        The buffers of the plan `before`, which this one continues, stay as they are.
+        """
+        backend = session.backends[self.place]
+        if backend.is_host:
+            return
+        held = () if before is None else before.buffers
+        for spec in self.specs(numbers):
+            if (self.place, spec.name) not in held:
+                yield from session.recorder.reserving(self.place, spec.name, spec.elements, spec.dtype)
+        with naming_out_of_memory(f"the temporaries of model '{session.source.name}'"):
+            yield from self.template.reserving(numbers[self.numbers])
 
     def fill(
         self,

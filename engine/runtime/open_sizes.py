@@ -7,7 +7,8 @@ from typing import Any
 
 from engine.compiler.trace import InputShapes, SequenceShape, leaf_names
 from engine.graph.model import Model
-from engine.kernels.size import Size, SizeRecorder
+from engine.kernels.size import Size
+from engine.kernels.size_recorder import SizeRecorder
 from engine.runtime.open_numbers import OpenNumbers
 
 
@@ -23,6 +24,7 @@ class OpenSizes:
     def __init__(self, model: Model) -> None:
         self._items = {item.name: item for item in model.inputs}
         self._has_known_ranks = all(i.shape is not None and i.kind == "tensor" for i in model.inputs)
+        self._known_keys: dict[tuple[str, int], list[object]] = {}
         self.is_possible = True
         self.has_any = not self._has_known_ranks or any(
             not isinstance(dim, int) for item in model.inputs for dim in item.shape or ()
@@ -61,6 +63,12 @@ class OpenSizes:
 
     def _keys(self, name: str, leaf: str, shape: Sequence[int]) -> list[object]:
         """What sets apart each open dimension of a tensor; None for those that are not open."""
+        found = self._known_keys.get((leaf, len(shape)))
+        if found is None:
+            found = self._known_keys[leaf, len(shape)] = self._new_keys(name, leaf, shape)
+        return found
+
+    def _new_keys(self, name: str, leaf: str, shape: Sequence[int]) -> list[object]:
         item = self._items[name]
         declared: Sequence[object] = [None] * len(shape) if item.shape is None else [*item.shape]
         if item.kind == "map" or len(declared) != len(shape):

@@ -31,7 +31,7 @@ from engine.runtime.background_plans import BackgroundPlans, plan_for_inputs
 from engine.runtime.host_inputs import host_inputs
 from engine.runtime.open_continuations import (
     continued,
-    filled,
+    filling,
     likely_continuations,
     likely_elements,
     planned_continuation,
@@ -44,7 +44,7 @@ from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.plans import PlanFile, StoredModel, copied, plan_file
 from engine.runtime.plan_store.streams import UNREADABLE
 from engine.runtime.recorded_plan import Pending, Planning, RecordedPlan
-from engine.runtime.recording import Recorder, finish
+from engine.runtime.recording import Recorder, finish, in_one_step
 
 HOST_INPUT_LIMIT = 4096
 """Largest input, in elements, whose value may shape a plan (axes, sizes, pads: a handful of integers)."""
@@ -294,9 +294,9 @@ class Session:
         in_background, recorded = plans_in_background(), None
         if self.open_plans.ready:
             with instrumentation.spanning("fill", model=self.source):
-                recorded = self.open_plans.recorded(
-                    shapes, known, only_used=in_background or self.is_planning
-                )
+                only_used = in_background or self.is_planning
+                steps = self.open_plans.filling_for(shapes, known, only_used=only_used)
+                recorded = in_one_step(steps) if in_background else finish(steps)
         if recorded is None and in_background:
             return self.begin_plan(shapes, known)
         if recorded is None:
@@ -310,7 +310,7 @@ class Session:
     def _new_plan(self, key: object, shapes: InputShapes, known: Elements) -> RecordedPlan:
         if self.may_plan_for_all and self.open_plans.make_ready(shapes, known):
             self.store_open_plans(known, self.open_plans.ready)
-            found = self.open_plans.recorded(shapes, known)
+            found = finish(self.open_plans.filling_for(shapes, known))
             if found is not None:
                 return found
         lowered = self.lower(shapes, known)
@@ -414,7 +414,7 @@ class Session:
         if (following := self.cache.continuation(recorded, key)) is not None:
             return following
         if plans_in_background():
-            following = filled(self, recorded, known, results, only_used=True)
+            following = in_one_step(filling(self, recorded, known, results, only_used=True))
             if following is None:
                 planning = planned_continuation(self, recorded, known, results)
                 following = self.background_plans.begin(planning)

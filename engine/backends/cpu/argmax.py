@@ -11,6 +11,7 @@ from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, read_text
+from engine.backends.cpu.schedule import Schedule, emit
 from engine.base.dtypes import INT64, arithmetic_type, as_dtype
 from engine.compiler.plan import Compute, Tuner
 
@@ -51,7 +52,7 @@ def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
     target = raw_output(compute, tuner, INT64)
     text = position_text(x.dtype.name, bool(facts["largest"]), bool(facts["last"]))
     sizes = _ARGUMENTS.values(outer=outer, count=count, inner=inner, blocks=blocks)
-    tuner.emit(NativeKernel("position", text), (tasks,), (each, *sizes), (x.name,), target)
+    emit(tuner, NativeKernel("position", text), Schedule(tasks, each), sizes, (x.name,), target)
     emit_epilogue(compute, tuner, target, INT64)
     return True
 

@@ -164,7 +164,7 @@ class CPUBackend(HostBackend):
         if elements > room.elements:
             return None
         _, block_bytes = room.block()
-        return CPUBuffer(elements, room.dtype, room.array[:elements], block_bytes)
+        return CPUBuffer(elements, room.dtype, room.array[:elements], block_bytes, room.address)
 
     def constant(self, array: np.ndarray) -> CPUBuffer:
         """A read-only buffer: the array's own memory if kernels can read it."""

@@ -11,6 +11,7 @@ import numpy as np
 from engine.backends.cpu.cost import TRIAL_NS
 from engine.backends.host import INLINE_NS, TRIALS, HostProgram
 from engine.base.errors import DisposedError
+from engine.base.memory.aligned import address_of
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem, RepeatedJob
 
@@ -83,7 +84,7 @@ class CPUProgram(HostProgram):
         if self.commands is None:
             return {}
         arena: np.ndarray = self.commands.keep_alive[1][0]  # type: ignore[index]
-        return {int(arena.ctypes.data): arena.nbytes} if arena.nbytes else {}
+        return {address_of(arena): arena.nbytes} if arena.nbytes else {}
 
     @property
     def fastest_ns(self) -> float:

@@ -7,6 +7,7 @@ from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilog
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Schedule, emit
 from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
 
@@ -111,9 +112,8 @@ def _emit(compute: Compute, tuner: Tuner, kind: str, masked: int, epsilon: float
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=1)
     row_ns = extent * (_NS_PER_ELEMENT[kind] + 0.1) + _NS_PER_ROW
     arguments = _ARGUMENTS.values(extent=extent, masked=masked, epsilon=epsilon)
-    values = (row_ns, *arguments, *epilogue.values)
     kernel = NativeKernel(kind, rows_text(kind, host_tile().lanes, epilogue))
-    tuner.emit(kernel, (rows,), values, (*epilogue.inputs, x.name), compute.output.name)
+    emit(tuner, kernel, Schedule(rows, row_ns), arguments, (x.name,), compute.output.name, epilogue)
     return True
 
 

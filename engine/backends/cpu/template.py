@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
 
@@ -10,11 +10,12 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.arguments import argument_words
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD, SHORTEST_BLOCK, step_ns
+from engine.backends.cpu.cost import CHUNKS_PER_THREAD, step_ns
 from engine.backends.cpu.listing import changing_words
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
-from engine.base.memory.aligned import ALIGNMENT
+from engine.backends.cpu.template_source import layout_function
+from engine.base.memory.aligned import address_of
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import Plan, RepeatedSteps, Step
 from engine.device.jobs.command_list import CommandList
@@ -39,71 +40,72 @@ class Host(Protocol):
         ...
 
 
-class _Numbers:
-    """An array of which some elements are open."""
+class _Words:
+    """Words of which some are open: integers, or floats as their bits."""
 
-    def __init__(self, dtype: type) -> None:
-        self._dtype = dtype
-        self._given: list[Any] = []
-        self._places: list[int] = []
-        self.sizes: list[Size] = []
-
-    def add(self, number: Any) -> int:
-        """Append a number; its place."""
-        if isinstance(number, Size):
-            self._places.append(len(self._given))
-            self.sizes.append(number)
-            number = 0
-        self._given.append(number)
-        return len(self._given) - 1
+    def __init__(self) -> None:
+        self._words: list[int] = []
+        self._open: dict[bool, list[tuple[int, Size]]] = {False: [], True: []}
 
     def __len__(self) -> int:
-        return len(self._given)
+        return len(self._words)
+
+    def add(self, number: Any, is_float: bool = False) -> int:
+        """Append a number; its place."""
+        place = len(self._words)
+        if isinstance(number, Size):
+            self._open[is_float].append((place, number))
+            number = 0
+        self._words.append(int(np.float64(number).view(np.int64)) if is_float else number)
+        return place
 
     def set(self, place: int, number: int) -> None:
-        """Give a number that was added another value."""
-        self._given[place] = number
+        """Give a word another value."""
+        self._words[place] = number
 
-    def close(self) -> Callable[[Sequence[Any]], np.ndarray]:
-        """A function that fills in the values of `sizes`."""
-        whole: np.ndarray = np.array(self._given, self._dtype)
-        places = np.array(self._places, np.int64)
+    def array(self) -> np.ndarray:
+        """The words, 0 where they are open."""
+        return np.array(self._words, np.int64)
 
-        def filled(values: Sequence[Any]) -> np.ndarray:
-            array = whole.copy()
-            array[places] = values
-            return array
+    def add_all(self, numbers: Sequence[Any]) -> int:
+        """Append integers; the place of the first."""
+        begin = len(self._words)
+        for number in numbers:
+            self.add(number)
+        return begin
 
-        return filled
+    def close(self) -> tuple[list[Size], list[Size], list[tuple[int, int]]]:
+        """The open integers and floats, each once; and of each open word its place and its number's."""
+        kinds = [{size.name: size for _, size in self._open[is_float]} for is_float in (False, True)]
+        order = {key: n for n, key in enumerate((k, name) for k, sizes in enumerate(kinds) for name in sizes)}
+        pairs = [(place, order[k, size.name]) for k in (0, 1) for place, size in self._open[bool(k)]]
+        return [*kinds[0].values()], [*kinds[1].values()], pairs
+
+
+_HEADER = 15
+"""Words of a layout before its lists, see `LAY_OUT`."""
 
 
 class _Layout:
     """Collects rows of commands, and the words of their arguments, for steps whose sizes are open.
 
     Attributes:
-        words: All argument words, with 0 for addresses and floats.
-        floats: The floats among them, whose places are `float_places`.
+        words: All argument words, with 0 for addresses.
         pointers: The places of the address of each tensor.
         ways: Places of words that say how far one tensor's address is from another's.
-        starts, functions: Of each row: where its words begin, and its function.
-        costs, counts, rows, lasts: What a row's range and its chunks depend on.
-        runs: How often it runs.
-        blocks: Rows that are cut into blocks, with the place of their number.
-        begins: Rows that begin repeated commands, with how many belong to them.
+        rows: Of each row: its function, where its words begin, the place of its number of blocks or -1, and
+            how many rows belong to the repetition that it begins.
+        sizes: What a row's range and its chunks depend on: its cost, its units or rows of elements, the
+            elements of such a row, and how often it runs.
     """
 
     def __init__(self, compiled: Mapping[str, int]) -> None:
         self._compiled = compiled
-        self.words, self.floats = _Numbers(np.int64), _Numbers(np.float64)
-        self.float_places: list[int] = []
+        self.words = _Words()
         self.pointers: dict[str, list[int]] = {}
         self.ways: list[tuple[int, str, str]] = []
-        self.starts: list[int] = []
-        self.functions: list[int] = []
-        self.costs = _Numbers(np.float64)
-        self.counts, self.rows, self.lasts, self.runs = (_Numbers(np.int64) for _ in range(4))
-        self.blocks: list[tuple[int, int]] = []
-        self.begins: list[tuple[int, int]] = []
+        self.rows: list[tuple[int, int, int, int]] = []
+        self.sizes: list[tuple[Number, Number, Number, Number]] = []
 
     def add(self, step: Step) -> None:
         """Add a step."""
@@ -112,53 +114,40 @@ class _Layout:
         else:
             self._command(step, 1)
 
-    def _row(self, function: int, start: int, cost: Number, count: Number, runs: Number) -> int:
-        self.functions.append(function)
-        self.starts.append(start)
-        self.costs.add(cost)
-        self.counts.add(count)
-        self.runs.add(runs)
-        return len(self.starts) - 1
-
     def _command(self, step: Step, runs: Number) -> int:
         """Add a step that runs so often; where its words begin."""
         words, window = self.words, step.window
-        is_blocked = step.is_generic and len(step.space) > 1
-        function, start, count = self._compiled[step.kernel.key], len(words), step.space[0]
+        is_blocked, block = step.is_generic and len(step.space) > 1, -1
+        function, start, units = self._compiled[step.kernel.key], len(words), step.space[0]
         if window is not None:
             words.add(function)
             words.add(window.start)
-            function, count = stock_functions()["window"], window.elements
-        number = self._row(function, start, step_ns(step), count if not is_blocked else 1, runs)
+            function, units = stock_functions()["window"], window.elements
         for size in step.space:
             words.add(size)
         if is_blocked:
-            self.blocks.append((number, words.add(0)))
-            words.add(0)
+            block, units = words.add_all([0, 0]), prod(step.space[:-1])
         value: Any
         for value in step.values:
             if isinstance(value, float) or (isinstance(value, Size) and isinstance(value.hint, float)):
-                self.float_places.append(words.add(0))
-                self.floats.add(value)
+                words.add(value, is_float=True)
             else:
                 words.add(value if isinstance(value, Size) else argument_words((), (value,), ())[0])
         for name in (step.output, *step.inputs):
             self.pointers.setdefault(name, []).append(words.add(0))
-        self.rows.add(prod(step.space[:-1]) if is_blocked else 1)
-        self.lasts.add(step.space[-1] if is_blocked else 1)
+        self.rows.append((function, start, block, 0))
+        self.sizes.append((step_ns(step), units, step.space[-1], runs))
         return start
 
     def _repeat(self, step: Step, kernel: RepeatedSteps) -> None:
         """Add repeated commands, as `engine.device.jobs.repetition` has them."""
         words = self.words
-        header = len(words)
-        for number in (0, 0, step.space[0], 0):
-            words.add(number)
-        begin = self._mark(BEGIN, header, len(kernel.body))
+        header, begin = words.add_all([0, 0, step.space[0], 0]), len(self.rows)
+        self._mark(BEGIN, header, len(kernel.body))
         body = [(self._command(inner, step.space[0]), inner) for inner in kernel.body]
         self._mark(TURN, header, len(kernel.body))
         last = [(self._command(inner, 1), inner) for inner in kernel.last]
-        self.begins.append((begin, len(self.starts) - 1 - begin))
+        self.rows[begin] = (BEGIN, header, -1, len(self.rows) - 1 - begin)
         changing = [(p, w) for p, inner in (*body, *last) for w in changing_words(inner, kernel.swapped)]
         table = words.add(len(changing))
         words.set(header + 3, 8 * (table - header))
@@ -171,10 +160,9 @@ class _Layout:
                 self.pointers.setdefault(word.even, []).append(first)
                 self.ways.append((way, word.even, word.odd))
 
-    def _mark(self, function: int, header: int, span: int) -> int:
-        self.rows.add(1)
-        self.lasts.add(1)
-        return self._row(function, header, 0.0, span, 0)
+    def _mark(self, function: int, header: int, span: int) -> None:
+        self.rows.append((function, header, -1, 0))
+        self.sizes.append((0.0, span, 1, 0))
 
 
 class CPUTemplate:
@@ -196,41 +184,49 @@ class CPUTemplate:
         layout = _Layout(functions)
         for step in plan.steps:
             layout.add(step)
-        words, pointers = layout.words, layout.pointers
-        self._starts = np.array(layout.starts, np.int64) * 8
-        self._functions = np.array(layout.functions, np.int64)
-        self._is_blocked = np.zeros(len(layout.starts), bool)
-        self._is_blocked[[number for number, _ in layout.blocks]] = True
-        self._block_places = np.array([place for _, place in layout.blocks], np.int64)
-        self._float_places = layout.float_places
-        self._begin_rows, self._followers = np.array(layout.begins, np.int64).reshape(-1, 2).T
-        slots, places = self._arena(plan, pointers)
-        self._temporary_places, self._temporary_slots, slot_of = places
-        ways = [(place, slot_of[a], slot_of[b]) for place, a, b in layout.ways]
-        self._way_places, *self._way_slots = np.array(ways, np.int64).reshape(-1, 3).T
-        self._constants = []
+        words, pointers, rows = layout.words, layout.pointers, layout.rows
+        # Behind the words of steps: what `lay_out` computes from, and its results.
+        begin_sizes = len(words)
+        for cost, *counts in layout.sizes:
+            words.add(cost, is_float=True)
+            words.add_all(counts)
+        slots, slot_of = self._arena(plan, pointers)
+        begin_slots = words.add_all(slots)
+        self._commands = words.add_all([0] * (4 * len(rows)))
+        self._count = words.add_all([0, 0])
+        integers, floats, pairs = words.close()
+        self.numbers: tuple[Number, ...] = (*integers, *floats)
+        self._integers = len(integers)
+        self._given = words.add_all([0] * len(self.numbers))
+        self._constants: list[np.ndarray] = []
+        self._outer: list[tuple[str, list[int] | None]] = []
+        for name, spec in plan.buffers.items():
+            if spec.role in ("input", "output", "table"):
+                given = words.add(0) - self._given
+                pairs += [(place, given) for place in pointers.get(name, [])]
+                self._outer.append((name, pointers.get(name, []) if spec.role == "input" else None))
+        self._words = words.array()
         for name, buffer in constants.items():
             assert isinstance(buffer, CPUBuffer)
-            self._constants.append((np.array(pointers.get(name, []), np.int64), buffer))
-        self._inputs = [name for name, spec in plan.buffers.items() if spec.role == "input"]
-        self._outer = {
-            name: np.array(pointers.get(name, []), np.int64)
-            for name, spec in plan.buffers.items()
-            if spec.role in ("input", "output", "table")
-        }
-        sizes = (layout.costs, layout.counts, layout.rows, layout.lasts, layout.runs)
-        parts = (words, layout.floats, *sizes, slots)
-        self.numbers: tuple[Number, ...] = tuple(size for part in parts for size in part.sizes)
-        ends = np.cumsum([0, *(len(part.sizes) for part in parts)]).tolist()
-        self._fillers = [
-            (part.close(), slice(begin, end)) for part, begin, end in zip(parts, ends, ends[1:], strict=False)
-        ]
+            self._words[pointers.get(name, [])] = buffer.address
+            self._constants.append(buffer.array)
+        temporaries = [(place, slot) for name, slot in slot_of.items() for place in pointers[name]]
+        ways = [(place, slot_of[even], slot_of[odd]) for place, even, odd in layout.ways]
+        threads = host.planned_threads
+        most = threads * CHUNKS_PER_THREAD if threads > 1 else 1
+        begin_ways = _HEADER + 2 * (len(pairs) + len(temporaries))
+        head = [_HEADER, len(pairs), self._given, len(slots), begin_slots, self._count, len(temporaries)]
+        head += [begin_ways, len(ways), begin_ways + 3 * len(ways), len(rows)]
+        head += [threads, most, begin_sizes, self._commands]
+        assert len(head) == _HEADER
+        lists = [number for row in (*pairs, *temporaries, *ways, *rows) for number in row]
+        self._layout = np.array([*head, *lists], np.int64)
+        self._layout_address = address_of(self._layout)
+        self._lay_out = layout_function()
 
     @staticmethod
-    def _arena(
-        plan: Plan, pointers: Mapping[str, Sequence[int]]
-    ) -> tuple[_Numbers, tuple[np.ndarray, np.ndarray, dict[str, int]]]:
-        """Sizes of the slots that temporaries share in turn, which slot each pointer is of, and each name."""
+    def _arena(plan: Plan, pointers: Mapping[str, Sequence[int]]) -> tuple[list[Any], dict[str, int]]:
+        """Sizes of the slots that temporaries share in turn, and which slot each is in."""
         temporaries = {
             name: spec.elements * spec.dtype.itemsize
             for name, spec in plan.buffers.items()
@@ -238,56 +234,42 @@ class CPUTemplate:
         }
         hints = {name: hint_of(size) for name, size in temporaries.items()}
         slot_of, sizes = share(hints, plan.lifetimes())
-        slots = _Numbers(np.int64)
-        for slot in range(len(sizes)):
-            slots.add(largest(1, *(temporaries[name] for name, own in slot_of.items() if own == slot)))
-        places = [(place, slot) for name, slot in slot_of.items() for place in pointers[name]]
-        return slots, (
-            np.array([place for place, _ in places], np.int64),
-            np.array([slot for _, slot in places], np.int64),
-            slot_of,
-        )
+        slots = [
+            largest(1, *(temporaries[name] for name, own in slot_of.items() if own == slot))
+            for slot in range(len(sizes))
+        ]
+        return slots, slot_of
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CPUProgram:
         """The program for one set of sizes. Raises `OverflowError` for integers beyond 64 bits."""
-        threads = self._host.planned_threads
-        block, floats, costs, counts, rows, lasts, runs, slots = (
-            fill(values[where]) for fill, where in self._fillers
-        )
-        block[self._float_places] = floats.view(np.int64)
-        wanted = np.minimum((costs / CHUNK_NS).astype(np.int64), threads * CHUNKS_PER_THREAD)
-        if threads == 1:
-            wanted[:] = 1
-        cut = np.maximum(1, np.minimum(-(-wanted // np.maximum(rows, 1)), lasts // SHORTEST_BLOCK))
-        cut[(rows == 0) | (rows >= wanted)] = 1
-        totals = np.where(self._is_blocked, np.where(lasts > 0, cut * rows, 0), counts)
-        if len(self._block_places):
-            own = cut[self._is_blocked]
-            block[self._block_places] = own
-            block[self._block_places + 1] = -(-lasts[self._is_blocked] // own)
-        chunks = np.minimum(wanted, totals)
-        grains = np.where(chunks <= 1, np.maximum(totals, 1), -(-totals // np.maximum(chunks, 1)))
-        if threads == 1:
-            grains = np.maximum(totals, 1)
-        grains[self._begin_rows] = self._followers
-        ends = np.cumsum(-(-slots // ALIGNMENT) * ALIGNMENT)
-        arena = self._host.arena_of(int(ends[-1]) if len(ends) else 0)
-        begins = np.concatenate(([0], ends))[:-1] + arena.ctypes.data
-        block[self._temporary_places] = begins[self._temporary_slots]
-        even, odd = self._way_slots
-        block[self._way_places] = begins[odd] - begins[even]
-        held: list[Any] = [arena]
-        for places, buffer in self._constants:
-            block[places] = buffer.address
-            held.append(buffer.array)
+        block = self._words.copy()
+        begin, integers, end = self._given, self._integers, self._given + len(self.numbers)
+        block[begin : begin + integers] = values[:integers]
+        if begin + integers < end:
+            block.view(np.float64)[begin + integers : end] = values[integers:]
+        addresses, held = [], [*self._constants]
         inputs: dict[int, list[int]] = {}
-        for name, places in self._outer.items():
+        for name, places in self._outer:
             outer = buffers[name]
             assert isinstance(outer, CPUBuffer)
-            block[places] = outer.address
+            addresses.append(outer.address)
             held.append(outer.array)
-            if name in self._inputs:
-                inputs[outer.address] = places.tolist()
-        table = np.stack([self._functions, self._starts + block.ctypes.data, totals, grains], axis=1)
-        commands = CommandList(table[totals > 0], (block, held))
-        return CPUProgram(commands, float(costs @ runs), self._host.jobs, inputs, self._verdicts)
+            if places is not None:
+                inputs[outer.address] = places
+        block[end:] = addresses
+        address, count = address_of(block), self._count
+        self._lay_out(self._layout_address, address, 0)
+        size = int(block[count])
+        if size < 0:
+            raise OverflowError("temporaries are larger than any memory")
+        arena = self._host.arena_of(size)
+        block[count] = address_of(arena)
+        self._lay_out(self._layout_address, address, 1)
+        rows = block[self._commands : self._commands + 4 * int(block[count])]
+        commands = CommandList(rows, (block, [arena, *held]), is_checked=True)
+        nanoseconds = float(block.view(np.float64)[count + 1])
+        return CPUProgram(commands, nanoseconds, self._host.jobs, inputs, self._verdicts)
+
+    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
+        """Nothing: memory on the CPU costs a frame nothing until it is used."""
+        yield from ()

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 import llvmlite.binding as llvm
 
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.partition import up
+from engine.backends.cpu.schedule import elapsed_ns, up
 from engine.backends.cpu.tiles import Tile
 from engine.backends.host import INLINE_NS
 from engine.device.jobs.stack import smallest_stack
@@ -135,7 +136,8 @@ def cut_ns(space: tuple[int, ...], channels: int, cut: Cut, tile: Tile, threads:
     tasks = groups * -(-tiles // cut.share)
     frequencies = (cut.results + 2) ** 2
     whole, rest = divmod(cut.share, cut.tiles)
-    rows = whole * _row_cost(cut.tiles, tile) + _row_cost(rest, tile)
+    choices = row_choices(tile)
+    rows = whole * _row_cost(cut.tiles, choices) + _row_cost(rest, choices)
     turns = -(-tasks // threads)
     blocks = turns * (whole + (rest > 0))
     products = 2.0 * rows * frequencies * channels * cut.group_columns / (_FLOPS_PER_NS * tile.lanes)
@@ -145,17 +147,22 @@ def cut_ns(space: tuple[int, ...], channels: int, cut: Cut, tile: Tile, threads:
     waited = max(0.0, weights / _BYTES_PER_NS - products * turns / blocks)
     inputs, outputs = _VECTOR_NS[cut.results]
     moved = inputs * -(-channels // tile.lanes) + outputs * (cut.group_columns // tile.lanes)
-    return turns * (products + moved * cut.share) + streams * waited
+    return elapsed_ns(tasks, products + moved * cut.share, threads) + streams * waited
 
 
-def _row_cost(count: int, tile: Tile) -> float:
+@lru_cache(maxsize=1024)
+def _row_cost(count: int, choices: tuple[int, ...]) -> float:
     """Rows that the tiles of a product compute for `count` rows, and the loading of their columns."""
-    return sum(rows + 0.5 for rows in row_tiles(count, tile))
+    return sum(rows + 0.5 for rows in _row_tiles(count, choices))
 
 
 def row_tiles(count: int, tile: Tile) -> list[int]:
     """The tiles of a product that take `count` rows, by their rows."""
-    choices, taken = row_choices(tile), []
+    return _row_tiles(count, row_choices(tile))
+
+
+def _row_tiles(count: int, choices: tuple[int, ...]) -> list[int]:
+    taken = []
     while count > 0:
         last = len(choices) - 1
         rows = next(r for k, r in enumerate(choices) if k == last or takes(choices, k, count))

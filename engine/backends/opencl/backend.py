@@ -201,6 +201,10 @@ class OpenCLBackend(Backend):
             return PlanTemplate(self, plan, constants)
         return CLTemplate(self, plan, constants)
 
+    def has_slot(self, number: int, nbytes: int) -> bool:
+        """Whether `slot_of` has such a buffer already."""
+        return number < len(self._slots) and self._slots[number].size >= nbytes
+
     def slot_of(self, number: int, nbytes: int) -> Any:
         """A buffer for temporaries; all programs of templates share it, as they run in turn."""
         slots, most = self._slots, self.device.limits.max_allocation

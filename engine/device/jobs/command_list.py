@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.base.errors import InputError
+from engine.base.memory.aligned import address_of
 from engine.device.jobs.layout import OP_RUN
 
 
@@ -17,23 +18,27 @@ class CommandList:
     It may be submitted any number of times, also while it is running; it must not change meanwhile.
     `keep_alive` is held as long as the list is: what the args point to. A plain array works wherever a
     `CommandList` does, and is checked at every call.
-    Raises `InputError` for rows that cannot run.
+    Raises `InputError` for rows that cannot run, unless they are known to be right (`is_checked`).
     """
 
     __slots__ = ("_request", "address", "array", "count", "keep_alive", "run_request")
 
     def __init__(
-        self, rows: np.ndarray | Sequence[tuple[int, int, int, int]], keep_alive: object = None
+        self,
+        rows: np.ndarray | Sequence[tuple[int, int, int, int]],
+        keep_alive: object = None,
+        *,
+        is_checked: bool = False,
     ) -> None:
         array = np.ascontiguousarray(rows, dtype=np.int64).reshape(-1, 4)
-        if array.size and (array[:, 0].min() <= 0 or array[:, 3].min() < 1):
+        if not is_checked and array.size and (array[:, 0].min() <= 0 or array[:, 3].min() < 1):
             raise InputError("a command needs a function address and a grain of at least 1")
         self.array = array if array.size else _EMPTY
         self.count = len(self.array)
-        self.address = int(self.array.ctypes.data)
+        self.address = address_of(self.array)
         self.keep_alive = keep_alive
         self._request = np.array([OP_RUN, self.address, self.count, 0], np.int64)
-        self.run_request = ctypes.c_int64(self._request.ctypes.data)
+        self.run_request = ctypes.c_int64(address_of(self._request))
 
     @classmethod
     def single(

@@ -21,20 +21,20 @@ from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step, StoredKer
 from engine.compiler.walk import Trace
 from engine.kernels.evaluate_sizes import holds_sizes
 from engine.kernels.kernel import Kernel
-from engine.kernels.size import Record, Size, SizeRecorder, hint_of
+from engine.kernels.size import Size, hint_of
+from engine.kernels.size_recorder import Record, SizeRecorder
 from engine.kernels.value import HostTable, Value
 from engine.runtime.plan_store.codec import NAME, SIZE, Many, Rows, Trees
 from engine.runtime.plan_store.streams import NotStorableError
 
 FUNCTIONS = frozenset({
     "engine.backends.cpu.address_table.cut_tasks",
-    "engine.backends.cpu.first_layer_conv._cut",
+    "engine.backends.cpu.first_layer_conv.schedule_bands",
     "engine.backends.cpu.low_precision_conv.cut_bands",
     "engine.backends.cpu.low_precision_matmul.cut_product",
     "engine.backends.cpu.matmul.cut_product",
     "engine.backends.cpu.matmul.reading_ns",
-    "engine.backends.cpu.partition.partition",
-    "engine.backends.cpu.pixels.cut_rows",
+    "engine.backends.cpu.pixels.schedule_pixels",
     "engine.backends.cpu.plane_windows.cut_planes",
     "engine.backends.cpu.recurrence.parts_of_step",
     "engine.backends.cpu.reduce._parts",
@@ -43,6 +43,7 @@ FUNCTIONS = frozenset({
     "engine.backends.cpu.winograd_partition.choose_cut",
     "engine.backends.cpu.winograd_partition.count_row_tiles",
     "engine.backends.cpu.winograd_partition.cut_ns",
+    "engine.backends.cpu.word_conv.cut_gathered",
     "engine.compiler.loop_spreading._lanes_for",
     "engine.kernels.size._bit_length",
     "engine.operators.resize.joined_indices",

@@ -38,7 +38,7 @@ from engine.compiler.walk import Trace
 from engine.device.native.prebuilt import ABI
 from engine.graph.model import Model
 from engine.kernels.expr import RunNumber
-from engine.kernels.size import SizeRecorder
+from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.value import Value
 from engine.runtime.plan_store import files, is_storing, open_plans
 from engine.runtime.plan_store.cache_keys import digest_of_engine, digest_of_model

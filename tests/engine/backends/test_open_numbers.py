@@ -15,7 +15,7 @@ from engine.backends.gl.pixel.printer import inverse_bits, inverses
 from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots
 from engine.backends.opencl.functions import divider, dividers
 from engine.base.dtypes import ArithmeticType
-from engine.kernels.size import SizeRecorder
+from engine.kernels.size_recorder import SizeRecorder
 
 EDGES = [1, 2, 3, *(2**k + d for k in range(2, 31) for d in (-1, 0, 1)), 2**31 - 1]
 SIZES = st.lists(st.integers(1, 2**31 - 1), max_size=20).map(lambda more: np.array(EDGES + more, np.int64))

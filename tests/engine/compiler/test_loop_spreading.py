@@ -12,7 +12,7 @@ from engine.compiler.plan import Compute
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import Expr, arg, index, lit, reduce, unary
 from engine.kernels.kernel import number
-from engine.kernels.size import SizeRecorder
+from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.value import Value
 
 FLOAT32 = np.dtype(np.float32)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.kernels.size import LARGEST, Size, SizeRecorder, as_float, deferred, largest, smallest
+from engine.kernels.size import Size, as_float, deferred, largest, smallest
+from engine.kernels.size_recorder import LARGEST, SizeRecorder
 
 OPERATIONS: list[Callable[[Any, Any], Any]] = [
     lambda a, b: a + b,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine import Model, Worker
+from engine import CommandBuffer, Model, Worker
 from engine.compiler.interpreter import interpret
 from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.engine.runtime.test_open_plans import count_plans
@@ -64,12 +64,63 @@ def loop(steps: int = 10, state: str = "s2 = Identity(r)", stacked: str = "y = N
     }}""")
 
 
+def mixed(steps: int, first: str, wanted: str) -> Model:
+    """A counter, flags and floats as states and as results."""
+    return load(f"""g (float[{steps}, 3] x, float[2, 3] z)
+        => ({", ".join(TYPES[name] + " " + name for name in wanted.split(", "))}) {{
+        most = Constant<value = int64 {{{steps}}}>()
+        yes = Constant<value = bool {{1}}>()
+        zero = Constant<value = float {{0}}>()
+        {first}
+        off = Less(z, zero)
+        n, flag, last, ys, ns, bs = Loop(most, yes, n0, off, z) <
+            body = step (int64 i, bool go, int64 c, bool[2, 3] f, float[2, 3] s)
+                => (bool again, int64 c2, bool[2, 3] f2, float[2, 3] s2, float[2, 3] y, int64 m,
+                    bool[2, 3] b) {{
+                again = Identity(go)
+                e = Gather<axis = 0>(x, i)
+                one = Constant<value = int64 {{3}}>()
+                c2 = Add(c, one)
+                d = Cast<to = 1>(c)
+                q = Div(e, d)
+                t = Add(s, q)
+                s2 = Sin(t)
+                y = Where(f, s, s2)
+                big = Less(s2, q)
+                f2 = Xor(f, big)
+                m = Sub(c2, c)
+                b = Not(f2)
+            }}
+        >
+    }}""")
+
+
+TYPES = {
+    "n": "int64", "flag": "bool[2, 3]", "last": "float[2, 3]", "ys": "float[a, 2, 3]", "ns": "int64[b]",
+    "bs": "bool[c, 2, 3]",
+}  # fmt: skip
+COMPUTED = """total = ReduceSum<keepdims = 0>(z)
+        large = Exp(total)
+        n0 = Cast<to = 7>(large)
+"""
+"""A first number that is not known."""
+
+KNOWN = "n0 = Constant<value = int64 {7}>()"
+
+ALL = "n, flag, last, ys, ns, bs"
+
 REPEATED = {
     "scan": scan(),
     "scan without a state": mapped(),
     "loop": loop(),
     "a state that stays": loop(9, state="s2 = Identity(s)"),
     "a state that is a result": loop(9, state="s2 = Neg(h)", stacked="y = Identity(s)"),
+    "results of another type": loop(9, stacked="y = Cast<to = 6>(h)"),
+    "states of three types": mixed(13, COMPUTED, wanted=ALL),
+    "integers alone are read": mixed(12, COMPUTED, wanted="n, ns"),
+    "flags alone are read": mixed(9, COMPUTED, wanted="bs"),
+    "floats alone are read": mixed(9, COMPUTED, wanted="ys"),
+    "a counter that is known": mixed(20, KNOWN, wanted=ALL),
 }
 
 NESTED = """g (float[9, 10, 3] x, float[3] z) => (float[3] last, float[a, b] sums) {
@@ -92,7 +143,7 @@ UNROLLED = {
     "a state that is constant": loop(
         9, state="two = Constant<value = int64[2] {2, 3}>() s2 = ConstantOfShape(two)"
     ),
-    "results of another type": loop(9, stacked="y = Cast<to = 6>(h)"),
+    "a counter that is known": mixed(9, KNOWN, wanted=ALL),
     "a repeat in a repeat": load(NESTED),
 }
 """What no run stands for: the plan has each."""
@@ -121,6 +172,7 @@ def test_a_run_that_stands_for_all(
     kind: str, channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = REPEATED[kind]
+    monkeypatch.setattr("engine.operators.stand_in.MOST_COUNTED", 16)
     repeating = make_worker(made, channel)
     monkeypatch.setattr("engine.operators.stand_in.REPEATED", 1 << 30)
     unrolled = make_worker(made, channel)
@@ -159,6 +211,50 @@ def test_runs_may_be_cut_anywhere(channel: str, make_worker: MakeWorker) -> None
         schedule.advance(float(rng.exponential(0.05)), force=True)
     for output, other in zip(made.outputs, expected, strict=True):
         np.testing.assert_array_equal(schedule.output(output.name).download_to_array(), other)
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_a_plan_does_not_grow_with_the_number_of_runs(channel: str, make_worker: MakeWorker) -> None:
+    for made in (loop, scan):
+        few, many = (make_worker(made(n), channel).plan_report().steps for n in (50, 100_000))
+        assert few == many
+
+
+def test_many_runs_on_the_cpu(make_worker: MakeWorker) -> None:
+    """More than are unrolled, on threads, sliced, and in a list of commands with others."""
+    rng = np.random.default_rng(5)
+    x = (0.01 * rng.normal(size=(100_000, 2))).astype(np.float32)
+    made = load("""g (float[n, 2] x, float[2] z) => (float[2] last, float[a, b] sums) {
+        last, sums = Scan<num_scan_inputs = 1,
+            body = add (float[2] s, float[2] e) => (float[2] t, float[2] u) {
+                t = Add(s, e)
+                u = Neg(t)
+            }
+        >(z, x)
+    }""")
+    worker, other = make_worker(made, "cpu"), make_worker(loop(64), "cpu")
+    zero, feeds = np.zeros(2, np.float32), feeds_for(other.model)
+    expected = np.cumsum(x, 0, np.float32)
+    wanted = run(other, feeds)
+    last, sums = run(worker, {"x": x, "z": zero})
+    np.testing.assert_array_equal(sums, -expected)
+    np.testing.assert_array_equal(last, expected[-1])
+    schedule = worker.schedule_iterable({"x": x, "z": zero})
+    cuts = 0
+    while not schedule.is_done:
+        schedule.advance(0.02, force=True)
+        cuts += 1
+    assert cuts > 1
+    np.testing.assert_array_equal(schedule.output("sums").download_to_array(), -expected)
+    buffer = CommandBuffer()
+    buffer.schedule_worker(worker, {"x": x[:30], "z": zero})
+    buffer.schedule_worker(other, feeds)
+    for _ in range(3):
+        buffer.execute()
+        np.testing.assert_array_equal(worker.peek_output("sums").download_to_array(), -expected[:30])
+        for output, one in zip(other.model.outputs, wanted, strict=True):
+            np.testing.assert_array_equal(other.peek_output(output.name).download_to_array(), one)
+    assert buffer.replayed == 2
 
 
 @pytest.mark.parametrize("channel", CHANNELS)

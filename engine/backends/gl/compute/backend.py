@@ -165,12 +165,17 @@ class GLComputeBackend(GLBackend):
             self._arena = None
             raise
 
+    def has_arena(self, nbytes: int) -> bool:
+        """Whether `arena_of` has so much memory already."""
+        return self._arena is not None and self._arena.nbytes >= nbytes
+
     def arena_of(self, nbytes: int) -> GLMemory:
         """Memory for a program's temporaries; all programs of templates share it, as they run in turn."""
-        if self._arena is None or self._arena.nbytes < nbytes:
+        if not self.has_arena(nbytes):
             # Programs made before keep the arena that their calls know. What has grown is likely to grow on.
             more = 0 if self._arena is None else nbytes // 4
             self._arena = new_arena(self.device, max(nbytes + more, _SMALLEST_ARENA))
+        assert self._arena is not None
         return self._arena
 
     def partial_dispatch(self, program: Program, plan: Plan) -> GLComputePartialDispatch:

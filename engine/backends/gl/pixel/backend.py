@@ -166,10 +166,15 @@ class GLPixelBackend(GLBackend):
             self._temporaries.clear()
             raise
 
+    def has_texture(self, key: TextureKey, shift: int, height: int) -> bool:
+        """Whether `texture_of` has such a texture already."""
+        found = self._temporaries.get(key)
+        return found is not None and found.layout.shift >= shift and found.layout.height >= height
+
     def texture_of(self, key: TextureKey, shift: int, height: int) -> Texture:
         """A texture for temporaries; all programs of templates share it, as they run in turn."""
         found = self._temporaries.get(key)
-        if found is None or found.layout.shift < shift or found.layout.height < height:
+        if found is None or not self.has_texture(key, shift, height):
             element, layers, _ = key
             room = Layout(shift, height, layers > 0)
             if found is not None:

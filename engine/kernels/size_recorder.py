@@ -1,0 +1,293 @@
+"""`SizeRecorder`: what is computed of open sizes and asked of them, and the program that repeats it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from engine.base.errors import EngineError
+from engine.kernels.bounds import EVALUATE, Bounds, closer, is_certain, range_of
+from engine.kernels.polynomials import Terms, combined, of_number, range_of_sum
+from engine.kernels.size import (
+    Number,
+    Size,
+    has_sizes,
+    hint_of,
+    is_record,
+    name_of,
+    numbers_in,
+    parts_of,
+    put_together,
+    taken_apart,
+)
+from engine.kernels.size_program import Line, compiled, ordered
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "truediv": "/", "mod": "%", "pow": "**"}
+_COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+LARGEST = 1 << 20
+"""Sizes up to which one record serves, so that most questions about large tensors have one answer."""
+
+
+@dataclass
+class Record:
+    """Open numbers, and the instructions and guards over them, up to some point.
+
+    guards: what was asked of sizes, in order, with the answer; for reports and tests.
+    """
+
+    inputs: list[Size] = field(default_factory=list)
+    guards: list[str] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    nodes: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+    results: dict[Any, Any] = field(default_factory=dict)
+    sizes: list[Size] = field(default_factory=list)
+    """All open numbers and what was computed of them, in order."""
+    instructions: list[tuple[Any, ...]] = field(default_factory=list)
+    """What was done, so that the same calls of another `SizeRecorder` come to the same record."""
+
+    def copy(self) -> Record:
+        """A copy of this record that continues separately."""
+        return Record(
+            [*self.inputs],
+            [*self.guards],
+            [*self.lines],
+            dict(self.nodes),
+            set(self.asked),
+            dict(self.results),
+            [*self.sizes],
+            [*self.instructions],
+        )
+
+
+class SizeRecorder:
+    """Instructions over the values of a model's open dimensions, and the guards under which they hold.
+
+    All of that goes to `record`. A plan that continues another for computed data has a copy of the other's
+    record, with that data as further open numbers: see `at`.
+    """
+
+    def __init__(self) -> None:
+        self.record = Record()
+        self._calls = self._count = 0
+        self._constants: dict[str, Any] = {}
+        # Of each open number its bounds, by name.
+        self._ranges: dict[str, Bounds] = {}
+
+    @property
+    def inputs(self) -> list[Size]:
+        """The open numbers, in the order in which `program` takes them."""
+        return self.record.inputs
+
+    @property
+    def guards(self) -> list[str]:
+        """What was asked of sizes, see `Record`."""
+        return self.record.guards
+
+    @contextmanager
+    def at(self, record: Record) -> Iterator[None]:
+        """A block in which another record of this recorder continues."""
+        before, self.record = self.record, record
+        try:
+            yield
+        finally:
+            self.record = before
+
+    def suppose(self, numbers: Sequence[int]) -> None:
+        """Give the inputs other values, under which every guard so far holds, for what is asked next."""
+        sizes = self.record.sizes
+        found = self.program(sizes)(*numbers)
+        assert found is not None, "a guard does not hold"
+        for size, number in zip(sizes, found, strict=True):
+            size.hint = number
+
+    def input(self, hint: int) -> Size:
+        """A new open dimension or element; `hint` is its value while the record is made."""
+        name = f"s{len(self.inputs)}"
+        # Nearly everything asks whether a size is 0, or too large for any computer: once is enough.
+        low, high = (1 if hint else 0, max(hint, LARGEST)) if hint >= 0 else (min(hint, -LARGEST), -1)
+        size = Size(self, name, hint, low, high)
+        self.inputs.append(size)
+        self._keep(size)
+        self.record.instructions.append(("input", hint))
+        self.record.lines.append(Line(f"if not {low} <= {name} <= {high}: return None", (name,)))
+        return size
+
+    def node(self, op: str, *args: Number) -> Any:
+        """The result of an instruction: a plain number if no size changes it. Equal ones have one result."""
+        names = tuple(map(name_of, args))
+        key = (op, *names)
+        found = self.record.nodes.get(key)
+        if found is None:
+            hint = EVALUATE[op](*map(hint_of, args))
+            bounds = range_of(op, [_bounds(x) for x in args])
+            terms = self._terms(op, *args) if type(hint) is int and len(args) == 2 else None
+            if terms is not None and len(terms) > 1:
+                bounds = closer(bounds, range_of_sum(terms, self._ranges))
+            found = self._known(op, args, hint, bounds, terms)
+            if found is None:
+                found = self._new(hint, *bounds, terms)
+                self.record.instructions.append((op, *args))
+                used = tuple(x.name for x in args if isinstance(x, Size))
+                form = f"{names[0]} {_INFIX[op]} {names[1]}" if op in _INFIX else f"{op}({', '.join(names)})"
+                self.record.lines.append(Line(f"{found.name} = {form}", used, (found.name,)))
+            self.record.nodes[key] = found
+        return found
+
+    def _known(
+        self, op: str, args: Sequence[Number], hint: Any, bounds: Bounds, terms: Terms | None
+    ) -> Number | None:
+        """The result, if it is a number, an operand, or a sum that was met before; else None."""
+        low, high = bounds
+        if type(hint) is int and low == high == hint:
+            return hint
+        if op in ("min", "max") and all(type(hint_of(x)) is int for x in args):
+            a, b = args
+            if self._is_certain("le" if op == "min" else "ge", a, b):
+                return a if hint_of(a) == hint else b
+        if terms is None:
+            return None
+        if not terms or [*terms] == [()]:
+            return terms.get((), 0)
+        found: Number | None = self.record.nodes.get(_sum_key(terms))
+        return found
+
+    def _terms(self, op: str, a: Number, b: Number) -> Terms | None:
+        """The sum of products that an operation on integers yields, if it does."""
+        if op == "floordiv" and not is_certain("eq", _bounds(b), (0, 0)):
+            return None
+        if type(hint_of(a)) is not int or type(hint_of(b)) is not int:
+            return None
+        left, right = [x.terms if isinstance(x, Size) else of_number(int(x)) for x in (a, b)]
+        return combined(op, left, right)
+
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Record a call that is repeated when sizes change; see `deferred`."""
+        given: list[Number] = []
+        form = taken_apart(args, given)
+        names = tuple(map(name_of, given))
+        try:
+            key = (function, form, names)
+            found = self.record.results.get(key)
+        except TypeError:  # what cannot be hashed is called for itself
+            key, found = None, None
+        if found is None:
+            self.record.instructions.append(("call", function, *args))
+            found = self._called(function, args, form, given)
+            if key is not None:
+                self.record.results[key] = found
+        return found
+
+    def _called(
+        self, function: Callable[..., Any], args: tuple[Any, ...], form: Any, given: Sequence[Number]
+    ) -> Any:
+        found = function(*put_together(form, iter([hint_of(x) for x in given])))
+        self._calls += 1
+        made = f"r{self._calls}"
+        text = f"{made} = {self._constant(function)}({', '.join([self._text(x) for x in args])})"
+        used = tuple(x.name for x in given if isinstance(x, Size))
+        self.record.lines.append(Line(text, used, (made,), is_call=True))
+        return self._unpacked(found, made)
+
+    def _text(self, x: Any) -> str:
+        """The source of an argument: what holds no open number is a constant."""
+        if type(x) in (int, float) or isinstance(x, Size):
+            return name_of(x)
+        if not has_sizes(numbers_in(x)):
+            return self._constant(x)
+        items = "".join([f"{self._text(item)}, " for item in parts_of(x)])
+        return f"({items})" if type(x) is tuple else f"{self._constant(type(x))}({items})"
+
+    def _unpacked(self, found: Any, path: str) -> Any:
+        """What a call yields, its numbers open; sizes are refused for which the result has another form."""
+        if type(found) in (int, float):
+            size = self._new(found, None, None)
+            self.record.lines.append(Line(f"{size.name} = {path}", (path,), (size.name,)))
+            self._demand(f"type({size.name}) is int or type({size.name}) is float", size.name)
+            return size
+        if not isinstance(found, tuple) and not is_record(found):
+            self._demand(f"{path} == {self._constant(found)}", path)
+            return found
+        parts = parts_of(found)
+        self._demand(f"type({path}) is {self._constant(type(found))}", path)
+        if isinstance(found, tuple):
+            self._demand(f"len({path}) == {len(parts)}", path)
+            sources = [f"{path}[{position}]" for position in range(len(parts))]
+        else:
+            sources = [f"{path}.{item.name}" for item in fields(found)]
+        made = []
+        for number, (part, source) in enumerate(zip(parts, sources, strict=True)):
+            name = f"{path}_{number}"
+            self.record.lines.append(Line(f"{name} = {source}", (path,), (name,)))
+            made.append(self._unpacked(part, name))
+        return tuple(made) if type(found) is tuple else type(found)(*made)
+
+    def _demand(self, condition: str, name: str) -> None:
+        self.record.lines.append(Line(f"if not ({condition}): return None", (name,)))
+
+    def _constant(self, x: Any) -> str:
+        """The name of an object in programs."""
+        name = f"k{len(self._constants)}"
+        self._constants[name] = x
+        return name
+
+    def answer(self, op: str, a: Number, b: Number) -> bool:
+        """Whether a comparison holds, from now on a guard unless it always does."""
+        left, right = name_of(a), name_of(b)
+        if left == right:
+            return op in ("eq", "le", "ge")
+        holds = bool(EVALUATE[op](hint_of(a), hint_of(b)))
+        if self._is_certain(op, a, b):
+            return holds
+        text = f"{left} {_COMPARE[op]} {right}"
+        if text not in self.record.asked:
+            self.record.asked.add(text)
+            self.record.instructions.append((op, a, b))
+            self.guards.append(text if holds else f"not {text}")
+            used = tuple(x.name for x in (a, b) if isinstance(x, Size))
+            self.record.lines.append(Line(f"if {'not ' if holds else ''}({text}): return None", used))
+        return holds
+
+    def _is_certain(self, op: str, a: Number, b: Number) -> bool:
+        """Whether a comparison has one answer for all sizes."""
+        if is_certain(op, _bounds(a), _bounds(b)):
+            return True
+        difference = self._terms("sub", a, b)
+        return difference is not None and is_certain(op, range_of_sum(difference, self._ranges), (0, 0))
+
+    def program(
+        self, results: Sequence[Number], record: Record | None = None
+    ) -> Callable[..., list[Any] | None]:
+        """Compile a function of the open dimensions that returns the results, or None if a guard fails.
+
+        With a `record`, that one is compiled, whichever one another thread is adding to.
+        """
+        record = self.record if record is None else record
+        wanted = [*map(name_of, results)]
+        lines = ordered(record.lines, wanted)
+        inputs = [size.name for size in record.inputs]
+        # What is wrong with sizes, if anything, is told when they are planned for themselves.
+        refusals = (ArithmeticError, LookupError, ValueError, EngineError)
+        return compiled(inputs, lines, wanted, self._constants, refusals)
+
+    def _new(self, hint: Any, low: float | None, high: float | None, terms: Terms | None = None) -> Size:
+        self._count += 1
+        size = Size(self, f"v{self._count}", hint, low, high, terms)
+        self._keep(size)
+        return size
+
+    def _keep(self, size: Size) -> None:
+        self._ranges[size.name] = (size.low, size.high)
+        self.record.sizes.append(size)
+        self.record.nodes[_sum_key(size.terms)] = size
+
+
+def _sum_key(terms: Terms) -> tuple[Any, ...]:
+    """The key of a sum among nodes."""
+    return "sum", *sorted(terms.items())
+
+
+def _bounds(x: Number) -> Bounds:
+    return (x.low, x.high) if isinstance(x, Size) else (x, x)
