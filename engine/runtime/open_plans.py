@@ -107,7 +107,8 @@ class SizedPlan:
 
     def takes(self, sizes: Sequence[int]) -> bool:
         """Whether the guards accept these sizes."""
-        return self._all_numbers(())(*sizes) is not None
+        program = self._all_numbers(()) if self._recorded is None else self._recorded.program
+        return program(*sizes) is not None
 
     def _bound(self, session: Session) -> Generator[None, None, None]:
         for segment in self.lowered.segments:

@@ -180,8 +180,8 @@ class Case:
             return 2 * int(first.size) * int(second.shape[-2])
         if "MoE" in self.op:
             # Rows, those of the weights of an expert, and how many of them a row takes.
-            weights = [a for a in self.arrays.values() if a.ndim == 3]
-            sizes = sum(a.shape[1] * a.shape[2] * (2 if self.op == "QMoE" else 1) for a in weights)
+            layers = [a.shape for a in self.arrays.values() if a.ndim == 3]
+            sizes = sum(n * m * (2 if self.op == "QMoE" else 1) for _, n, m in layers)
             return int(first.shape[0]) * sizes * _attribute(self.nodes[0], "k")
         if self.op == "SVMRegressor":
             return int(first.size) * _attribute(self.nodes[0], "n_supports")

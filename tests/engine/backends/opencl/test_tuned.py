@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -209,3 +210,27 @@ def test_what_is_left_to_the_generic_kernel(tuned: OpenCLBackend) -> None:
     tuner = Tuner(volume, lambda name, make: name, lambda elements, dtype: "scratch")
     assert not tuned.tune(volume, tuner)
     assert tuner.steps == []
+
+
+def test_kernels_for_graphics_cards_need_groups_and_local_memory(cl_device: CLDevice) -> None:
+    a, b = normal(1, 8, 8), normal(1, 8, 8)
+    strides = (64, 8, 1)
+    compute = matmul_compute(value("a", a), value("b", b), (1, 8, 8, 8), strides, strides)
+    for group, memory in ((128, 1 << 15), (256, 1 << 13)):
+        device = CLDevice()
+        device.limits = replace(device.limits, max_work_group_size=group, local_memory=memory)
+        backend = OpenCLBackend(device, form="gpu")
+        assert not backend.tune(compute, Tuner(compute, no_constant, no_temporary))
+        backend.dispose()
+        device.dispose()
+    backend = OpenCLBackend(cl_device, form="gpu")
+    assert backend.tune(compute, Tuner(compute, no_constant, no_temporary))
+    backend.dispose()
+
+
+def no_constant(name: str, make: Callable[[], np.ndarray]) -> str:
+    raise AssertionError(name)
+
+
+def no_temporary(elements: int, dtype: np.dtype) -> str:
+    raise AssertionError(elements)
