@@ -179,7 +179,8 @@ class SizedPlan:
                 recorded.placement.update(before.placement)
             recorder.input_buffers(recorded, self.lowered.segments, inputs, made.kept)
             for position, segment in enumerate(made.segments):
-                segment.fill(session, recorded, numbers, partial(self._plan, tuple(sizes), position))
+                make_plan = partial(self._plan, tuple(sizes), position)
+                yield from segment.filling(session, recorded, numbers, make_plan)
         except OverflowError:
             # What is wrong with such sizes, if anything, is reported when they are planned for themselves.
             recorded.release()

@@ -21,16 +21,18 @@ from engine.backends import table
 from engine.backends.base import Backend
 from engine.backends.gl.compute.memory import GLMemory
 from engine.backends.gl.pixel.memory import Texture
+from engine.backends.gl.record import GLRecorder
 from engine.backends.opencl.backend import OpenCLBackend
+from engine.backends.opencl.programs import Compiled
 from engine.runtime.loading import handle
 from tests.graphs import model, node
 
 pytestmark = pytest.mark.gl
 
-LAYERS, WIDTH = 24, 8
+LAYERS, WIDTH, RECURRENT = 24, 8, 4
 
-MOST_PIECES = 3
-"""The last call of a plan also runs it: pixels take a texture for the upload and one for the readback."""
+MOST_PIECES = 6
+"""The last call of a plan also runs it: pixels take a texture and a draw for each upload and readback."""
 
 DEVICES = {"gl_compute": "gl_device", "gl_pixel": "gl_device", "opencl": "cl_device"}
 
@@ -53,8 +55,33 @@ def network() -> tuple[Model, Callable[[np.ndarray], np.ndarray]]:
     return model(nodes, {"x": ("float32", ["rows", WIDTH])}, outputs, weights), expected
 
 
+def recurrent() -> tuple[Model, Callable[[np.ndarray], np.ndarray]]:
+    """Layers of a recurrent network over a sequence of any length, and what they compute by NumPy."""
+    rng = np.random.default_rng(6)
+    constants, nodes = {}, [node("Unsqueeze", ["x", "one"], ["h0"])]
+    for k in range(RECURRENT):
+        constants[f"w{k}"] = rng.normal(0, 0.3, (1, WIDTH, WIDTH)).astype(np.float32)
+        constants[f"r{k}"] = rng.normal(0, 0.3, (1, WIDTH, WIDTH)).astype(np.float32)
+        inputs, flat = [f"h{k}", f"w{k}", f"r{k}"], [f"z{k}", "two"]
+        nodes += [node("RNN", inputs, [f"z{k}"], hidden_size=WIDTH), node("Squeeze", flat, [f"h{k + 1}"])]
+    nodes.append(node("Squeeze", [f"h{RECURRENT}", "one"], ["y"]))
+    axes = {"one": np.array([1]), "two": np.array([1])}
+    row: Any = ("float32", ["steps", WIDTH])
+
+    def expected(x: np.ndarray) -> np.ndarray:
+        for k in range(RECURRENT):
+            h, rows = np.zeros(WIDTH, np.float32), []
+            for row in x:
+                h = np.tanh(constants[f"w{k}"][0] @ row + constants[f"r{k}"][0] @ h)
+                rows.append(h)
+            x = np.stack(rows)
+        return x
+
+    return model(nodes, {"x": row}, {"y": row}, {**constants, **axes}), expected
+
+
 class Pieces:
-    """How many allocations each engine call made, and the threads that recorded templates."""
+    """How many pieces each engine call did (allocations and recorded kernels), and who recorded templates."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -89,17 +116,20 @@ def counting(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[Piec
     seconds = itertools.count(1.0)
     with monkeypatch.context() as patch:
         patch.setattr(handle, "perf_counter", lambda: next(seconds))
-        for of, name in ((GLMemory, "_allocate"), (Texture, "__init__"), (OpenCLBackend, "_allocate")):
+        for of, name in (
+            *((GLMemory, "_allocate"), (Texture, "__init__"), (OpenCLBackend, "_allocate")),
+            *((GLRecorder, "use"), (Compiled, "bare_kernel")),
+        ):
             watch(of, name, piece)
         watch(type(backend), "template", lambda: pieces.recorders.append(threading.get_ident()))
         yield pieces
 
 
-def answer(worker: Worker, x: np.ndarray, pieces: Pieces) -> np.ndarray:
-    """The last output, polled as a game's frames do it."""
+def answer(worker: Worker, x: np.ndarray, name: str, pieces: Pieces) -> np.ndarray:
+    """An output, polled as a game's frames do it."""
     with background_planning():
         pieces.call(lambda: worker.schedule(x))
-        tensor = pieces.call(lambda: worker.peek_output(f"y{LAYERS - 1}"))
+        tensor = pieces.call(lambda: worker.peek_output(name))
         pieces.call(tensor.readback_request)
         end = time.monotonic() + 60
         while not pieces.call(tensor.is_readback_request_done):
@@ -119,7 +149,7 @@ def test_a_call_at_a_new_size_does_one_piece(
         for rows in (5, 50, 49, 400):
             x = np.random.default_rng(rows).normal(size=(rows, WIDTH)).astype(np.float32)
             with counting(backend, monkeypatch) as pieces:
-                found = answer(worker, x, pieces)
+                found = answer(worker, x, f"y{LAYERS - 1}", pieces)
             np.testing.assert_allclose(found, expected(x), rtol=1e-4, atol=1e-5)
             assert max(pieces.calls) <= MOST_PIECES
             if rows == 49:
@@ -130,3 +160,21 @@ def test_a_call_at_a_new_size_does_one_piece(
                 assert sum(pieces.calls) >= LAYERS
             assert threading.get_ident() not in pieces.recorders
             assert len(pieces.recorders) == (rows == 5)
+
+
+@pytest.mark.parametrize("channel", DEVICES)
+def test_repeated_steps_are_recorded_one_at_a_time(
+    channel: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No call records the steps of two recurrent layers."""
+    device: GLDevice = request.getfixturevalue(DEVICES[channel])
+    of, expected = recurrent()
+    with Worker(of, table.named(channel).backend_type, device=device, allow_fallback=False) as worker:
+        backend = worker._session.backends["native"]
+        for steps in (12, 11, 40):
+            x = np.random.default_rng(steps).normal(size=(steps, WIDTH)).astype(np.float32)
+            with counting(backend, monkeypatch) as pieces:
+                found = answer(worker, x, "y", pieces)
+            np.testing.assert_allclose(found, expected(x), rtol=1e-4, atol=1e-5)
+            assert pieces.calls[0] == 0
+            assert sum(pieces.calls) > 2 * max(pieces.calls)
