@@ -11,7 +11,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.arguments import argument_words
 from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD, SHORTEST_BLOCK, step_ns
-from engine.backends.cpu.listing import changing_words
+from engine.backends.cpu.listing import Changing, changing_words
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
 from engine.base.memory.aligned import ALIGNMENT
@@ -104,13 +104,15 @@ class _Layout:
         self.counts, self.rows, self.lasts, self.runs = (_Numbers(np.int64) for _ in range(4))
         self.blocks: list[tuple[int, int]] = []
         self.begins: list[tuple[int, int]] = []
+        # As a `Listing` has them.
+        self._levels: list[tuple[Mapping[str, str], list[tuple[int, Changing]]]] = []
 
-    def add(self, step: Step) -> None:
-        """Add a step."""
+    def add(self, step: Step, runs: Number = 1) -> None:
+        """Add a step that runs so often."""
         if isinstance(step.kernel, RepeatedSteps):
-            self._repeat(step, step.kernel)
+            self._repeat(step, step.kernel, runs)
         else:
-            self._command(step, 1)
+            self._command(step, runs)
 
     def _row(self, function: int, start: int, cost: Number, count: Number, runs: Number) -> int:
         self.functions.append(function)
@@ -120,8 +122,7 @@ class _Layout:
         self.runs.add(runs)
         return len(self.starts) - 1
 
-    def _command(self, step: Step, runs: Number) -> int:
-        """Add a step that runs so often; where its words begin."""
+    def _command(self, step: Step, runs: Number) -> None:
         words, window = self.words, step.window
         is_blocked = step.is_generic and len(step.space) > 1
         function, start, count = self._compiled[step.kernel.key], len(words), step.space[0]
@@ -146,20 +147,28 @@ class _Layout:
             self.pointers.setdefault(name, []).append(words.add(0))
         self.rows.add(prod(step.space[:-1]) if is_blocked else 1)
         self.lasts.add(step.space[-1] if is_blocked else 1)
-        return start
+        for outer, (swapped, changing) in enumerate(reversed(self._levels)):
+            # Numbers of runs, and windows, are those of the innermost repeat.
+            changing += [(start, word) for word in changing_words(step, swapped) if word.even or not outer]
 
-    def _repeat(self, step: Step, kernel: RepeatedSteps) -> None:
+    def _repeat(self, step: Step, kernel: RepeatedSteps, runs: Number) -> None:
         """Add repeated commands, as `engine.device.jobs.repetition` has them."""
         words = self.words
         header = len(words)
         for number in (0, 0, step.space[0], 0):
             words.add(number)
-        begin = self._mark(BEGIN, header, len(kernel.body))
-        body = [(self._command(inner, step.space[0]), inner) for inner in kernel.body]
-        self._mark(TURN, header, len(kernel.body))
-        last = [(self._command(inner, 1), inner) for inner in kernel.last]
+        changing: list[tuple[int, Changing]] = []
+        begin = self._mark(BEGIN, header, 1)
+        self._levels.append((kernel.swapped, changing))
+        for inner in kernel.body:
+            self.add(inner, runs * step.space[0])
+        span = len(self.starts) - begin - 1
+        self.counts.set(begin, span)
+        self._mark(TURN, header, span)
+        for inner in kernel.last:
+            self.add(inner, runs)
+        self._levels.pop()
         self.begins.append((begin, len(self.starts) - 1 - begin))
-        changing = [(p, w) for p, inner in (*body, *last) for w in changing_words(inner, kernel.swapped)]
         table = words.add(len(changing))
         words.set(header + 3, 8 * (table - header))
         for start, word in changing:
