@@ -120,8 +120,10 @@ class Step:
 
     @property
     def parts(self) -> tuple[Step, ...]:
-        """The steps that it repeats, or itself."""
-        return self.kernel.steps if isinstance(self.kernel, RepeatedSteps) else (self,)
+        """The steps that it repeats, and those that they do; itself, if it repeats none."""
+        if not isinstance(self.kernel, RepeatedSteps):
+            return (self,)
+        return tuple([part for step in self.kernel.steps for part in step.parts])
 
     def numbers(self) -> list[Number]:
         """Its sizes and arguments, and the estimated cost of a kernel without a formula."""

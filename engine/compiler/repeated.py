@@ -160,13 +160,16 @@ def lower_repeat(
             if value.name not in wanted:
                 continue
             lowered = lower(part)
-            assert _takes_run(part) == any(type(x) is RunNumber for s in lowered.steps for x in s.values)
+            if part.hint is None or not part.hint.is_bound:
+                assert _takes_run(part) == any(type(x) is RunNumber for s in lowered.steps for x in s.values)
             made.buffers[value.name] = BufferSpec(value.name, value.size, value.dtype, "temporary")
             made.buffers.update(lowered.buffers)
             made.constants.update(lowered.constants)
             made.packed.extend(lowered.packed)
             parts.append(lowered.steps)
             wanted.update(name for step in lowered.steps for name in step.inputs)
+            if not lowered.steps:
+                wanted.update(read.name for read in part.reads)
         return [step for steps in reversed(parts) for step in steps]
 
     def step_of(kept: Kept) -> Step:

@@ -123,20 +123,54 @@ REPEATED = {
     "a counter that is known": mixed(20, KNOWN, wanted=ALL),
 }
 
-NESTED = """g (float[9, 10, 3] x, float[3] z) => (float[3] last, float[a, b] sums) {
-    last, sums = Scan<num_scan_inputs = 1,
-        body = outer (float[3] s, float[10, 3] rows) => (float[3] t, float[3] u) {
-            t, inner = Scan<num_scan_inputs = 1,
-                body = add (float[3] p, float[3] e) => (float[3] q, float[3] r) {
-                    q = Tanh(p)
-                    r = Add(q, e)
-                }
-            >(s, rows)
-            first = Constant<value = int64[1] {0}>()
-            u = ReduceSum<keepdims = 0>(inner, first)
-        }
-    >(z, x)
-}"""
+
+def nested(rows: int | str = 9, steps: int | str = 10, state: str = "t = Sin(v)") -> Model:
+    """A scan, and a loop that knows its number, in each run of a loop; states go in and out of both."""
+    return load(
+        f"""g (float[{rows}, {steps}, 3] x, float[3] z)
+        => (float[3] last, float[3] other, float[a, b] sums, float[c, d, e] all) {{{{
+        shape = Shape(x)
+        zero = Constant<value = int64 {{{{0}}}}>()
+        most = Gather(shape, zero)
+        yes = Constant<value = bool {{{{1}}}}>()
+        last, other, sums, all = Loop(most, yes, z, z) <
+            body = outer (int64 i, bool go, float[3] s, float[3] r)
+                => (bool again, float[3] t, float[3] r2, float[3] u, float[m, 3] inner) {{{{
+                again = Identity(go)
+                rows = Gather<axis = 0>(x, i)
+                v, inner = Scan<num_scan_inputs = 1,
+                    body = add (float[3] p, float[3] e) => (float[3] q, float[3] y) {{{{
+                        w = Tanh(p)
+                        q = Add(w, r)
+                        y = Add(q, e)
+                    }}}}
+                >(s, rows)
+                count = Constant<value = int64 {{{{11}}}}>()
+                r2 = Loop(count, yes, r) <
+                    body = turn (int64 j, bool go2, float[3] c) => (bool again2, float[3] d) {{{{
+                        again2 = Identity(go2)
+                        f = Cast<to = 1>(j)
+                        g = Cast<to = 1>(i)
+                        h = Add(f, g)
+                        k = Add(c, h)
+                        l = Add(k, s)
+                        d = Cos(l)
+                    }}}}
+                >
+                {state}
+                first = Constant<value = int64[1] {{{{0}}}}>()
+                u = ReduceSum<keepdims = 0>(inner, first)
+            }}}}
+        >
+    }}}}""".replace("{{", "{").replace("}}", "}")
+    )
+
+
+NESTED = {
+    "both": nested(),
+    "an odd number of both": nested(11, 13),
+    "a state that an inner one becomes": nested(10, 9, state="t = Identity(v)"),
+}
 
 UNROLLED = {
     "random numbers": loop(9, stacked="q = RandomNormalLike<seed = 1.0>(h) w = Sub(q, q) y = Add(h, w)"),
@@ -144,7 +178,6 @@ UNROLLED = {
         9, state="two = Constant<value = int64[2] {2, 3}>() s2 = ConstantOfShape(two)"
     ),
     "a counter that is known": mixed(9, KNOWN, wanted=ALL),
-    "a repeat in a repeat": load(NESTED),
 }
 """What no run stands for: the plan has each."""
 
@@ -183,6 +216,44 @@ def test_a_run_that_stands_for_all(
         for one, other, output in zip(found, run(unrolled, feeds), made.outputs, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
             np.testing.assert_allclose(one, expected[output.name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_runs_inside_of_runs(kind: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = NESTED[kind]
+    worker = make_worker(made, "cpu")
+    assert worker.plan_report().steps < 12
+    monkeypatch.setattr("engine.operators.stand_in.REPEATED", 1 << 30)
+    unrolled = make_worker(made, "cpu")
+    for seed in range(3):
+        feeds = feeds_for(made, seed=seed)
+        found, expected = run(worker, feeds), interpret(made, feeds)
+        for one, other, output in zip(found, run(unrolled, feeds), made.outputs, strict=True):
+            np.testing.assert_array_equal(one, other)
+            np.testing.assert_allclose(one, expected[output.name], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("channel", [channel for channel in CHANNELS if channel != "cpu"])
+def test_graphics_cards_unroll_the_outer_of_two_loops(channel: str, make_worker: MakeWorker) -> None:
+    made = nested(8, 9)
+    worker = make_worker(made, channel)
+    feeds = feeds_for(made)
+    expected = interpret(made, feeds)
+    for one, output in zip(run(worker, feeds), made.outputs, strict=True):
+        np.testing.assert_allclose(one, expected[output.name], rtol=1e-3, atol=1e-3)
+
+
+def test_runs_inside_of_runs_have_one_plan_for_all_lengths(make_worker: MakeWorker) -> None:
+    made = nested("n")
+    worker = make_worker(made, "cpu")
+    run(worker, feeds_for(made, 12))
+    planned = count_plans(worker)
+    for rows in (9, 14):
+        feeds = feeds_for(made, rows)
+        expected = interpret(made, feeds)
+        for one, output in zip(run(worker, feeds), made.outputs, strict=True):
+            np.testing.assert_allclose(one, expected[output.name], rtol=1e-3, atol=1e-3)
+    assert not planned
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
