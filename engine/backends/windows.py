@@ -63,6 +63,15 @@ def nhwc_windows(compute: Compute) -> Windows | None:
     return _windows(compute, spatial, compute.space[1:-1])
 
 
+def counted_sides(compute: Compute, win: Windows) -> dict[str, int]:
+    """Where what an average counts begins and ends: the plane of a hinted pool, or its padding too."""
+    (top, left), (bottom, right) = win.pads, pair(compute.facts["ends"], 0)
+    if not compute.facts.get("include_pad", False):
+        top = left = bottom = right = 0
+    height, width = win.height + bottom, win.width + right
+    return {"count_top": -top, "count_bottom": height, "count_left": -left, "count_right": width}
+
+
 def _windows(compute: Compute, spatial: Sequence[int], out: Sequence[int]) -> Windows | None:
     facts, operands = compute.facts, compute.operands
     # A pooling has no weights, whose shape would tell.

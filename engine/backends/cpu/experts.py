@@ -16,10 +16,11 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixel_tiles import FLOPS_PER_NS, NS_PER_RESULT
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Schedule, TaskGrid, emit, evenly
 from engine.backends.cpu.small_output_conv import pack_sums
 from engine.backends.cpu.tiles import AVX512, NEON, Tile, host_tile
 from engine.compiler.plan import Compute, Tuner, storable
-from engine.kernels.size import largest, smallest
+from engine.kernels.size import smallest
 
 _OUTPUTS = 4
 """Columns of a tile."""
@@ -28,13 +29,13 @@ _ROOM = 256
 """Rows that are listed at a time."""
 
 _LEAST_COLUMNS = 64
-_ARGUMENTS = ArgumentBlock("pairs count row_count n_size k_size blocks block_columns panel_floats")
+_GRID = TaskGrid(m="n_size")
+_ARGUMENTS = ArgumentBlock("pairs count row_count n_size k_size", _GRID.arguments, "panel_floats")
 
 
 def tune_expert_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "expert_matmul": float32 over (rows, chosen experts, columns), known weights."""
-    assert compute.hint is not None
-    chosen, x, w = compute.hint.operands
+    chosen, x, w = compute.operands
     tile = host_tile()
     floats = {compute.body.dtype, x.dtype.name, w.dtype.name}
     if w.known is None or floats != {"float32"} or chosen.dtype.name != "int32":
@@ -46,20 +47,18 @@ def tune_expert_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     pairs, vectors, panels = rows * count, -(-k // tile.lanes), -(-n // _OUTPUTS)
     nanoseconds = pairs * n * (2.0 * k / FLOPS_PER_NS + NS_PER_RESULT)
     wanted = -(-tasks_wanted(nanoseconds, threads) // smallest(experts, pairs))
-    blocks = largest(1, smallest(wanted, n // _LEAST_COLUMNS))
+    blocks = evenly(panels, smallest(wanted, n // _LEAST_COLUMNS)).times(_OUTPUTS)
     epilogue = print_epilogue(compute, _ARGUMENTS.end)
     weights = tuner.constant(
         f"{w.name}|experts{_OUTPUTS}x{tile.lanes}", partial(pack_experts, w.known, tile.lanes)
     )
     sizes = _ARGUMENTS.values(
-        pairs=pairs, count=count, row_count=count if compute.hint.facts["shared"] else 1, n_size=n, k_size=k,
-        blocks=blocks, block_columns=-(-panels // blocks) * _OUTPUTS,
-        panel_floats=panels * vectors * tile.lanes * _OUTPUTS,
+        pairs=pairs, count=count, row_count=count if compute.facts["shared"] else 1, n_size=n, k_size=k,
+        **_GRID.values(blocks), panel_floats=panels * vectors * tile.lanes * _OUTPUTS,
     )  # fmt: skip
-    values = (nanoseconds / (experts * blocks), *sizes, *epilogue.values)
-    inputs = (*epilogue.inputs, chosen.name, x.name, weights)
+    schedule, inputs = Schedule.over((blocks,), nanoseconds, experts), (chosen.name, x.name, weights)
     kernel = NativeKernel("expert_matmul", expert_matmul_text(tile, epilogue))
-    tuner.emit(kernel, (experts * blocks,), values, inputs, compute.output.name)
+    emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
     return True
 
 
@@ -102,9 +101,7 @@ def expert_matmul_text(tile: Tile, epilogue: Epilogue) -> str:
         "for task in range(begin, end):",
         *indent(
             [
-                "expert = op_div(task, blocks)",
-                "m0 = (task - expert * blocks) * block_columns",
-                "m1 = min(m0 + block_columns, n_size)",
+                *_GRID.locate("expert"),
                 "weights = w + expert * panel_floats * 4",
                 "found = _types.int64(0)",
                 "for asked in range(pairs):",

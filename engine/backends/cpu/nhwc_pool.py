@@ -15,7 +15,7 @@ from engine.backends.cpu.pixels import (
 from engine.backends.cpu.printer import kernel_text
 from engine.backends.cpu.schedule import emit
 from engine.backends.cpu.tiles import MAX_TAPS, host_tile
-from engine.backends.windows import nhwc_windows
+from engine.backends.windows import counted_sides, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 
@@ -40,17 +40,10 @@ def tune_nhwc_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     if kind not in ("max", "average", "sum"):
         return False
     lanes, rank = host_tile().lanes, len(compute.space)
-    (top, left), (bottom, right) = win.pads, (0, *(int(n) for n in facts["ends"]))[-2:]
-    counted = (0, win.height, 0, win.width)
-    if facts.get("include_pad", False):
-        counted = (-top, win.height + bottom, -left, win.width + right)
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=rank - 1)
     schedule, sizes = deferred(schedule_pixels, win, x.shape[0], x.shape[-1], lanes, threads)
     kernel = NativeKernel(f"pool_last_{kind}", pool_last_text(kind, lanes, rank, epilogue))
-    arguments = _ARGUMENTS.values(
-        **PIXEL_ARGUMENTS.named(sizes),
-        count_top=counted[0], count_bottom=counted[1], count_left=counted[2], count_right=counted[3],
-    )  # fmt: skip
+    arguments = _ARGUMENTS.values(**PIXEL_ARGUMENTS.named(sizes), **counted_sides(compute, win))
     emit(tuner, kernel, schedule, arguments, (x.name,), compute.output.name, epilogue)
     return True
 

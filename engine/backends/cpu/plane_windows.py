@@ -38,7 +38,7 @@ from engine.backends.cpu.words import (
     signed_bytes,
     zeros_of,
 )
-from engine.backends.windows import Windows, windows_first
+from engine.backends.windows import Windows, counted_sides, windows_first
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred
 
@@ -302,16 +302,11 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     cut = deferred(cut_planes, win, 1, count, threads)
     if cut is None:
         return False
-    (top, left), (bottom, right) = win.pads, (0, *(int(n) for n in facts["ends"]))[-2:]
-    counted = (0, win.height, 0, win.width)
-    if facts.get("include_pad", False):
-        counted = (-top, win.height + bottom, -left, win.width + right)
     epilogue = print_epilogue(compute, _POOL_ARGUMENTS.end)
     nanoseconds = win.out[0] * win.out[1] * (win.taps * _NS_PER_TAP + _NS_PER_OUTPUT) + cut.nanoseconds
     arguments = _POOL_ARGUMENTS.values(
         **_ARGUMENTS.named(cut.sizes), channels=x.shape[1], kernel_columns=win.kernel[1],
-        row_dilation=win.dilations[0], dilation=win.dilations[1], count_top=counted[0],
-        count_bottom=counted[1], count_left=counted[2], count_right=counted[3],
+        row_dilation=win.dilations[0], dilation=win.dilations[1], **counted_sides(compute, win),
     )  # fmt: skip
     kernel = NativeKernel(f"plane_pool_{kind}", plane_pool_text(kind, epilogue))
     schedule = Schedule.over((cut.rows,), count * nanoseconds, count)
