@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from engine.base.generators import finish
 from engine.compiler.plan import Plan
 from engine.kernels.size import Number, Size
 
@@ -48,12 +49,19 @@ class PlanTemplate:
         ]
 
     def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
-        """Nothing: a program has memory of its own."""
-        yield from ()
+        """Nothing, in a step: `recording` takes several."""
+        yield
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
         """The program for one set of sizes. Raises `OverflowError` for integers beyond 32 bits."""
+        return finish(self.recording(values, buffers))
+
+    def recording(
+        self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]
+    ) -> Generator[None, None, Program]:
+        """`fill`, a step of the plan at a time."""
         integers = [values[place] for place in self._open]
         if integers and not -(2**31) <= min(integers) <= max(integers) < 2**31:
             raise OverflowError(f"{self._backend.name} has 32-bit integers")
-        return self._backend.record(self._plan.filled(values), {**self._constants, **buffers})
+        plan = self._plan.filled(values)
+        return (yield from self._backend.recording(plan, {**self._constants, **buffers}))

@@ -49,6 +49,18 @@ class Compute:
         operands = [v.root for v in self.hint.operands] if self.hint is not None else []
         self.reads = tuple(dict.fromkeys([*loaded, *operands]))
 
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """The hint's tensors."""
+        assert self.hint is not None
+        return self.hint.operands
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The hint's attributes."""
+        assert self.hint is not None
+        return self.hint.facts
+
     def formula(self) -> Expr:
         """Body and epilogue as one formula."""
         if self.epilogue is None:

@@ -69,7 +69,7 @@ def compiled(
     names: dict[str, Any] = {**constants} | {
         name: getattr(math, name) for name in ("floor", "ceil", "trunc", "inf", "nan")
     }
-    names["refusals"] = refusals
+    names["refusals"], names["numbers"] = refusals, frozenset((int, float))
     head = f"def program({', '.join(inputs)}):\n    try:\n        "
     text = f"{head}{body}\n    except refusals:\n        return None\n"
     exec(compile(text, "<sizes>", "exec"), names)

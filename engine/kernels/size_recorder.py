@@ -200,29 +200,39 @@ class SizeRecorder:
         items = "".join([f"{self._text(item)}, " for item in parts_of(x)])
         return f"({items})" if type(x) is tuple else f"{self._constant(type(x))}({items})"
 
-    def _unpacked(self, found: Any, path: str) -> Any:
+    def _unpacked(self, found: Any, name: str) -> Any:
         """What a call yields, its numbers open; sizes are refused for which the result has another form."""
         if type(found) in (int, float):
-            size = self._new(found, None, None)
-            self.record.lines.append(Line(f"{size.name} = {path}", (path,), (size.name,)))
-            self._demand(f"type({size.name}) is int or type({size.name}) is float", size.name)
-            return size
+            self._demand(f"type({name}) in numbers", name)
+            return self._assign([found], name, f"({name},)")[0]
         if not isinstance(found, tuple) and not is_record(found):
-            self._demand(f"{path} == {self._constant(found)}", path)
+            self._demand(f"{name} == {self._constant(found)}", name)
             return found
-        parts = parts_of(found)
-        self._demand(f"type({path}) is {self._constant(type(found))}", path)
+        self._demand(f"type({name}) is {self._constant(type(found))}", name)
+        parts, items = parts_of(found), name
         if isinstance(found, tuple):
-            self._demand(f"len({path}) == {len(parts)}", path)
-            sources = [f"{path}[{position}]" for position in range(len(parts))]
+            self._demand(f"len({name}) == {len(parts)}", name)
         else:
-            sources = [f"{path}.{item.name}" for item in fields(found)]
-        made = []
-        for number, (part, source) in enumerate(zip(parts, sources, strict=True)):
-            name = f"{path}_{number}"
-            self.record.lines.append(Line(f"{name} = {source}", (path,), (name,)))
-            made.append(self._unpacked(part, name))
+            items = f"{name}_items"
+            values = "".join([f"{name}.{item.name}, " for item in fields(found)])
+            self.record.lines.append(Line(f"{items} = ({values})", (name,), (items,)))
+        made: list[Any] = []
+        if parts and all(type(part) in (int, float) for part in parts):
+            self._demand(f"numbers.issuperset(map(type, {items}))", items)
+            made += self._assign(parts, items, items)
+        else:
+            for number, part in enumerate(parts):
+                inner = f"{items}_{number}"
+                self.record.lines.append(Line(f"{inner} = {items}[{number}]", (items,), (inner,)))
+                made.append(self._unpacked(part, inner))
         return tuple(made) if type(found) is tuple else type(found)(*made)
+
+    def _assign(self, numbers: Sequence[Any], name: str, items: str) -> list[Size]:
+        """Open numbers for the items of something that is made of a result."""
+        sizes = [self._new(number, None, None) for number in numbers]
+        names = tuple(size.name for size in sizes)
+        self.record.lines.append(Line(f"{', '.join(names)}, = {items}", (name,), names))
+        return sizes
 
     def _demand(self, condition: str, name: str) -> None:
         self.record.lines.append(Line(f"if not ({condition}): return None", (name,)))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.backends.base import Backend
 from engine.base.errors import DeviceError
+from engine.base.generators import within
 from engine.base.sliced_thread import SlicedThread
 from engine.compiler.lower import Lowered
 from engine.compiler.trace import InputShapes
@@ -242,11 +243,4 @@ def compiling_on_a_thread(
 
 def on_this_thread(native: Backend, steps: Generator[None, None, T]) -> Steps[T]:
     """Create a plan's buffers and commands on the caller's thread, a few at a time."""
-    while True:
-        try:
-            with native.entered():
-                next(steps)
-        except StopIteration as end:
-            found: T = end.value
-            return found
-        yield None
+    return (yield from within(native.entered, steps))

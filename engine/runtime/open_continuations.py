@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.base.errors import EngineError
+from engine.base.generators import finish
 from engine.compiler.guesses import Guesses
 from engine.compiler.lower import Lowered
 from engine.compiler.trace import SAMPLES, InputShapes, leaf_shapes
@@ -17,7 +18,6 @@ from engine.kernels.value import Value
 from engine.runtime.open_numbers import OpenNumbers, of_elements, of_results, opened_elements, opened_shape
 from engine.runtime.open_plans import OPEN_FAILURES, SizedLowered, SizedPlan
 from engine.runtime.recorded_plan import Filling, Planning, RecordedPlan
-from engine.runtime.recording import finish
 
 if TYPE_CHECKING:
     from engine.runtime.session import Session

@@ -107,7 +107,8 @@ class SizedPlan:
 
     def takes(self, sizes: Sequence[int]) -> bool:
         """Whether the guards accept these sizes."""
-        return self._all_numbers(())(*sizes) is not None
+        program = self._all_numbers(()) if self._recorded is None else self._recorded.program
+        return program(*sizes) is not None
 
     def _bound(self, session: Session) -> Generator[None, None, None]:
         for segment in self.lowered.segments:
@@ -178,7 +179,8 @@ class SizedPlan:
                 recorded.placement.update(before.placement)
             recorder.input_buffers(recorded, self.lowered.segments, inputs, made.kept)
             for position, segment in enumerate(made.segments):
-                segment.fill(session, recorded, numbers, partial(self._plan, tuple(sizes), position))
+                make_plan = partial(self._plan, tuple(sizes), position)
+                yield from segment.filling(session, recorded, numbers, make_plan)
         except OverflowError:
             # What is wrong with such sizes, if anything, is reported when they are planned for themselves.
             recorded.release()

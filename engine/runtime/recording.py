@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
-from typing import TypeVar
 
 import numpy as np
 
@@ -21,8 +20,6 @@ from engine.graph.model import Model
 from engine.kernels.value import Value
 from engine.runtime.integer_checks import check_int32
 from engine.runtime.recorded_plan import RecordedPlan, Submission, Transfers
-
-T = TypeVar("T")
 
 DROPPED_AT_ONCE = 1 << 18
 """Elements of constants that are freed at once with a worker; more are freed in the background."""
@@ -299,24 +296,3 @@ def _largest_temporary(plan: Plan) -> BufferSpec:
     own = [spec for spec in plan.buffers.values() if spec.role == "temporary"]
     none = BufferSpec("", 0, np.dtype(np.float32), "temporary")
     return max(own, key=lambda spec: (spec.elements, spec.name), default=none)
-
-
-def in_one_step(steps: Generator[None, None, T]) -> T | None:
-    """Return what a generator returns before its first yield; None if it yields, where it is closed."""
-    try:
-        next(steps)
-    except StopIteration as end:
-        found: T = end.value
-        return found
-    steps.close()
-    return None
-
-
-def finish(steps: Generator[None, None, T]) -> T:
-    """Run a generator to its end, and return what it returns."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        found: T = end.value
-        return found

@@ -16,6 +16,7 @@ import numpy as np
 from engine.backends.base import Backend, Progress
 from engine.base import instrumentation
 from engine.base.errors import EngineError, OutOfMemoryError, ShapeError, UnsupportedLayerError
+from engine.base.generators import finish, in_one_step
 from engine.base.memory.out_of_memory import naming_out_of_memory
 from engine.base.memory.pool import Pool
 from engine.base.sliced_thread import SlicedThread
@@ -44,7 +45,7 @@ from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.plans import PlanFile, StoredModel, copied, plan_file
 from engine.runtime.plan_store.streams import UNREADABLE
 from engine.runtime.recorded_plan import Pending, Planning, RecordedPlan
-from engine.runtime.recording import Recorder, finish, in_one_step
+from engine.runtime.recording import Recorder
 
 HOST_INPUT_LIMIT = 4096
 """Largest input, in elements, whose value may shape a plan (axes, sizes, pads: a handful of integers)."""
@@ -364,7 +365,8 @@ class Session:
         if pending.on_compiled is not None:
             pending.on_compiled()
         try:
-            finish(self._recording(recorded, pending.before))
+            with self.backends["native"].entered():
+                finish(self._recording(recorded, pending.before))
         except BaseException:
             # What was recorded is released, and its constants are used up.
             self.cache.forget(recorded)
@@ -433,7 +435,8 @@ class Session:
 
     def record(self, lowered: Lowered, before: RecordedPlan | None) -> RecordedPlan:
         """Buffers and programs for a plan; tensors of the plan before keep their buffers."""
-        return finish(self.recording(lowered, before))
+        with self.backends["native"].entered():
+            return finish(self.recording(lowered, before))
 
     def recording(self, lowered: Lowered, before: RecordedPlan | None) -> Generator[None, None, RecordedPlan]:
         """`record` in small steps, between which the caller may do other work."""

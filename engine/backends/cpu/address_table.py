@@ -148,7 +148,7 @@ class NHWCConv:
     def channels(self) -> int:
         """Input channels of a group."""
         assert self.compute.hint is not None
-        return self.compute.hint.operands[1].shape[1]
+        return self.compute.operands[1].shape[1]
 
     @property
     def bytes_of_pixel(self) -> int:
@@ -191,9 +191,8 @@ class NHWCConv:
 
 def nhwc_conv_of(compute: Compute, rows: int) -> NHWCConv | None:
     """The NHWC convolution of a hint, for tiles of the given pixels; None for other kinds."""
-    assert compute.hint is not None
-    win, facts = nhwc_windows(compute), compute.hint.facts
-    if win is None or facts.get("x_first") or compute.hint.operands[1].known is None:
+    win, facts = nhwc_windows(compute), compute.facts
+    if win is None or facts.get("x_first") or compute.operands[1].known is None:
         return None
     if not is_float32_core(compute) or win.taps * 2 * rows > TABLE_WORDS:
         return None

@@ -41,8 +41,7 @@ _CODES = {
 
 def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "position"."""
-    assert compute.hint is not None
-    (x,), facts = compute.hint.operands, compute.hint.facts
+    (x,), facts = compute.operands, compute.facts
     if x.arithmetic not in _CODES:
         return False
     outer, count, inner = x.shape

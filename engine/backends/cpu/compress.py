@@ -31,8 +31,7 @@ _CUT = ArgumentBlock("count", _GRID.arguments)
 
 def tune_count(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "count"."""
-    assert compute.hint is not None
-    (mask,) = compute.hint.operands
+    (mask,) = compute.operands
     target = raw_output(compute, tuner, INT64)
     _emit_counts(tuner, mask.name, mask.shape, Blocks(1, mask.shape[1]), target)
     emit_epilogue(compute, tuner, target, INT64)
@@ -41,8 +40,7 @@ def tune_count(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "select"."""
-    assert compute.hint is not None
-    mask, room = compute.hint.operands[0], compute.space[-1]
+    mask, room = compute.operands[0], compute.space[-1]
     target = raw_output(compute, tuner, INT32)
     deliver = [f"store_i32(out, row * room + filled + k, {_POSITION})"]
     # Slots that stand for nothing are read all the same.
@@ -56,8 +54,7 @@ def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "nonzero"."""
-    assert compute.hint is not None
-    mask, shape = compute.hint.operands[0], compute.hint.facts["shape"]
+    mask, shape = compute.operands[0], compute.facts["shape"]
     rank = len(shape)
     target = raw_output(compute, tuner, INT64)
     sizes = [f"size{axis}" for axis in range(rank)]
@@ -84,8 +81,7 @@ def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def tune_compress(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "compress"."""
-    assert compute.hint is not None
-    x, mask = compute.hint.operands
+    x, mask = compute.operands
     outer, length, inner = x.shape
     room, size = compute.space[1], x.dtype.itemsize
     if len(compute.space) != 3:

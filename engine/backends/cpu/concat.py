@@ -28,8 +28,7 @@ def _arguments(parts: int) -> ArgumentBlock:
 
 def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "concat": matrices of equal height side by side, as (height, columns)."""
-    assert compute.hint is not None
-    parts = [part for part in compute.hint.operands if part.size]
+    parts = [part for part in compute.operands if part.size]
     if len(compute.space) != 2 or any(part.rank != 2 for part in parts) or not parts:
         return False
     storage = {part.dtype.name for part in parts}

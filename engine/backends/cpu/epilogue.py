@@ -149,8 +149,7 @@ def _operands(recipe: Recipe) -> dict[int, str]:
 
 def is_float32_core(compute: Compute) -> bool:
     """Whether a hinted formula computes in float32 from float32 tensors."""
-    assert compute.hint is not None
-    operands = compute.hint.operands
+    operands = compute.operands
     return compute.body.dtype == "float32" and all(v.dtype.name == "float32" for v in operands)
 
 

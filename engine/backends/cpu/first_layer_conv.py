@@ -88,8 +88,7 @@ def lay_offsets(offsets, channels, kernel_rows, kernel_columns, plane, row_step,
 
 def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with x_first or one channel: float32, known weights, one group."""
-    assert compute.hint is not None
-    facts, (x, w) = compute.hint.facts, compute.hint.operands
+    facts, (x, w) = compute.facts, compute.operands
     win = nhwc_windows(compute)
     if win is None or w.known is None or not is_float32_core(compute):
         return False

@@ -230,9 +230,8 @@ class Bands:
 
 def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
     """Rule for hints of kind "conv" over channels-last tensors with known weights, where it is worth it."""
-    assert compute.hint is not None
-    facts = compute.hint.facts
-    x, w = compute.hint.operands
+    facts = compute.facts
+    x, w = compute.operands
     if not facts.get("channels_last") or w.known is None or not is_float32_core(compute):
         return False
     win = _windows(compute)
@@ -303,7 +302,6 @@ def _taps(elements: np.ndarray, kernel: tuple[int, ...], taps: int) -> np.ndarra
 
 def _windows(compute: Compute) -> Windows | None:
     """The windows over one or two axes, a single pixel flat over all of the plane; None for other ranks."""
-    assert compute.hint is not None
     win = nhwc_windows(compute)
     if win is None or max(win.strides) > _MOST_STRIDE:
         return None

@@ -98,12 +98,11 @@ class Cut(NamedTuple):
 
 def tune_low_precision_matmul(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
     """Rule for hints of kind "matmul" with a known right side that is worth it."""
-    assert compute.hint is not None
-    facts = compute.hint.facts
+    facts = compute.facts
     if not is_float32_core(compute) or len(compute.space) != 3:
         return False
     m, n, k, batch = (facts[name] for name in ("m", "n", "k", "batch"))
-    a, b = compute.hint.operands
+    a, b = compute.operands
     flops = 2.0 * m * n * k
     if b.known is None or compute.space != (batch, m, n) or flops < _LEAST_FLOPS or min(n, k) < 16:
         return False

@@ -63,15 +63,14 @@ def tune_matmul(
     right_elements: makes the elements of a known right side that is not the model's own, so that nobody need
     hold them; what the operand has for them is not looked at then.
     """
-    assert compute.hint is not None
     if not is_float32_core(compute) or len(compute.space) != 3:
         return False
-    facts = compute.hint.facts
+    facts = compute.facts
     m, n, k, batch = (facts[name] for name in ("m", "n", "k", "batch"))
     a_batch, a_row, a_column = facts["a_strides"]
     if compute.space != (batch, m, n):
         return False
-    a, b = compute.hint.operands
+    a, b = compute.operands
     tile = host_tile()
     if b.known is not None and n <= tile.lanes:
         tile = replace(tile, vectors=1)

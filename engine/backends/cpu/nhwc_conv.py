@@ -24,13 +24,12 @@ from engine.kernels.size import deferred
 
 def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels_last: float32, one or two axes, known weights."""
-    assert compute.hint is not None
     tile = host_tile()
     rows = pixel_rows(tile)[0]
     conv = nhwc_conv_of(compute, rows)
     if conv is None:
         return False
-    x, w = compute.hint.operands
+    x, w = compute.operands
     elements = w.known
     assert elements is not None
     padded, panels = padded_channels(conv.m, tile), -(-conv.m // tile.width)

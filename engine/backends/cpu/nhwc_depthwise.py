@@ -25,9 +25,8 @@ from engine.kernels.size import deferred
 
 def tune_nhwc_depthwise(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels last: as many groups and outputs as input channels."""
-    assert compute.hint is not None
-    x, w = compute.hint.operands
-    facts = compute.hint.facts
+    x, w = compute.operands
+    facts = compute.facts
     if not is_float32_core(compute) or w.known is None or facts.get("x_first"):
         return False
     channels = x.shape[-1]

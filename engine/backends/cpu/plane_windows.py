@@ -129,8 +129,7 @@ def cut_planes(win: Windows, elements: int, count: int, threads: int) -> Cut | N
 
 def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows, words: Words, threads: int) -> bool:
     """Whether a convolution of one channel each is one over neighbours, and its steps are emitted."""
-    assert compute.hint is not None
-    x, w = compute.hint.operands[:2]
+    x, w = compute.operands[:2]
     x_zero, w_zero = zeros_of(compute)
     (kh, kw), sw, outputs = win.kernel, win.strides[1], win.out[0] * win.out[1]
     in_words, in_bytes = words.elements > 1, words.form == "bytes"
@@ -296,8 +295,7 @@ def _text(
 
 def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "pool" with channels first: float32, one or two axes."""
-    assert compute.hint is not None
-    (x,), facts, win = compute.hint.operands, compute.hint.facts, windows_first(compute)
+    (x,), facts, win = compute.operands, compute.facts, windows_first(compute)
     if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
         return False
     kind, count = str(facts["kind"]), x.shape[0] * x.shape[1]

@@ -70,8 +70,7 @@ _ARGUMENTS = ArgumentBlock(
 
 def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "recurrence"."""
-    assert compute.hint is not None
-    facts, operands = compute.hint.facts, compute.hint.operands
+    facts, operands = compute.facts, compute.operands
     x, w, r, *others = operands
     given = dict(zip(facts["given"], others, strict=True))
     kind = facts["kind"]
@@ -155,8 +154,7 @@ class Blocks:
 
 def _input_products(compute: Compute, tuner: Tuner, layer: Blocks, bias: np.ndarray, threads: int) -> str:
     """A step that makes x W' and what biases add to it, (T, N, columns); gives the name of its result."""
-    assert compute.hint is not None
-    x, w = compute.hint.operands[:2]
+    x, w = compute.operands[:2]
     weights = w.known
     assert weights is not None
     steps, sequences, depth = x.shape

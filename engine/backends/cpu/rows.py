@@ -90,22 +90,19 @@ def shift_of(pad, target, source, count, first, second):
 
 def tune_softmax(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "softmax": float32, rows that lie as a whole."""
-    assert compute.hint is not None
-    facts = compute.hint.facts
+    facts = compute.facts
     kind = "logarithm" if facts["logarithm"] else "softmax"
     return _emit(compute, tuner, kind, int(facts["masked"]), 0.0)
 
 
 def tune_normalize(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "normalize": float32, rows that lie as a whole."""
-    assert compute.hint is not None
-    facts = compute.hint.facts
+    facts = compute.facts
     return _emit(compute, tuner, "mean" if facts["centered"] else "square", 0, float(facts["epsilon"]))
 
 
 def _emit(compute: Compute, tuner: Tuner, kind: str, masked: int, epsilon: float) -> bool:
-    assert compute.hint is not None
-    (x,) = compute.hint.operands
+    (x,) = compute.operands
     if not is_float32_core(compute) or len(compute.space) != 2 or x.shape != compute.space:
         return False
     rows, extent = compute.space

@@ -24,8 +24,7 @@ _ARGUMENTS = ArgumentBlock("count inner", _GRID.arguments, "exclusive reverse")
 
 def tune_scan(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "scan"."""
-    assert compute.hint is not None
-    x, facts = compute.hint.operands[0], compute.hint.facts
+    x, facts = compute.operands[0], compute.facts
     if x.dtype == BOOL:
         return False
     outer, count, inner = x.shape

@@ -38,8 +38,7 @@ _STEPS_OF_BOOL = {**_STEPS, "max": "op_add", "min": "op_mul"}
 
 def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "scatter"."""
-    assert compute.hint is not None
-    (data, targets, updates), facts = compute.hint.operands, compute.hint.facts
+    (data, targets, updates), facts = compute.operands, compute.facts
     reduction, storage = str(facts["reduction"]), data.dtype.name
     if reduction == "none":
         short = f"u{8 * data.dtype.itemsize}"

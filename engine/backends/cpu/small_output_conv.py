@@ -35,7 +35,6 @@ _NS_PER_SUM = 1.0
 
 def tune_small_output_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels_last, where it is faster than `tune_nhwc_conv`."""
-    assert compute.hint is not None
     tile = host_tile()
     conv = nhwc_conv_of(compute, _MOST_ROWS)
     if conv is None or conv.group != 1 or conv.channels < tile.lanes:
@@ -50,7 +49,7 @@ def tune_small_output_conv(compute: Compute, tuner: Tuner, threads: int) -> bool
     plain_ns = 2.0 * conv.depth / FLOPS_PER_NS + NS_PER_RESULT
     if rows > 1 and blocks * outputs * sum_ns >= padded_channels(conv.m, tile) * plain_ns:
         return False
-    x, w = compute.hint.operands
+    x, w = compute.operands
     elements = w.known
     assert elements is not None
     tile_ns = rows * (outputs * sum_ns + conv.win.taps * NS_PER_ADDRESS / blocks)

@@ -113,8 +113,7 @@ def sort_pairs(keys, order, spare_keys, spare_order, counts, n, digits):
 
 def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "sort"."""
-    assert compute.hint is not None
-    (rows, *lengths), facts = compute.hint.operands, compute.hint.facts
+    (rows, *lengths), facts = compute.operands, compute.facts
     if rows.arithmetic not in _KEYS or compute.body.dtype not in ("index", "int32"):
         return False
     outer, count, inner = rows.shape

@@ -24,8 +24,7 @@ _ARGUMENTS = ArgumentBlock("count classes most rows", _GRID.arguments, "most_ove
 
 def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "suppression"."""
-    assert compute.hint is not None
-    (order, corners, *number), facts = compute.hint.operands, compute.hint.facts
+    (order, corners, *number), facts = compute.operands, compute.facts
     rows, count = order.shape
     most = whole(facts["most"])
     blocks = evenly(rows, threads * CHUNKS_PER_THREAD)

@@ -34,8 +34,7 @@ _SLIM_ARGUMENTS = ArgumentBlock(
 
 def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "transpose": float32; a space of (batch, columns, rows) or (columns, rows)."""
-    assert compute.hint is not None
-    (x,), facts = compute.hint.operands, compute.hint.facts
+    (x,), facts = compute.operands, compute.facts
     batch, rows, columns = (facts[name] for name in ("batch", "rows", "columns"))
     wanted = ((batch, columns, rows), (columns, rows)) if batch == 1 else ((batch, columns, rows),)
     if not is_float32_core(compute) or compute.space not in wanted:

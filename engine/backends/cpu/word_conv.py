@@ -115,14 +115,13 @@ _NEXT = """\
 
 def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" and "shifted_conv" over one or two axes, channels first."""
-    assert compute.hint is not None
-    words, facts = words_of(compute), compute.hint.facts
+    words, facts = words_of(compute), compute.facts
     if words is None or facts.get("channels_last"):
         return False
     win = windows_first(compute)
     if win is None or win.taps > MAX_TAPS:
         return False
-    x, w = compute.hint.operands[:2]
+    x, w = compute.operands[:2]
     x_zero, w_zero = zeros_of(compute)
     group = int(facts["group"])
     batch, channels, m = x.shape[0], w.shape[1], w.shape[0] // group

@@ -36,12 +36,11 @@ _ARGUMENTS = ArgumentBlock(
 
 def tune_word_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "matmul" and "shifted_matmul" over (batch, m, n)."""
-    assert compute.hint is not None
-    words, facts = words_of(compute), compute.hint.facts
+    words, facts = words_of(compute), compute.facts
     m, n, k, batch = (facts[name] for name in ("m", "n", "k", "batch"))
     if words is None or compute.space != (batch, m, n):
         return False
-    a, b = compute.hint.operands[:2]
+    a, b = compute.operands[:2]
     a_strides, b_strides = tuple(facts["a_strides"]), tuple(facts["b_strides"])
     a_zero, b_zero = zeros_of(compute)
     for zero, lines in ((a_zero, m), (b_zero, n)):

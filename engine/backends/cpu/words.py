@@ -93,8 +93,7 @@ class Words:
 
 def words_of(compute: Compute) -> Words | None:
     """The words in which a hinted product or convolution is computed; None for types that have none."""
-    assert compute.hint is not None
-    a, b = compute.hint.operands[:2]
+    a, b = compute.operands[:2]
     names = [_UNSIGNED.get(v.dtype.name, v.dtype.name) for v in (a, b)]
     computed = _UNSIGNED.get(compute.body.dtype, compute.body.dtype)
     a_zero, b_zero = zeros_of(compute)
@@ -112,9 +111,8 @@ def words_of(compute: Compute) -> Words | None:
 
 def zeros_of(compute: Compute) -> tuple[Value | None, Value | None]:
     """The zero points of both sides."""
-    assert compute.hint is not None
-    given = iter(compute.hint.operands[2:])
-    left, right = (next(given) if has else None for has in compute.hint.facts.get("zeros", (False, False)))
+    given = iter(compute.operands[2:])
+    left, right = (next(given) if has else None for has in compute.facts.get("zeros", (False, False)))
     return left, right
 
 

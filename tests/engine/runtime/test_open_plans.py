@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,12 @@ from engine.runtime.open_plans import MOST_PLANS
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.test_new_shapes import picture_network, sequence_network, weights
 from tests.graphs import node, proto
+from tests.open_sizes import check_sizes as check_sizes_of
+from tests.open_sizes import plan_apart
 from tests.random_graphs import RandomGraph
+
+GIVEN = os.environ.get("GAMEGLUE_RANDOM_GRAPHS", "")
+"""How many random graphs the long suite takes; more of them on demand, at more sizes."""
 
 ASSETS = Path(__file__).resolve().parents[3] / "assets"
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23, 31, 32, 33, 47, 48, 63, 64, 65)
@@ -185,14 +191,6 @@ def answers(worker: Worker, feeds: Feeds) -> list[np.ndarray]:
     return [worker.peek_output(item.name).download_to_array() for item in worker.model.outputs]
 
 
-def plan_apart(worker: Worker) -> Worker:
-    """Have a worker plan each size for itself."""
-    session = worker._session
-    session.open_plans.waiting.clear()
-    session.backends["native"].plans_for_all_sizes = False  # type: ignore[misc]
-    return worker
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_any_size_answers_as_a_plan_of_its_own_does(name: str, make_worker: MakeWorker) -> None:
     check_sizes(name, 12, 11, "cpu", make_worker)
@@ -264,9 +262,9 @@ def test_random_graphs_answer_the_same(seed: int, make_worker: MakeWorker) -> No
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1000, 1150))
+@pytest.mark.parametrize("seed", range(1000, 1000 + int(GIVEN or "100")))
 def test_many_random_graphs_answer_the_same(seed: int, make_worker: MakeWorker) -> None:
-    check_random_graph(seed, "cpu", make_worker)
+    check_random_graph(seed, "cpu", make_worker, 50 if GIVEN else 12)
 
 
 @pytest.mark.long
@@ -276,7 +274,7 @@ def test_random_graphs_do_so_on_a_gpu(seed: int, channel: str, make_worker: Make
     check_random_graph(seed, channel, make_worker)
 
 
-def check_random_graph(seed: int, channel: str, make_worker: MakeWorker) -> None:
+def check_random_graph(seed: int, channel: str, make_worker: MakeWorker, sizes: int = 0) -> None:
     graph = RandomGraph(seed)
     model = ModelLoader.load(graph.source)
     options = {} if channel == "cpu" else {"allow_fallback": True}
@@ -285,6 +283,8 @@ def check_random_graph(seed: int, channel: str, make_worker: MakeWorker) -> None
     for feeds in [*graph.feeds, *graph.feeds]:
         for one, other in zip(answers(worker, feeds), answers(apart, feeds), strict=True):
             np.testing.assert_array_equal(one, other)
+    if sizes and graph.is_open:
+        check_sizes_of(worker, apart, graph.feeds[0], sizes, seed)
 
 
 def test_a_size_never_seen_is_not_planned() -> None:

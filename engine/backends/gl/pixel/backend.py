@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -23,6 +23,7 @@ from engine.backends.gl.pixel.tuning import TUNERS
 from engine.backends.gl.storage import memory_dtype
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
+from engine.base.generators import finish, within
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.probe import probe_gl
@@ -105,6 +106,7 @@ class GLPixelBackend(GLBackend):
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile, link and draw missing programs once; returns how many came from source."""
+        self.replayer.load()
         shaders = {k.key: self.shader(k) for k in kernels}
         compiled = self._programs.prepare(shaders, progress)
         # What moves tensors of these types: a plan that is recorded in a frame compiles nothing either.
@@ -142,9 +144,17 @@ class GLPixelBackend(GLBackend):
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLPixelProgram:
         """Record a plan as a command list; compiles programs that `prepare` did not."""
-        self.prepare(plan.kernels)
         with self.device.current():
-            return Recorder(self.device, self._programs, self.shader).record(plan, buffers)
+            return finish(self.recording(plan, buffers))
+
+    def recording(
+        self, plan: Plan, buffers: Mapping[str, DeviceBuffer]
+    ) -> Generator[None, None, GLPixelProgram]:
+        """`record`, a step of the plan at a time."""
+        self.prepare(plan.kernels)
+        yield
+        recorder = Recorder(self.device, self._programs, self.shader)
+        return (yield from within(self.device.current, recorder.recording(plan, buffers)))
 
     def share(self, room: DeviceBuffer, elements: int) -> GLPixelBuffer | None:
         """A buffer over the first elements of another."""
