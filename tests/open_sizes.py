@@ -64,8 +64,12 @@ def sets_of_sizes(
         if new(one_each[place]):
             yield one_each[place]
     for key, sizes in near.items():
+
+        def takers(size: int, key: str = key) -> tuple[bool, ...]:
+            return _takers(worker, feeds, {**base, key: size})
+
         for pair in pairwise(sizes):
-            for size in _edges(lambda size, key=key: _takers(worker, feeds, {**base, key: size}), *pair):
+            for size in _edges(takers, *pair):
                 if new({**base, key: size}):
                     yield {**base, key: size}
     for _ in range(20 * count):
