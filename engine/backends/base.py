@@ -312,6 +312,12 @@ class Backend(ABC):
         """Context manager for calling `prepare` on another thread: yields one to enter there."""
         return nullcontext(nullcontext)
 
+    def background_opening(self) -> Callable[[], None] | None:
+        """What to call first on another thread, so that `background_compilation` opens at once; None if it
+        does so.
+        """
+        return None
+
     @abstractmethod
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan."""

@@ -17,13 +17,20 @@ _FUNCTIONS = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh 
 _UNKNOWN_EXTENT = 16
 
 
-def formula_ns(body: Expr, values: Sequence[int | float]) -> float:
-    """Estimated nanoseconds per element, repeated nodes counted once."""
-    return sum(_OPERATION_NS if cost is None else cost for cost in _costs(body, values, set()))
+def formula_ns(
+    body: Expr, values: Sequence[int | float], along: frozenset[int | str] | None = None
+) -> float:
+    """Estimated nanoseconds per element, repeated nodes counted once.
+
+    along: count only what depends on these variables; the rest is computed once for all their values.
+    """
+    return sum(_OPERATION_NS if cost is None else cost for cost in _costs(body, values, set(), along))
 
 
-def _costs(node: Expr, values: Sequence[int | float], seen: set[Expr]) -> list[float | None]:
-    if node in seen or node.op in ("const", "param"):
+def _costs(
+    node: Expr, values: Sequence[int | float], seen: set[Expr], along: frozenset[int | str] | None = None
+) -> list[float | None]:
+    if node in seen or node.op in ("const", "param") or (along is not None and not node.free & along):
         return []
     seen.add(node)
     if node.op in ("reduce", "fold"):
@@ -35,7 +42,7 @@ def _costs(node: Expr, values: Sequence[int | float], seen: set[Expr]) -> list[f
             steps = float(extent.attr)
         inner = sum(_OPERATION_NS if c is None else c for a in node.args[1:] for c in _costs(a, values, seen))
         return [largest(steps, 1.0) * (inner + _SCALAR_STEP_NS)]
-    costs = [c for a in node.args for c in _costs(a, values, seen)]
+    costs = [c for a in node.args for c in _costs(a, values, seen, along)]
     if node.op in _FUNCTIONS:
         costs.append(_FUNCTION_NS)
     elif node.op in ("div", "rem") and node.dtype not in ("float32", "float64"):

@@ -44,8 +44,7 @@ def tune_scan(compute: Compute, emit_blocks: Callable[[Blocks], bool]) -> bool:
 
     `emit_blocks` emits the kernel, if there is one for the types.
     """
-    assert compute.hint is not None
-    operands, facts = compute.hint.operands, compute.hint.facts
+    operands, facts = compute.operands, compute.facts
     if len(operands) == 1:
         return False
     x, before = operands
@@ -101,8 +100,7 @@ def tune_select(compute: Compute, tuner: Tuner, emit_marks: Callable[[Marks], bo
 
     `emit_marks` emits the kernel, if there is one.
     """
-    assert compute.hint is not None
-    mask, through = compute.hint.operands
+    mask, through = compute.operands
     output = compute.output
     if compute.epilogue is not None or output.dtype != INT32:
         return False
@@ -113,8 +111,7 @@ def tune_select(compute: Compute, tuner: Tuner, emit_marks: Callable[[Marks], bo
 
 def tune_nonzero(compute: Compute, emit_marks: Callable[[Marks], bool]) -> bool:
     """Rule for hints of kind "nonzero": the same with the index along each axis."""
-    assert compute.hint is not None
-    mask, through = compute.hint.operands
+    mask, through = compute.operands
     if compute.epilogue is not None or compute.output.dtype != INT64:
         return False
-    return emit_marks(Marks(mask, through, tuple(compute.hint.facts["shape"]), compute.space[-1]))
+    return emit_marks(Marks(mask, through, tuple(compute.facts["shape"]), compute.space[-1]))

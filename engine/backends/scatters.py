@@ -64,8 +64,7 @@ class Scatterer:
 
 def tune_scatter(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
     """Rule for hints of kind "scatter"; False for few updates, and reductions at targets known before."""
-    assert compute.hint is not None
-    targets, reduction = compute.hint.operands[1], compute.hint.facts["reduction"]
+    targets, reduction = compute.operands[1], compute.facts["reduction"]
     if targets.is_static(1) and targets.shape[1] <= FEW:
         return False
     if reduction == "none":
@@ -74,8 +73,7 @@ def tune_scatter(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
 
 
 def _tune_last(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
-    assert compute.hint is not None
-    data, targets, updates = compute.hint.operands
+    data, targets, updates = compute.operands
     (_, places, _), (rows, count, width) = data.shape, updates.shape
     columns = targets.shape[2]
     size = rows * places * columns
@@ -116,8 +114,7 @@ def last_of_known(targets: np.ndarray, places: int) -> np.ndarray:
 
 
 def _tune_reduction(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
-    assert compute.hint is not None
-    (data, targets, updates), combine = compute.hint.operands, REDUCTIONS[compute.hint.facts["reduction"]]
+    (data, targets, updates), combine = compute.operands, REDUCTIONS[compute.facts["reduction"]]
     (_, places, _), (rows, count, width) = data.shape, updates.shape
     columns = targets.shape[2]
     size = 2 * rows * places * columns

@@ -86,8 +86,7 @@ class Sorter:
 
 def tune_sort(compute: Compute, tuner: Tuner, sorter: Sorter) -> bool:
     """Rule for hints of kind "sort"; False for keys of 64 bits, and where few of many are chosen first."""
-    assert compute.hint is not None
-    (rows, *lengths), facts = compute.hint.operands, compute.hint.facts
+    (rows, *lengths), facts = compute.operands, compute.facts
     (outer, count, inner), keep = rows.shape, facts["keep"]
     if not keys_are_words(rows) or is_few_of_many(rows, keep, bool(lengths)):
         return False

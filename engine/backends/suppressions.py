@@ -63,8 +63,7 @@ class Dialect:
 
 def tune_suppression(compute: Compute, tuner: Tuner, emit_step: Callable[[Tuner, Suppression], bool]) -> bool:
     """Rule for hints of kind "suppression"; `emit_step` emits a step, if it can."""
-    assert compute.hint is not None
-    (order, corners, *rest), facts = compute.hint.operands, compute.hint.facts
+    (order, corners, *rest), facts = compute.operands, compute.facts
     if compute.epilogue is not None or compute.output.dtype != INT32 or corners.dtype != FLOAT32:
         return False
     (rows, count), most = order.shape, facts["most"]

@@ -53,21 +53,27 @@ class Windows:
 
 def windows_first(compute: Compute) -> Windows | None:
     """Those of a hinted step over (N, C, *spatial); None for other ranks."""
-    assert compute.hint is not None
-    return _windows(compute, compute.hint.operands[0].shape[2:], compute.space[2:])
+    return _windows(compute, compute.operands[0].shape[2:], compute.space[2:])
 
 
 def nhwc_windows(compute: Compute) -> Windows | None:
     """Those of a hinted step with channels last, maybe but for its input; None for other ranks."""
-    assert compute.hint is not None
-    shape = compute.hint.operands[0].shape
-    spatial = shape[2:] if compute.hint.facts.get("x_first") else shape[1:-1]
+    shape = compute.operands[0].shape
+    spatial = shape[2:] if compute.facts.get("x_first") else shape[1:-1]
     return _windows(compute, spatial, compute.space[1:-1])
 
 
+def counted_sides(compute: Compute, win: Windows) -> dict[str, int]:
+    """Where what an average counts begins and ends: the plane of a hinted pool, or its padding too."""
+    (top, left), (bottom, right) = win.pads, pair(compute.facts["ends"], 0)
+    if not compute.facts.get("include_pad", False):
+        top = left = bottom = right = 0
+    height, width = win.height + bottom, win.width + right
+    return {"count_top": -top, "count_bottom": height, "count_left": -left, "count_right": width}
+
+
 def _windows(compute: Compute, spatial: Sequence[int], out: Sequence[int]) -> Windows | None:
-    assert compute.hint is not None
-    facts, operands = compute.hint.facts, compute.hint.operands
+    facts, operands = compute.facts, compute.operands
     # A pooling has no weights, whose shape would tell.
     kernel = tuple(facts["kernel"]) if "kernel" in facts else operands[1].shape[2:]
     if len(spatial) not in (1, 2) or len(out) != len(spatial) or len(kernel) != len(spatial):

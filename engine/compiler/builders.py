@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -23,7 +23,7 @@ from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
 from engine.kernels.size import has_sizes, numbers_in
 from engine.kernels.value import HostTable, Signature, Value
-from engine.operators.builder import FAN_IN, Builder, Formula, Groups, Repeated
+from engine.operators.builder import FAN_IN, Builder, Formula, Groups, Part, Repeated
 
 FOLD_LIMIT = 1 << 22
 """Largest tensor, in elements, evaluated ahead of time; a shape has a few, a weight up to millions."""
@@ -149,24 +149,36 @@ class ShapeBuilder(Builder):
         after: Sequence[Value],
         kept: Sequence[Value],
     ) -> Repeated | None:
-        dtypes = {v.dtype for v in (*first, *after, *kept)}
-        sizes = all(a.size == b.size for a, b in zip(before, after, strict=True))
-        if len(dtypes) != 1 or not sizes or any(v.known is not None for v in after):
+        fits = all(a.size == b.size and a.dtype == b.dtype for a, b in zip(before, after, strict=True))
+        if not fits or any(v.known is not None for v in after) or not all(v.size for v in (*after, *kept)):
             return None
         roots = [v.root for v in after]
         for k, value in enumerate(after):
             # A state of its own for each, that the run makes.
             if value.root in (*before, *roots[:k]):
                 roots[k] = self.compute(value.shape, value.dtype, lambda *i, value=value: value[i])
-        starts = [0]
-        for value in kept:
-            starts.append(starts[-1] + count * aligned(value.size))
-        for value in before:
-            starts.append(starts[-1] + aligned(value.size))
-        places = [(start, aligned(v.size)) for start, v in zip(starts, kept, strict=False)]
-        made = Repeated(Value("", (starts[-1],), dtypes.pop()), tuple(places), tuple(starts[len(kept) : -1]))
-        values = self.repeat(count, first, list(zip(before, roots, strict=True)), kept, made)
-        return None if values is None else made._replace(values=values)
+        ends: dict[np.dtype, int] = {}
+
+        def place(value: Value, times: int) -> int:
+            start = ends.get(value.dtype, 0)
+            ends[value.dtype] = start + times * aligned(value.size)
+            return start
+
+        starts = [place(v, count) for v in kept], [place(v, 1) for v in before]
+        tensors = {dtype: Value("", (end,), dtype) for dtype, end in ends.items()}
+
+        def parts(of: dict[np.dtype, Value]) -> Repeated:
+            return Repeated(
+                tuple(
+                    Part(of[v.dtype], start, aligned(v.size))
+                    for v, start in zip(kept, starts[0], strict=True)
+                ),
+                tuple(Part(of[v.dtype], start) for v, start in zip(before, starts[1], strict=True)),
+            )
+
+        states = list(zip(before, roots, strict=True))
+        outputs = self.repeat(count, first, states, kept, tensors, parts)
+        return None if outputs is None else parts(outputs)
 
     def repeat(
         self,
@@ -174,11 +186,16 @@ class ShapeBuilder(Builder):
         first: Sequence[Value],
         states: Sequence[tuple[Value, Value]],
         kept: Sequence[Value],
-        made: Repeated,
-    ) -> Value | None:
-        """The output of a repeat, which is like that of `made`; None where the backend cannot run it."""
-        kind = arithmetic_type(made.values.dtype)
-        return self.compute(made.values.shape, made.values.dtype, lambda i: cast(run_number(), kind))
+        tensors: Mapping[np.dtype, Value],
+        parts: Callable[[dict[np.dtype, Value]], Repeated],
+    ) -> dict[np.dtype, Value] | None:
+        """The outputs of a repeat, which are like `tensors`; None where the backend cannot run it."""
+
+        def output(like: Value) -> Value:
+            kind = arithmetic_type(like.dtype)
+            return self.compute(like.shape, like.dtype, lambda i: cast(run_number(), kind))
+
+        return {dtype: output(like) for dtype, like in tensors.items()}
 
     def _know(self, nbytes: int) -> bool:
         """Count what the host works out; whether a plan may hold as much."""
@@ -310,28 +327,32 @@ class PlanBuilder(ShapeBuilder):
         first: Sequence[Value],
         states: Sequence[tuple[Value, Value]],
         kept: Sequence[Value],
-        made: Repeated,
-    ) -> Value | None:
+        tensors: Mapping[np.dtype, Value],
+        parts: Callable[[dict[np.dtype, Value]], Repeated],
+    ) -> dict[np.dtype, Value] | None:
         others, formulas = self.computes[: self._first], [*self.of_run, *self.computes[self._first :]]
         self.computes = []
-        output = super().repeat(count, first, states, kept, made)
-        assert output is not None
-        (whole,) = self.computes
+        outputs = super().repeat(count, first, states, kept, tensors, parts)
+        assert outputs is not None
+        whole, *besides = self.computes
         body = fuse_elementwise(formulas, [*(after for _, after in states), *kept], self.fan_in)
         repeat = repeat_of(
-            (self.layer.name, self.layer.op_type), output, count, first, states, body, kept, made
-        )
+            (self.layer.name, self.layer.op_type), [*outputs.values()], count, first, states, body, kept,
+            parts(outputs),
+        )  # fmt: skip
         refused = self.count is not None and any(
             self.count in c.reads for c in body
         )  # numbers are drawn again
-        refused = refused or any(c.hint is not None and c.hint.kind == "repeat" for c in body)
-        if refused or any(self.refuses(compute) for compute in repeat.formulas):
+        if "nested repeat" not in self.whole:
+            refused = refused or any(c.hint is not None and c.hint.kind == "repeat" for c in body)
+        if refused or any(self.refuses(compute) for compute in (*repeat.formulas, whole, *besides)):
             # Beyond what the samples have made: nothing is known of the tensors that follow.
             self.computes, self.recorded = others, None
             return None
-        hint = Hint("repeat", repeat.operands, {"repeat": repeat})
-        self.computes = [*others, replace(whole, hint=hint)]
-        return output
+        made = [replace(whole, hint=Hint("repeat", repeat.operands, {"repeat": repeat}))]
+        made += [replace(c, hint=Hint("repeated", (whole.output,), {})) for c in besides]
+        self.computes = [*others, *made]
+        return outputs
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
         if self.recall is None or self.foldable or np.dtype(dtype).kind == "O":

@@ -193,11 +193,14 @@ class Planner:
             if output.name not in used:
                 continue
             tuned = self._tuned(place, compute)
-            plan.buffers.update(tuned.buffers)
+            # What a repeat makes besides has its role already.
+            plan.buffers |= {name: spec for name, spec in tuned.buffers.items() if name not in plan.buffers}
             plan.constants.update(tuned.constants)
             plan.packed.update((name, self.packed[name]) for name in tuned.packed)
             parts.append(tuned.steps)
             used.update(name for step in parts[-1] for name in step.inputs)
+            if not tuned.steps:
+                used.update(value.name for value in compute.reads)
             role: Role = "output" if output.name in exported else "temporary"
             plan.buffers[output.name] = BufferSpec(output.name, output.size, output.dtype, role)
         plan.steps.extend(step for steps in reversed(parts) for step in steps)
@@ -228,6 +231,8 @@ class Planner:
         if compute.hint is not None and compute.hint.kind == "repeat":
             return lower_repeat(compute, lambda part: self._tuned(place, part), target.windowed)
         made = Tuned([], {}, [], {})
+        if compute.hint is not None and compute.hint.kind == "repeated":
+            return made
         tuner = Tuner(
             compute, self._constant(made, compute), self._temporary(made, compute), self.weight_bytes
         )

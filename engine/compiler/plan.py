@@ -49,6 +49,18 @@ class Compute:
         operands = [v.root for v in self.hint.operands] if self.hint is not None else []
         self.reads = tuple(dict.fromkeys([*loaded, *operands]))
 
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """The hint's tensors."""
+        assert self.hint is not None
+        return self.hint.operands
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The hint's attributes."""
+        assert self.hint is not None
+        return self.hint.facts
+
     def formula(self) -> Expr:
         """Body and epilogue as one formula."""
         if self.epilogue is None:
@@ -108,8 +120,10 @@ class Step:
 
     @property
     def parts(self) -> tuple[Step, ...]:
-        """The steps that it repeats, or itself."""
-        return self.kernel.steps if isinstance(self.kernel, RepeatedSteps) else (self,)
+        """The steps that it repeats, and those that they do; itself, if it repeats none."""
+        if not isinstance(self.kernel, RepeatedSteps):
+            return (self,)
+        return tuple([part for step in self.kernel.steps for part in step.parts])
 
     def numbers(self) -> list[Number]:
         """Its sizes and arguments, and the estimated cost of a kernel without a formula."""
@@ -297,7 +311,7 @@ class Plan:
         return [n for n, spec in self.buffers.items() if spec.role != "temporary" and n not in constants]
 
     def lifetimes(self) -> dict[str, tuple[int, int]]:
-        """First and last of the steps that touch each temporary buffer, where repeated ones count by themselves.
+        """First and last step that touches each temporary buffer; repeated steps count one by one.
 
         What a run does not make before it reads it lives as long as all runs.
         """

@@ -38,10 +38,12 @@ class Kept:
 class Repeat:
     """Formulas that run `count` times.
 
-    before: those of the first states. body: those of a run. kept: what goes to the output in each run, and
-    last: what does after all of them. states: the tensors of each state before a run and after it.
+    outputs: what it makes, a tensor of each element type. before: the formulas of the first states. body:
+    those of a run. kept: what goes to the outputs in each run, and last: what does after all of them. states:
+    the tensors of each state before a run and after it.
     """
 
+    outputs: tuple[Value, ...]
     count: int
     before: tuple[Compute, ...]
     body: tuple[Compute, ...]
@@ -62,7 +64,7 @@ class Repeat:
 
 
 def part_of(
-    output: Value, value: Value, start: int, stride: int, layer: tuple[str, str], made: Compute | None = None
+    output: Value, start: int, stride: int, value: Value, layer: tuple[str, str], made: Compute | None = None
 ) -> Kept:
     """Keep a tensor in the output, from `start + run * stride` on.
 
@@ -108,7 +110,7 @@ def _sole_makers(
 
 def repeat_of(
     layer: tuple[str, str],
-    output: Value,
+    outputs: Sequence[Value],
     count: int,
     first: Sequence[Value],
     states: Sequence[tuple[Value, Value]],
@@ -116,7 +118,7 @@ def repeat_of(
     kept: Sequence[Value],
     made: Repeated,
 ) -> Repeat:
-    """The repeat of a body's formulas, whose output is as `made` says."""
+    """The repeat of a body's formulas, whose outputs are as `made` says."""
     befores = [before for before, _ in states]
     copies = [
         Compute(before, (before.size,), given.at(index(0)), *layer)
@@ -124,11 +126,11 @@ def repeat_of(
     ]
     makers = _sole_makers(body, states, kept)
     parts = [
-        part_of(output, v, start, stride, layer, makers.get(v.root))
-        for v, (start, stride) in zip(kept, made.kept, strict=True)
+        part_of(*part, value, layer, makers.get(value.root))
+        for value, part in zip(kept, made.kept, strict=True)
     ]
-    last = [part_of(output, v, start, 0, layer) for v, start in zip(befores, made.last, strict=True)]
-    return Repeat(count, tuple(copies), tuple(body), tuple(parts), tuple(last), tuple(states))
+    last = [part_of(*part, value, layer) for value, part in zip(befores, made.last, strict=True)]
+    return Repeat(tuple(outputs), count, tuple(copies), tuple(body), tuple(parts), tuple(last), tuple(states))
 
 
 def _takes_run(compute: Compute) -> bool:
@@ -147,9 +149,8 @@ def lower_repeat(
     assert compute.hint is not None
     repeat: Repeat = compute.hint.facts["repeat"]
     made = Tuned([], {}, [], {})
-    for before, after in repeat.states:
-        for value in (before, after):
-            made.buffers[value.name] = BufferSpec(value.name, value.size, value.dtype, "temporary")
+    for value in (*repeat.outputs, *(value for pair in repeat.states for value in pair)):
+        made.buffers[value.name] = BufferSpec(value.name, value.size, value.dtype, "temporary")
 
     def steps_of(computes: Sequence[Compute], wanted: set[str]) -> list[Step]:
         parts: list[list[Step]] = []
@@ -159,13 +160,16 @@ def lower_repeat(
             if value.name not in wanted:
                 continue
             lowered = lower(part)
-            assert _takes_run(part) == any(type(x) is RunNumber for s in lowered.steps for x in s.values)
+            if part.hint is None or not part.hint.is_bound:
+                assert _takes_run(part) == any(type(x) is RunNumber for s in lowered.steps for x in s.values)
             made.buffers[value.name] = BufferSpec(value.name, value.size, value.dtype, "temporary")
             made.buffers.update(lowered.buffers)
             made.constants.update(lowered.constants)
             made.packed.extend(lowered.packed)
             parts.append(lowered.steps)
             wanted.update(name for step in lowered.steps for name in step.inputs)
+            if not lowered.steps:
+                wanted.update(read.name for read in part.reads)
         return [step for steps in reversed(parts) for step in steps]
 
     def step_of(kept: Kept) -> Step:
@@ -179,7 +183,7 @@ def lower_repeat(
     # After the last run a state is where that run left it: `last` reads what a next run would.
     swapped = {a: b for pair in names for a, b in (pair, pair[::-1])}
     touched = dict.fromkeys(n for step in (*body, *last) for n in (*step.inputs, step.output))
-    touched |= dict.fromkeys(swapped)
+    touched |= dict.fromkeys((*swapped, *(value.name for value in repeat.outputs)))
     touched.pop(compute.output.name)
     values = tuple(size for step in body for size in step.space)
     kernel = RepeatedSteps(body, last, swapped)

@@ -11,7 +11,7 @@ from engine.kernels.value import Value
 HintKind = Literal[
     "matmul", "conv", "shifted_matmul", "shifted_conv", "pool", "concat", "reduce", "transpose",
     "recurrence", "softmax", "normalize", "sort", "scan", "position", "scatter", "select", "count", "nonzero",
-    "compress", "suppression", "unpacked_matmul", "repeat",
+    "compress", "suppression", "unpacked_matmul", "expert_matmul", "repeat", "repeated",
 ]  # fmt: skip
 
 
@@ -31,6 +31,9 @@ class Hint:
         (n, blocks * block * bits / 8), scales (n, blocks), then zero points, if there are any, and the block
         of each of the k numbers where `is_assigned`. Facts m, n, k, bits, block, is_assigned, and weight, the
         formula of b's element at (column, row). Output is (m, n).
+    expert_matmul: operands (chosen, x, w) with int32 chosen (rows, count) and w (experts, n, k); fact shared,
+        whether x is (rows, k) for all that a row has chosen, or else (rows * count, k). Output is (rows,
+        count, n), the products with the weights of the chosen experts.
     pool: operands (x,); facts kind "max", "average" or "sum", kernel, strides, dilations, pads (begin),
         include_pad, and ends (end pads). Output is (N, C, *out). With channels_last x is (N, *spatial, C)
         and the output (N, *out, C).
@@ -79,6 +82,7 @@ class Hint:
         states. Output is Y (T, D, N, H) and as many of the last states (D, N, H), h and c, as `states` says.
     repeat: formulas that run repeatedly, which the planner makes one step of: see `engine.compiler.repeated`.
         Operands are what they read beside each other's results; fact repeat, a `Repeat`.
+    repeated: what a repeat makes besides, of another element type. Operand is the output of the repeat.
     """
 
     kind: HintKind
@@ -88,4 +92,4 @@ class Hint:
     @property
     def is_bound(self) -> bool:
         """Whether the formula beside the hint is a placeholder, as a backend must take the hint."""
-        return self.kind in ("recurrence", "repeat") or bool(self.facts.get("bound"))
+        return self.kind in ("recurrence", "repeat", "repeated") or bool(self.facts.get("bound"))

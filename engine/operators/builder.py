@@ -28,16 +28,19 @@ MOST_ON_HOST = 1 << 24
 """Elements of the largest table that the host computes for a layer: sizes come from files and inputs."""
 
 
-class Repeated(NamedTuple):
-    """What a repeat yields, in one tensor.
-
-    kept: where the elements that each run has kept begin, and how far those of the next run are from them.
-    last: where each state begins that the last run has left.
-    """
+class Part(NamedTuple):
+    """Elements in a tensor of a repeat: where they begin, and how far those of the next run are from them."""
 
     values: Value
-    kept: tuple[tuple[int, int], ...]
-    last: tuple[int, ...]
+    start: int
+    stride: int = 0
+
+
+class Repeated(NamedTuple):
+    """What a repeat yields, in a tensor of each element type: what each run has kept, and the last states."""
+
+    kept: tuple[Part, ...]
+    last: tuple[Part, ...]
 
 
 REPEATED = 8

@@ -13,6 +13,7 @@ from engine.kernels.expr import Expr, arg, reduce, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.convolution import add_bias, convolve
+from engine.operators.fused_layers import activated
 from engine.operators.layout import FIRST, LAST
 from engine.operators.normalization import among_channels
 from engine.operators.pooling import average, largest
@@ -37,6 +38,23 @@ def conv(
     source = FIRST if x_first else LAST
     y = convolve(k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides, source=source, target=LAST)
     return add_bias(k, y, b, LAST)
+
+
+@operator("FusedConv", domain=DOMAIN)
+def fused_conv(
+    k: Builder, x: Value, w: Value, b: Value | None = None, z: Value | None = None, *, activation: str = "",
+    activation_params: Sequence[float] = (), auto_pad: str = "NOTSET", group: int = 1,
+    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
+    strides: Sequence[int] = (), x_first: int = 0,
+) -> Value:  # fmt: skip
+    """`conv`, plus the tensor z (N, *out, M), and an activation."""
+    y = conv(
+        k, x, w, b, auto_pad=auto_pad, group=group, dilations=dilations, kernel_shape=kernel_shape,
+        pads=pads, strides=strides, x_first=x_first,
+    )  # fmt: skip
+    if z is not None:
+        y = k.elementwise(lambda e, s: e + s, y, z)
+    return activated(k, y, activation, activation_params)
 
 
 @operator("ConvTranspose", domain=DOMAIN)

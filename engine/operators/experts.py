@@ -11,6 +11,7 @@ from math import inf
 
 from engine.base.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimum, reduce, select, unary
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.block_quantized import unpacked
 from engine.operators.builder import Builder
@@ -43,11 +44,30 @@ class Projection:
     columns: int
     product: Product
     bias: Value | None
+    weights: Value | None = None
 
-    def __call__(self, expert: Expr, row: Expr, x: Callable[[Expr], Expr]) -> Expr:
-        """One element of the layer's output."""
-        total = self.product(expert, row, x)
-        return total if self.bias is None else total + cast(self.bias[expert, row], total.dtype)
+    def of(self, k: Builder, chosen: Value, x: Value, *, shared: bool) -> Value:
+        """The outputs of the experts that each row has chosen: (rows, count, self.rows).
+
+        shared: whether a row of x is for all of them, or else for one.
+        """
+        rows, count = chosen.shape
+
+        def expert(t: Expr, s: Expr) -> Expr:
+            return cast(chosen[t, s], "index")
+
+        def formula(t: Expr, s: Expr, n: Expr) -> Expr:
+            return self.product(expert(t, s), n, lambda c: x[t if shared else t * count + s, c])
+
+        weights, bias = self.weights, self.bias
+        facts = {"shared": shared}
+        hint = None if weights is None else lambda: Hint("expert_matmul", (chosen, x, weights), facts)
+        found = k.compute((rows, count, self.rows), FLOAT32, formula, hint=hint)
+        if bias is None:
+            return found
+        return k.compute(
+            found.shape, FLOAT32, lambda t, s, n: found[t, s, n] + cast(bias[expert(t, s), n], "float32")
+        )
 
 
 @dataclass(frozen=True)
@@ -140,28 +160,25 @@ def mixture(
     chosen, shares = routing.choose(k, router, mix)
     flat = k.alias(x, (rows, width))
 
-    def expert(t: Expr, s: Expr) -> Expr:
-        return cast(chosen[t, s], "index")
+    first_of = first.of(k, chosen, flat, shared=True)
+    third_of = None if third is None else third.of(k, chosen, flat, shared=True)
+    if gate.is_gated and gate.fusion:
 
-    def between(t: Expr, s: Expr, n: Expr) -> Expr:
-        def layer(of: Projection, row: Expr) -> Expr:
-            return of(expert(t, s), row, lambda c: flat[t, c])
-
-        if gate.is_gated and gate.fusion:
+        def gated(t: Expr, s: Expr, n: Expr) -> Expr:
             pair = (n * 2, n * 2 + lit(1)) if gate.fusion == 1 else (n, n + inner)
-            return gate.value(layer(first, pair[0]), layer(first, pair[1]))
-        if gate.is_gated and third is not None:
-            return gate.value(layer(first, n), layer(third, n))
-        found = ACTIVATIONS[gate.name](layer(first, n))
-        return found if third is None else found * layer(third, n)
+            return gate.value(first_of[t, s, pair[0]], first_of[t, s, pair[1]])
 
-    hidden = k.compute((rows, routing.count, inner), FLOAT32, between)
+        hidden = k.compute((rows, routing.count, inner), FLOAT32, gated)
+    elif gate.is_gated and third_of is not None:
+        hidden = k.elementwise(gate.value, first_of, third_of)
+    else:
+        hidden = k.elementwise(ACTIVATIONS[gate.name], first_of)
+        if third_of is not None:
+            hidden = k.elementwise(lambda a, b: a * b, hidden, third_of)
+    parts = second.of(k, chosen, k.alias(hidden, (rows * routing.count, inner)), shared=False)
 
     def total(t: Expr, j: Expr) -> Expr:
-        def part(s: Expr) -> Expr:
-            return shares[t, s] * second(expert(t, s), j, lambda c: hidden[t, s, c])
-
-        return reduce("sum", routing.count, part)
+        return reduce("sum", routing.count, lambda s: shares[t, s] * parts[t, s, j])
 
     return k.alias(k.compute((rows, width), x.dtype, total), x.shape)
 
@@ -174,7 +191,7 @@ def plain(k: Builder, weights: Value, bias: Value | None) -> Projection:
     def product(e: Expr, n: Expr, x: Callable[[Expr], Expr]) -> Expr:
         return reduce("sum", weights.shape[2], lambda r: x(r) * weights[e, n, r])
 
-    return Projection(weights.shape[1], weights.shape[2], product, bias)
+    return Projection(weights.shape[1], weights.shape[2], product, bias, weights)
 
 
 @operator("MoE", domain=CONTRIB)
@@ -216,7 +233,9 @@ def packed(
     if scales.size != experts * rows * blocks:
         k.error(f"scales {list(scales.shape)} do not fit {blocks} blocks of {list(words.shape)}")
     steps = k.alias(scales, (experts, rows, blocks))
-    middle = float(1 << (bits - 1))
+    middle, mask = float(1 << (bits - 1)), (1 << bits) - 1
+    is_whole = 8 % bits == 0 and block_size % (8 // bits) == 0
+    per_byte = 8 // bits if is_whole else 1
     table = zeros
     if zeros is not None:
         # Without blocks, the zero points of an expert's rows are packed together.
@@ -233,12 +252,17 @@ def packed(
 
     def product(e: Expr, n: Expr, x: Callable[[Expr], Expr]) -> Expr:
         def of_block(b: Expr) -> Expr:
-            centre, first = zero(e, n, b), b * block
+            centre, first = zero(e, n, b), b * (block // per_byte)
 
             def term(r: Expr) -> Expr:
-                return x(first + r) * (cast(unpacked(words, (e, n), first + r, bits), "float32") - centre)
+                """What a byte adds, or a number where bytes do not hold whole ones."""
+                at = (first + r) * per_byte
+                word = words[e, n, first + r] if is_whole else unpacked(words, (e, n), at, bits)
+                numbers = [(word >> lit(bits * i, "int32")) & lit(mask, "int32") for i in range(per_byte)]
+                parts = [x(at + i) * (cast(w, "float32") - centre) for i, w in enumerate(numbers)]
+                return sum(parts[1:], parts[0])
 
-            extent = minimum(arg(block), arg(columns) - first)
+            extent = minimum(arg(block // per_byte), arg(columns // per_byte) - first)
             return cast(steps[e, n, b], "float32") * reduce("sum", extent, term)
 
         return reduce("sum", blocks, of_block)

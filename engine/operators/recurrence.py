@@ -19,7 +19,7 @@ from engine.base.dtypes import FLOAT32
 from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, maximum, run_number, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
-from engine.operators.builder import REPEATED, Builder, Repeated
+from engine.operators.builder import REPEATED, Builder, Part, Repeated
 from engine.operators.elementwise import sigmoid, softplus
 from engine.operators.linear import matmul
 from engine.operators.movement import Chain, chained
@@ -376,16 +376,18 @@ def walk(way: Direction, step: Step, states: Sequence[Value]) -> tuple[Value, tu
 
 def taken_apart(way: Direction, repeated: Repeated) -> tuple[Value, tuple[Value, ...]]:
     """All outputs, (T, N, H), and the last states, (N, H), of time steps that were a repeat."""
-    values, ((begin, stride),), starts = repeated
+    ((values, begin, stride),), lasts = repeated
     shape, width = (way.steps, way.batch, way.hidden), arg(way.hidden)
 
-    def last(start: int) -> Value:
-        return way.k.compute(shape[1:], values.dtype, lambda n, j: values.at(arg(start) + n * width + j))
+    def last(part: Part) -> Value:
+        return way.k.compute(
+            shape[1:], values.dtype, lambda n, j: part.values.at(arg(part.start) + n * width + j)
+        )
 
     outputs = way.k.compute(
         shape, values.dtype, lambda t, n, j: values.at(arg(begin) + t * arg(stride) + n * width + j)
     )
-    return outputs, tuple(map(last, starts))
+    return outputs, tuple(map(last, lasts))
 
 
 def cleared(way: Direction, state: Value) -> Value:

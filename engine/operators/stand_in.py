@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.base.dtypes import FLOAT_TYPES
 from engine.kernels.expr import Expr, arg, lit
 from engine.kernels.value import Entry, Value
-from engine.operators.builder import REPEATED, Builder, Repeated
+from engine.operators.builder import REPEATED, Builder, Part, Repeated
+
+MOST_COUNTED = 256
+"""How many runs of a loop are made one by one so that integers stay known."""
 
 
 def alike(new: Entry, old: Entry) -> bool:
@@ -31,11 +33,15 @@ class StandIn:
 
     @classmethod
     def begin(cls, k: Builder, count: int, states: Sequence[Entry]) -> StandIn | None:
-        """None where the runs are to be made one by one: few of them, or states whose elements are sizes."""
-        first = [
-            s for s in states if isinstance(s, Value) and s.bound is None and s.dtype.name in FLOAT_TYPES
-        ]
+        """None where the runs are to be made one by one: few of them, or states whose elements are sizes.
+
+        Integers that are known before the first run may be known after all of them, and shapes may depend on
+        them: such runs are made one by one as long as there are not too many.
+        """
+        first = [s for s in states if isinstance(s, Value) and s.bound is None and s.dtype.kind != "O"]
         if len(first) < len(states) or count < REPEATED:
+            return None
+        if any(s.known is not None and s.dtype.kind in "iub" for s in first) and count < MOST_COUNTED:
             return None
         before = k.before_runs(first)
         return None if before is None else cls(count, first, before)
@@ -53,31 +59,27 @@ class StandIn:
         """Those after the last run."""
         assert self._repeated is not None
         return tuple(
-            self._part(k, before.shape, before.shape, start)
-            for before, start in zip(self.before, self._repeated.last, strict=True)
+            self._part(k, part, before.shape, before.shape)
+            for before, part in zip(self.before, self._repeated.last, strict=True)
         )
 
     def stack(self, k: Builder, number: int, axis: int = 0, is_reversed: bool = False) -> Value:
         """What all runs have stacked."""
         assert self._repeated is not None
-        shape, (start, stride) = self._kept[number].shape, self._repeated.kept[number]
+        shape, part = self._kept[number].shape, self._repeated.kept[number]
         axis = k.axis(axis, len(shape) + 1)
-        return self._part(
-            k, (*shape[:axis], self.count, *shape[axis:]), shape, start, stride, axis, is_reversed
-        )
+        return self._part(k, part, (*shape[:axis], self.count, *shape[axis:]), shape, axis, is_reversed)
 
     def _part(
         self,
         k: Builder,
+        part: Part,
         shape: tuple[int, ...],
         inner: tuple[int, ...],
-        start: int,
-        stride: int = 0,
         axis: int | None = None,
         is_reversed: bool = False,
     ) -> Value:
-        assert self._repeated is not None
-        values = self._repeated.values
+        values, start, stride = part
         strides = [1] * len(inner)
         for a in range(len(inner) - 1, 0, -1):
             strides[a - 1] = strides[a] * inner[a]
@@ -96,4 +98,6 @@ class StandIn:
 
     def holds(self) -> tuple[Entry, ...]:
         """What it keeps for later."""
-        return () if self._repeated is None else (self._repeated.values,)
+        if self._repeated is None:
+            return ()
+        return tuple(dict.fromkeys(part.values for part in (*self._repeated.kept, *self._repeated.last)))

@@ -114,6 +114,21 @@ def numbered(k: Builder, x: Value, pool: Sequence[str]) -> tuple[Value, list[int
     return k.constant(tokens.reshape(x.shape)), numbers
 
 
+def count_tokens(k: Builder, rows: Value, words: Dictionary, width: int) -> Value:
+    """`count_grams` where each output counts one token: no search is needed."""
+    count, size = rows.shape
+    tokens, counted = np.zeros(width, words.tokens.dtype), np.zeros(width, np.float32)
+    tokens[words.outputs], counted[words.outputs] = words.tokens, 1.0
+    of_output, factors = k.constant(tokens), k.constant(counted)
+
+    def total(row: Expr, output: Expr) -> Expr:
+        own = of_output[output]
+        found = reduce("sum", size, lambda p: cast(eq(rows[row, p], own), "index"))
+        return cast(found, "float32") * factors[output]
+
+    return k.compute((count, width), FLOAT32, total)
+
+
 def count_grams(k: Builder, rows: Value, words: Dictionary, most_skipped: int, width: int) -> Value:
     """How often each output's n-grams occur in each row: (rows, width) float32."""
     count, size = rows.shape
@@ -121,6 +136,8 @@ def count_grams(k: Builder, rows: Value, words: Dictionary, most_skipped: int, w
     table = walks(words, min(most_skipped, size))
     if not table.size or not rows.size:
         return k.constant(np.zeros((count, width), np.float32))
+    if all(n == 1 for n, *_ in words.lengths) and len(set(words.outputs.tolist())) == len(words.outputs):
+        return count_tokens(k, rows, words, width)
     ways, tokens, outputs = k.constant(table), k.constant(words.tokens), k.constant(words.outputs)
 
     def found_at(row: Expr, way: Expr, place: Expr) -> Expr:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.backends.base import Backend
 from engine.base.errors import DeviceError
+from engine.base.generators import within
 from engine.base.sliced_thread import SlicedThread
 from engine.compiler.lower import Lowered
 from engine.compiler.trace import InputShapes
@@ -41,8 +42,8 @@ def plan_for_inputs(session: Session, key: object, shapes: InputShapes, known: E
             session.store_open_plans(known, [sized, *plans.ready])
         return sized
 
-    find = partial(plans.recorded, shapes, known, only_used=True)
-    return Planning(find, make, plans.use, partial(session.planned, key, shapes, known))
+    fill = partial(plans.filling_for, shapes, known, only_used=True)
+    return Planning(fill, make, plans.use, partial(session.planned, key, shapes, known))
 
 
 class PlanInProgress:
@@ -145,12 +146,12 @@ class BackgroundPlans:
         session = self._session
         native = session.backends["native"]
         # A plan that was made meanwhile may do.
-        made = _in_context(native, planning.find)
+        made = yield from on_this_thread(native, planning.fill())
         if made is None:
             sized = yield from on_a_thread(session, planning.make)
             if sized is not None:
                 yield from self._bind(planning, sized)
-                made = _in_context(native, planning.find)
+                made = yield from on_this_thread(native, planning.fill())
         if made is None and recorded.pending is planning:
             lowered = yield from on_a_thread(session, lambda: self._planned(planning))
             if recorded.pending is planning:
@@ -212,6 +213,9 @@ def compiling_on_a_thread(
     native: Backend, work: Callable[[], Any], session: Session | None = None
 ) -> Steps[Any]:
     """Run work that compiles a backend's kernels on another thread."""
+    opening = native.background_opening()
+    if opening is not None:
+        yield SlicedThread(opening)
     try:
         opened = native.background_compilation()
         entered = opened.__enter__()
@@ -239,11 +243,4 @@ def compiling_on_a_thread(
 
 def on_this_thread(native: Backend, steps: Generator[None, None, T]) -> Steps[T]:
     """Create a plan's buffers and commands on the caller's thread, a few at a time."""
-    while True:
-        try:
-            with native.entered():
-                next(steps)
-        except StopIteration as end:
-            found: T = end.value
-            return found
-        yield None
+    return (yield from within(native.entered, steps))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.base.errors import EngineError
+from engine.base.generators import finish
 from engine.compiler.guesses import Guesses
 from engine.compiler.lower import Lowered
 from engine.compiler.trace import SAMPLES, InputShapes, leaf_shapes
@@ -16,7 +17,7 @@ from engine.compiler.walk import Elements, Stop
 from engine.kernels.value import Value
 from engine.runtime.open_numbers import OpenNumbers, of_elements, of_results, opened_elements, opened_shape
 from engine.runtime.open_plans import OPEN_FAILURES, SizedLowered, SizedPlan
-from engine.runtime.recorded_plan import Planning, RecordedPlan
+from engine.runtime.recorded_plan import Filling, Planning, RecordedPlan
 
 if TYPE_CHECKING:
     from engine.runtime.session import Session
@@ -40,12 +41,12 @@ def continued(
     if not isinstance(lowered, SizedLowered):
         return None
     plans, given = lowered.sized.following, _numbers(lowered, known, results)
-    if (found := filled(session, before, known, results)) is not None:
+    if (found := finish(filling(session, before, known, results))) is not None:
         return found
     if not plans.serves_one_set_each and plans.waiting_for(given) is None:
         _make(session, lowered, known, results)
     if plans.take_compiled(session):
-        if (found := filled(session, before, known, results)) is not None:
+        if (found := finish(filling(session, before, known, results))) is not None:
             return found
     if _stops_alike(lowered):
         return None
@@ -53,7 +54,7 @@ def continued(
         # Nothing but this plan continues what has run, so its kernels are compiled now.
         session.compile(waiting.lowered)
         plans.take_compiled(session)
-        found = filled(session, before, known, results)
+        found = finish(filling(session, before, known, results))
     if found is None:
         raise _not_alike(session)
     return found
@@ -74,17 +75,17 @@ def _make(
     return made
 
 
-def filled(
+def filling(
     session: Session,
     before: RecordedPlan,
     known: Elements,
     results: Sequence[Any] | None,
     *,
     only_used: bool = False,
-) -> RecordedPlan | None:
-    """What follows a plan, from the plans for all sizes that there are; None if none of them serves.
+) -> Filling:
+    """Fill in what follows a plan, by the plans for all sizes that there are; returns None if none serves.
 
-    Arguments as of `continued`; `only_used` as of `SizedPlans.recorded_plan`.
+    Arguments as of `continued`; `only_used` as of `SizedPlans.filling`.
     """
     lowered = before.lowered
     if not isinstance(lowered, SizedLowered):
@@ -92,7 +93,7 @@ def filled(
     plan_apart = partial(_planned_apart, session, lowered, known, results)
     given = _numbers(lowered, known, results)
     plans = lowered.sized.following
-    return plans.recorded_plan(session, given, plan_apart, before, only_used=only_used)
+    return (yield from plans.filling(session, given, plan_apart, before, only_used=only_used))
 
 
 def planned_continuation(
@@ -123,8 +124,8 @@ def planned_continuation(
         session.compile(found)
         return found
 
-    find = partial(filled, session, before, known, results, only_used=True)
-    return Planning(find, make, use, plan, before)
+    fill = partial(filling, session, before, known, results, only_used=True)
+    return Planning(fill, make, use, plan, before)
 
 
 def _stops_alike(lowered: SizedLowered) -> bool:

@@ -22,7 +22,7 @@ from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_element
 from engine.runtime.open_segments import OpenSegment
 from engine.runtime.open_sizes import OpenSizes
 from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
-from engine.runtime.recorded_plan import RecordedPlan
+from engine.runtime.recorded_plan import Filling, RecordedPlan
 
 if TYPE_CHECKING:
     from engine.runtime.session import Session
@@ -138,16 +138,17 @@ class SizedPlan:
             trace.settle()
         self._recorded = _Recorded(segments, filled, inputs, frozenset(kept), program)
 
-    def recorded_plan(
+    def filling(
         self,
         session: Session,
         sizes: Sequence[int],
         plan_apart: Callable[[], Lowered],
         before: RecordedPlan | None = None,
-    ) -> RecordedPlan | None:
-        """The recorded plan for some sizes; None if the guards refuse them, or they overflow arguments.
+    ) -> Filling:
+        """Make the recorded plan for some sizes: a step for each buffer that is missing, one for the rest.
 
-        Raises `OutOfMemoryError` for a tensor that cannot be allocated; other sizes may be tried then.
+        Returns None if the guards refuse the sizes, or they overflow arguments. Raises `OutOfMemoryError`
+        for a tensor that cannot be allocated; other sizes may be tried then.
 
         Args:
             session: The session of the model.
@@ -166,14 +167,20 @@ class SizedPlan:
         if numbers is None:
             return None
         recorded = RecordedPlan(SizedLowered(made.trace(numbers), self, tuple(sizes), plan_apart))
+        inputs, recorder = made.inputs(numbers), session.recorder
         try:
+            yield from recorder.reserving_inputs(self.lowered.segments, inputs, made.kept)
+            for segment in made.segments:
+                yield from segment.reserving(session, numbers, before)
+            if self._recorded is not made:
+                return None  # released meanwhile
             if before is not None:
                 recorded.buffers.update(before.buffers)
                 recorded.placement.update(before.placement)
-            recorder = session.recorder
-            recorder.input_buffers(recorded, self.lowered.segments, made.inputs(numbers), made.kept)
+            recorder.input_buffers(recorded, self.lowered.segments, inputs, made.kept)
             for position, segment in enumerate(made.segments):
-                segment.fill(session, recorded, numbers, partial(self._plan, tuple(sizes), position))
+                make_plan = partial(self._plan, tuple(sizes), position)
+                yield from segment.filling(session, recorded, numbers, make_plan)
         except OverflowError:
             # What is wrong with such sizes, if anything, is reported when they are planned for themselves.
             recorded.release()
@@ -207,6 +214,7 @@ class SizedPlan:
 
     def release(self) -> None:
         """Free what only this plan and those that follow it have."""
+        self._recorded = None
         self.following.release()
         self.owner.release()
 
@@ -297,7 +305,7 @@ class SizedPlans:
         self.ready = [p for p in self.ready if p is not sized]
         sized.release()
 
-    def recorded_plan(
+    def filling(
         self,
         session: Session,
         given: OpenNumbers,
@@ -305,17 +313,17 @@ class SizedPlans:
         before: RecordedPlan | None = None,
         *,
         only_used: bool = False,
-    ) -> RecordedPlan | None:
-        """The plan for some numbers, filled in; None if no plan takes them. See `SizedPlan.recorded_plan`.
+    ) -> Filling:
+        """Fill in the plan that takes some numbers; returns None if none does. See `SizedPlan.filling`.
 
         With `only_used`, plans are left out whose constants are not bound yet, which takes a while.
         """
-        for position, sized in enumerate(self.ready):
+        for sized in tuple(self.ready):
             is_used = sized.is_used
             if sized.decided != given.decided or (only_used and not is_used):
                 continue
             try:
-                recorded = sized.recorded_plan(session, given.numbers, plan_apart, before)
+                recorded = yield from sized.filling(session, given.numbers, plan_apart, before)
             except BaseException:
                 if not sized.is_used:
                     # If memory for constants ran out, some of them are missing.
@@ -325,8 +333,9 @@ class SizedPlans:
             if recorded is not None:
                 if is_used:
                     self._alone = 0
-                if position:
-                    self.ready.insert(0, self.ready.pop(position))
+                if self.ready[0] is not sized:
+                    self.ready.remove(sized)
+                    self.ready.insert(0, sized)
                 return recorded
         return None
 
@@ -403,15 +412,13 @@ class OpenPlans(SizedPlans):
         found = None if given is None else self.not_used(given)
         return found or (self.make(shapes, known) if self._may_make(given) else None)
 
-    def recorded(
-        self, shapes: InputShapes, known: Elements, *, only_used: bool = False
-    ) -> RecordedPlan | None:
-        """The plan for some shapes, filled in; None where no plan for all sizes takes them."""
+    def filling_for(self, shapes: InputShapes, known: Elements, *, only_used: bool = False) -> Filling:
+        """Fill in the plan for some shapes; returns None where no plan for all sizes takes them."""
         given = self.numbers(shapes, known) if self.ready else None
         if given is None:
             return None
         plan_apart = partial(self._session.lower, shapes, known)
-        return self.recorded_plan(self._session, given, plan_apart, only_used=only_used)
+        return (yield from self.filling(self._session, given, plan_apart, only_used=only_used))
 
 
 def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -> SizedPlan | None:

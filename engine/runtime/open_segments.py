@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.plan_template import Template
+from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.memory.out_of_memory import LARGE, naming_out_of_memory
 from engine.compiler.lower import Place, Segment
 from engine.compiler.plan import BufferSpec, Plan
@@ -60,14 +60,33 @@ class OpenSegment:
         """Inputs and outputs with their sizes."""
         return [BufferSpec(spec.name, numbers[at], spec.dtype, spec.role) for spec, at in self.outer]
 
-    def fill(
+    def reserving(
+        self, session: Session, numbers: Sequence[Any], before: RecordedPlan | None
+    ) -> Generator[None, None, None]:
+        """Allocate what `filling` lacks for these numbers, a buffer a step. May raise `OverflowError`.
+
+        The buffers of the plan `before`, which this one continues, stay as they are.
+        """
+        backend = session.backends[self.place]
+        if backend.is_host:
+            return
+        held = () if before is None else before.buffers
+        for spec in self.specs(numbers):
+            if (self.place, spec.name) not in held:
+                yield from session.recorder.reserving(self.place, spec.name, spec.elements, spec.dtype)
+        with naming_out_of_memory(f"the temporaries of model '{session.source.name}'"):
+            yield from self.template.reserving(numbers[self.numbers])
+
+    def filling(
         self,
         session: Session,
         recorded: RecordedPlan,
         numbers: Sequence[Any],
         make_plan: Callable[[], Plan],
-    ) -> None:
-        """Add buffers and the program for these numbers to a recorded plan."""
+    ) -> Generator[None, None, None]:
+        """Add buffers and the program for these numbers to a recorded plan: in one step, unless each set of
+        sizes is recorded anew.
+        """
         bound, transfers = session.recorder.bind(recorded, self.place, self.specs(numbers))
         backend = session.backends[self.place]
         for spec, function, form, begin in self.tables:
@@ -76,7 +95,11 @@ class OpenSegment:
                 bound[spec.name] = backend.constant(elements.astype(spec.dtype).reshape(-1))
             recorded.owned.append(bound[spec.name])
         with session.recorder.allocating_temporaries(backend, make_plan):
-            program = self.template.fill(numbers[self.numbers], bound)
+            template, own = self.template, numbers[self.numbers]
+            if isinstance(template, PlanTemplate):
+                program = yield from template.recording(own, bound)
+            else:
+                program = template.fill(own, bound)
             recorded.submissions.append(Submission(self.place, program, make_plan, transfers))
             if sum(program.temporaries().values()) >= LARGE:
                 backend.check_memory()

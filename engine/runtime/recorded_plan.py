@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -84,12 +84,16 @@ class Submission:
         return self.make_plan()
 
 
+Filling: TypeAlias = "Generator[None, None, RecordedPlan | None]"
+"""Fills in a plan for all sizes: a step for each buffer that is missing, and one for the rest."""
+
+
 @dataclass(eq=False)
 class Planning:
     """A plan that is made in the background: see `engine.runtime.background_plans`.
 
     Attributes:
-        find: Returns the recorded plan if a plan for all sizes serves it; on the worker's thread.
+        fill: Fills in a plan for all sizes, or returns None if none serves it; on the worker's thread.
         make: Returns a plan for all sizes that may serve it, its kernels compiled; on any thread.
         use: Takes such a plan into use, or drops it if that failed; on the worker's thread.
         plan: Plans these sizes alone and compiles the kernels; on any thread.
@@ -97,7 +101,7 @@ class Planning:
         error: What went wrong.
     """
 
-    find: Callable[[], RecordedPlan | None]
+    fill: Callable[[], Filling]
     make: Callable[[], Any]
     use: Callable[[Any, bool], None]
     plan: Callable[[], Lowered]

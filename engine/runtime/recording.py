@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
-from typing import TypeVar
 
 import numpy as np
 
@@ -21,8 +20,6 @@ from engine.graph.model import Model
 from engine.kernels.value import Value
 from engine.runtime.integer_checks import check_int32
 from engine.runtime.recorded_plan import RecordedPlan, Submission, Transfers
-
-T = TypeVar("T")
 
 DROPPED_AT_ONCE = 1 << 18
 """Elements of constants that are freed at once with a worker; more are freed in the background."""
@@ -96,17 +93,42 @@ class Recorder:
     ) -> None:
         """A buffer for each input on each backend that reads it, or where it is kept for later."""
         for value in inputs:
-            places: list[Place] = [s.place for s in segments if value.name in s.imports]
             recorded.inputs[value.name] = []
-            if value.dtype == object:
-                continue
-            if not places and value.name in kept:
-                places.append("native" if self._backends["native"].holds(value.dtype) else "cpu")
-            for place in dict.fromkeys(places):
+            places = self._places_of(value, segments, kept)
+            for place in places:
                 buffer = self.buffer_of(recorded, place, value.name, value.size, value.dtype)
                 recorded.inputs[value.name].append((place, buffer))
             if places:
                 recorded.placement[value.name] = recorded.inputs[value.name][0][0]
+
+    def _places_of(
+        self, value: Value, segments: Sequence[Segment], kept: AbstractSet[str]
+    ) -> Sequence[Place]:
+        """The backends that hold an input."""
+        if value.dtype == object:
+            return ()
+        places: list[Place] = [s.place for s in segments if value.name in s.imports]
+        if not places and value.name in kept:
+            places.append("native" if self._backends["native"].holds(value.dtype) else "cpu")
+        return [*dict.fromkeys(places)]
+
+    def reserving_inputs(
+        self, segments: Sequence[Segment], inputs: Sequence[Value], kept: AbstractSet[str]
+    ) -> Generator[None, None, None]:
+        """Allocate what `input_buffers` lacks, a buffer a step."""
+        for value in inputs:
+            for place in self._places_of(value, segments, kept):
+                yield from self.reserving(place, value.name, value.size, value.dtype)
+
+    def reserving(
+        self, place: Place, name: str, elements: int, dtype: np.dtype
+    ) -> Generator[None, None, None]:
+        """Allocate memory for the buffer of an input or output if that is missing, in one step."""
+        backend, elements = self._backends[place], max(elements, 1)
+        whole = self.shared_buffers.get((place, name))
+        if not backend.is_host and backend.shares and (whole is None or whole.elements < elements):
+            yield
+            self._shared_buffer(place, name, elements, dtype)
 
     def buffer_of(
         self, recorded: RecordedPlan, place: Place, name: str, elements: int, dtype: np.dtype
@@ -115,14 +137,12 @@ class Recorder:
         backend, elements = self._backends[place], max(elements, 1)
         whole = self.shared_buffers.get((place, name))
         buffer = None if whole is None else backend.share(whole, elements)
-        if buffer is None:
-            try:
-                with self._allocating(backend, name, elements, dtype):
-                    buffer = self._new_buffer(backend, (place, name), elements, dtype)
-            except OutOfMemoryError:
-                # Drivers that report it late have created a buffer all the same.
-                self.shared_buffers.pop((place, name), None)
-                raise
+        if buffer is None and backend.shares:
+            buffer = backend.share(self._shared_buffer(place, name, elements, dtype), elements)
+        elif buffer is None:
+            with self._allocating(backend, name, elements, dtype):
+                buffer = backend.create(elements, dtype)
+        assert buffer is not None
         recorded.buffers[place, name] = buffer
         recorded.owned.append(buffer)
         return buffer
@@ -148,21 +168,17 @@ class Recorder:
             spec = _largest_temporary(make_plan())
             raise out_of_memory(spec.name, (spec.elements,), spec.dtype, backend.name, error) from error
 
-    def _new_buffer(
-        self, backend: Backend, key: tuple[Place, str], elements: int, dtype: np.dtype
-    ) -> DeviceBuffer:
-        """A buffer of a plan, in memory that plans for other shapes share where the backend can do so."""
-        if backend.shares:
+    def _shared_buffer(self, place: Place, name: str, elements: int, dtype: np.dtype) -> DeviceBuffer:
+        """New memory for an input or output, which plans for other shapes share."""
+        backend, before = self._backends[place], self.shared_buffers.pop((place, name), None)
+        with self._allocating(backend, name, elements, dtype):
             # What has grown once is likely to grow on.
-            whole = backend.create(elements + (elements // 2 if key in self.shared_buffers else 0), dtype)
-            if key in self.shared_buffers:
-                # Plans that use it hold its memory.
-                self.shared_buffers[key].release()
-            self.shared_buffers[key] = whole
-            shared = backend.share(whole, elements)
-            assert shared is not None
-            return shared
-        return backend.create(elements, dtype)
+            whole = backend.create(elements + (elements // 2 if before is not None else 0), dtype)
+        if before is not None:
+            # Plans that use it hold its memory.
+            before.release()
+        self.shared_buffers[place, name] = whole
+        return whole
 
     def _submission(self, recorded: RecordedPlan, segment: Segment) -> Generator[None, None, Submission]:
         place, plan = segment.place, segment.plan
@@ -280,13 +296,3 @@ def _largest_temporary(plan: Plan) -> BufferSpec:
     own = [spec for spec in plan.buffers.values() if spec.role == "temporary"]
     none = BufferSpec("", 0, np.dtype(np.float32), "temporary")
     return max(own, key=lambda spec: (spec.elements, spec.name), default=none)
-
-
-def finish(steps: Generator[None, None, T]) -> T:
-    """Run a generator to its end, and return what it returns."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        found: T = end.value
-        return found

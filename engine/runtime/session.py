@@ -16,6 +16,7 @@ import numpy as np
 from engine.backends.base import Backend, Progress
 from engine.base import instrumentation
 from engine.base.errors import EngineError, OutOfMemoryError, ShapeError, UnsupportedLayerError
+from engine.base.generators import finish, in_one_step
 from engine.base.memory.out_of_memory import naming_out_of_memory
 from engine.base.memory.pool import Pool
 from engine.base.sliced_thread import SlicedThread
@@ -31,7 +32,7 @@ from engine.runtime.background_plans import BackgroundPlans, plan_for_inputs
 from engine.runtime.host_inputs import host_inputs
 from engine.runtime.open_continuations import (
     continued,
-    filled,
+    filling,
     likely_continuations,
     likely_elements,
     planned_continuation,
@@ -44,7 +45,7 @@ from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.plans import PlanFile, StoredModel, copied, plan_file
 from engine.runtime.plan_store.streams import UNREADABLE
 from engine.runtime.recorded_plan import Pending, Planning, RecordedPlan
-from engine.runtime.recording import Recorder, finish
+from engine.runtime.recording import Recorder
 
 HOST_INPUT_LIMIT = 4096
 """Largest input, in elements, whose value may shape a plan (axes, sizes, pads: a handful of integers)."""
@@ -294,9 +295,9 @@ class Session:
         in_background, recorded = plans_in_background(), None
         if self.open_plans.ready:
             with instrumentation.spanning("fill", model=self.source):
-                recorded = self.open_plans.recorded(
-                    shapes, known, only_used=in_background or self.is_planning
-                )
+                only_used = in_background or self.is_planning
+                steps = self.open_plans.filling_for(shapes, known, only_used=only_used)
+                recorded = in_one_step(steps) if in_background else finish(steps)
         if recorded is None and in_background:
             return self.begin_plan(shapes, known)
         if recorded is None:
@@ -310,7 +311,7 @@ class Session:
     def _new_plan(self, key: object, shapes: InputShapes, known: Elements) -> RecordedPlan:
         if self.may_plan_for_all and self.open_plans.make_ready(shapes, known):
             self.store_open_plans(known, self.open_plans.ready)
-            found = self.open_plans.recorded(shapes, known)
+            found = finish(self.open_plans.filling_for(shapes, known))
             if found is not None:
                 return found
         lowered = self.lower(shapes, known)
@@ -364,7 +365,8 @@ class Session:
         if pending.on_compiled is not None:
             pending.on_compiled()
         try:
-            finish(self._recording(recorded, pending.before))
+            with self.backends["native"].entered():
+                finish(self._recording(recorded, pending.before))
         except BaseException:
             # What was recorded is released, and its constants are used up.
             self.cache.forget(recorded)
@@ -414,7 +416,7 @@ class Session:
         if (following := self.cache.continuation(recorded, key)) is not None:
             return following
         if plans_in_background():
-            following = filled(self, recorded, known, results, only_used=True)
+            following = in_one_step(filling(self, recorded, known, results, only_used=True))
             if following is None:
                 planning = planned_continuation(self, recorded, known, results)
                 following = self.background_plans.begin(planning)
@@ -433,7 +435,8 @@ class Session:
 
     def record(self, lowered: Lowered, before: RecordedPlan | None) -> RecordedPlan:
         """Buffers and programs for a plan; tensors of the plan before keep their buffers."""
-        return finish(self.recording(lowered, before))
+        with self.backends["native"].entered():
+            return finish(self.recording(lowered, before))
 
     def recording(self, lowered: Lowered, before: RecordedPlan | None) -> Generator[None, None, RecordedPlan]:
         """`record` in small steps, between which the caller may do other work."""

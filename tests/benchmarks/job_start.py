@@ -152,7 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for name, wait in waits.items():
                     measure(system, commands, wait, options.batches, found[name])
         rows += [
-            [f"{title}, main thread {name}", str(threads), *_figures(row)] for name, row in found.items()
+            [f"{title}, main thread {name}", str(threads), str(len(row.begun)), *_figures(row)]
+            for name, row in found.items()
         ]
     looks = [f"{ms:g}" for ms in LOOKS]
     columns = ["job threads of a", "threads", "jobs", "begins ms p50", "p90", "done ms p50", "p90"]

@@ -7,19 +7,27 @@ plans and kernels are cached on disk, as in a game's second start. `schedule` is
 never seen, `first ten` the longest of the first ten; `again` at the same ones a second time; `whole` with the
 outputs read, beside onnxruntime's first run at that size (a ratio above 1: this engine is faster). `plans` is
 how many serve all sizes.
+
+`call` is the longest engine call of a frame from schedule to answer at a size never seen, the median over the
+sizes, and `longest` the longest of all: CPU time of the frame's thread, without what OpenGL drivers take for
+commands. They are measured in frames of another worker, whose plans are not bound yet.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep, thread_time_ns
+from typing import Any, TypeVar
 
 import numpy as np
 
-from engine import Model, ModelLoader, Worker
+from engine import Model, ModelLoader, Worker, background_planning
+from engine.backends.gl.commands import Replayer
 from gameglue.profiling.contenders import onnxruntime_call
 from tests.benchmarks.setting import (
     add_backend_option,
@@ -32,6 +40,11 @@ from tests.benchmarks.setting import (
 )
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
+T = TypeVar("T")
+
+_PAUSE = 0.002
+"""Seconds between two polls."""
+
 MODELS = [ASSETS / name / f"{name}.onnx" for name in ("swarm", "digits", "gesture", "chatter", "othello")]
 
 
@@ -58,7 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in chosen_backends(options.backends or ["cpu"]):
             open_worker(model, name).dispose()  # fills the cache
             with open_worker(model, name) as worker:
-                rows.append([path.stem, name, *_measured(worker, path, options)])
+                figures = _measured(worker, path, options)
+            with open_worker(model, name) as worker:
+                rows.append([path.stem, name, *figures, *_in_frames(worker, options)])
     columns = (
         "model",
         "backend",
@@ -70,6 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "onnxruntime",
         "ratio",
         "plans",
+        "call",
+        "longest",
     )
     print_table(out, columns, rows)
     return 0
@@ -103,6 +120,54 @@ def _measured(worker: Worker, path: Path, options: argparse.Namespace) -> list[s
     shown = [median(new), max(new[:10]), max(new), median(again), median(whole), median(theirs)]
     sized = len(worker._session.open_plans.ready)
     return [*(f"{1e3 * seconds:.2f}" for seconds in shown), f"{ratio:.2f}", str(sized)]
+
+
+class _CallClock:
+    """CPU time of this thread in the longest of some calls, in ms, without what OpenGL takes for commands."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._commands = 0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """A block in which the time of OpenGL's commands is known."""
+        original = Replayer.run
+
+        def run(*arguments: Any) -> None:
+            begin = thread_time_ns()
+            original(*arguments)
+            self._commands += thread_time_ns() - begin
+
+        Replayer.run = run  # type: ignore[assignment,method-assign]
+        try:
+            yield
+        finally:
+            Replayer.run = original  # type: ignore[method-assign]
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Make a call and take its time."""
+        commands, begin = self._commands, thread_time_ns()
+        result = function()
+        spent = thread_time_ns() - begin - (self._commands - commands)
+        self.longest = max(self.longest, 1e-6 * spent)
+        return result
+
+
+def _in_frames(worker: Worker, options: argparse.Namespace) -> list[str]:
+    """The median and the maximum of the longest call at each size, as text."""
+    rng = np.random.default_rng(4)
+    longest = []
+    for _ in range(options.rounds):
+        inputs, clock = _inputs(worker.model, rng, options.least, options.most), _CallClock()
+        with background_planning(), clock.watching():
+            clock.call(partial(worker.schedule, inputs))
+            tensor = worker.peek_output()
+            clock.call(tensor.readback_request)
+            while not clock.call(tensor.is_readback_request_done):
+                sleep(_PAUSE)
+        longest.append(clock.longest)
+    return [f"{median(longest):.2f}", f"{max(longest):.2f}"]
 
 
 def _inputs(model: Model, rng: np.random.Generator, least: int, most: int) -> dict[str, np.ndarray]:

@@ -178,11 +178,26 @@ class Case:
             return size * int(first.shape[-1])
         if "Attention" in self.op:
             return 2 * int(first.size) * int(second.shape[-2])
+        if "MoE" in self.op:
+            # Rows, those of the weights of an expert, and how many of them a row takes.
+            layers = [a.shape for a in self.arrays.values() if a.ndim == 3]
+            sizes = sum(n * m * (2 if self.op == "QMoE" else 1) for _, n, m in layers)
+            return int(first.shape[0]) * sizes * _attribute(self.nodes[0], "k")
+        if self.op == "SVMRegressor":
+            return int(first.size) * _attribute(self.nodes[0], "n_supports")
+        if self.op in ("DFT", "STFT"):
+            # By the fast algorithm: half a complex product for each of its levels and each complex number.
+            points = first.shape[1] if self.op == "DFT" else self.arrays["v2"].size
+            return size * (points.bit_length() - 1)
         return 0
 
     def _largest_constant(self, rank: int) -> np.ndarray:
         fitting = [a for a in list(self.arrays.values())[1:] if a.ndim == rank]
         return max(fitting, key=lambda a: a.size, default=np.empty(0))
+
+
+def _attribute(node: onnx.NodeProto, name: str) -> int:
+    return next(int(a.i) for a in node.attribute if a.name == name)
 
 
 def _declared(name: str, array: np.ndarray) -> onnx.ValueInfoProto:

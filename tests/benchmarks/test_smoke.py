@@ -17,6 +17,7 @@ from tests.benchmarks import (
     first_start,
     frames,
     hitches,
+    job_start,
     memory,
     models,
     new_sizes,
@@ -52,6 +53,7 @@ SMALLEST = {
     "gl_kernels": ("--runs", "1"),
     "transforms": ("--objects", "5", "--runs", "1"),
     "behaviours": ("--batches", "100", "--runs", "1"),
+    "job_start": ("--batches", "2", "--runs", "1"),
     "demos": ("--demos", "rival", "upscale", "--seconds", "2"),
 }
 ROWS = {
@@ -66,7 +68,7 @@ ROWS = {
         r"Relu float32, 64 of 112 x 112( +\d+\.\d{3}){2} +\d+\.\d\d( !)? +\d+\.\d\d *\n",
         r"beyond what is allowed: [01] of 1\n",
     ],
-    "new_sizes": [r"swarm +cpu( +\d+\.\d\d){7} +[1-9] *\n"],
+    "new_sizes": [r"swarm +cpu( +\d+\.\d\d){7} +[1-9]( +\d+\.\d\d){2} *\n"],
     "policy": [
         r"onnxruntime 1t +1 +\d+\.\d +\d+\.\d *\n",
         r"cpu +1( +\d+\.\d){2}( +\d+\.\d\d){2} +\d+\.\d *\n",
@@ -88,6 +90,10 @@ ROWS = {
     "behaviours": [
         r"bare loop +100 +\d+\.\d +1\.00",
         r"frame less an empty one +100 +-?\d+\.\d +-?\d+\.\d\d",
+    ],
+    "job_start": [
+        r"program, main thread goes on in Python +\d+ +\d+( +(\d+\.\d{3}|-)){4}( +(\d+|-)){6} *\n",
+        r"app, main thread sleeps +\d+ +\d+( +(\d+\.\d{3}|-)){4}( +(\d+|-)){6} *\n",
     ],
     "slices": [r"digits +cpu( +\d+\.\d\d){2} +\d+( +\d+\.\d\d){4} *\n"],
     "demos": [
@@ -133,6 +139,7 @@ def test_every_demo_is_measured() -> None:
         first_start,
         frames,
         hitches,
+        job_start,
         slices,
         command_buffers,
         behaviours,

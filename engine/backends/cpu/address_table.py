@@ -8,12 +8,14 @@ full of pixels, then takes all its output channels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Schedule, TaskGrid, elapsed_ns, evenly
 from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute
 
@@ -35,13 +37,18 @@ _SMALL_WEIGHTS = 64 << 10
 _BYTES_PER_NS = 10.0
 """How fast weights arrive that are in no near cache."""
 
+_LATE = 0.1
+"""What a thread that starts late costs, in tasks."""
+
 _FETCHED_UNSEEN = 0.15
 """What their arrival takes of the time of others."""
 
+_GRID = TaskGrid(m="m_size", pixel="pixels")
 _ARGUMENTS = ArgumentBlock(
     "pixels m_size channels groups height width out_height out_width kernel_rows kernel_columns row_stride "
-    "stride row_dilation dilation top left panel_blocks block_channels pixel_blocks block_pixels room "
-    "zeros_place group_weights ahead next_parts"
+    "stride row_dilation dilation top left",
+    _GRID.arguments,
+    "room zeros_place group_weights ahead next_parts",
 )
 
 _HELPERS = """
@@ -89,51 +96,34 @@ def fill_table(table, step, x, zeros, first, count, height, width, pixel_bytes, 
 """
 
 
-@dataclass(frozen=True)
-class TaskCut:
-    """Division of (group, panel, tile of pixels) into tasks: blocks of panels and tiles."""
-
-    panels: int
-    tiles: int
-    panel_blocks: int
-    tile_blocks: int
-    tasks: int
-    nanoseconds: float
-
-
 def cut_tasks(
     tiles: int, panels: int, groups: int, threads: int, tile_ns: float, panel_bytes: float, tile_bytes: float
-) -> TaskCut:
-    """Blocks of even cost for all threads; `tile_ns` is the cost of one panel's tile.
+) -> Schedule:
+    """Blocks of panels and of tiles, of even cost for all threads; `tile_ns` is the cost of one panel's tile.
 
     panel_bytes: of a panel's weights; tile_bytes: of the input under a tile.
     """
 
-    def task_ns(panel_blocks: int, tile_blocks: int) -> float:
-        across, along = -(-panels // panel_blocks), -(-tiles // tile_blocks)
+    def task_ns(counts: tuple[int, int]) -> float:
+        across, along = -(-panels // counts[0]), -(-tiles // counts[1])
         # A panel arrives while the one before is in use, if that is long enough; the first is waited for.
         fetched = panel_bytes / _BYTES_PER_NS
         work = across * (max(along * tile_ns, fetched) + _FETCHED_UNSEEN * fetched)
         read = _FETCHED_UNSEEN * along * tile_bytes / _BYTES_PER_NS
         return work + fetched + read + NS_PER_TASK
 
-    whole = groups * task_ns(1, 1)
+    whole = groups * task_ns((1, 1))
     wanted = tasks_wanted(whole, threads)
-    best, best_ns = (1, 1), 0.0
-    for panel_blocks in range(1, min(panels, max(wanted, 1)) + 1):
-        for tile_blocks in range(1, min(tiles, max(wanted, 1)) + 1):
-            tasks = groups * panel_blocks * tile_blocks
-            if tasks > max(wanted, groups):
-                break
-            turns = -(-tasks // threads)
-            # With more turns, a thread that starts late loses less.
-            needed = turns * task_ns(panel_blocks, tile_blocks) * (1.0 + 0.1 / turns)
-            if best_ns == 0.0 or needed < best_ns:
-                best, best_ns = (panel_blocks, tile_blocks), needed
-    across, along = -(-panels // best[0]), -(-tiles // best[1])
-    panel_blocks, tile_blocks = -(-panels // across), -(-tiles // along)
-    tasks = groups * panel_blocks * tile_blocks
-    return TaskCut(across, along, panel_blocks, tile_blocks, tasks, max(tasks * task_ns(*best), whole))
+    counts = [
+        (across, along)
+        for across in range(1, min(panels, wanted) + 1)
+        for along in range(1, min(tiles, wanted) + 1)
+        if across * along == 1 or groups * across * along <= wanted
+    ]
+    best = min(counts, key=lambda pair: elapsed_ns(groups * prod(pair), task_ns(pair), threads, _LATE))
+    blocks = (evenly(panels, best[0]), evenly(tiles, best[1]))
+    tasks = groups * blocks[0].count * blocks[1].count
+    return Schedule(tasks, max(task_ns(best), whole / tasks), blocks)
 
 
 @dataclass(frozen=True)
@@ -158,7 +148,7 @@ class NHWCConv:
     def channels(self) -> int:
         """Input channels of a group."""
         assert self.compute.hint is not None
-        return self.compute.hint.operands[1].shape[1]
+        return self.compute.operands[1].shape[1]
 
     @property
     def bytes_of_pixel(self) -> int:
@@ -175,13 +165,13 @@ class NHWCConv:
         return print_epilogue(self.compute, _ARGUMENTS.end, len(self.compute.space) - 1)
 
     def sizes(
-        self, cut: TaskCut, rows: int, width: int, zeros_place: int, group_weights: int
+        self, schedule: Schedule, rows: int, width: int, zeros_place: int, group_weights: int
     ) -> tuple[float, ...]:
         """The arguments of a kernel with tiles of `rows` pixels and panels of `width` output channels.
 
         zeros_place: where zeros lie behind the weights, in elements; group_weights: elements of a group.
         """
-        win, bytes_of_pixel = self.win, self.bytes_of_pixel
+        win, bytes_of_pixel, (panels, tiles) = self.win, self.bytes_of_pixel, schedule.blocks
         near = 4 * self.depth * width <= _NEAR_BYTES
         wanted = (_NEAR_BYTES if near else _FAR_BYTES) // bytes_of_pixel
         room = max(min(TABLE_WORDS // win.taps - rows, wanted) // rows, 1) * rows
@@ -192,8 +182,7 @@ class NHWCConv:
             height=win.height, width=win.width, out_height=win.out[0], out_width=win.out[1],
             kernel_rows=win.kernel[0], kernel_columns=win.kernel[1], row_stride=win.strides[0],
             stride=win.strides[1], row_dilation=win.dilations[0], dilation=win.dilations[1],
-            top=win.pads[0], left=win.pads[1], panel_blocks=cut.panel_blocks,
-            block_channels=cut.panels * width, pixel_blocks=cut.tile_blocks, block_pixels=cut.tiles * rows,
+            top=win.pads[0], left=win.pads[1], **_GRID.values(panels.times(width), tiles.times(rows)),
             room=room, zeros_place=zeros_place, group_weights=group_weights,
             ahead=rows * bytes_of_pixel if once else 0,
             next_parts=width * 4 // 64 if 4 * self.m * self.depth > _SMALL_WEIGHTS else 0,
@@ -202,9 +191,8 @@ class NHWCConv:
 
 def nhwc_conv_of(compute: Compute, rows: int) -> NHWCConv | None:
     """The NHWC convolution of a hint, for tiles of the given pixels; None for other kinds."""
-    assert compute.hint is not None
-    win, facts = nhwc_windows(compute), compute.hint.facts
-    if win is None or facts.get("x_first") or compute.hint.operands[1].known is None:
+    win, facts = nhwc_windows(compute), compute.facts
+    if win is None or facts.get("x_first") or compute.operands[1].known is None:
         return None
     if not is_float32_core(compute) or win.taps * 2 * rows > TABLE_WORDS:
         return None
@@ -229,17 +217,12 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
         "for task in range(begin, end):",
         *indent(
             [
-                "panel_block = op_div(task, pixel_blocks)",
-                "pixel_block = task - panel_block * pixel_blocks",
-                "group = op_div(panel_block, panel_blocks)",
-                "m0 = (panel_block - group * panel_blocks) * block_channels",
-                "m1 = min(m0 + block_channels, m_size)",
+                *_GRID.locate("group"),
                 "weights = w + group * group_weights * 4",
                 "source = x + group * channels * 4",
-                "first = pixel_block * block_pixels",
-                "end_pixel = min(first + block_pixels, pixels)",
-                "while first < end_pixel:",
-                "    count = min(room, end_pixel - first)",
+                "first = pixel0",
+                "while first < pixel1:",
+                "    count = min(room, pixel1 - first)",
                 "    fill_table(table, step, source, w + zeros_place * 4, first, count, height, width,"
                 " groups * channels * 4, out_height, out_width, kernel_rows, kernel_columns, row_stride,"
                 " stride, row_dilation, dilation, top, left)",

@@ -11,6 +11,7 @@ from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, read_text
+from engine.backends.cpu.schedule import Schedule, emit
 from engine.base.dtypes import INT64, arithmetic_type, as_dtype
 from engine.compiler.plan import Compute, Tuner
 
@@ -40,8 +41,7 @@ _CODES = {
 
 def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "position"."""
-    assert compute.hint is not None
-    (x,), facts = compute.hint.operands, compute.hint.facts
+    (x,), facts = compute.operands, compute.facts
     if x.arithmetic not in _CODES:
         return False
     outer, count, inner = x.shape
@@ -51,7 +51,7 @@ def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
     target = raw_output(compute, tuner, INT64)
     text = position_text(x.dtype.name, bool(facts["largest"]), bool(facts["last"]))
     sizes = _ARGUMENTS.values(outer=outer, count=count, inner=inner, blocks=blocks)
-    tuner.emit(NativeKernel("position", text), (tasks,), (each, *sizes), (x.name,), target)
+    emit(tuner, NativeKernel("position", text), Schedule(tasks, each), sizes, (x.name,), target)
     emit_epilogue(compute, tuner, target, INT64)
     return True
 

@@ -47,15 +47,9 @@ class ArgumentBlock:
                 with an epilogue, which reads its own and the output's, those of the other inputs.
             epilogue: The kernel's epilogue, whose arguments follow the block's.
         """
-        lines = [f"{name} = {self.read(name)}" for name in self.names]
-        if epilogue is None:
-            return lines + self.addresses(*buffers)
-        return lines + epilogue.arguments + self.addresses(*buffers, behind=epilogue.words)
-
-    def addresses(self, *buffers: str, behind: int = 0) -> list[str]:
-        """The statements that read buffers' addresses, from the word that follows the block by so many."""
-        first = self.end + behind
-        return [f"{name} = arg_i64(args, {first + k})" for k, name in enumerate(buffers)]
+        own, words = ([], 0) if epilogue is None else (epilogue.arguments, epilogue.words)
+        addresses = [f"{name} = arg_i64(args, {self.end + words + k})" for k, name in enumerate(buffers)]
+        return [*(f"{name} = {self.read(name)}" for name in self.names), *own, *addresses]
 
     def reading(self, text: str) -> str:
         """A kernel's text with the expression that reads it in place of each "{name}"."""

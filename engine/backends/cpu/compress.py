@@ -12,9 +12,10 @@ from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Blocks, Schedule, TaskGrid, emit, evenly
 from engine.base.dtypes import INT32, INT64
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import largest, smallest
+from engine.kernels.size import smallest
 from engine.kernels.value import Value
 
 BLOCK = 64
@@ -24,24 +25,22 @@ _NS_PER_MARK = 0.8
 _NS_PER_COUNTED = 0.03
 _NS_PER_TASK = 30.0
 
-_CUT = ArgumentBlock("count blocks block_size")
+_GRID = TaskGrid(place="count")
+_CUT = ArgumentBlock("count", _GRID.arguments)
 
 
 def tune_count(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "count"."""
-    assert compute.hint is not None
-    (mask,) = compute.hint.operands
-    rows, count = mask.shape
+    (mask,) = compute.operands
     target = raw_output(compute, tuner, INT64)
-    _emit_counts(tuner, mask.name, rows, {"count": count, "blocks": 1, "block_size": count}, target)
+    _emit_counts(tuner, mask.name, mask.shape, Blocks(1, mask.shape[1]), target)
     emit_epilogue(compute, tuner, target, INT64)
     return True
 
 
 def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "select"."""
-    assert compute.hint is not None
-    mask, room = compute.hint.operands[0], compute.space[-1]
+    mask, room = compute.operands[0], compute.space[-1]
     target = raw_output(compute, tuner, INT32)
     deliver = [f"store_i32(out, row * room + filled + k, {_POSITION})"]
     # Slots that stand for nothing are read all the same.
@@ -55,8 +54,7 @@ def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "nonzero"."""
-    assert compute.hint is not None
-    mask, shape = compute.hint.operands[0], compute.hint.facts["shape"]
+    mask, shape = compute.operands[0], compute.facts["shape"]
     rank = len(shape)
     target = raw_output(compute, tuner, INT64)
     sizes = [f"size{axis}" for axis in range(rank)]
@@ -83,8 +81,7 @@ def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def tune_compress(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "compress"."""
-    assert compute.hint is not None
-    x, mask = compute.hint.operands
+    x, mask = compute.operands
     outer, length, inner = x.shape
     room, size = compute.space[1], x.dtype.itemsize
     if len(compute.space) != 3:
@@ -120,31 +117,21 @@ def _emit_select(
     rows, count = mask.shape
     nanoseconds = rows * count * (_NS_PER_MARK + moving / 2)
     wanted = tasks_wanted(nanoseconds, threads)
-    blocks = largest(1, smallest(-(-wanted // rows), -(-count // (16 * BLOCK))))
-    block_size = -(-count // blocks)
-    counts = tuner.temporary(rows * blocks, INT64)
-    cut = {"count": count, "blocks": blocks, "block_size": block_size}
-    _emit_counts(tuner, mask.name, rows, cut, counts)
-    tasks = rows * blocks
+    blocks = evenly(count, smallest(-(-wanted // rows), -(-count // (16 * BLOCK))))
+    counts = tuner.temporary(rows * blocks.count, INT64)
+    _emit_counts(tuner, mask.name, mask.shape, blocks, counts)
     kernel = NativeKernel(compute.hint.kind if compute.hint else "select", text)
-    each = nanoseconds / tasks + _NS_PER_TASK
-    values = arguments.values(**cut, **own)
-    names = (mask.name, counts, *others)
-    tuner.emit(kernel, (tasks,), (each, *values), names, target)
+    schedule = Schedule.over((blocks,), nanoseconds, rows, _NS_PER_TASK)
+    values = arguments.values(count=count, **_GRID.values(blocks), **own)
+    emit(tuner, kernel, schedule, values, (mask.name, counts, *others), target)
 
 
-def _emit_counts(tuner: Tuner, mask: str, rows: int, cut: dict[str, int], target: str) -> None:
-    each = cut["block_size"] * _NS_PER_COUNTED + _NS_PER_TASK
-    values = (each, *_CUT.values(**cut))
-    tuner.emit(NativeKernel("count", count_text()), (rows * cut["blocks"],), values, (mask,), target)
+def _emit_counts(tuner: Tuner, mask: str, shape: tuple[int, ...], blocks: Blocks, target: str) -> None:
+    rows, count = shape
+    schedule = Schedule(rows * blocks.count, blocks.size * _NS_PER_COUNTED + _NS_PER_TASK)
+    values = _CUT.values(count=count, **_GRID.values(blocks))
+    emit(tuner, NativeKernel("count", count_text()), schedule, values, (mask,), target)
 
-
-_OPEN_TASK = [
-    "row = op_div(task, blocks)",
-    "block = task - row * blocks",
-    "first = block * block_size",
-    "last = min(first + block_size, count)",
-]
 
 _POSITION = "to_int64(load_i32(local, k))"
 
@@ -156,16 +143,16 @@ def count_text() -> str:
         "for task in range(begin, end):",
         *indent(
             [
-                *_OPEN_TASK,
-                "total, p = 0, first",
+                *_GRID.locate("row"),
+                "total, p = 0, place0",
                 # Bytes are added up while their sum fits in a byte.
-                "while last - p >= 128:",
+                "while place1 - p >= 128:",
                 "    part = _types.uint8(0)",
                 "    for j in range(128):",
                 "        part = _types.uint8(part + load_u8(mask, row * count + p + j))",
                 "    total += to_int64(part)",
                 "    p += 128",
-                "for q in range(p, last):",
+                "for q in range(p, place1):",
                 "    total += to_int64(load_u8(mask, row * count + q))",
                 "store_i64(out, task, total)",
             ]
@@ -190,14 +177,14 @@ def select_text(
         "for task in range(begin, end):",
         *indent(
             [
-                *_OPEN_TASK,
+                *_GRID.locate("row"),
                 "filled = 0",
-                "for before in range(block):",
-                "    filled += load_i64(counts, row * blocks + before)",
+                "for before in range(row * place_blocks, task):",
+                "    filled += load_i64(counts, before)",
                 *start,
-                "p = first",
-                "while p < last:",
-                f"    size, marks = min({BLOCK}, last - p), mask + row * count + p",
+                "p = place0",
+                "while p < place1:",
+                f"    size, marks = min({BLOCK}, place1 - p), mask + row * count + p",
                 "    any_mark = _types.uint8(0)",
                 "    for j in range(size):",
                 "        any_mark = _types.uint8(any_mark | load_u8(marks, j))",
@@ -209,7 +196,7 @@ def select_text(
                 *indent(indent(deliver)),
                 "        filled += found",
                 "    p += size",
-                *(["if block == blocks - 1:", *indent(rest)] if rest else []),
+                *(["if place1 == count:", *indent(rest)] if rest else []),
             ]
         ),
     ]

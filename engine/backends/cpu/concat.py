@@ -5,27 +5,30 @@ from __future__ import annotations
 from math import prod
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.cost import tasks_wanted
+from engine.backends.cpu.cost import SHORTEST_BLOCK, tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Schedule, TaskGrid, emit, evenly
 from engine.base.dtypes import as_dtype
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import largest, smallest
+from engine.kernels.size import smallest
 
 _NS_PER_ELEMENT = 0.3
 
 
+_GRID = TaskGrid(column="total")
+
+
 def _arguments(parts: int) -> ArgumentBlock:
     """The arguments for so many matrices."""
-    return ArgumentBlock("total blocks block_size", " ".join(f"width{k}" for k in range(parts)))
+    return ArgumentBlock("total", _GRID.arguments, *(f"width{k}" for k in range(parts)))
 
 
 def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "concat": matrices of equal height side by side, as (height, columns)."""
-    assert compute.hint is not None
-    parts = [part for part in compute.hint.operands if part.size]
+    parts = [part for part in compute.operands if part.size]
     if len(compute.space) != 2 or any(part.rank != 2 for part in parts) or not parts:
         return False
     storage = {part.dtype.name for part in parts}
@@ -35,14 +38,13 @@ def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
     described = _arguments(len(parts))
     epilogue = print_epilogue(compute, described.end, row_axes=1, core=storage.pop())
     nanoseconds = prod(compute.space) * _NS_PER_ELEMENT
-    blocks = largest(1, smallest(-(-tasks_wanted(nanoseconds, threads) // height), total // 256))
-    tasks = height * blocks
+    wanted = -(-tasks_wanted(nanoseconds, threads) // height)
+    blocks = evenly(total, smallest(wanted, total // SHORTEST_BLOCK))
     widths = {f"width{k}": part.shape[1] for k, part in enumerate(parts)}
-    arguments = described.values(total=total, blocks=blocks, block_size=-(-total // blocks), **widths)
-    values = (nanoseconds / tasks, *arguments, *epilogue.values)
-    names = (*epilogue.inputs, *(part.name for part in parts))
+    arguments = described.values(total=total, **_GRID.values(blocks), **widths)
+    schedule, names = Schedule.over((blocks,), nanoseconds, height), [part.name for part in parts]
     kernel = NativeKernel(f"concat_{len(parts)}", concat_text(len(parts), parts[0].dtype.name, epilogue))
-    tuner.emit(kernel, (tasks,), values, names, compute.output.name)
+    emit(tuner, kernel, schedule, arguments, names, compute.output.name, epilogue)
     return True
 
 
@@ -53,17 +55,15 @@ def concat_text(parts: int, storage: str, epilogue: Epilogue) -> str:
         *described.prologue(*(f"part{k}" for k in range(parts)), epilogue=epilogue),
         *epilogue.kernel,
         "for task in range(begin, end):",
-        "    i0 = op_div(task, blocks)",
-        "    low = (task - i0 * blocks) * block_size",
-        "    high = min(low + block_size, total)",
+        *indent(_GRID.locate("i0")),
         "    offset = 0",
     ]
     size = as_dtype(storage).itemsize
     for k in range(parts):
         body += indent(
             [
-                "first_column = max(low, offset)",
-                f"columns = min(high, offset + width{k}) - first_column",
+                "first_column = max(column0, offset)",
+                f"columns = min(column1, offset + width{k}) - first_column",
                 "start = i0 * total + first_column",
                 f"tile = part{k} + (i0 * width{k} + first_column - offset) * {size}",
                 *epilogue.store,

@@ -38,7 +38,13 @@ def step_ns(step: Step) -> float:
         return step.kernel.nanoseconds
     assert isinstance(step.kernel, Kernel)
     elements = prod(step.space) if step.window is None else step.window.elements
-    return elements * formula_ns(step.kernel.body, step.values)
+    body, rank = step.kernel.body, len(step.space)
+    whole = formula_ns(body, step.values)
+    if rank < 2:
+        return elements * whole
+    # What no element of a row changes is computed once a row.
+    each = formula_ns(body, step.values, frozenset((rank - 1, "flat")))
+    return elements * each + prod(step.space[:-1]) * (whole - each)
 
 
 def tasks_wanted(nanoseconds: float, threads: int) -> int:

@@ -55,6 +55,15 @@ class Epilogue:
         """`store` with a count of columns of its own: a literal one makes a loop of whole vectors."""
         return [line.replace("range(columns)", f"range({count})") for line in self.store]
 
+    def store_tile(self, width: int, rows: list[str]) -> list[str]:
+        """`store` for each row of a tile, whose whole width is a case of its own.
+
+        rows: the head of the loop over rows, and the statements that come before `store` in it.
+        """
+        lead = [rows[0], *indent(rows[1:])]
+        whole, part = indent(self.store_columns(str(width))), indent(self.store)
+        return [f"if columns == {width}:", *indent([*lead, *whole]), "else:", *indent([*lead, *part])]
+
 
 def print_epilogue(
     compute: Compute, first_word: int, row_axes: int = 2, core: str = "float32", total: str = ""
@@ -140,8 +149,7 @@ def _operands(recipe: Recipe) -> dict[int, str]:
 
 def is_float32_core(compute: Compute) -> bool:
     """Whether a hinted formula computes in float32 from float32 tensors."""
-    assert compute.hint is not None
-    operands = compute.hint.operands
+    operands = compute.operands
     return compute.body.dtype == "float32" and all(v.dtype.name == "float32" for v in operands)
 
 

@@ -8,7 +8,6 @@ of a window lies at a fixed distance from the window's start, whatever the pixel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from engine.backends.cpu.argument_block import ArgumentBlock
@@ -26,6 +25,7 @@ from engine.backends.cpu.pixel_tiles import (
     walk_tiles,
 )
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, elapsed_ns, emit, evenly, halve
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
@@ -43,11 +43,14 @@ _MOST_FLOATS = 32768
 """Elements that a band has room for where a row is long, or windows reach far (128 KiB)."""
 
 _NS_PER_COPY = 0.1
+_NS_PER_TASK = 100.0
 
+_GRID = TaskGrid(row="out_height", column="out_width")
 _ARGUMENTS = ArgumentBlock(
     "m_size channels height width out_height out_width kernel_rows kernel_columns row_stride stride "
-    "row_dilation dilation top left in_place rows_at_once columns_at_once row_blocks column_blocks band_rows "
-    "pitch"
+    "row_dilation dilation top left in_place",
+    _GRID.arguments,
+    "band_rows pitch",
 )
 
 _HELPERS = """
@@ -83,19 +86,9 @@ def lay_offsets(offsets, channels, kernel_rows, kernel_columns, plane, row_step,
 """
 
 
-@dataclass(frozen=True)
-class _Bands:
-    """Rows and columns of results whose input is copied at a time; several rows are always whole ones."""
-
-    rows: int
-    columns: int
-    floats: int
-
-
 def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with x_first or one channel: float32, known weights, one group."""
-    assert compute.hint is not None
-    facts, (x, w) = compute.hint.facts, compute.hint.operands
+    facts, (x, w) = compute.facts, compute.operands
     win = nhwc_windows(compute)
     if win is None or w.known is None or not is_float32_core(compute):
         return False
@@ -106,28 +99,25 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     depth = channels * win.taps
     flops = 2.0 * padded_channels(m, tile) * depth
     pixel_ns = flops / FLOPS_PER_NS + m * NS_PER_RESULT
-    bands = deferred(_cut, win, channels, x.shape[0], pixel_ns, threads)
-    if int(facts["group"]) != 1 or depth > _MAX_DEPTH or bands is None:
+    schedule = deferred(schedule_bands, win, channels, x.shape[0], pixel_ns, threads)
+    if int(facts["group"]) != 1 or depth > _MAX_DEPTH or schedule is None:
         return False
     epilogue = print_epilogue(compute, _ARGUMENTS.end, len(compute.space) - 1)
     elements = w.known
     weights = tuner.constant(
         f"{w.name}|planes{tile.width}", partial(pack_weights, elements, 1, tile, False, 0)
     )
-    blocks = (-(-win.out[0] // bands.rows), -(-win.out[1] // bands.columns))
+    rows, columns = schedule.blocks
     sizes = _ARGUMENTS.values(
         m_size=m, channels=channels, height=win.height, width=win.width, out_height=win.out[0],
         out_width=win.out[1], kernel_rows=win.kernel[0], kernel_columns=win.kernel[1],
         row_stride=win.strides[0], stride=win.strides[1], row_dilation=win.dilations[0],
         dilation=win.dilations[1], top=win.pads[0], left=win.pads[1], in_place=int(_in_place(win)),
-        rows_at_once=bands.rows, columns_at_once=bands.columns, row_blocks=blocks[0],
-        column_blocks=blocks[1], band_rows=_reach(win, 0, bands.rows), pitch=_reach(win, 1, bands.columns),
+        **_GRID.values(rows, columns), band_rows=_reach(win, 0, rows.size),
+        pitch=_reach(win, 1, columns.size),
     )  # fmt: skip
-    tasks = x.shape[0] * blocks[0] * blocks[1]
-    total_ns = bands.rows * bands.columns * pixel_ns + bands.floats * _NS_PER_COPY
-    values = (total_ns, *sizes, *epilogue.values)
     kernel = NativeKernel("conv_first", conv_first_text(tile, epilogue, len(compute.space)))
-    tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, x.name, weights), compute.output.name)
+    emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
     return True
 
 
@@ -142,34 +132,36 @@ def _reach(win: Windows, axis: int, count: int) -> int:
     return (count - 1) * win.strides[axis] + (win.kernel[axis] - 1) * win.dilations[axis] + 1
 
 
-def _cut(win: Windows, channels: int, batch: int, pixel_ns: float, threads: int) -> _Bands | None:
-    """Bands of even cost for all threads that fit into a task's memory; None if one pixel's does not."""
+def schedule_bands(win: Windows, channels: int, batch: int, pixel_ns: float, threads: int) -> Schedule | None:
+    """Bands of even cost for all threads that fit into a task's memory; None if one pixel's does not.
+
+    Several rows are always whole ones.
+    """
     in_place = _in_place(win)
 
     def floats(rows: int, columns: int) -> int:
         return 0 if in_place else channels * _reach(win, 0, rows) * _reach(win, 1, columns)
 
-    columns = min(win.out[1], _MAX_PIXELS)
+    most = min(win.out[1], _MAX_PIXELS)
     if batch * win.out[0] < threads:
         # Signals of one row.
-        columns = min(columns, max(-(-win.out[1] // (threads * CHUNKS_PER_THREAD)), _LEAST_PIXELS))
-    while columns > 1 and floats(1, columns) > _MOST_FLOATS:
-        columns = (columns + 1) // 2
-    if floats(1, columns) > _MOST_FLOATS:
+        most = min(most, max(evenly(win.out[1], threads * CHUNKS_PER_THREAD).size, _LEAST_PIXELS))
+    (column,) = halve([Axis(win.out[1], most)], lambda column: floats(1, column.block) > _MOST_FLOATS)
+    columns = column.blocks
+    if floats(1, columns.size) > _MOST_FLOATS:
         return None
-    best, best_ns = _Bands(1, columns, floats(1, columns)), 0.0
-    most = win.out[0] if columns == win.out[1] else 1
-    for rows in range(1, most + 1):
-        size = floats(rows, columns)
-        if rows > 1 and (size > _BAND_FLOATS or rows * columns > _MAX_PIXELS):
+
+    def of_rows(rows: int) -> Schedule:
+        blocks = (Blocks(-(-win.out[0] // rows), rows), columns)
+        total_ns = rows * columns.size * pixel_ns + floats(rows, columns.size) * _NS_PER_COPY
+        return Schedule(batch * blocks[0].count * columns.count, total_ns, blocks)
+
+    fitting = [of_rows(1)]
+    for rows in range(2, win.out[0] + 1 if columns.count == 1 else 2):
+        if floats(rows, columns.size) > _BAND_FLOATS or rows * columns.size > _MAX_PIXELS:
             break
-        tasks = batch * -(-win.out[0] // rows)
-        grain = -(-tasks // (threads * CHUNKS_PER_THREAD)) if threads > 1 else tasks
-        turns = -(-tasks // (grain * threads))
-        needed = turns * grain * (rows * columns * pixel_ns + size * _NS_PER_COPY + 100.0)
-        if best_ns == 0.0 or needed < best_ns:
-            best, best_ns = _Bands(rows, columns, size), needed
-    return best
+        fitting.append(of_rows(rows))
+    return min(fitting, key=lambda made: elapsed_ns(made.tasks, made.task_ns + _NS_PER_TASK, threads))
 
 
 def conv_first_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
@@ -196,12 +188,8 @@ def conv_first_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
         "for task in range(begin, end):",
         *indent(
             [
-                "row_task = op_div(task, column_blocks)",
-                "image = op_div(row_task, row_blocks)",
-                "row0 = (row_task - image * row_blocks) * rows_at_once",
-                "column0 = (task - row_task * column_blocks) * columns_at_once",
-                "rows = min(rows_at_once, out_height - row0)",
-                "length = min(columns_at_once, out_width - column0)",
+                *_GRID.locate("image"),
+                "rows, length = row1 - row0, column1 - column0",
                 "picture = x + image * channels * height * width * 4",
                 "origin = picture + (row0 * row_stride * width + column0 * stride) * 4",
                 "if in_place == 0:",

@@ -62,6 +62,9 @@ class Listing:
         self._threads = threads
         self._words: list[int] = []
         self._rows: list[tuple[int, int, int, int]] = []
+        # Of the repeats that are being added, the innermost last: which tensors stand for which in runs with
+        # an odd number, and the words that change, with where those of their step begin.
+        self._levels: list[tuple[Mapping[str, str], list[tuple[int, Changing]]]] = []
         self.places = places
         self.nanoseconds = 0.0
 
@@ -74,13 +77,16 @@ class Listing:
 
     def add(self, step: Step) -> None:
         """Add a step, if it has elements."""
+        self.nanoseconds += step_ns(step)
+        self._add(step)
+
+    def _add(self, step: Step) -> None:
         if isinstance(step.kernel, RepeatedSteps):
             self._repeat(step, step.kernel)
-            self.nanoseconds += step_ns(step)
-        elif self._command(step):
-            self.nanoseconds += step_ns(step)
+        else:
+            self._command(step)
 
-    def _command(self, step: Step) -> bool:
+    def _command(self, step: Step) -> None:
         cost, window = step_ns(step), step.window
         pointers = [self._addresses[n] for n in (step.output, *step.inputs)]
         function = self._functions[step.kernel.key]
@@ -96,13 +102,16 @@ class Listing:
             words = [function, window.start, *words]
             count, function = window.elements, stock_functions()["window"]
         if count == 0:
-            return False
+            return
         self._words += words
         for behind, pointer in enumerate(reversed(pointers)):
             if pointer in self.places:
                 self.places[pointer].append(len(self._words) - 1 - behind)
         self._rows.append((function, start, count, grain(count, cost, self._threads)))
-        return True
+        for outer, (swapped, changing) in enumerate(reversed(self._levels)):
+            words_of_step = changing_words(step, swapped)
+            # Numbers of runs, and windows, are those of the innermost.
+            changing += [(start, word) for word in words_of_step if word.even or not outer]
 
     def _repeat(self, step: Step, kernel: RepeatedSteps) -> None:
         header, first = len(self._words), len(self._rows)
@@ -110,21 +119,14 @@ class Listing:
         assert len(self._words) == header + HEADER_WORDS
         self._rows.append((BEGIN, header, 0, 0))
         changing: list[tuple[int, Changing]] = []
-
-        def add(inner: Step) -> None:
-            start = len(self._words)
-            if self._command(inner):
-                changing.extend((start, word) for word in changing_words(inner, kernel.swapped))
-
+        self._levels.append((kernel.swapped, changing))
         for inner in kernel.body:
-            add(inner)
+            self._add(inner)
         span = len(self._rows) - first - 1
-        if not span:
-            del self._rows[first:]
-            return
         self._rows.append((TURN, header, span, 1))
         for inner in kernel.last:
-            add(inner)
+            self._add(inner)
+        self._levels.pop()
         self._rows[first] = (BEGIN, header, span, len(self._rows) - first - 1)
         table = len(self._words)
         self._words[header + 3] = 8 * (table - header)

@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 
 from engine.backends.cpu.library import library_text
-from engine.backends.cpu.partition import up
 from engine.backends.cpu.precision import Arithmetic
+from engine.backends.cpu.schedule import up
 
 PANEL = 32
 """Columns that lie together in the packed right side."""

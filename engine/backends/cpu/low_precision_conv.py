@@ -41,6 +41,7 @@ from engine.backends.cpu.low_precision import (
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
 from engine.backends.cpu.tiles import MAX_TAPS
 from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner, storable
@@ -56,11 +57,15 @@ _LEAST_CHANNELS = 16
 _MUCH_LESS = 0.7
 """Taps that are rows read across lines of cache: they have to save so much."""
 
+_GRID = TaskGrid(output="n_size", row="out_rows", column="out_columns")
+"""Tasks that follow each other share their columns, which stay in cache."""
+
 _ARGUMENTS = ArgumentBlock(
     "height width channels out_rows out_columns last_size n_size groups tap_rows tap_columns row_stride "
     "column_stride row_dilation column_dilation top left row_phases phases row_reach row_cells region pitch "
-    "x_image x_row x_column x_channel block_rows block_columns panel_columns columns_at_once rows_at_once "
-    "row_blocks column_blocks panel_blocks"
+    "x_image x_row x_column x_channel",
+    _GRID.arguments,
+    "columns_at_once rows_at_once",
 )
 
 _TEXT = """
@@ -201,8 +206,8 @@ class Cells:
 class Bands:
     """The results of a task and the layout of its band; see the kernel's argument words."""
 
-    rows: int
-    columns: int
+    rows: Blocks
+    columns: Blocks
     row_phases: int
     phases: int
     row_reach: int
@@ -211,19 +216,22 @@ class Bands:
     @property
     def region(self) -> int:
         """Cells of one region."""
-        return (self.rows + self.row_reach) * self.row_cells
+        return (self.rows.size + self.row_reach) * self.row_cells
 
     def bytes(self, cells: Cells) -> int:
         """Memory of a band; whole blocks of results may read as far as 32 cells behind it."""
         laid = self.row_phases * self.phases * self.region
         return (laid + 32) * cells.pitch + (cells.groups + 1) * 64
 
+    def fits(self, cells: Cells) -> bool:
+        """Whether a task has so much memory."""
+        return self.bytes(cells) <= BAND_BYTES + SLACK_BYTES and self.region * cells.pitch <= BAND_BYTES
+
 
 def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
     """Rule for hints of kind "conv" over channels-last tensors with known weights, where it is worth it."""
-    assert compute.hint is not None
-    facts = compute.hint.facts
-    x, w = compute.hint.operands
+    facts = compute.facts
+    x, w = compute.operands
     if not facts.get("channels_last") or w.known is None or not is_float32_core(compute):
         return False
     win = _windows(compute)
@@ -242,9 +250,8 @@ def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithm
         return False
     batch, pixels = x.shape[0], win.out[0] * win.out[1]
     nanoseconds = product_ns(pixels, columns, cells.column_bytes // 2, win.height * win.width * channels)
-    bands, task_columns, held = share(win, cells, bands, columns, batch, threads, nanoseconds)
-    parts = (-(-win.out[0] // bands.rows), -(-win.out[1] // bands.columns), -(-columns // task_columns))
-    tasks = batch * parts[0] * parts[1] * parts[2]
+    bands, panels, held = share_bands(win, cells, bands, columns, batch, threads, nanoseconds)
+    blocks = (panels, bands.rows, bands.columns)
 
     taps = cells.tap_rows * cells.tap_columns
     name = f"{w.name}|{arithmetic.precision} taps{cells.tap_rows}x{cells.tap_columns}"
@@ -263,15 +270,13 @@ def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithm
         row_dilation=win.dilations[0], column_dilation=win.dilations[1], top=win.pads[0], left=win.pads[1],
         row_phases=bands.row_phases, phases=bands.phases, row_reach=bands.row_reach,
         row_cells=bands.row_cells, region=bands.region, pitch=cells.pitch, x_image=plane * channels,
-        x_row=steps[0], x_column=steps[1], x_channel=steps[2], block_rows=bands.rows,
-        block_columns=bands.columns, panel_columns=task_columns, columns_at_once=held,
-        rows_at_once=SUMS // held // 32 * 32, row_blocks=parts[0], column_blocks=parts[1],
-        panel_blocks=parts[2],
+        x_row=steps[0], x_column=steps[1], x_channel=steps[2], **_GRID.values(*blocks), columns_at_once=held,
+        rows_at_once=SUMS // held // 32 * 32,
     )  # fmt: skip
-    values = (batch * nanoseconds / tasks, *sizes, *epilogue.values)
+    schedule = Schedule.over(blocks, batch * nanoseconds, batch)
     text = conv_text(arithmetic, len(compute.space), cells.packed_rows, epilogue)
     kernel = NativeKernel(f"conv_{arithmetic.precision}", text)
-    tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, x.name, *constants), compute.output.name)
+    emit(tuner, kernel, schedule, sizes, (x.name, *constants), compute.output.name, epilogue)
     return True
 
 
@@ -297,7 +302,6 @@ def _taps(elements: np.ndarray, kernel: tuple[int, ...], taps: int) -> np.ndarra
 
 def _windows(compute: Compute) -> Windows | None:
     """The windows over one or two axes, a single pixel flat over all of the plane; None for other ranks."""
-    assert compute.hint is not None
     win = nhwc_windows(compute)
     if win is None or max(win.strides) > _MOST_STRIDE:
         return None
@@ -328,50 +332,47 @@ def cut_bands(win: Windows, cells: Cells) -> Bands | None:
     reach = (kw - 1) * dw // sw
     if cells.packed_rows:
         phases, reach = 1, -(-kw // sw) - 1
-    rows, columns = win.out
 
-    def bands() -> Bands:
-        return Bands(rows, columns, row_phases, phases, (kh - 1) * dh // sh, columns + reach)
+    def of(rows: Axis, columns: Axis) -> Bands:
+        blocks = rows.blocks, columns.blocks
+        return Bands(*blocks, row_phases, phases, (kh - 1) * dh // sh, columns.block + reach)
 
-    def fits() -> bool:
-        return bands().bytes(cells) <= BAND_BYTES + SLACK_BYTES and bands().region * cells.pitch <= BAND_BYTES
-
-    while rows > 1 and not fits():
-        rows = (rows + 1) // 2
-    while columns > 8 and not fits():
-        columns = (columns + 1) // 2
-    return bands() if fits() else None
+    axes = [Axis(win.out[0], win.out[0]), Axis(win.out[1], win.out[1], 1, 8)]
+    bands = of(*halve(axes, lambda *axes: not of(*axes).fits(cells)))
+    return bands if bands.fits(cells) else None
 
 
-def share(
+def share_bands(
     win: Windows, cells: Cells, bands: Bands, columns: int, batch: int, threads: int, nanoseconds: float
-) -> tuple[Bands, int, int]:
+) -> tuple[Bands, Blocks, int]:
     """Smaller bands, or parts of the columns, until all threads have work: bands, columns of a task, and of
     them so many at a time.
     """
     wanted = tasks_wanted(nanoseconds * batch, threads)
     all_columns, held = near_columns(columns, cells.column_bytes)
-    task_columns = held if held < all_columns else all_columns
-    rows, width = bands.rows, bands.columns
+    rows, width, reach = bands.rows, bands.columns, bands.row_reach
 
-    def tasks() -> int:
-        return batch * -(-win.out[0] // rows) * -(-win.out[1] // width) * -(-columns // task_columns)
+    def smaller(n: Axis, row: Axis, column: Axis) -> int | None:
+        # Rows at the border of two bands are rounded twice.
+        if row.is_divisible:
+            return 1
+        if column.is_divisible:
+            return 2
+        if not n.is_divisible:
+            return None
+        laid = bands.row_phases * bands.phases * (row.block + reach) * cells.pitch * column.block / 2
+        product = product_ns(row.block * column.block, n.halved().block, cells.column_bytes // 2, 0)
+        is_worth_it = product >= laid / NARROWED_PER_NS
+        return 0 if is_worth_it or batch * n.count * row.count * column.count < threads else None
 
-    # Rows at the border of two bands are rounded twice.
-    while tasks() < wanted and rows >= 2 * max(1, bands.row_reach):
-        rows = (rows + 1) // 2
-    while tasks() < wanted and win.out[0] == 1 and width > 64:
-        width = (width // 2 + 31) // 32 * 32
-    laid = bands.row_phases * bands.phases * (rows + bands.row_reach) * cells.pitch * width / 2
-    while tasks() < wanted and task_columns > PANEL:
-        fewer = (task_columns // 2 + PANEL - 1) // PANEL * PANEL
-        product = product_ns(rows * width, fewer, cells.column_bytes // 2, 0)
-        if product < laid / NARROWED_PER_NS and tasks() >= threads:
-            break
-        task_columns = fewer
-    made = Bands(rows, width, bands.row_phases, bands.phases, bands.row_reach,
-                 bands.row_cells - bands.columns + width)  # fmt: skip
-    return made, task_columns, min(held, task_columns)
+    axes = [
+        Axis(columns, held if held < all_columns else all_columns, PANEL, PANEL),
+        Axis(win.out[0], rows.size, 1, 2 * max(1, reach) - 1),
+        Axis(win.out[1], width.size, 32, 64 if win.out[0] == 1 else width.size),
+    ]
+    n, row, column = share(axes, batch, wanted, smaller)
+    row_cells = bands.row_cells - width.size + column.size
+    return Bands(row, column, bands.row_phases, bands.phases, reach, row_cells), n, min(held, n.size)
 
 
 def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Epilogue) -> str:
@@ -386,8 +387,8 @@ def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Ep
     ]
     columns = [
         "columns = min(columns_at_once, task_columns - c0)",
-        "right = w + ((n0 + c0) >> 5) * panel_bytes",
-        "first_column = n0 + c0",
+        "right = w + ((output0 + c0) >> 5) * panel_bytes",
+        "first_column = output0 + c0",
         "done = 0",
         "i, j = _types.int64(0), _types.int64(0)",
         "while done < positions:",
@@ -396,7 +397,7 @@ def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Ep
         *indent(multiply_text(arithmetic, "left_cell")),
         "    for r in range(count):",
         "        if j < wide:",
-        "            pixel = (first_row + i) * out_columns + first_pixel + j",
+        "            pixel = (row0 + i) * out_columns + column0 + j",
         *indent(indent(indent(where))),
         "            tile = sums + r * columns_at_once * 4",
         "            start = (i0 * out_rows * out_columns + pixel) * n_size + first_column",
@@ -422,18 +423,10 @@ def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Ep
         "for task in range(begin, end):",
         *indent(
             [
-                # Tasks that follow each other share their columns, which stay in cache.
-                "rest = op_div(task, column_blocks)",
-                "first_pixel = (task - rest * column_blocks) * block_columns",
-                "part = op_div(rest, row_blocks)",
-                "first_row = (rest - part * row_blocks) * block_rows",
-                "i0 = op_div(part, panel_blocks)",
-                "n0 = (part - i0 * panel_blocks) * panel_columns",
-                "rows = min(block_rows, out_rows - first_row)",
-                "wide = min(block_columns, out_columns - first_pixel)",
-                "task_columns = min(panel_columns, n_size - n0)",
-                "image, y0 = x + i0 * x_image * 4, first_row * row_stride - top",
-                "x0 = first_pixel * column_stride - left",
+                *_GRID.locate("i0"),
+                "rows, wide, task_columns = row1 - row0, column1 - column0, output1 - output0",
+                "image, y0 = x + i0 * x_image * 4, row0 * row_stride - top",
+                "x0 = column0 * column_stride - left",
                 *(measure if bytewise else []),
                 "lay_cells(band, image, height, width, channels, y0, x0, row_stride, column_stride,"
                 " row_phases, phases, rows + row_reach, row_cells, region, pitch, groups, x_row, x_column,"

@@ -5,8 +5,8 @@ A row of the left side has a range of its own where it is rounded to bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,18 +32,22 @@ from engine.backends.cpu.low_precision import (
 )
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import matrices_of
-from engine.backends.cpu.partition import up
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share, up
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred
 
 _LEAST_FLOPS = 4e5
 """Products smaller than this take less time in float32 than rounding and starting does."""
 
+_GRID = TaskGrid(column="n_size", m="m_size")
+"""Tasks that follow each other share their columns, which stay in cache."""
+
 _ARGUMENTS = ArgumentBlock(
-    "m_size n_size k_size groups row_blocks column_blocks block_rows block_columns columns_at_once "
-    "rows_at_once groups_at_once pitch a_batch a_row a_column b_batch"
+    "m_size n_size k_size groups",
+    _GRID.arguments,
+    "columns_at_once rows_at_once groups_at_once pitch a_batch a_row a_column b_batch",
 )
 
 _ROUND_ROWS = {
@@ -82,29 +86,23 @@ def round_rows(band, a, rows, count, row_step, ranges, pitch):
 """By whether elements are bytes."""
 
 
-@dataclass(frozen=True)
-class Cut:
-    """Division of a product into tasks of `rows` x `columns` results, and of these into passes."""
+class Cut(NamedTuple):
+    """Division of a product into tasks, and of these into passes."""
 
-    rows: int
-    columns: int
+    columns: Blocks
+    rows: Blocks
     columns_at_once: int
     rows_at_once: int
     groups_at_once: int
 
-    def blocks(self, m: int, n: int) -> tuple[int, int]:
-        """Tasks along the rows and along the columns."""
-        return -(-m // self.rows), -(-n // self.columns)
-
 
 def tune_low_precision_matmul(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
     """Rule for hints of kind "matmul" with a known right side that is worth it."""
-    assert compute.hint is not None
-    facts = compute.hint.facts
+    facts = compute.facts
     if not is_float32_core(compute) or len(compute.space) != 3:
         return False
     m, n, k, batch = (facts[name] for name in ("m", "n", "k", "batch"))
-    a, b = compute.hint.operands
+    a, b = compute.operands
     flops = 2.0 * m * n * k
     if b.known is None or compute.space != (batch, m, n) or flops < _LEAST_FLOPS or min(n, k) < 16:
         return False
@@ -124,20 +122,18 @@ def tune_low_precision_matmul(compute: Compute, tuner: Tuner, threads: int, arit
     if arithmetic.bytewise:
         scales = partial(scales_of_matrices, elements, sides, b_strides)
         constants.append(tuner.constant(f"{name}|scales", scales))
-    row_blocks, column_blocks = cut.blocks(m, n)
-    tasks = batch * row_blocks * column_blocks
     b_batch = 0 if b_strides[0] == 0 else -(-n // PANEL) * groups * PANEL_GROUP_BYTES
     sizes = _ARGUMENTS.values(
-        m_size=m, n_size=n, k_size=k, groups=groups, row_blocks=row_blocks, column_blocks=column_blocks,
-        block_rows=cut.rows, block_columns=cut.columns, columns_at_once=cut.columns_at_once,
+        m_size=m, n_size=n, k_size=k, groups=groups, **_GRID.values(cut.columns, cut.rows),
+        columns_at_once=cut.columns_at_once,
         rows_at_once=cut.rows_at_once, groups_at_once=cut.groups_at_once,
         pitch=row_pitch(min(groups, cut.groups_at_once)), a_batch=a_strides[0], a_row=a_strides[1],
         a_column=a_strides[2], b_batch=b_batch,
     )  # fmt: skip
     epilogue = print_epilogue(compute, _ARGUMENTS.end)
-    values = (batch * total_ns / tasks, *sizes, *epilogue.values)
+    schedule = Schedule.over((cut.columns, cut.rows), batch * total_ns, batch)
     kernel = NativeKernel(f"matmul_{arithmetic.precision}", matmul_text(arithmetic, epilogue))
-    tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, a.name, *constants), compute.output.name)
+    emit(tuner, kernel, schedule, sizes, (a.name, *constants), compute.output.name, epilogue)
     return True
 
 
@@ -173,16 +169,17 @@ def cut_product(m: int, n: int, groups: int, batch: int, threads: int, nanosecon
     columns, held = near_columns(n, groups * 64)
     if at_once < groups:
         held = columns = min(held, SUMS // up(rows, 32) // PANEL * PANEL)
-    while -(-m // rows) * -(-n // columns) * batch < wanted:
-        narrow = columns > 64 and (n * groups * 64 > NEAR_BYTES or rows <= 64)
-        if narrow or (rows <= 32 and columns > 32):
-            columns = up(columns // 2, PANEL)
-        elif rows > 32:
-            rows = up(rows // 2, 32)
-        else:
-            break
-    held = min(held, columns)
-    return Cut(rows, columns, held, SUMS // held // 32 * 32, at_once)
+
+    def narrower(columns: Axis, rows: Axis) -> int | None:
+        narrow = columns.block > 64 and (n * groups * 64 > NEAR_BYTES or rows.block <= 64)
+        if narrow or not rows.is_divisible:
+            return 0 if columns.is_divisible else None
+        return 1
+
+    axes = [Axis(n, columns, PANEL, PANEL), Axis(m, rows, 32, 32)]
+    of_columns, of_rows = share(axes, batch, wanted, narrower)
+    held = min(held, of_columns.size)
+    return Cut(of_columns, of_rows, held, SUMS // held // 32 * 32, at_once)
 
 
 def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:
@@ -194,14 +191,14 @@ def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:
     measure = ["measure_rows(state, ranges, a + (batch * a_batch + m0 * a_row) * 4, rows, k_size, a_row)"]
     block = [
         "columns = min(columns_at_once, task_columns - c0)",
-        "right = b + batch * b_batch + ((n0 + c0) >> 5) * panel_bytes + g0 * 2048",
+        "right = b + batch * b_batch + ((column0 + c0) >> 5) * panel_bytes + g0 * 2048",
         "done = 0",
         "while done < rows:",
         "    count = min(rows_at_once, rows - done)",
         "    left = band + done * pitch",
         *indent(multiply_text(arithmetic)),
         "    if g0 + depth >= groups:",
-        "        first_column = n0 + c0",
+        "        first_column = column0 + c0",
         "        for r in range(count):",
         "            i1 = m0 + done + r",
         "            tile = sums + r * columns_at_once * 4",
@@ -222,15 +219,8 @@ def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:
         "for task in range(begin, end):",
         *indent(
             [
-                "i0 = op_div(task, row_blocks * column_blocks)",
-                "block = task - i0 * row_blocks * column_blocks",
-                # Tasks that follow each other share their columns, which stay in cache.
-                "column_block = op_div(block, row_blocks)",
-                "batch = i0",
-                "m0 = (block - column_block * row_blocks) * block_rows",
-                "n0 = column_block * block_columns",
-                "rows = min(block_rows, m_size - m0)",
-                "task_columns = min(block_columns, n_size - n0)",
+                *_GRID.locate("i0"),
+                "batch, rows, task_columns = i0, m1 - m0, column1 - column0",
                 *(measure if bytewise else []),
                 "g0 = 0",
                 "while g0 < groups:",

@@ -20,9 +20,9 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import flattened, given, matrices_of, pack_panels
 from engine.backends.cpu.panels import emit_panels, emit_rows
-from engine.backends.cpu.partition import Partition, block_text, split, up
 from engine.backends.cpu.printer import indent, kernel_text
-from engine.backends.cpu.tiles import Tile, host_tile
+from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share, up
+from engine.backends.cpu.tiles import Tile, by_height, host_tile
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred, largest
 from engine.kernels.value import Value
@@ -49,9 +49,9 @@ LINE = 64
 ROWS_IN_PLACE = 4
 """Up to so many rows an unknown right side is read without packing."""
 
+_GRID = TaskGrid(m="m_size", column="n_size")
 _ARGUMENTS = ArgumentBlock(
-    "m_size n_size k_size row_blocks column_blocks block_rows block_columns a_batch a_row b_batch b_panel "
-    "b_row in_place"
+    "m_size n_size k_size", _GRID.arguments, "a_batch a_row b_batch b_panel b_row in_place"
 )
 
 
@@ -63,15 +63,14 @@ def tune_matmul(
     right_elements: makes the elements of a known right side that is not the model's own, so that nobody need
     hold them; what the operand has for them is not looked at then.
     """
-    assert compute.hint is not None
     if not is_float32_core(compute) or len(compute.space) != 3:
         return False
-    facts = compute.hint.facts
+    facts = compute.facts
     m, n, k, batch = (facts[name] for name in ("m", "n", "k", "batch"))
     a_batch, a_row, a_column = facts["a_strides"]
     if compute.space != (batch, m, n):
         return False
-    a, b = compute.hint.operands
+    a, b = compute.operands
     tile = host_tile()
     if b.known is not None and n <= tile.lanes:
         tile = replace(tile, vectors=1)
@@ -98,16 +97,14 @@ def tune_matmul(
     matrix_ns = largest(2.0 * m * columns * k / FLOPS_PER_NS, deferred(reading_ns, 4 * k * n, weights))
     matrix_ns += m * n * (epilogue.nanoseconds / 2 + 0.02)
     total_ns = batch * matrix_ns + 50.0
-    cut = deferred(cut_product, m, n, k, tile, batch, tasks_wanted(total_ns, threads))
-    tasks = batch * cut.row_blocks * cut.column_blocks
+    blocks = deferred(cut_product, m, n, k, tile, batch, tasks_wanted(total_ns, threads))
     sizes = _ARGUMENTS.values(
-        m_size=m, n_size=n, k_size=k, row_blocks=cut.row_blocks, column_blocks=cut.column_blocks,
-        block_rows=cut.rows, block_columns=cut.columns, a_batch=a_batch, a_row=a_row, b_batch=b_steps[0],
-        b_panel=b_steps[1], b_row=b_steps[2], in_place=b_steps[3],
+        m_size=m, n_size=n, k_size=k, **_GRID.values(*blocks), a_batch=a_batch, a_row=a_row,
+        b_batch=b_steps[0], b_panel=b_steps[1], b_row=b_steps[2], in_place=b_steps[3],
     )  # fmt: skip
-    values = (total_ns / tasks, *sizes, *epilogue.values)
     kernel = NativeKernel("matmul", matmul_text(tile, epilogue, narrow, any_count=n > narrow))
-    tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, left, right), compute.output.name)
+    schedule = Schedule.over(blocks, total_ns, batch)
+    emit(tuner, kernel, schedule, sizes, (left, right), compute.output.name, epilogue)
     return True
 
 
@@ -118,12 +115,19 @@ def reading_ns(size: int, whole: int = 0) -> float:
     return size / (100.0 if max(size, whole) <= NEAR_BYTES else 25.0)
 
 
-def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> Partition:
+def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> tuple[Blocks, ...]:
     """Cut m x n results into blocks of whole tiles, enough of them in the whole batch."""
     height = tile.row_choices[0]
     rows = min(up(m, height), max(height, LEFT_FLOATS // max(k, 1) // height * height))
-    columns = up(n, tile.width)
-    return split(m, n, (rows, columns), (height, tile.width), -(-wanted // max(batch, 1)))
+    axes = [Axis.of_tiles(m, rows, height), Axis.of_tiles(n, up(n, tile.width), tile.width)]
+    return share(axes, max(batch, 1), wanted, _longer)
+
+
+def _longer(rows: Axis, columns: Axis) -> int | None:
+    """Shared rows save reading columns again, and vice versa."""
+    if columns.is_divisible and (columns.block * 2 >= rows.block or not rows.is_divisible):
+        return 1
+    return 0 if rows.is_divisible else None
 
 
 def _elements_of(value: Value) -> Callable[[], np.ndarray] | None:
@@ -183,19 +187,13 @@ def pack_right(
     return pack_panels(matrices, width)
 
 
-def tile_heights(tile: Tile) -> list[int]:
-    """The heights of tiles that a kernel has, tallest first; any number of rows is a sum of them."""
-    tallest = tile.row_choices[0]
-    return [tallest, *(rows for rows in (8, 4, 2, 1) if rows < tallest)]
-
-
 def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool = False) -> str:
     """The kernel's module.
 
     narrow: how many columns are computed at once where they are dot products, 0 where they are none.
     any_count: dot products of other counts are computed one by one; else there are so many columns.
     """
-    heights = [4, 2, 1] if narrow else tile_heights(tile)
+    heights = [4, 2, 1] if narrow else tile.heights
     singles = bool(narrow and any_count)
     if narrow:
         sizes = [("tile", narrow), *([("single", 1)] if singles else [])]
@@ -219,10 +217,10 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
         "for task in range(begin, end):",
         *indent(
             [
-                *block_text("i0", "n0"),
+                *_GRID.locate("i0"),
                 "lefts = a + i0 * a_batch * 4",
                 "rights = b + i0 * b_batch * 4",
-                f"for place in range(n0, min(n0 + block_columns, n_size), {step}):",
+                f"for place in range(column0, column1, {step}):",
                 *indent(_panel_lines(tile, step, heights, epilogue, singles)),
             ]
         ),
@@ -232,7 +230,27 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
 
 def _panel_lines(tile: Tile, step: int, heights: list[int], epilogue: Epilogue, singles: bool) -> list[str]:
     """All rows of a task's block times one panel of `step` columns; or fewer, one by one, with `singles`."""
-    lines = [
+
+    def tiles(rows: int) -> list[str]:
+        whole = f"tile_of_{rows}(left, a_row_bytes, right, b_row_bytes, k_size, sums, ahead)"
+        if not singles:
+            return [whole]
+        column = "right + j * in_place * 4, b_row_bytes, k_size, sums + j * 4, ahead"
+        one_by_one = f"single_of_{rows}(left, a_row_bytes, {column})"
+        return [
+            f"if columns == {step}:",
+            f"    {whole}",
+            "else:",
+            "    for j in range(columns):",
+            f"        {one_by_one}",
+        ]
+
+    rows = [
+        "for i1 in range(m, m + rows):",
+        f"tile = sums + (i1 - m) * {tile.width * 4}",
+        "start = (i0 * m_size + i1) * n_size + first_column",
+    ]
+    return [
         "first_column = min(place, last_panel)",
         f"columns = min({step}, n_size - first_column)",
         f"panel = op_div(place, _types.int64({step})) * b_panel",
@@ -242,40 +260,8 @@ def _panel_lines(tile: Tile, step: int, heights: list[int], epilogue: Epilogue, 
         "while m < m1:",
         "    left = lefts + m * a_row_bytes",
         "    remaining = m1 - m",
-    ]
-    for position, rows in enumerate(heights):
-        head = (
-            "else:"
-            if position == len(heights) - 1
-            else f"{'if' if position == 0 else 'elif'} remaining >= {rows}:"
-        )
-        whole = f"tile_of_{rows}(left, a_row_bytes, right, b_row_bytes, k_size, sums, ahead)"
-        column = "right + j * in_place * 4, b_row_bytes, k_size, sums + j * 4, ahead"
-        one_by_one = [
-            f"if columns == {step}:",
-            f"    {whole}",
-            "else:",
-            "    for j in range(columns):",
-            f"        single_of_{rows}(left, a_row_bytes, {column})",
-        ]
-        tiles = one_by_one if singles else [whole]
-        lines += [f"    {head}", *indent(indent([*tiles, f"rows = {rows}"]))]
-    return [
-        *lines,
-        f"    if columns == {step}:",
-        *indent(indent(_store_rows(epilogue, tile, str(step)))),
-        "    else:",
-        *indent(indent(_store_rows(epilogue, tile, "columns"))),
+        *indent(by_height(heights, "remaining", tiles)),
+        *indent(epilogue.store_tile(step, rows)),
         "    m += rows",
         f"    ahead += k_size * {LINE}",
-    ]
-
-
-def _store_rows(epilogue: Epilogue, tile: Tile, columns: str) -> list[str]:
-    """The epilogue of a tile's rows; a constant count of columns is a loop that LLVM unrolls into vectors."""
-    return [
-        "for i1 in range(m, m + rows):",
-        f"    tile = sums + (i1 - m) * {tile.width * 4}",
-        "    start = (i0 * m_size + i1) * n_size + first_column",
-        *indent(epilogue.store_columns(columns)),
     ]

@@ -16,6 +16,7 @@ from engine.backends.cpu.pixel_tiles import (
     tile_makers,
     walk_tiles,
 )
+from engine.backends.cpu.schedule import emit
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
@@ -23,13 +24,12 @@ from engine.kernels.size import deferred
 
 def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels_last: float32, one or two axes, known weights."""
-    assert compute.hint is not None
     tile = host_tile()
     rows = pixel_rows(tile)[0]
     conv = nhwc_conv_of(compute, rows)
     if conv is None:
         return False
-    x, w = compute.hint.operands
+    x, w = compute.operands
     elements = w.known
     assert elements is not None
     padded, panels = padded_channels(conv.m, tile), -(-conv.m // tile.width)
@@ -39,17 +39,16 @@ def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     tile_ns += rows * conv.win.taps * NS_PER_ADDRESS / panels
     tiles = -(-conv.pixels // rows)
     read = 4.0 * conv.depth * width, conv.bytes_of_pixel * rows
-    cut = deferred(cut_tasks, tiles, panels, conv.group, threads, tile_ns, *read)
+    schedule = deferred(cut_tasks, tiles, panels, conv.group, threads, tile_ns, *read)
     epilogue = conv.epilogue()
     group, channels = conv.group, conv.channels
     weights = tuner.constant(
         f"{w.name}|pixels{tile.width}|{group}", partial(pack_weights, elements, group, tile, True, channels)
     )
     group_weights = padded * conv.depth
-    sizes = conv.sizes(cut, rows, tile.width, conv.group * group_weights, group_weights)
-    values = (cut.nanoseconds / cut.tasks, *sizes, *epilogue.values)
+    sizes = conv.sizes(schedule, rows, tile.width, conv.group * group_weights, group_weights)
     kernel = NativeKernel("conv_last", nhwc_conv_text(tile, epilogue, len(compute.space)))
-    tuner.emit(kernel, (cut.tasks,), values, (*epilogue.inputs, x.name, weights), compute.output.name)
+    emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
     return True
 
 

@@ -10,12 +10,13 @@ from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilog
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixels import (
     PIXEL_ARGUMENTS,
-    cut_rows,
     pixel_memory,
     pixels_text,
+    schedule_pixels,
     walk_pixels,
 )
 from engine.backends.cpu.printer import kernel_text
+from engine.backends.cpu.schedule import emit
 from engine.backends.cpu.tiles import MAX_TAPS, host_tile
 from engine.backends.windows import nhwc_windows
 from engine.compiler.plan import Compute, Tuner, storable
@@ -24,9 +25,8 @@ from engine.kernels.size import deferred
 
 def tune_nhwc_depthwise(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels last: as many groups and outputs as input channels."""
-    assert compute.hint is not None
-    x, w = compute.hint.operands
-    facts = compute.hint.facts
+    x, w = compute.operands
+    facts = compute.facts
     if not is_float32_core(compute) or w.known is None or facts.get("x_first"):
         return False
     channels = x.shape[-1]
@@ -37,12 +37,11 @@ def tune_nhwc_depthwise(compute: Compute, tuner: Tuner, threads: int) -> bool:
         return False
     lanes, rank, elements = host_tile().lanes, len(compute.space), w.known
     epilogue = print_epilogue(compute, PIXEL_ARGUMENTS.end, row_axes=rank - 1)
-    rows = deferred(cut_rows, win, x.shape[0], channels, lanes, threads)
+    schedule, sizes = deferred(schedule_pixels, win, x.shape[0], channels, lanes, threads)
 
     weights = tuner.constant(f"{w.name}|taps{lanes}", partial(pack_taps, elements, win.taps, lanes))
     kernel = NativeKernel("depthwise_last", depthwise_last_text(lanes, rank, epilogue))
-    values = (rows.nanoseconds / rows.tasks, *rows.sizes, *epilogue.values)
-    tuner.emit(kernel, (rows.tasks,), values, (*epilogue.inputs, x.name, weights), compute.output.name)
+    emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
     return True
 
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.pixels import PIXEL_ARGUMENTS, cut_rows, pixel_memory, pixels_text, walk_pixels
+from engine.backends.cpu.pixels import (
+    PIXEL_ARGUMENTS,
+    pixel_memory,
+    pixels_text,
+    schedule_pixels,
+    walk_pixels,
+)
 from engine.backends.cpu.printer import kernel_text
+from engine.backends.cpu.schedule import emit
 from engine.backends.cpu.tiles import MAX_TAPS, host_tile
-from engine.backends.windows import nhwc_windows
+from engine.backends.windows import counted_sides, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 
@@ -26,27 +33,18 @@ def taps_between(first, dilation, count, low, high):
 
 def tune_nhwc_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "pool" with channels last, of float32 over one or two axes."""
-    assert compute.hint is not None
-    (x,), facts = compute.hint.operands, compute.hint.facts
+    (x,), facts = compute.operands, compute.facts
     kind, win = str(facts["kind"]), nhwc_windows(compute)
     if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
         return False
     if kind not in ("max", "average", "sum"):
         return False
     lanes, rank = host_tile().lanes, len(compute.space)
-    (top, left), (bottom, right) = win.pads, (0, *(int(n) for n in facts["ends"]))[-2:]
-    counted = (0, win.height, 0, win.width)
-    if facts.get("include_pad", False):
-        counted = (-top, win.height + bottom, -left, win.width + right)
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=rank - 1)
-    rows = deferred(cut_rows, win, x.shape[0], x.shape[-1], lanes, threads)
+    schedule, sizes = deferred(schedule_pixels, win, x.shape[0], x.shape[-1], lanes, threads)
     kernel = NativeKernel(f"pool_last_{kind}", pool_last_text(kind, lanes, rank, epilogue))
-    arguments = _ARGUMENTS.values(
-        **PIXEL_ARGUMENTS.named(rows.sizes),
-        count_top=counted[0], count_bottom=counted[1], count_left=counted[2], count_right=counted[3],
-    )  # fmt: skip
-    values = (rows.nanoseconds / rows.tasks, *arguments, *epilogue.values)
-    tuner.emit(kernel, (rows.tasks,), values, (*epilogue.inputs, x.name), compute.output.name)
+    arguments = _ARGUMENTS.values(**PIXEL_ARGUMENTS.named(sizes), **counted_sides(compute, win))
+    emit(tuner, kernel, schedule, arguments, (x.name,), compute.output.name, epilogue)
     return True
 
 

@@ -8,6 +8,7 @@ from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Schedule, emit
 from engine.backends.cpu.tiles import Tile
 from engine.compiler.plan import Tuner
 
@@ -86,10 +87,9 @@ def _emit(
         target_panel=target[1], target_row=target[2], source_batch=strides[0], source_row=strides[1],
         source_column=strides[2],
     )  # fmt: skip
-    values = (nanoseconds, *arguments)
     laid = tuner.temporary(count * max(target[0], rows * columns), np.dtype(np.float32))
     kernel = NativeKernel("panels", panels_text(tile.lanes))
-    tuner.emit(kernel, (count * panels,), values, (name,), laid)
+    emit(tuner, kernel, Schedule(count * panels, nanoseconds), arguments, (name,), laid)
     return laid
 
 

@@ -5,13 +5,12 @@ Where a row of windows lies inside the input, no tap is tested; a window at an e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import EPILOGUE_BYTES, Epilogue, Recipe, store_epilogue, store_row_stride
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent
+from engine.backends.cpu.schedule import Schedule, TaskGrid, evenly, up
 from engine.backends.cpu.tiles import MAX_TAPS
 from engine.backends.windows import Windows
 
@@ -28,9 +27,11 @@ NS_PER_VECTOR = 3.4
 _EDGES = 8
 """Windows at the edges of a row whose taps are kept from row to row."""
 
+_GRID = TaskGrid(row="out_rows")
 PIXEL_ARGUMENTS = ArgumentBlock(
-    "row_blocks block_rows block_channels out_rows out_columns height width channels kernel_rows "
-    "kernel_columns row_stride stride row_dilation dilation top left inner_begin inner_end weight_step"
+    _GRID.arguments,
+    "block_channels out_rows out_columns height width channels kernel_rows kernel_columns row_stride stride "
+    "row_dilation dilation top left inner_begin inner_end weight_step",
 )
 
 _HELPERS = """
@@ -56,37 +57,27 @@ def list_taps(places, row0, row1, column0, column1, kernel_columns, row_step, co
 """
 
 
-@dataclass(frozen=True)
-class Rows:
-    """How windows are cut into tasks, rows of results each: the run-time arguments `PIXEL_ARGUMENTS`."""
-
-    sizes: tuple[float, ...]
-    tasks: int
-    nanoseconds: float
-
-
-def cut_rows(win: Windows, batch: int, channels: int, lanes: int, threads: int) -> Rows:
-    """Rows of results for all threads."""
+def schedule_pixels(
+    win: Windows, batch: int, channels: int, lanes: int, threads: int
+) -> tuple[Schedule, tuple[float, ...]]:
+    """Tasks of some rows of results each, and the run-time arguments `PIXEL_ARGUMENTS`."""
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = win.kernel, win.strides, win.dilations, win.out
-    padded = -(-channels // lanes) * lanes
+    padded = up(channels, lanes)
     vectors = batch * oh * ow * (padded // lanes)
     nanoseconds = vectors * (win.taps * NS_PER_TAP + NS_PER_VECTOR) + 200.0
     wanted = tasks_wanted(nanoseconds, threads)
     # As many for each thread, for rows of windows take equally long.
     wanted = wanted // threads * threads if wanted > threads else wanted
-    block = -(-oh // max(1, min(oh, -(-wanted // batch))))
-    blocks = -(-oh // block)
+    rows = evenly(oh, -(-wanted // batch))
     begin = min(-(-win.pads[1] // sw), ow)
     end = max(min((win.width - 1 - (kw - 1) * dw + win.pads[1]) // sw + 1, ow), begin)
-    channel_blocks = -(-padded // BLOCK_CHANNELS)
-    block_channels = -(-padded // (channel_blocks * lanes)) * lanes
     sizes = PIXEL_ARGUMENTS.values(
-        row_blocks=blocks, block_rows=block, block_channels=block_channels, out_rows=oh, out_columns=ow,
-        height=win.height, width=win.width, channels=channels, kernel_rows=kh, kernel_columns=kw,
-        row_stride=sh, stride=sw, row_dilation=dh, dilation=dw, top=win.pads[0], left=win.pads[1],
-        inner_begin=begin, inner_end=end, weight_step=padded * 4,
+        **_GRID.values(rows), block_channels=evenly(padded, -(-padded // BLOCK_CHANNELS), lanes).size,
+        out_rows=oh, out_columns=ow, height=win.height, width=win.width, channels=channels, kernel_rows=kh,
+        kernel_columns=kw, row_stride=sh, stride=sw, row_dilation=dh, dilation=dw, top=win.pads[0],
+        left=win.pads[1], inner_begin=begin, inner_end=end, weight_step=padded * 4,
     )  # fmt: skip
-    return Rows(sizes, batch * blocks, nanoseconds)
+    return Schedule.over((rows,), nanoseconds, batch), sizes
 
 
 def pixels_text(kind: str, lanes: int, recipe: Recipe | None = None) -> str:
@@ -131,16 +122,13 @@ def walk_pixels(
         tiles += [f"        tile_{n}_1{call}"]
     store = [
         "for p in range(pixels):",
-        f"    i{column_axis}, tile = pixel + p, sums + (p * vectors + v) * {lanes * 4}",
-        "    start = (out_row * out_columns + pixel + p) * channels + c",
+        f"i{column_axis}, tile = pixel + p, sums + (p * vectors + v) * {lanes * 4}",
+        "start = (out_row * out_columns + pixel + p) * channels + c",
     ]
     finish = [
         "for v in range(vectors):",
-        "    first_column, columns = c, c1 - c",
-        f"    if columns >= {lanes}:",
-        *indent(indent([*store, *indent(epilogue.store_columns(str(lanes)))])),
-        "    else:",
-        *indent(indent([*store, *indent(epilogue.store)])),
+        f"    first_column, columns = c, min({lanes}, c1 - c)",
+        *indent(epilogue.store_tile(lanes, store)),
         f"    c += {lanes}",
     ]
     ends = ["start = (out_row * out_columns + pixel) * channels + c"]
@@ -183,13 +171,12 @@ def walk_pixels(
         # Where the taps of a window lie from its start is the same in all rows of which as many are inside.
         "listed0, listed1, inner_taps = -1, -1, 0",
         "for task in range(begin, end):",
-        "    image = op_div(task, row_blocks)",
-        "    row0 = (task - image * row_blocks) * block_rows",
+        *indent(_GRID.locate("image")),
         *(["    i0 = image"] if rank == 4 else []),
         "    c0 = 0",
         "    while c0 < channels:",
         "        c1 = min(c0 + block_channels, channels)",
-        "        for row in range(row0, min(row0 + block_rows, out_rows)):",
+        "        for row in range(row0, row1):",
         f"            i{row_axis} = row" if rank == 4 else "            i0 = image",
         "            out_row = image * out_rows + row",
         "            y = row * row_stride - top",

@@ -8,8 +8,8 @@ so there are as many vectors of sums as a word has elements, and their elements 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from engine.backends.cpu.planes import (
     zero_text,
 )
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
 from engine.backends.cpu.tiles import MAX_TAPS, host_tile
 from engine.backends.cpu.words import (
     Words,
@@ -37,7 +38,7 @@ from engine.backends.cpu.words import (
     signed_bytes,
     zeros_of,
 )
-from engine.backends.windows import Windows, windows_first
+from engine.backends.windows import Windows, counted_sides, windows_first
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred
 
@@ -61,8 +62,10 @@ _NS_PER_TAP = 0.1
 _NS_PER_OUTPUT = 0.6
 _NS_PER_STAGED = 0.3
 
+_GRID = TaskGrid(row="out_rows")
 _ARGUMENTS = ArgumentBlock(
-    "out_rows last_size height width row_blocks rows_at_once columns_at_once in_place",
+    _GRID.arguments,
+    "out_rows last_size height width columns_at_once in_place",
     "kernel_rows tap_columns tap_step tap_row_step row_step top left row_stride column_stride staged_stride",
     "stride phases step reach_rows advance length region",
 )
@@ -87,15 +90,11 @@ def taps_inside(first, dilation, count, low, high):
 """
 
 
-@dataclass(frozen=True)
-class Cut:
-    """How windows are cut into tasks: the run-time arguments `_ARGUMENTS` but for the channels.
+class Cut(NamedTuple):
+    """The rows of a task, the arguments `_ARGUMENTS`, and the nanoseconds that staging a plane takes."""
 
-    `nanoseconds` is how long the staging of a plane takes.
-    """
-
+    rows: Blocks
     sizes: tuple[float, ...]
-    blocks: int
     nanoseconds: float
 
 
@@ -104,37 +103,33 @@ def cut_planes(win: Windows, elements: int, count: int, threads: int) -> Cut | N
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = win.kernel, win.strides, win.dilations, win.out
     in_place = elements == 1 and win.reads_in_place
     layout = layout_of(win) if elements == 1 else Layout(1, sh, kh - 1, 1, 1, sw, kw - 1)
-    columns = max(1, min(ow, _SUMS))
-    rows = max(1, min(oh, _SUMS // (win.width if in_place else layout.length(columns))))
+    column = Axis(ow, max(1, min(ow, _SUMS)))
+    at_once = _SUMS // (win.width if in_place else layout.length(column.block))
 
-    def staged() -> int:
-        return 0 if in_place else layout.size(rows, columns)
+    def staged(row: Axis, column: Axis) -> int:
+        return 0 if in_place else layout.size(row.block, column.block)
 
-    while rows > 1 and staged() > _NEAR_ELEMENTS:
-        rows = (rows + 1) // 2
-    while columns > 1 and staged() > _MOST_ELEMENTS:
-        columns = (columns + 1) // 2
-    if staged() > _MOST_ELEMENTS or win.taps > MAX_TAPS:
+    (row,) = halve([Axis(oh, max(1, min(oh, at_once)))], lambda row: staged(row, column) > _NEAR_ELEMENTS)
+    (column,) = halve([column], lambda column: staged(row, column) > _MOST_ELEMENTS)
+    if staged(row, column) > _MOST_ELEMENTS or win.taps > MAX_TAPS:
         return None
-    while rows > 8 and count * -(-oh // rows) < 2 * threads:
-        rows = -(-rows // 2)
-    blocks, row = max(1, -(-oh // rows)), win.width if in_place else layout.length(columns)
+    (rows,) = share([Axis(oh, row.block, 1, 8)], count, 2 * threads)
+    columns, line = column.block, win.width if in_place else layout.length(column.block)
     sizes = _ARGUMENTS.values(
-        out_rows=oh, last_size=ow, height=win.height, width=win.width, row_blocks=blocks, rows_at_once=rows,
+        **_GRID.values(rows), out_rows=oh, last_size=ow, height=win.height, width=win.width,
         columns_at_once=columns, in_place=int(in_place), kernel_rows=kh, tap_columns=-(-kw // elements),
-        tap_step=dw if elements == 1 else elements, tap_row_step=dh * row,
-        row_step=(sh if in_place else layout.step) * row, top=win.pads[0], left=win.pads[1], row_stride=sh,
+        tap_step=dw if elements == 1 else elements, tap_row_step=dh * line,
+        row_step=(sh if in_place else layout.step) * line, top=win.pads[0], left=win.pads[1], row_stride=sh,
         column_stride=sw, staged_stride=layout.row_stride, stride=layout.stride, phases=layout.phases,
-        step=layout.step, reach_rows=layout.reach_rows, advance=layout.advance, length=row,
-        region=layout.region(rows, columns),
+        step=layout.step, reach_rows=layout.reach_rows, advance=layout.advance, length=line,
+        region=layout.region(rows.size, columns),
     )  # fmt: skip
-    return Cut(sizes, blocks, 0.0 if in_place else win.height * win.width * _NS_PER_STAGED)
+    return Cut(rows, sizes, 0.0 if in_place else win.height * win.width * _NS_PER_STAGED)
 
 
 def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows, words: Words, threads: int) -> bool:
     """Whether a convolution of one channel each is one over neighbours, and its steps are emitted."""
-    assert compute.hint is not None
-    x, w = compute.hint.operands[:2]
+    x, w = compute.operands[:2]
     x_zero, w_zero = zeros_of(compute)
     (kh, kw), sw, outputs = win.kernel, win.strides[1], win.out[0] * win.out[1]
     in_words, in_bytes = words.elements > 1, words.form == "bytes"
@@ -147,7 +142,8 @@ def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows, words: Words, 
         return False
     if in_bytes and is_known and zeros.any():
         return False
-    cut = deferred(cut_planes, win, words.elements, x.shape[0] * channels, threads)
+    count = x.shape[0] * channels
+    cut = deferred(cut_planes, win, words.elements, count, threads)
     if cut is None:
         return False
     if in_words and is_known:
@@ -164,14 +160,13 @@ def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows, words: Words, 
         **_ARGUMENTS.named(cut.sizes), channels=channels, multiplier=channels // x.shape[1],
         pitch=(kh * groups + in_bytes) * words.size, shift=input_shift(words, x),
     )  # fmt: skip
-    values = (nanoseconds / cut.blocks, *arguments, *epilogue.values)
     zero = [x_zero] if in_words and x_zero is not None else []
     text = plane_conv_text(
         words, x.dtype.name, sw if in_words else 1, epilogue, zero[0].dtype.name if zero else ""
     )
-    inputs = (*epilogue.inputs, x.name, weights, *(z.name for z in zero))
-    tasks = x.shape[0] * channels * cut.blocks
-    tuner.emit(NativeKernel("plane_conv", text), (tasks,), values, inputs, compute.output.name)
+    kernel, inputs = NativeKernel("plane_conv", text), (x.name, weights, *(z.name for z in zero))
+    schedule = Schedule.over((cut.rows,), count * nanoseconds, count)
+    emit(tuner, kernel, schedule, arguments, inputs, compute.output.name, epilogue)
     return True
 
 
@@ -223,7 +218,7 @@ def _text(
 
     calls: by how many results it computes, what fills `target` from the windows at `at`, the widest first.
     plane: statements for each plane. after: statements that change the results in `tile`, `rows` rows of
-    `count` each, `tile_row` apart, from `first_row` and `first` on.
+    `count` each, `tile_row` apart, from `row0` and `first` on.
     """
     element, size, widest, narrowest = words.element_size, words.size, max(calls), min(calls)
     step = [f"{calls[narrowest]}", f"j += {narrowest}"]
@@ -255,9 +250,8 @@ def _text(
         "for task in range(begin, end):",
         *indent(
             [
-                "plane = op_div(task, row_blocks)",
-                "first_row = (task - plane * row_blocks) * rows_at_once",
-                "rows = min(rows_at_once, out_rows - first_row)",
+                *_GRID.locate("plane"),
+                "rows = row1 - row0",
                 "i0 = op_div(plane, channels)",
                 "i1 = plane - i0 * channels",
                 *plane,
@@ -265,11 +259,11 @@ def _text(
                 "first = 0",
                 "while first < last_size:",
                 "    count = min(columns_at_once, last_size - first)",
-                f"    source = origin + (first_row * row_stride * width + first) * {element}",
+                f"    source = origin + (row0 * row_stride * width + first) * {element}",
                 "    if in_place == 0:",
                 "        source = band",
                 "        needed = (rows - 1) * step + reach_rows + 1",
-                "        stage_rows(band, origin, height, width, first_row * row_stride - top,"
+                "        stage_rows(band, origin, height, width, row0 * row_stride - top,"
                 " left - first * column_stride, staged_stride, stride, phases, needed, length, region,"
                 " filling, zero)",
                 "    tile, span, lines, tile_row = sums, count, rows, count",
@@ -287,7 +281,7 @@ def _text(
                 "    if count != last_size or tile_row != count:",
                 "        runs, columns = rows, count",
                 "    for run in range(runs):",
-                "        first_column = (first_row + run) * last_size + first",
+                "        first_column = (row0 + run) * last_size + first",
                 "        start = plane * out_rows * last_size + first_column",
                 *indent(indent(epilogue.store)),
                 f"        tile += tile_row * {size}",
@@ -301,28 +295,22 @@ def _text(
 
 def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "pool" with channels first: float32, one or two axes."""
-    assert compute.hint is not None
-    (x,), facts, win = compute.hint.operands, compute.hint.facts, windows_first(compute)
+    (x,), facts, win = compute.operands, compute.facts, windows_first(compute)
     if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
         return False
     kind, count = str(facts["kind"]), x.shape[0] * x.shape[1]
     cut = deferred(cut_planes, win, 1, count, threads)
     if cut is None:
         return False
-    (top, left), (bottom, right) = win.pads, (0, *(int(n) for n in facts["ends"]))[-2:]
-    counted = (0, win.height, 0, win.width)
-    if facts.get("include_pad", False):
-        counted = (-top, win.height + bottom, -left, win.width + right)
     epilogue = print_epilogue(compute, _POOL_ARGUMENTS.end)
     nanoseconds = win.out[0] * win.out[1] * (win.taps * _NS_PER_TAP + _NS_PER_OUTPUT) + cut.nanoseconds
     arguments = _POOL_ARGUMENTS.values(
         **_ARGUMENTS.named(cut.sizes), channels=x.shape[1], kernel_columns=win.kernel[1],
-        row_dilation=win.dilations[0], dilation=win.dilations[1], count_top=counted[0],
-        count_bottom=counted[1], count_left=counted[2], count_right=counted[3],
+        row_dilation=win.dilations[0], dilation=win.dilations[1], **counted_sides(compute, win),
     )  # fmt: skip
-    values = (nanoseconds / cut.blocks, *arguments, *epilogue.values)
     kernel = NativeKernel(f"plane_pool_{kind}", plane_pool_text(kind, epilogue))
-    tuner.emit(kernel, (count * cut.blocks,), values, (*epilogue.inputs, x.name), compute.output.name)
+    schedule = Schedule.over((cut.rows,), count * nanoseconds, count)
+    emit(tuner, kernel, schedule, arguments, (x.name,), compute.output.name, epilogue)
     return True
 
 
@@ -339,7 +327,7 @@ def plane_pool_text(kind: str, epilogue: Epilogue) -> str:
         "        inside = taps_inside(reached, dilation, kernel_columns, count_left, count_right)",
         "        store_f32(counts, column, to_float32(inside))",
         "for i in range(rows):",
-        "    reached = (first_row + i) * row_stride - top",
+        "    reached = (row0 + i) * row_stride - top",
         "    inside = taps_inside(reached, row_dilation, kernel_rows, count_top, count_bottom)",
         "    rows_inside = to_float32(inside)",
         "    for k in range(count):",

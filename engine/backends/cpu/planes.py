@@ -15,6 +15,7 @@ from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import kernel_text, read_text
+from engine.backends.cpu.schedule import Schedule, emit
 from engine.backends.cpu.tiles import host_tile
 from engine.backends.cpu.words import Words, byte_shift, element_text, store_text, word_type
 from engine.backends.windows import Windows
@@ -226,7 +227,7 @@ def stage_planes(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words
         row_stride=layout.row_stride, stride=layout.stride, phases=layout.phases, top=win.pads[0],
         left=win.pads[1], plane_size=plane_size, shift=input_shift(words, x),
     )  # fmt: skip
-    values = (plane_size * _NS_PER_ELEMENT, *arguments)
+    schedule = Schedule(count, plane_size * _NS_PER_ELEMENT)
     zeros = () if zero is None else (zero,)
     body = [
         *_ARGUMENTS.prologue("out", "x", *(["zeros"] if zeros else [])),
@@ -240,7 +241,7 @@ def stage_planes(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words
     kernel = NativeKernel(
         "planes", kernel_text(library_text("vectors") + staging_text(words, x.dtype.name), body)
     )
-    tuner.emit(kernel, (count,), values, (x.name, *(z.name for z in zeros)), copy)
+    emit(tuner, kernel, schedule, arguments, (x.name, *(z.name for z in zeros)), copy)
     (dh, dw), row = win.dilations, length
     return Planes(copy, plane_size, layout.step * row, dh * row, region, dw, layout.stride)
 

@@ -27,7 +27,8 @@ from engine.backends.cpu.matmul import reading_ns, tune_matmul
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import flattened
 from engine.backends.cpu.printer import indent, kernel_text
-from engine.backends.cpu.tiles import Tile, host_tile
+from engine.backends.cpu.schedule import Schedule, emit
+from engine.backends.cpu.tiles import Tile, by_height, host_tile
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import acc, arg, index, load
@@ -69,8 +70,7 @@ _ARGUMENTS = ArgumentBlock(
 
 def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "recurrence"."""
-    assert compute.hint is not None
-    facts, operands = compute.hint.facts, compute.hint.operands
+    facts, operands = compute.facts, compute.operands
     x, w, r, *others = operands
     given = dict(zip(facts["given"], others, strict=True))
     kind = facts["kind"]
@@ -112,7 +112,7 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     copy_ns = states / tasks * COPY_NS + 10.0
     for phase, task_ns in ((BEGIN, copy_ns), (STEPS, steps * step_ns / parts + 50.0), (END, copy_ns)):
         if phase != END or facts["states"]:
-            tuner.emit(kernel, (tasks,), (task_ns, *arguments(phase=phase)), names, target)
+            emit(tuner, kernel, Schedule(tasks, task_ns), arguments(phase=phase), names, target)
     emit_epilogue(compute, tuner, target, FLOAT32)
     return True
 
@@ -154,8 +154,7 @@ class Blocks:
 
 def _input_products(compute: Compute, tuner: Tuner, layer: Blocks, bias: np.ndarray, threads: int) -> str:
     """A step that makes x W' and what biases add to it, (T, N, columns); gives the name of its result."""
-    assert compute.hint is not None
-    x, w = compute.hint.operands[:2]
+    x, w = compute.operands[:2]
     weights = w.known
     assert weights is not None
     steps, sequences, depth = x.shape
@@ -232,21 +231,17 @@ def recurrence_text(kind: str, tile: Tile) -> str:
     head = "".join(f"tile_of_{rows} = make_product_tile({rows}, {gates}, {lanes})\n" for rows in heights)
     head += f"cell = make_cell({kind!r}, {lanes})\ncopy_run = make_copy_run(1, {lanes})\n"
     names = "out inputs right after first_h first_c scratch".split()
-    choose = []
-    for place, rows in enumerate(heights):
-        word = "if" if place == 0 else "elif"
-        choose += [
-            "else:" if place == len(heights) - 1 else f"{word} n1 - n >= {rows}:",
-            f"    tile_of_{rows}(old + n * row, row, panel, {width}, hidden, sums, panel)",
-            f"    rows = {rows}",
-        ]
+
+    def product(rows: int) -> list[str]:
+        return [f"tile_of_{rows}(old + n * row, row, panel, {width}, hidden, sums, panel)"]
+
     one_unit = [
         f"panel = right + (d * units + unit) * hidden * {width}",
         f"valid = min({lanes}, hidden - unit * {lanes})",
         f"at = unit * {lanes * 4}",
         "n = n0",
         "while n < n1:",
-        *indent(choose),
+        *indent(by_height(heights, "n1 - n", product)),
         "    for i in range(n, n + rows):",
         f"        given = inputs + (((t * sequences + i) * directions + d) * units + unit) * {width}",
         "        place = i * row + at",

@@ -18,6 +18,7 @@ from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilog
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, split_row
+from engine.backends.cpu.schedule import Blocks, Schedule, TaskGrid, emit
 from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import acc
@@ -46,13 +47,11 @@ _NS_PER_RESULT = 1.0
 _NS_PER_RUN = 8.0
 _NS_PER_TASK = 30.0
 
-_COLUMN_ARGUMENTS = ArgumentBlock(
-    "extent last_size parts part_size blocks block_columns divisor",
-    reals="divisor",
-)
+_COLUMNS = TaskGrid(row="extent", column="last_size")
+_COLUMN_ARGUMENTS = ArgumentBlock("extent last_size", _COLUMNS.arguments, "divisor", reals="divisor")
+_RUNS = TaskGrid(result="results")
 _RUN_ARGUMENTS = ArgumentBlock(
-    "results last_size extent parts part_size block_results divisor",
-    reals="divisor",
+    "results last_size extent parts part_size", _RUNS.arguments, "divisor", reals="divisor"
 )
 
 KINDS = ("sum", "mean", "prod", "max", "min")
@@ -71,11 +70,15 @@ class _Work:
     parts: int = 1
     divisor: float = 1.0
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The buffers that the step reads."""
+        return (self.source,) if self.center is None else (self.source, self.center)
+
 
 def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "reduce": float32; a space of (*outer, inner), or of one or two axes of runs."""
-    assert compute.hint is not None
-    facts, (x, *centers) = compute.hint.facts, compute.hint.operands
+    facts, (x, *centers) = compute.facts, compute.operands
     kind, term = str(facts["kind"]), str(facts.get("term", "element"))
     outer, extent, inner = (facts[name] for name in ("outer", "extent", "inner"))
     if not is_float32_core(compute) or kind not in KINDS or term not in TERMS or extent < 1:
@@ -85,7 +88,7 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     space = compute.space
     if prod(space) != outer * inner or (len(space) > 2 if are_runs else space[-1] != inner):
         return False
-    emit = _emit_runs if are_runs else _emit_columns
+    emit_step = _emit_runs if are_runs else _emit_columns
     parts = deferred(_parts, outer, extent, inner, are_runs, threads)
     center = centers[0].name if centers else None
     divisor = as_float(extent) if kind == "mean" else 1.0
@@ -93,13 +96,13 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     work = _Work(joins, term, (outer, extent, inner), x.name, center, 1, divisor)
     fixed = x.signature is not None and all(x.is_static(axis) for axis in range(x.rank))
     if parts == 1 and fixed:
-        emit(compute, tuner, work)
+        emit_step(compute, tuner, work)
         return True
     between = tuner.temporary(outer * parts * inner, np.dtype(np.float32))
     shape = (outer * parts, inner)
     partial = Compute(Value(between, shape, np.dtype(np.float32)), shape, acc("float32"), compute.layer, "")
-    emit(partial, tuner, replace(work, parts=parts, divisor=1.0))
-    emit(compute, tuner, _Work(joins, "element", (outer, parts, inner), between, None, 1, divisor))
+    emit_step(partial, tuner, replace(work, parts=parts, divisor=1.0))
+    emit_step(compute, tuner, _Work(joins, "element", (outer, parts, inner), between, None, 1, divisor))
     return True
 
 
@@ -119,19 +122,17 @@ def _emit_columns(compute: Compute, tuner: Tuner, work: _Work) -> None:
     outer, extent, inner = work.sizes
     rows = compute.space[:-1]
     block = smallest(BLOCK_COLUMNS, inner)
-    blocks = -(-inner // block)
-    tasks = outer * work.parts * blocks
+    blocks = (Blocks(work.parts, -(-extent // work.parts)), Blocks(-(-inner // block), block))
+    total_ns = prod(work.sizes) * _NS_PER_ELEMENT + outer * inner * _NS_PER_RESULT
     described = _column_arguments(len(rows))
     epilogue = print_epilogue(compute, described.end, row_axes=len(rows))
-    each = (prod(work.sizes) * _NS_PER_ELEMENT + outer * inner * _NS_PER_RESULT) / tasks + _NS_PER_TASK
     sizes = described.values(
-        extent=extent, last_size=inner, parts=work.parts, part_size=-(-extent // work.parts), blocks=blocks,
-        block_columns=block, divisor=work.divisor, **{f"d{axis}": size for axis, size in enumerate(rows)},
+        extent=extent, last_size=inner, **_COLUMNS.values(*blocks), divisor=work.divisor,
+        **{f"d{axis}": size for axis, size in enumerate(rows)},
     )  # fmt: skip
-    text = columns_text(work.kind, work.term, len(rows), epilogue)
-    names = (*epilogue.inputs, work.source, *((work.center,) if work.center is not None else ()))
-    values = (each, *sizes, *epilogue.values)
-    tuner.emit(NativeKernel(f"reduce_{work.kind}", text), (tasks,), values, names, compute.output.name)
+    kernel = NativeKernel(f"reduce_{work.kind}", columns_text(work.kind, work.term, len(rows), epilogue))
+    schedule = Schedule.over(blocks, total_ns, outer, _NS_PER_TASK)
+    emit(tuner, kernel, schedule, sizes, work.inputs, compute.output.name, epilogue)
 
 
 def _emit_runs(compute: Compute, tuner: Tuner, work: _Work) -> None:
@@ -139,17 +140,16 @@ def _emit_runs(compute: Compute, tuner: Tuner, work: _Work) -> None:
     results = outer * work.parts
     part = -(-extent // work.parts)
     at_once = largest(1, smallest(BLOCK_RESULTS, _TASK_ELEMENTS // largest(part, 1)))
-    tasks = -(-results // at_once)
+    blocks = Blocks(-(-results // at_once), at_once)
     epilogue = print_epilogue(compute, _RUN_ARGUMENTS.end, row_axes=0)
-    each = (outer * extent * _NS_PER_ELEMENT + results * _NS_PER_RUN) / tasks + _NS_PER_TASK
     sizes = _RUN_ARGUMENTS.values(
         results=results, last_size=compute.space[-1], extent=extent, parts=work.parts, part_size=part,
-        block_results=at_once, divisor=work.divisor,
+        **_RUNS.values(blocks), divisor=work.divisor,
     )  # fmt: skip
-    text = runs_text(work.kind, work.term, epilogue)
-    names = (*epilogue.inputs, work.source, *((work.center,) if work.center is not None else ()))
-    values = (each, *sizes, *epilogue.values)
-    tuner.emit(NativeKernel(f"reduce_{work.kind}", text), (tasks,), values, names, compute.output.name)
+    kernel = NativeKernel(f"reduce_{work.kind}", runs_text(work.kind, work.term, epilogue))
+    total_ns = outer * extent * _NS_PER_ELEMENT + results * _NS_PER_RUN
+    schedule = Schedule.over((blocks,), total_ns, start_ns=_NS_PER_TASK)
+    emit(tuner, kernel, schedule, sizes, work.inputs, compute.output.name, epilogue)
 
 
 _WIDE = {
@@ -178,16 +178,12 @@ def columns_text(kind: str, term: str, row_axes: int, epilogue: Epilogue) -> str
         "for task in range(begin, end):",
         *indent(
             [
-                "line = op_div(task, blocks)",
-                "first_column = (task - line * blocks) * block_columns",
-                "i = op_div(line, parts)",
-                "row = (line - i * parts) * part_size",
-                "row_end = min(row + part_size, extent)",
-                "columns = min(block_columns, last_size - first_column)",
+                *_COLUMNS.locate("i"),
+                "line, row, first_column, columns = above_column, row0, column0, column1 - column0",
                 "for k in range(columns):",
                 f"    store_{storage}(totals, k, {start})",
-                "while row < row_end:",
-                f"    rows = min({BLOCK_ROWS}, row_end - row)",
+                "while row < row1:",
+                f"    rows = min({BLOCK_ROWS}, row1 - row)",
                 "    c = 0",
                 "    while c < columns:",
                 "        source = x + ((i * extent + row) * last_size + first_column + c) * 4",
@@ -229,8 +225,8 @@ def runs_text(kind: str, term: str, epilogue: Epilogue) -> str:
         "for task in range(begin, end):",
         *indent(
             [
-                "start = task * block_results",
-                "columns = min(block_results, results - start)",
+                *_RUNS.locate(),
+                "start, columns = result0, result1 - result0",
                 "row = op_div(start, parts)",
                 "place = (start - row * parts) * part_size",
                 "for k in range(columns):",

@@ -7,6 +7,7 @@ from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilog
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Schedule, emit
 from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
 
@@ -89,31 +90,27 @@ def shift_of(pad, target, source, count, first, second):
 
 def tune_softmax(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "softmax": float32, rows that lie as a whole."""
-    assert compute.hint is not None
-    facts = compute.hint.facts
+    facts = compute.facts
     kind = "logarithm" if facts["logarithm"] else "softmax"
     return _emit(compute, tuner, kind, int(facts["masked"]), 0.0)
 
 
 def tune_normalize(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "normalize": float32, rows that lie as a whole."""
-    assert compute.hint is not None
-    facts = compute.hint.facts
+    facts = compute.facts
     return _emit(compute, tuner, "mean" if facts["centered"] else "square", 0, float(facts["epsilon"]))
 
 
 def _emit(compute: Compute, tuner: Tuner, kind: str, masked: int, epsilon: float) -> bool:
-    assert compute.hint is not None
-    (x,) = compute.hint.operands
+    (x,) = compute.operands
     if not is_float32_core(compute) or len(compute.space) != 2 or x.shape != compute.space:
         return False
     rows, extent = compute.space
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=1)
     row_ns = extent * (_NS_PER_ELEMENT[kind] + 0.1) + _NS_PER_ROW
     arguments = _ARGUMENTS.values(extent=extent, masked=masked, epsilon=epsilon)
-    values = (row_ns, *arguments, *epilogue.values)
     kernel = NativeKernel(kind, rows_text(kind, host_tile().lanes, epilogue))
-    tuner.emit(kernel, (rows,), values, (*epilogue.inputs, x.name), compute.output.name)
+    emit(tuner, kernel, Schedule(rows, row_ns), arguments, (x.name,), compute.output.name, epilogue)
     return True
 
 

@@ -7,6 +7,7 @@ from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import computed_type, indent, kernel_text, read_text, write_text
+from engine.backends.cpu.schedule import Blocks, Schedule, TaskGrid, emit
 from engine.base.dtypes import BOOL
 from engine.compiler.plan import Compute, Tuner
 
@@ -17,26 +18,25 @@ _NS_PER_ELEMENT = {True: 1.3, False: 0.2}
 _NS_PER_ROW = 5.0
 _NS_PER_TASK = 30.0
 
-_ARGUMENTS = ArgumentBlock("count inner blocks exclusive reverse")
+_GRID = TaskGrid(column="inner")
+_ARGUMENTS = ArgumentBlock("count inner", _GRID.arguments, "exclusive reverse")
 
 
 def tune_scan(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "scan"."""
-    assert compute.hint is not None
-    x, facts = compute.hint.operands[0], compute.hint.facts
+    x, facts = compute.operands[0], compute.facts
     if x.dtype == BOOL:
         return False
     outer, count, inner = x.shape
-    blocks = -(-inner // BLOCK_COLUMNS)
-    tasks = outer * blocks
-    each = count * inner / blocks * _NS_PER_ELEMENT[inner == 1] + count * _NS_PER_ROW * (inner > 1)
+    blocks = Blocks(-(-inner // BLOCK_COLUMNS), BLOCK_COLUMNS)
+    each = count * inner / blocks.count * _NS_PER_ELEMENT[inner == 1] + count * _NS_PER_ROW * (inner > 1)
     target = raw_output(compute, tuner, x.dtype)
     kernel = NativeKernel(f"scan_{facts['kind']}", scan_text(x.dtype.name, str(facts["kind"])))
     sizes = _ARGUMENTS.values(
-        count=count, inner=inner, blocks=blocks, exclusive=int(facts["exclusive"]),
+        count=count, inner=inner, **_GRID.values(blocks), exclusive=int(facts["exclusive"]),
         reverse=int(facts["reverse"]),
     )  # fmt: skip
-    tuner.emit(kernel, (tasks,), (each + _NS_PER_TASK, *sizes), (x.name,), target)
+    emit(tuner, kernel, Schedule(outer * blocks.count, each + _NS_PER_TASK), sizes, (x.name,), target)
     emit_epilogue(compute, tuner, target, x.dtype)
     return True
 
@@ -56,11 +56,10 @@ def scan_text(storage: str, kind: str) -> str:
         "for task in range(begin, end):",
         *indent(
             [
-                "o = op_div(task, blocks)",
-                f"first = (task - o * blocks) * {BLOCK_COLUMNS}",
-                f"columns = min({BLOCK_COLUMNS}, inner - first)",
+                *_GRID.locate("o"),
+                "columns = column1 - column0",
                 "step = -inner if reverse else inner",
-                "start = (o * count + (count - 1 if reverse else 0)) * inner + first",
+                "start = (o * count + (count - 1 if reverse else 0)) * inner + column0",
                 "if inner == 1:",
                 f"    total = {neutral}",
                 "    for r in range(count):",

@@ -14,6 +14,7 @@ from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Schedule, emit
 from engine.compiler.plan import Compute, Tuner
 
 _NS_PER_BYTE = 0.1
@@ -37,8 +38,7 @@ _STEPS_OF_BOOL = {**_STEPS, "max": "op_add", "min": "op_mul"}
 
 def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "scatter"."""
-    assert compute.hint is not None
-    (data, targets, updates), facts = compute.hint.operands, compute.hint.facts
+    (data, targets, updates), facts = compute.operands, compute.facts
     reduction, storage = str(facts["reduction"]), data.dtype.name
     if reduction == "none":
         short = f"u{8 * data.dtype.itemsize}"
@@ -62,7 +62,7 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
         by_outer=int(by_outer), parts=parts,
     )  # fmt: skip
     names = (data.name, targets.name, updates.name)
-    tuner.emit(NativeKernel(f"scatter_{reduction}", text), (parts,), (each, *sizes), names, target)
+    emit(tuner, NativeKernel(f"scatter_{reduction}", text), Schedule(parts, each), sizes, names, target)
     emit_epilogue(compute, tuner, target, data.dtype)
     return True
 

@@ -14,6 +14,7 @@ from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixel_tiles import FLOPS_PER_NS, NS_PER_RESULT, padded_channels, pixel_indices
 from engine.backends.cpu.printer import indent
+from engine.backends.cpu.schedule import emit
 from engine.backends.cpu.tiles import AVX512, NEON, Tile, host_tile
 from engine.base.memory.pool import reserve_lasting
 from engine.compiler.plan import Compute, Tuner, storable
@@ -34,7 +35,6 @@ _NS_PER_SUM = 1.0
 
 def tune_small_output_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels_last, where it is faster than `tune_nhwc_conv`."""
-    assert compute.hint is not None
     tile = host_tile()
     conv = nhwc_conv_of(compute, _MOST_ROWS)
     if conv is None or conv.group != 1 or conv.channels < tile.lanes:
@@ -49,21 +49,20 @@ def tune_small_output_conv(compute: Compute, tuner: Tuner, threads: int) -> bool
     plain_ns = 2.0 * conv.depth / FLOPS_PER_NS + NS_PER_RESULT
     if rows > 1 and blocks * outputs * sum_ns >= padded_channels(conv.m, tile) * plain_ns:
         return False
-    x, w = compute.hint.operands
+    x, w = compute.operands
     elements = w.known
     assert elements is not None
     tile_ns = rows * (outputs * sum_ns + conv.win.taps * NS_PER_ADDRESS / blocks)
     tiles = -(-conv.pixels // rows)
     read = 4.0 * products * outputs, conv.bytes_of_pixel * rows
-    cut = deferred(cut_tasks, tiles, blocks, 1, threads, tile_ns, *read)
+    schedule = deferred(cut_tasks, tiles, blocks, 1, threads, tile_ns, *read)
     epilogue = conv.epilogue()
     weights = tuner.constant(
         f"{w.name}|sums{outputs}x{tile.lanes}", partial(pack_sums, elements, outputs, tile.lanes)
     )
-    sizes = conv.sizes(cut, rows, outputs, blocks * outputs * products, 0)
-    values = (cut.nanoseconds / cut.tasks, *sizes, *epilogue.values)
+    sizes = conv.sizes(schedule, rows, outputs, blocks * outputs * products, 0)
     kernel = NativeKernel("conv_few", conv_few_text(tile, rows, outputs, epilogue, len(compute.space)))
-    tuner.emit(kernel, (cut.tasks,), values, (*epilogue.inputs, x.name, weights), compute.output.name)
+    emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
     return True
 
 

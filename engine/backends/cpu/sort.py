@@ -13,6 +13,7 @@ from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, read_text
+from engine.backends.cpu.schedule import Schedule, TaskGrid, emit, evenly
 from engine.base.dtypes import INT32, INT64, arithmetic_type, as_dtype
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import smallest, whole
@@ -30,7 +31,8 @@ _NS_PER_ELEMENT = 1.0
 _NS_PER_SORTED = 12.0
 _NS_PER_ROW = 100.0
 
-_ARGUMENTS = ArgumentBlock("rows count inner keep room task_rows")
+_GRID = TaskGrid(row="rows")
+_ARGUMENTS = ArgumentBlock("rows count inner keep room", _GRID.arguments)
 
 _KEYS = {
     "float32": [
@@ -111,27 +113,24 @@ def sort_pairs(keys, order, spare_keys, spare_order, counts, n, digits):
 
 def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "sort"."""
-    assert compute.hint is not None
-    (rows, *lengths), facts = compute.hint.operands, compute.hint.facts
+    (rows, *lengths), facts = compute.operands, compute.facts
     if rows.arithmetic not in _KEYS or compute.body.dtype not in ("index", "int32"):
         return False
     outer, count, inner = rows.shape
     keep, total = whole(facts["keep"]), outer * inner
     room = smallest(count, 2 * keep + ROOM) + BLOCK
-    tasks = smallest(total, threads * CHUNKS_PER_THREAD)
-    task_rows = -(-total // tasks)
-    tasks = -(-total // task_rows)
-    scratch = tuner.temporary(tasks * 3 * room, INT64)
+    blocks = evenly(total, threads * CHUNKS_PER_THREAD)
+    scratch = tuner.temporary(blocks.count * 3 * room, INT64)
     target = raw_output(compute, tuner, INT32)
     sorted_ns = smallest(count, 4 * keep) * _NS_PER_SORTED
-    each = task_rows * (count * _NS_PER_ELEMENT + sorted_ns + _NS_PER_ROW)
+    each = blocks.size * (count * _NS_PER_ELEMENT + sorted_ns + _NS_PER_ROW)
     stored = lengths[0].dtype.name if lengths else None
     text = sort_text(rows.dtype.name, bool(facts["descending"]), stored)
     names = (rows.name, *(v.name for v in lengths), scratch)
     sizes = _ARGUMENTS.values(
-        rows=total, count=count, inner=inner, keep=keep, room=room, task_rows=task_rows,
+        rows=total, count=count, inner=inner, keep=keep, room=room, **_GRID.values(blocks),
     )  # fmt: skip
-    tuner.emit(NativeKernel("sort", text), (tasks,), (each, *sizes), names, target)
+    emit(tuner, NativeKernel("sort", text), Schedule(blocks.count, each), sizes, names, target)
     emit_epilogue(compute, tuner, target, INT32)
     return True
 
@@ -205,7 +204,8 @@ def sort_text(storage: str, descending: bool, lengths: str | None) -> str:
         "for task in range(begin, end):",
         "    keys = scratch + task * room * 24",
         "    spare_keys, order, spare_order = keys + room * 8, keys + room * 16, keys + room * 20",
-        "    for row in range(task * task_rows, min((task + 1) * task_rows, rows)):",
+        *indent(_GRID.locate()),
+        "    for row in range(row0, row1):",
         *indent(indent(each_row)),
     ]
     return kernel_text(library_text(helpers=_HELPERS), body)

@@ -8,39 +8,37 @@ from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, read_text
+from engine.backends.cpu.schedule import Schedule, TaskGrid, emit, evenly
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import smallest, whole
+from engine.kernels.size import whole
 
 AT_ONCE = 16
 """Kept boxes that a box is compared with before the next test whether it is out."""
 
 _NS_PER_BOX = 40.0
 
-_SIZES = ArgumentBlock("count classes most rows task_rows")
-_ARGUMENTS = ArgumentBlock(_SIZES, "limit", reals="limit")
+_GRID = TaskGrid(row="rows")
+_ARGUMENTS = ArgumentBlock("count classes most rows", _GRID.arguments, "most_overlap", reals="most_overlap")
 
 
 def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "suppression"."""
-    assert compute.hint is not None
-    (order, corners, *number), facts = compute.hint.operands, compute.hint.facts
+    (order, corners, *number), facts = compute.operands, compute.facts
     rows, count = order.shape
     most = whole(facts["most"])
-    tasks = smallest(rows, threads * CHUNKS_PER_THREAD)
-    task_rows = -(-rows // tasks)
-    tasks = -(-rows // task_rows)
-    scratch = tuner.temporary(tasks * 5 * (most + AT_ONCE), FLOAT32)
+    blocks = evenly(rows, threads * CHUNKS_PER_THREAD)
+    scratch = tuner.temporary(blocks.count * 5 * (most + AT_ONCE), FLOAT32)
     target = raw_output(compute, tuner, INT32)
-    each = task_rows * count * _NS_PER_BOX
+    schedule = Schedule(blocks.count, blocks.size * count * _NS_PER_BOX)
     stored = number[0].dtype.name if number else None
     kernel = NativeKernel("suppression", suppression_text(stored))
     arguments = _ARGUMENTS.values(
-        count=count, classes=int(facts["classes"]), most=most, rows=rows, task_rows=task_rows,
-        limit=float(facts["limit"]),
+        count=count, classes=int(facts["classes"]), most=most, rows=rows, **_GRID.values(blocks),
+        most_overlap=float(facts["limit"]),
     )  # fmt: skip
     names = (order.name, corners.name, *(v.name for v in number), scratch)
-    tuner.emit(kernel, (tasks,), (each, *arguments), names, target)
+    emit(tuner, kernel, schedule, arguments, names, target)
     emit_epilogue(compute, tuner, target, INT32)
     return True
 
@@ -87,13 +85,13 @@ def suppression_text(number: str | None) -> str:
         "store_i32(out, base + most, found)",
     ]
     body = [
-        *_SIZES.prologue(),
-        f"limit = _types.float32({_ARGUMENTS.read('limit')})",
-        *_ARGUMENTS.addresses(*names),
+        *_ARGUMENTS.prologue(*names),
+        "limit = _types.float32(most_overlap)",
         f"stride, zero = most + {AT_ONCE}, {zero}",
         "for task in range(begin, end):",
         "    kept = scratch + task * stride * 20",
-        "    for row in range(task * task_rows, min((task + 1) * task_rows, rows)):",
+        *indent(_GRID.locate()),
+        "    for row in range(row0, row1):",
         f"        for j in range({AT_ONCE}):",
         "            store_f32(kept, 4 * stride + j, zero)",
         *indent(indent(each_row)),

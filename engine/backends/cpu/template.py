@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.arguments import argument_words
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD, step_ns
-from engine.backends.cpu.listing import changing_words
+from engine.backends.cpu.listing import Changing, changing_words
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
 from engine.backends.cpu.template_source import layout_function
@@ -106,16 +106,17 @@ class _Layout:
         self.ways: list[tuple[int, str, str]] = []
         self.rows: list[tuple[int, int, int, int]] = []
         self.sizes: list[tuple[Number, Number, Number, Number]] = []
+        # As a `Listing` has them.
+        self._levels: list[tuple[Mapping[str, str], list[tuple[int, Changing]]]] = []
 
-    def add(self, step: Step) -> None:
-        """Add a step."""
+    def add(self, step: Step, runs: Number = 1) -> None:
+        """Add a step that runs so often."""
         if isinstance(step.kernel, RepeatedSteps):
-            self._repeat(step, step.kernel)
+            self._repeat(step, step.kernel, runs)
         else:
-            self._command(step, 1)
+            self._command(step, runs)
 
-    def _command(self, step: Step, runs: Number) -> int:
-        """Add a step that runs so often; where its words begin."""
+    def _command(self, step: Step, runs: Number) -> None:
         words, window = self.words, step.window
         is_blocked, block = step.is_generic and len(step.space) > 1, -1
         function, start, units = self._compiled[step.kernel.key], len(words), step.space[0]
@@ -137,18 +138,26 @@ class _Layout:
             self.pointers.setdefault(name, []).append(words.add(0))
         self.rows.append((function, start, block, 0))
         self.sizes.append((step_ns(step), units, step.space[-1], runs))
-        return start
+        for outer, (swapped, changing) in enumerate(reversed(self._levels)):
+            # Numbers of runs, and windows, are those of the innermost repeat.
+            changing += [(start, word) for word in changing_words(step, swapped) if word.even or not outer]
 
-    def _repeat(self, step: Step, kernel: RepeatedSteps) -> None:
+    def _repeat(self, step: Step, kernel: RepeatedSteps, runs: Number) -> None:
         """Add repeated commands, as `engine.device.jobs.repetition` has them."""
         words = self.words
         header, begin = words.add_all([0, 0, step.space[0], 0]), len(self.rows)
-        self._mark(BEGIN, header, len(kernel.body))
-        body = [(self._command(inner, step.space[0]), inner) for inner in kernel.body]
-        self._mark(TURN, header, len(kernel.body))
-        last = [(self._command(inner, 1), inner) for inner in kernel.last]
+        changing: list[tuple[int, Changing]] = []
+        self._mark(BEGIN, header, 0)
+        self._levels.append((kernel.swapped, changing))
+        for inner in kernel.body:
+            self.add(inner, runs * step.space[0])
+        span = len(self.rows) - 1 - begin
+        self._mark(TURN, header, span)
+        for inner in kernel.last:
+            self.add(inner, runs)
+        self._levels.pop()
         self.rows[begin] = (BEGIN, header, -1, len(self.rows) - 1 - begin)
-        changing = [(p, w) for p, inner in (*body, *last) for w in changing_words(inner, kernel.swapped)]
+        self.sizes[begin] = (0.0, span, 1, 0)
         table = words.add(len(changing))
         words.set(header + 3, 8 * (table - header))
         for start, word in changing:
@@ -270,3 +279,7 @@ class CPUTemplate:
         commands = CommandList(rows, (block, [arena, *held]), is_checked=True)
         nanoseconds = float(block.view(np.float64)[count + 1])
         return CPUProgram(commands, nanoseconds, self._host.jobs, inputs, self._verdicts)
+
+    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
+        """Nothing: memory on the CPU costs a frame nothing until it is used."""
+        yield from ()

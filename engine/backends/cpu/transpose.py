@@ -9,6 +9,7 @@ from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilog
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Schedule, emit
 from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
@@ -33,8 +34,7 @@ _SLIM_ARGUMENTS = ArgumentBlock(
 
 def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "transpose": float32; a space of (batch, columns, rows) or (columns, rows)."""
-    assert compute.hint is not None
-    (x,), facts = compute.hint.operands, compute.hint.facts
+    (x,), facts = compute.operands, compute.facts
     batch, rows, columns = (facts[name] for name in ("batch", "rows", "columns"))
     wanted = ((batch, columns, rows), (columns, rows)) if batch == 1 else ((batch, columns, rows),)
     if not is_float32_core(compute) or compute.space not in wanted:
@@ -48,8 +48,8 @@ def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     epilogue = print_epilogue(compute, block.end, row_axes=len(compute.space) - (2 if slim else 1))
     each = rows * columns * (_SLIM_NS_PER_ELEMENT if slim else _NS_PER_ELEMENT) / per_batch + _NS_PER_TASK
     kernel = NativeKernel(name, text(lanes, len(compute.space), epilogue, _is_plain(compute)))
-    values = (each, *sizes, *epilogue.values)
-    tuner.emit(kernel, (batch * per_batch,), values, (*epilogue.inputs, x.name), compute.output.name)
+    schedule = Schedule(batch * per_batch, each)
+    emit(tuner, kernel, schedule, sizes, (x.name,), compute.output.name, epilogue)
     return True
 
 

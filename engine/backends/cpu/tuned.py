@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from engine.backends.cpu.argmax import tune_position
 from engine.backends.cpu.compress import tune_compress, tune_count, tune_nonzero, tune_select
 from engine.backends.cpu.concat import tune_concat
+from engine.backends.cpu.experts import tune_expert_matmul
 from engine.backends.cpu.first_layer_conv import tune_first_layer_conv
 from engine.backends.cpu.low_precision_conv import tune_low_precision_conv
 from engine.backends.cpu.low_precision_matmul import tune_low_precision_matmul
@@ -51,6 +52,7 @@ RULES: dict[str, Rule] = {
     "nonzero": tune_nonzero,
     "compress": tune_compress,
     "suppression": tune_suppression,
+    "expert_matmul": tune_expert_matmul,
 }
 
 

@@ -18,6 +18,7 @@ from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilog
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.schedule import Blocks, Schedule, TaskGrid, emit
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.backends.cpu.winograd_partition import (
     MOST_COLUMNS,
@@ -32,9 +33,11 @@ from engine.backends.cpu.winograd_weights import pack_weights
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 
+_GRID = TaskGrid(tile="tiles", m="m_size")
 _ARGUMENTS = ArgumentBlock(
-    "height width c_size out_height out_width m_size top left tile_columns image_tiles tiles share "
-    "block_tiles next_step block_columns groups group_columns"
+    "height width c_size out_height out_width m_size top left tile_columns image_tiles tiles",
+    _GRID.arguments,
+    "block_tiles next_step block_columns",
 )
 _ZEROS = 512
 
@@ -87,9 +90,8 @@ def multiply(a, a_block, count, b, k, c, c_row, next_step):
 
 def tune_winograd(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels last: 3 x 3 windows next to each other, known weights."""
-    assert compute.hint is not None
-    facts = compute.hint.facts
-    _, w = compute.hint.operands
+    facts = compute.facts
+    _, w = compute.operands
     if not facts.get("channels_last") or facts.get("x_first") or w.shape[2:] != (3, 3):
         return False
     if (*facts["strides"], *facts["dilations"], facts["group"]) != (1, 1, 1, 1, 1):
@@ -106,30 +108,30 @@ def tune_winograd(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, cut: Cut) -> None:
     """The step of a convolution that is cut so."""
-    assert compute.hint is not None
-    x, w = compute.hint.operands
+    x, w = compute.operands
     batch, out_height, out_width, m = compute.space
     results = int(cut.results)
     _, height, width, channels = x.shape
     tile_columns = -(-out_width // results)
     image_tiles = tile_columns * -(-out_height // results)
-    groups = -(-m // cut.group_columns)
-    tasks = groups * -(-batch * image_tiles // cut.share)
+    tiles = batch * image_tiles
+    blocks = (
+        Blocks(-(-tiles // cut.share), cut.share), Blocks(-(-m // cut.group_columns), cut.group_columns)
+    )  # fmt: skip
     nanoseconds = deferred(cut_ns, compute.space, channels, cut, tile, 1)
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=3)
     weights = _pack(tuner, w.name, w.known, results, tile.width)
-    top, left = compute.hint.facts["pads"]
+    top, left = compute.facts["pads"]
     # All tiles of rows together ask for the next weights once, each with two lines a channel.
     step = 2 * tile.width // deferred(count_row_tiles, cut.tiles, tile)
     sizes = _ARGUMENTS.values(
         height=height, width=width, c_size=channels, out_height=out_height, out_width=out_width, m_size=m,
-        top=top, left=left, tile_columns=tile_columns, image_tiles=image_tiles, tiles=batch * image_tiles,
-        share=cut.share, block_tiles=cut.tiles, next_step=step, block_columns=cut.columns, groups=groups,
-        group_columns=cut.group_columns,
+        top=top, left=left, tile_columns=tile_columns, image_tiles=image_tiles, tiles=tiles,
+        **_GRID.values(*blocks), block_tiles=cut.tiles, next_step=step, block_columns=cut.columns,
     )  # fmt: skip
-    values = (nanoseconds / tasks, *sizes, *epilogue.values)
     kernel = NativeKernel("winograd", winograd_text(tile, results, epilogue))
-    tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, x.name, weights), compute.output.name)
+    schedule = Schedule.over(blocks, nanoseconds)
+    emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
 
 
 def _pack(tuner: Tuner, name: str, known: np.ndarray | None, results: int, width: int) -> str:
@@ -152,34 +154,34 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
     }
     frequencies = size * size
     locate = [
-        "i0 = op_div(t0 + k, image_tiles)",
-        "in_image = t0 + k - i0 * image_tiles",
+        "i0 = op_div(tile0 + k, image_tiles)",
+        "in_image = tile0 + k - i0 * image_tiles",
         "tile_row = op_div(in_image, tile_columns)",
         "y0 = tile_row * {results}",
         "x0 = (in_image - tile_row * tile_columns) * {results}",
     ]
     locate = [line.format(**numbers) for line in locate]
     block = [
-        "count = min(block_tiles, t_end - t0)",
-        "n0 = group_first",
+        "count = min(block_tiles, tile1 - tile0)",
+        "m = m0",
         "for k in range(count):",
         *indent(locate),
         "    image = x + i0 * height * width * c_size * 4",
         f"    target = scratch + k * {lanes * 4}",
         "    transform_inputs(target, input_step, depth_block, table, zeros, image, y0 - top, x0 - left,"
         " height, width, c_size)",
-        "while n0 < n_end:",
-        "    columns = min(block_columns, n_end - n0)",
+        "while m < m1:",
+        "    columns = min(block_columns, m1 - m)",
         f"    for f in range({frequencies}):",
         "        c = 0",
         "        while c < columns:",
-        f"            panel = op_div(n0 + c, _types.int64({width})) * {frequencies} + f",
+        f"            panel = op_div(m + c, _types.int64({width})) * {frequencies} + f",
         f"            right = w + panel * c_size * {width * 4}",
         "            target = sums + f * sum_step + c * 4",
         "            multiply(scratch + f * input_step, depth_block, count, right, c_size, target,"
         " block_columns * 4, next_step)",
         f"            c += {width}",
-        "    first_column = n0",
+        "    first_column = m",
         "    for k in range(count):",
         *indent(indent(locate)),
         "        c = 0",
@@ -192,9 +194,9 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         f"            for s in range(min({results}, out_width - x0)):",
         "                i2 = x0 + s",
         f"                tile = finished + (r * {results} + s) * block_columns * 4",
-        "                start = ((i0 * out_height + i1) * out_width + i2) * m_size + n0",
+        "                start = ((i0 * out_height + i1) * out_width + i2) * m_size + m",
         *indent(indent(indent(indent(epilogue.store)))),
-        "    n0 += block_columns",
+        "    m += block_columns",
     ]
     body = [
         *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
@@ -213,13 +215,10 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         "for task in range(begin, end):",
         *indent(
             [
-                "t0 = op_div(task, groups) * share",
-                "t_end = min(t0 + share, tiles)",
-                "group_first = task * group_columns - op_div(task, groups) * groups * group_columns",
-                "n_end = min(group_first + group_columns, m_size)",
-                "while t0 < t_end:",
+                *_GRID.locate(),
+                "while tile0 < tile1:",
                 *indent(block),
-                "    t0 += block_tiles",
+                "    tile0 += block_tiles",
             ]
         ),
     ]

@@ -15,7 +15,7 @@ from math import prod
 import llvmlite.binding as llvm
 
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.partition import up
+from engine.backends.cpu.schedule import elapsed_ns, up
 from engine.backends.cpu.tiles import Tile
 from engine.backends.host import INLINE_NS
 from engine.device.jobs.stack import smallest_stack
@@ -147,7 +147,7 @@ def cut_ns(space: tuple[int, ...], channels: int, cut: Cut, tile: Tile, threads:
     waited = max(0.0, weights / _BYTES_PER_NS - products * turns / blocks)
     inputs, outputs = _VECTOR_NS[cut.results]
     moved = inputs * -(-channels // tile.lanes) + outputs * (cut.group_columns // tile.lanes)
-    return turns * (products + moved * cut.share) + streams * waited
+    return elapsed_ns(tasks, products + moved * cut.share, threads) + streams * waited
 
 
 @lru_cache(maxsize=1024)

@@ -11,15 +11,15 @@ from dataclasses import replace
 from functools import partial
 
 from engine.backends.cpu.argument_block import ArgumentBlock
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
-from engine.backends.cpu.matmul import tile_heights
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.partition import GROUP_OF_IMAGE, SCRATCH_FLOATS, block_text, partition
 from engine.backends.cpu.plane_windows import tune_plane_conv
 from engine.backends.cpu.planes import TAP_OFFSETS, Planes, in_place, input_shift, stage_planes
 from engine.backends.cpu.printer import indent, kernel_text, read_text
-from engine.backends.cpu.tiles import MAX_TAPS
+from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share, up
+from engine.backends.cpu.tiles import MAX_TAPS, Tile, by_height
 from engine.backends.cpu.words import (
     Words,
     byte_shift,
@@ -38,11 +38,15 @@ from engine.kernels.value import Value
 WORDS_AT_ONCE = 512
 """Words of a column that are gathered before they are multiplied."""
 
+SCRATCH_WORDS = 16384
+"""Sums that a task holds on its stack (64 KiB)."""
 
+_GRID = TaskGrid(m="m_size", pixel="p_size")
 _ARGUMENTS = ArgumentBlock(
-    "m_size p_size depth row_blocks column_blocks block_rows block_columns groups plane_size kernel_rows "
-    "kernel_columns row_step tap_row_step phase_step dilation stride out_width channels pitch ones shift "
-    "last_size"
+    "m_size p_size depth",
+    _GRID.arguments,
+    "groups plane_size kernel_rows kernel_columns row_step tap_row_step phase_step dilation stride out_width "
+    "channels pitch ones shift last_size",
 )
 
 
@@ -111,14 +115,13 @@ _NEXT = """\
 
 def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" and "shifted_conv" over one or two axes, channels first."""
-    assert compute.hint is not None
-    words, facts = words_of(compute), compute.hint.facts
+    words, facts = words_of(compute), compute.facts
     if words is None or facts.get("channels_last"):
         return False
     win = windows_first(compute)
     if win is None or win.taps > MAX_TAPS:
         return False
-    x, w = compute.hint.operands[:2]
+    x, w = compute.operands[:2]
     x_zero, w_zero = zeros_of(compute)
     group = int(facts["group"])
     batch, channels, m = x.shape[0], w.shape[1], w.shape[0] // group
@@ -145,24 +148,43 @@ def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     gathered = batch * group * depth * pixels * words.size / 16.0
     nanoseconds = 2.0 * batch * group * max(m, 2) * k * pixels / words.flops_per_ns + gathered
     nanoseconds += batch * group * m * pixels * (epilogue.nanoseconds / 2 + 0.02) + 500.0
-    heights = [height for height in tile_heights(tile) if height <= max(m, 1)]
-    cut = deferred(partition, m, pixels, heights[0], tile, nanoseconds / (batch * group), threads)
-    tasks = batch * group * cut.tasks
+    heights = [height for height in tile.heights if height <= max(m, 1)]
+    one_ns = nanoseconds / (batch * group)
+    blocks = deferred(cut_gathered, m, pixels, heights[0], tile, one_ns, threads)
     zeros = [x_zero] if in_bytes and x_zero is not None else []
     sizes = _ARGUMENTS.values(
-        m_size=m, p_size=pixels, depth=depth, row_blocks=cut.row_blocks, column_blocks=cut.column_blocks,
-        block_rows=cut.rows, block_columns=cut.columns, groups=group, plane_size=planes.plane_size,
+        m_size=m, p_size=pixels, depth=depth, **_GRID.values(*blocks), groups=group,
+        plane_size=planes.plane_size,
         kernel_rows=win.kernel[0], kernel_columns=win.kernel[1], row_step=planes.row_step,
         tap_row_step=planes.tap_row_step, phase_step=planes.phase_step, dilation=planes.dilation,
         stride=planes.stride, out_width=pixels if win.is_pointwise else win.out[1], channels=channels,
         pitch=pitch, ones=w.shape[0], shift=input_shift(words, x),
         last_size=win.out[1],
     )  # fmt: skip
-    values = (nanoseconds / tasks, *sizes, *epilogue.values)
     text = word_conv_text(words, heights, compute, epilogue, zeros[0].dtype.name if zeros else "", has_sums)
-    inputs = (*epilogue.inputs, planes.name, left, *(zero.name for zero in zeros))
-    tuner.emit(NativeKernel("word_conv", text), (tasks,), values, inputs, compute.output.name)
+    kernel, schedule = NativeKernel("word_conv", text), Schedule.over(blocks, nanoseconds, batch * group)
+    inputs = (planes.name, left, *(zero.name for zero in zeros))
+    emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
     return True
+
+
+def cut_gathered(
+    m: int, n: int, tile_rows: int, tile: Tile, nanoseconds: float, threads: int
+) -> tuple[Blocks, ...]:
+    """Cut m x n results that take so long into enough blocks for all threads, of whole tiles.
+
+    Columns are cut as long as possible, because each block of rows gathers the columns again.
+    """
+
+    def fitting(columns: int) -> int:
+        return min(up(m, tile_rows), SCRATCH_WORDS // columns // tile_rows * tile_rows)
+
+    # A narrower block leaves room for more rows, down to the least that fits.
+    widest = Axis(n, min(up(n, tile.width), up(128, tile.width)), tile.width, 2 * tile.width)
+    (narrow,) = halve([widest], lambda columns: fitting(columns.block) < m)
+    rows = Axis.of_tiles(m, fitting(narrow.block), tile_rows)
+    columns = Axis.of_tiles(n, narrow.block, tile.width)
+    return share([columns, rows], 1, tasks_wanted(nanoseconds, threads))[::-1]
 
 
 def _lay_out(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Words) -> Planes:
@@ -212,28 +234,22 @@ def word_conv_text(
     ]
     store = [
         "for m in range(m0, m1):",
-        "    i1 = group * m_size + m",
-        f"    tile = sums + (m - m0) * {width}",
-        "    start = (image * m_size + m) * p_size + first_column",
-        *indent(row),
+        "i1 = group * m_size + m",
+        f"tile = sums + (m - m0) * {width}",
+        "start = (image * m_size + m) * p_size + first_column",
+        *row,
     ]
+
+    def product(height: int) -> list[str]:
+        return [f"tile_of_{height}(left, pitch, right, {width}, count, target, right)"]
+
     products = [
         "m = m0",
         "while m < m1:",
         "    left = lefts + m * pitch",
         "    remaining = m1 - m",
         f"    target = sums + (m - m0) * {width} if w0 == 0 else more",
-    ]
-    for place, height in enumerate(heights):
-        head = "else" if place == len(heights) - 1 else f"{'elif' if place else 'if'} remaining >= {height}"
-        if len(heights) == 1:
-            head = "if True"
-        products += [
-            f"    {head}:",
-            f"        tile_of_{height}(left, pitch, right, {width}, count, target, right)",
-            f"        rows = {height}",
-        ]
-    products += [
+        *indent(by_height(heights, "remaining", product)),
         "    if w0 != 0:",
         f"        add_words(sums + (m - m0) * {width}, more, rows * {step})",
         "    m += rows",
@@ -258,10 +274,7 @@ def word_conv_text(
         *indent(column_sums if has_sums else []),
         *indent(products),
         f"    w0 += {WORDS_AT_ONCE}",
-        f"if columns == {step}:",
-        *indent([*store, *indent(epilogue.store_columns(str(step)))]),
-        "else:",
-        *indent([*store, *indent(epilogue.store)]),
+        *epilogue.store_tile(step, store),
     ]
     body = [
         *_ARGUMENTS.prologue("x", "w", *(["x_zeros"] if x_zero else []), epilogue=epilogue),
@@ -269,7 +282,7 @@ def word_conv_text(
         *(["x_zero = to_int32(shift)"] if in_bytes and not x_zero else []),
         "taps = kernel_rows * kernel_columns",
         *(["all_zeros = to_int32(x_zero * channels * taps)"] if has_sums else []),
-        f"sums = stack_bytes({(SCRATCH_FLOATS + heights[0] * step) * size})",
+        f"sums = stack_bytes({(SCRATCH_WORDS + heights[0] * step) * size})",
         f"more = stack_bytes({heights[0] * width})",
         *([f"column_sums = stack_bytes({width})"] if has_sums else []),
         f"right = stack_bytes({(WORDS_AT_ONCE + 1) * width})",
@@ -280,8 +293,10 @@ def word_conv_text(
         "for task in range(begin, end):",
         *indent(
             [
-                *block_text("image", "first", GROUP_OF_IMAGE),
-                f"for first_column in range(first, min(first + block_columns, p_size), {step}):",
+                *_GRID.locate("image"),
+                "i0 = op_div(image, groups)",
+                "group = image - i0 * groups",
+                f"for first_column in range(pixel0, pixel1, {step}):",
                 *indent(block),
             ]
         ),

@@ -8,10 +8,11 @@ from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
-from engine.backends.cpu.matmul import cut_product, tile_heights
+from engine.backends.cpu.matmul import cut_product
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.partition import block_text
 from engine.backends.cpu.printer import indent, kernel_text, read_text
+from engine.backends.cpu.schedule import Schedule, TaskGrid, emit
+from engine.backends.cpu.tiles import by_height
 from engine.backends.cpu.words import (
     Words,
     byte_shift,
@@ -27,20 +28,19 @@ from engine.backends.cpu.words import (
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 
+_GRID = TaskGrid(m="m_size", column="n_size")
 _ARGUMENTS = ArgumentBlock(
-    "m_size n_size depth row_blocks column_blocks block_rows block_columns a_batch a_row b_batch zero_count "
-    "shift k_size number_batch"
+    "m_size n_size depth", _GRID.arguments, "a_batch a_row b_batch zero_count shift k_size number_batch"
 )
 
 
 def tune_word_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "matmul" and "shifted_matmul" over (batch, m, n)."""
-    assert compute.hint is not None
-    words, facts = words_of(compute), compute.hint.facts
+    words, facts = words_of(compute), compute.facts
     m, n, k, batch = (facts[name] for name in ("m", "n", "k", "batch"))
     if words is None or compute.space != (batch, m, n):
         return False
-    a, b = compute.hint.operands[:2]
+    a, b = compute.operands[:2]
     a_strides, b_strides = tuple(facts["a_strides"]), tuple(facts["b_strides"])
     a_zero, b_zero = zeros_of(compute)
     for zero, lines in ((a_zero, m), (b_zero, n)):
@@ -70,20 +70,18 @@ def tune_word_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     epilogue = print_epilogue(compute, _ARGUMENTS.end, core=compute.body.dtype, total=total)
     nanoseconds = 2.0 * m * panels * tile.width * k / words.flops_per_ns + 4.0 * k * n / 50.0
     nanoseconds = batch * (nanoseconds + m * n * (epilogue.nanoseconds / 2 + 0.02)) + 50.0
-    cut = deferred(cut_product, m, n, depth, tile, batch, tasks_wanted(nanoseconds, threads))
-    tasks = batch * cut.row_blocks * cut.column_blocks
-    sizes_of_kernel = _ARGUMENTS.values(
-        m_size=m, n_size=n, depth=depth, row_blocks=cut.row_blocks, column_blocks=cut.column_blocks,
-        block_rows=cut.rows, block_columns=cut.columns, a_batch=left.batch, a_row=left.row,
+    blocks = deferred(cut_product, m, n, depth, tile, batch, tasks_wanted(nanoseconds, threads))
+    arguments = _ARGUMENTS.values(
+        m_size=m, n_size=n, depth=depth, **_GRID.values(*blocks), a_batch=left.batch, a_row=left.row,
         b_batch=0 if b_strides[0] == 0 else panels * depth * tile.width * words.size,
         zero_count=a_zeros[0].size if a_zeros else 1,
         shift=byte_shift(a.dtype, signed=False) if in_bytes else 0, k_size=k,
         number_batch=0 if b_strides[0] == 0 else 2 * n,
     )  # fmt: skip
-    values = (nanoseconds / tasks, *sizes_of_kernel, *epilogue.values)
     text = word_matmul_text(words, epilogue, a_zeros[0].dtype.name if a_zeros else "", has_sums)
-    inputs = (*epilogue.inputs, left.name, right, *constants, *(zero.name for zero in a_zeros))
-    tuner.emit(NativeKernel("word_matmul", text), (tasks,), values, inputs, compute.output.name)
+    kernel, schedule = NativeKernel("word_matmul", text), Schedule.over(blocks, nanoseconds, batch)
+    inputs = (left.name, right, *constants, *(zero.name for zero in a_zeros))
+    emit(tuner, kernel, schedule, arguments, inputs, compute.output.name, epilogue)
     return True
 
 
@@ -98,7 +96,7 @@ def _total_text(has_sums: bool) -> str:
 def word_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bool) -> str:
     """The kernel's module. a_zero: the type of the left side's zero points, if bytes have any."""
     tile, size = words.tile, words.size
-    heights = tile_heights(tile)
+    heights = tile.heights
     step, in_bytes = tile.width, words.form == "bytes"
     zeros = "i1 if zero_count > 1 else 0"
     row = [
@@ -112,10 +110,14 @@ def word_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bo
     ]
     rows = [
         "for i1 in range(m, m + rows):",
-        f"    tile = sums + (i1 - m) * {step * size}",
-        "    start = (i0 * m_size + i1) * n_size + first_column",
-        *indent(row),
+        f"tile = sums + (i1 - m) * {step * size}",
+        "start = (i0 * m_size + i1) * n_size + first_column",
+        *row,
     ]
+
+    def product(height: int) -> list[str]:
+        return [f"tile_of_{height}(left, a_row, right, {step * size}, depth, sums, right)"]
+
     panel = [
         f"columns = min({step}, n_size - first_column)",
         f"right = rights + op_div(first_column, _types.int64({step})) * depth * {step * size}",
@@ -123,19 +125,8 @@ def word_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bo
         "while m < m1:",
         "    left = lefts + m * a_row",
         "    remaining = m1 - m",
-    ]
-    for place, height in enumerate(heights):
-        head = "else" if place == len(heights) - 1 else f"{'elif' if place else 'if'} remaining >= {height}"
-        panel += [
-            f"    {head}:",
-            f"        tile_of_{height}(left, a_row, right, {step * size}, depth, sums, right)",
-            f"        rows = {height}",
-        ]
-    panel += [
-        f"    if columns == {step}:",
-        *indent(indent([*rows, *indent(epilogue.store_columns(str(step)))])),
-        "    else:",
-        *indent(indent([*rows, *indent(epilogue.store)])),
+        *indent(by_height(heights, "remaining", product)),
+        *indent(epilogue.store_tile(step, rows)),
         "    m += rows",
     ]
     names = ["a", "b", *(["numbers_of"] if in_bytes else []), *(["zeros"] if a_zero else [])]
@@ -146,11 +137,11 @@ def word_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bo
         "for task in range(begin, end):",
         *indent(
             [
-                *block_text("i0", "n0"),
+                *_GRID.locate("i0"),
                 "lefts = a + i0 * a_batch",
                 "rights = b + i0 * b_batch",
                 *(["numbers = numbers_of + i0 * number_batch * 4"] if in_bytes else []),
-                f"for first_column in range(n0, min(n0 + block_columns, n_size), {step}):",
+                f"for first_column in range(column0, column1, {step}):",
                 *indent(panel),
             ]
         ),

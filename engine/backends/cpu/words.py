@@ -19,6 +19,7 @@ from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, read_text
+from engine.backends.cpu.schedule import Schedule, emit
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.value import Value
@@ -92,8 +93,7 @@ class Words:
 
 def words_of(compute: Compute) -> Words | None:
     """The words in which a hinted product or convolution is computed; None for types that have none."""
-    assert compute.hint is not None
-    a, b = compute.hint.operands[:2]
+    a, b = compute.operands[:2]
     names = [_UNSIGNED.get(v.dtype.name, v.dtype.name) for v in (a, b)]
     computed = _UNSIGNED.get(compute.body.dtype, compute.body.dtype)
     a_zero, b_zero = zeros_of(compute)
@@ -111,9 +111,8 @@ def words_of(compute: Compute) -> Words | None:
 
 def zeros_of(compute: Compute) -> tuple[Value | None, Value | None]:
     """The zero points of both sides."""
-    assert compute.hint is not None
-    given = iter(compute.hint.operands[2:])
-    left, right = (next(given) if has else None for has in compute.hint.facts.get("zeros", (False, False)))
+    given = iter(compute.operands[2:])
+    left, right = (next(given) if has else None for has in compute.facts.get("zeros", (False, False)))
     return left, right
 
 
@@ -256,10 +255,10 @@ def emit_rows_of_words(
         rows=rows, k_size=k, depth=depth, zero_count=zeros[0].size if zeros else 1,
         source_batch=strides[0], source_row=strides[1], source_column=strides[2], pitch=pitch,
     )  # fmt: skip
-    values = (k * words.element_size / _BYTES_PER_NS + 5.0, *arguments)
+    schedule = Schedule(count * rows, k * words.element_size / _BYTES_PER_NS + 5.0)
     text = _rows_text(words, x.dtype.name, zeros[0].dtype.name if zeros else "", with_sums)
     inputs = (x.name, *(z.name for z in zeros))
-    tuner.emit(NativeKernel("word_rows", text), (count * rows,), values, inputs, laid)
+    emit(tuner, NativeKernel("word_rows", text), schedule, arguments, inputs, laid)
     return Rows(laid, 0 if strides[0] == 0 else rows * pitch, pitch)
 
 
@@ -330,10 +329,10 @@ def emit_panels_of_words(
         zero_count=1 if zero is None else zero.size, source_batch=strides[0], source_row=strides[1],
         source_column=strides[2],
     )  # fmt: skip
-    values = (depth * width * words.size / _BYTES_PER_NS + 10.0, *arguments)
+    schedule = Schedule(count * panels, depth * width * words.size / _BYTES_PER_NS + 10.0)
     text = _panels_text(words, x.dtype.name, "" if zero is None else zero.dtype.name)
     inputs = (x.name, *(() if zero is None else (zero.name,)))
-    tuner.emit(NativeKernel("word_panels", text), (count * panels,), values, inputs, laid)
+    emit(tuner, NativeKernel("word_panels", text), schedule, arguments, inputs, laid)
     return laid
 
 

@@ -122,6 +122,10 @@ class GLBackend(Backend):
     def programs(self) -> ProgramStore[Any]:
         """The compiled programs."""
 
+    def background_opening(self) -> Callable[[], None] | None:
+        """Creates a shared context, where any thread may do so."""
+        return self.device.shared_maker()
+
     @contextmanager
     def background_compilation(self) -> Iterator[Callable[[], AbstractContextManager[Any]]]:
         """A context that shares the device's objects, for the thread that compiles."""

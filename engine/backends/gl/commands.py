@@ -138,14 +138,20 @@ class Replayer:
     @property
     def is_native(self) -> bool:
         """Whether lists are replayed by machine code."""
-        if self._pending is not None and self._pending.done():
-            self._take(self._pending)
+        pending = self._pending
+        if pending is not None and pending.done():
+            self._take(pending)
         return self._native is not None
+
+    def load(self) -> None:
+        """Load the native code if it is compiled, so that no frame's run does; any thread may call this."""
+        _ = self.is_native
 
     def wait(self) -> bool:
         """Wait until the native code is there; False if it cannot be had."""
-        if self._pending is not None:
-            self._take(self._pending)
+        pending = self._pending
+        if pending is not None:
+            self._take(pending)
         return self._native is not None
 
     def _take(self, pending: PendingLoad) -> None:

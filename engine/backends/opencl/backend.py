@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from math import prod
 from time import perf_counter
 from typing import Any, ClassVar
@@ -27,6 +27,7 @@ from engine.backends.plan_template import PlanTemplate, Template
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
 from engine.base.errors import InputError, OutOfMemoryError
+from engine.base.generators import finish
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.loop_spreading import GRAPHICS, Width, spread
 from engine.compiler.memory_planner import place, share
@@ -176,12 +177,17 @@ class OpenCLBackend(Backend):
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> CLProgram:
         """Turn a plan into a command list. `buffers` binds inputs, outputs and constants by name."""
+        return finish(self.recording(plan, buffers))
+
+    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Generator[None, None, CLProgram]:
+        """`record`, a step of the plan at a time."""
         memory, temporaries = self._place(plan)
         bound = {name: _own(buffer).mem for name, buffer in buffers.items()} | temporaries
         commands: list[Command | Repetition] = []
         for step in plan.steps:
             if prod(step.space) == 0:
                 continue
+            yield
             if isinstance(step.kernel, RepeatedSteps):
                 commands.append(Repeater(self.programs, bound, self.numbers_in_buffer).repetition(step))
                 continue
@@ -200,6 +206,10 @@ class OpenCLBackend(Backend):
         if plan.repeats:
             return PlanTemplate(self, plan, constants)
         return CLTemplate(self, plan, constants)
+
+    def has_slot(self, number: int, nbytes: int) -> bool:
+        """Whether `slot_of` has such a buffer already."""
+        return number < len(self._slots) and self._slots[number].size >= nbytes
 
     def slot_of(self, number: int, nbytes: int) -> Any:
         """A buffer for temporaries; all programs of templates share it, as they run in turn."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.backends.opencl.tuned import Epilogue, TunedKernel, build, indent
 
 GROUP = 64
@@ -19,10 +21,8 @@ _SCALAR_STEP = {"max": "a = v > a || v != v ? v : a;", "average": "a += v;", "su
 _VECTOR_STEP = {"max": "a = (v > a) | (v != v) ? v : a;", "average": "a += v;", "sum": "a += v;"}
 
 
-def _mean(kind: str, column: str) -> list[str]:
-    """The statement that turns a sum into a mean, over the taps that count; `rows` has been counted."""
-    if kind != "average":
-        return []
+def _columns(column: str) -> list[str]:
+    """Statements that count the taps of a row that count for the mean."""
     return [
         f"const int begin = ({column}) * sw - left;",
         "int columns = KW;",
@@ -30,8 +30,11 @@ def _mean(kind: str, column: str) -> list[str]:
         "    columns = 0;",
         "    for (int kw = 0, w = begin; kw < KW; ++kw, w += dw) columns += w >= -margin_left && w < end_w;",
         "}",
-        "acc /= (float)(rows * columns);",
     ]
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 _COUNT_ROWS = """\
@@ -47,17 +50,28 @@ def rows_for(taps: int) -> int:
 
 def cpu(epilogue: Epilogue, kind: str) -> TunedKernel:
     """One work-item computes `span` rows, 16 neighbours at a time, or one by one where there are fewer."""
+    # How many columns count is the same for all rows, and a loop without branches stores vectors.
+    is_mean = kind == "average"
+    counted = ["int counts[16];", "for (int l = 0; l < width; ++l) {", *_indented(_columns("ow0 + l"))]
+    counted = [*counted, "    counts[l] = columns;", "}"] if is_mean else []
+    mean = ["acc /= (float)(rows * counts[l]);"] if is_mean else []
+    stored = ["const int flat = flat0 + l;", "float acc = tile[l];", *mean, *epilogue.lines]
     body = f"""\
     const int first = (f1 + (int)get_global_id(1)) * span, image = f2 + (int)get_global_id(2);
     if (first >= OH || image >= planes) return;
     __global const float* X0 = X + (long)image * H * W;
     const int n = image / C, m = image - n * C, width = min(16, OW);
 {indent(epilogue.row_lines, 1)}\
-    for (int oh = first; oh < min(OH, first + span); ++oh) {{
-{_COUNT_ROWS if kind == "average" else ""}\
-        for (int next = 0; next < OW; next += width) {{
-            // The last ones overlap those before them.
-            const int ow0 = min(next, OW - width);
+    // 16 neighbours, between what stands for those outside.
+    float edge[48];
+    for (int l = 0; l < 48; ++l) edge[l] = {_START[kind]};
+    for (int next = 0; next < OW; next += width) {{
+        // The last ones overlap those before them.
+        const int ow0 = min(next, OW - width);
+{indent(counted, 2)}\
+        for (int oh = first; oh < min(OH, first + span); ++oh) {{
+{_COUNT_ROWS if is_mean else ""}\
+            const int flat0 = (image * OH + oh) * OW + ow0;
             float tile[16];
             if (width == 16) {{
                 float16 a = {_START[kind]};
@@ -74,6 +88,10 @@ def cpu(epilogue: Epilogue, kind: str) -> TunedKernel:
                             }} else {{
                                 for (int l = 0; l < 16; ++l) part[l] = from[l * sw];
                             }}
+                        }} else if (sw == 1 && W >= 16) {{
+                            const int base = min(max(w, 0), W - 16), shift = min(max(w - base, -16), 16);
+                            *(loose16*)(edge + 16) = *(__global const loose16*)(from + (base - w));
+                            *(loose16*)part = *(loose16*)(edge + 16 + shift);
                         }} else {{
                             for (int l = 0; l < 16; ++l) {{
                                 const int at = w + l * sw, inside = min(max(at, 0), W - 1);
@@ -85,6 +103,9 @@ def cpu(epilogue: Epilogue, kind: str) -> TunedKernel:
                     }}
                 }}
                 *(loose16*)tile = a;
+                for (int l = 0; l < 16; ++l) {{
+{indent(stored, 5)}\
+                }}
             }} else {{
                 for (int l = 0; l < width; ++l) {{
                     float a = {_START[kind]};
@@ -98,12 +119,9 @@ def cpu(epilogue: Epilogue, kind: str) -> TunedKernel:
                     }}
                     tile[l] = a;
                 }}
-            }}
-            for (int l = 0; l < width; ++l) {{
-                const int flat = (image * OH + oh) * OW + ow0 + l;
-                float acc = tile[l];
-{indent(_mean(kind, "ow0 + l"), 4)}\
-{indent(epilogue.lines, 4)}\
+                for (int l = 0; l < width; ++l) {{
+{indent(stored, 5)}\
+                }}
             }}
         }}
     }}
@@ -116,6 +134,7 @@ def cpu(epilogue: Epilogue, kind: str) -> TunedKernel:
 
 def gpu(epilogue: Epilogue, kind: str) -> TunedKernel:
     """One work-item computes one element."""
+    mean = [*_columns("ow"), "acc /= (float)(rows * columns);"] if kind == "average" else []
     body = f"""\
     const int at = (f0 + (int)get_group_id(0)) * {GROUP} + (int)get_local_id(0);
     const int image = f2 + (int)get_group_id(2);
@@ -134,7 +153,7 @@ def gpu(epilogue: Epilogue, kind: str) -> TunedKernel:
 {_COUNT_ROWS if kind == "average" else ""}\
     const int n = image / C, m = image - n * C, flat = image * OH * OW + at;
     float acc = a;
-{indent(_mean(kind, "ow"), 1)}\
+{indent(mean, 1)}\
 {indent(epilogue.row_lines, 1)}\
 {indent(epilogue.lines, 1)}\
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -92,6 +93,11 @@ class ProgramStore:
             device.stores[folder] = cls(device, folder)
         store: ProgramStore = device.stores[folder]
         return store
+
+    @property
+    def ready(self) -> Iterable[Compiled]:
+        """The programs that can be dispatched."""
+        return self._ready.values()
 
     def is_ready(self, kernel: AnyKernel) -> bool:
         """Whether a kernel can be dispatched without compiling."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from engine.backends.opencl.printer import element
-from engine.backends.opencl.tuned import build, indent
+from engine.backends.opencl.tuned import TunedKernel, build, indent
 from engine.backends.suppressions import GROUP, NAMES, Dialect, Suppression, overlap_function, statements
 from engine.compiler.plan import Tuner
 
 _AREA = 32
+# Kept boxes that a work-item of a processor has at hand, so that it compares 16 at a time.
+_AT_HAND = 512
 
 
 def emit_step(tuner: Tuner, step: Suppression) -> bool:
@@ -27,9 +29,70 @@ def emit_step(tuner: Tuner, step: Suppression) -> bool:
     body = indent(["__local int first[3];", thread, *statements(dialect)], 1)
     operands = [f"{name}:{kind}" for name, kind in zip("XCN", kinds, strict=False)]
     head = indent(overlap_function("float4", "static int"), 0)
-    kernel = build(
+    return _emit(tuner, step, build(
         body, None, operands, NAMES, (GROUP, 1, 1), rounds=("rounds",), area=_AREA, output="int32", head=head
-    )
+    ))  # fmt: skip
+
+
+def emit_alone(tuner: Tuner, step: Suppression) -> bool:
+    """Emit a step on a processor: a work-item for each row, which takes one candidate after another."""
+    kinds = [v.dtype.name for v in step.operands]
+    number = "count" if step.number is None else f"(int){element(kinds[2], 'N', 'row')}"
+    body = f"""\
+    const int row = f0 + (int)get_global_id(0);
+    if (row >= rows) return;
+    const int images = row / classes * count, candidates = row * count, own = row * (most + 1);
+    const int total = min(end, {number});
+    const float limit = as_float(limit_bits);
+    int kept = begin > 0 ? y[own + most] : 0;
+    for (int k = 0; k < most && begin == 0; ++k) y[own + k] = 0;
+    // Boxes that are not there have no area, and overlap nothing.
+    float sides[4][{_AT_HAND}];
+    for (int k = 0; k < {4 * _AT_HAND}; ++k) sides[k / {_AT_HAND}][k % {_AT_HAND}] = 0.0f;
+    for (int k = 0; k < min(kept, {_AT_HAND}); ++k) {{
+        const float4 box = vload4(images + X[candidates + y[own + k]], C);
+        sides[0][k] = box.x; sides[1][k] = box.y; sides[2][k] = box.z; sides[3][k] = box.w;
+    }}
+    for (int p = begin; p < total && kept < most; ++p) {{
+        const float4 a = vload4(images + X[candidates + p], C);
+        bool is_free = true;
+        for (int k = 0; k < min(kept, {_AT_HAND}) && is_free; k += 16) {{
+            const float16 y0 = *(loose16*)(sides[0] + k), x0 = *(loose16*)(sides[1] + k);
+            const float16 y1 = *(loose16*)(sides[2] + k), x1 = *(loose16*)(sides[3] + k);
+            is_free = !any(overlap16(a, y0, x0, y1, x1, limit));
+        }}
+        for (int k = {_AT_HAND}; k < kept && is_free; ++k)
+            is_free = !overlaps(a, vload4(images + X[candidates + y[own + k]], C), limit);
+        if (!is_free) continue;
+        if (kept < {_AT_HAND}) {{
+            sides[0][kept] = a.x; sides[1][kept] = a.y; sides[2][kept] = a.z; sides[3][kept] = a.w;
+        }}
+        y[own + kept++] = p;
+    }}
+    y[own + most] = kept;
+"""
+    operands = [f"{name}:{kind}" for name, kind in zip("XCN", kinds, strict=False)]
+    head = indent([*overlap_function("float4", "static int"), *_OVERLAP16], 0)
+    return _emit(tuner, step, build(
+        body, None, operands, NAMES, (1, 1, 1), rounds=("rounds",), area=_AREA, output="int32", head=head
+    ))  # fmt: skip
+
+
+_OVERLAP16 = """\
+typedef float16 loose16 __attribute__((aligned(4)));
+static int16 overlap16(float4 a, float16 y0, float16 x0, float16 y1, float16 x1, float limit) {
+    const float16 height = min((float16)a.z, y1) - max((float16)a.x, y0);
+    const float16 width = min((float16)a.w, x1) - max((float16)a.y, x0);
+    const float16 inner = max(height, 0.0f) * max(width, 0.0f);
+    const float area_a = max(a.z - a.x, 0.0f) * max(a.w - a.y, 0.0f);
+    const float16 area_b = max(y1 - y0, 0.0f) * max(x1 - x0, 0.0f), joined = area_a + area_b - inner;
+    const int16 is_proper = (inner > 0.0f) & (area_b > 0.0f) & (joined > 0.0f);
+    return is_proper & (inner / joined > limit) & (int16)(area_a > 0.0f ? -1 : 0);
+}""".splitlines()
+"""`overlap_function` for 16 boxes at a time."""
+
+
+def _emit(tuner: Tuner, step: Suppression, kernel: TunedKernel) -> bool:
     inputs = tuple(v.root.name for v in step.operands)
     tuner.emit(kernel, (step.values[0], 1, 1), step.values, inputs, step.target)
     return True

@@ -6,7 +6,7 @@ the same kernels in turn. Temporaries are in buffers that all sizes share and th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any, Protocol
@@ -36,6 +36,10 @@ class Host(Protocol):
     """Protocol: the part of a backend that a template uses."""
 
     programs: ProgramStore
+
+    def has_slot(self, number: int, nbytes: int) -> bool:
+        """Whether `slot_of` has such a buffer already."""
+        ...
 
     def slot_of(self, number: int, nbytes: int) -> Any:
         """A buffer for temporaries."""
@@ -257,6 +261,18 @@ class CLTemplate:
         set_arguments(own.kernel(0), tuple(item for pair in mems for item in pair), tuple(pairs))
         return True
 
+    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
+        """Allocate the buffers for temporaries that are missing or too small."""
+        for number, nbytes in enumerate(self._slot_sizes(self._values(values))):
+            if not self._host.has_slot(number, nbytes):
+                yield
+                self._host.slot_of(number, nbytes)
+
+    def _slot_sizes(self, given: Values) -> list[int]:
+        nbytes = np.maximum(_SMALLEST, self._elements(given) * self._items)
+        sizes: list[int] = self._slots.sizes(nbytes).tolist()
+        return sizes
+
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CLOpenProgram:
         """The program for one set of sizes."""
         given = self._values(values)
@@ -267,8 +283,7 @@ class CLTemplate:
         is_whole = self._is_plain & fits_one(sizes, counts, limits, is_generic)
         work = np.where(is_generic[:, None], 1, sizes * self._locals)
         work[is_generic, 0] = -(-counts[is_generic] // LOCAL_SIZE) * LOCAL_SIZE
-        nbytes = np.maximum(_SMALLEST, self._elements(given) * self._items)
-        slots = [self._host.slot_of(k, n) for k, n in enumerate(self._slots.sizes(nbytes).tolist())]
+        slots = [self._host.slot_of(k, n) for k, n in enumerate(self._slot_sizes(given))]
         tensors = [slots[k] for k in self._slots.of]
         tensors += [_own(buffers[name]).mem for name in self._outer]
         mems: list[Any] = [None] * (2 * len(self._mem_positions))

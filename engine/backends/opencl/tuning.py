@@ -14,6 +14,7 @@ from engine.backends.opencl.scans import emit_blocks, emit_marks
 from engine.backends.opencl.scatter import mark_runs, raise_all
 from engine.backends.opencl.sort import emit_alone, emit_merge
 from engine.backends.opencl.sort import emit_blocks as emit_sorted_blocks
+from engine.backends.opencl.suppression import emit_alone as emit_suppression_alone
 from engine.backends.opencl.suppression import emit_step as emit_suppression
 from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
 from engine.backends.operands import emit, plain
@@ -69,7 +70,7 @@ def _sort(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 
 def _suppression(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_suppression(compute, tuner, emit_suppression)
+    return tune_suppression(compute, tuner, emit_suppression if form == "gpu" else emit_suppression_alone)
 
 
 def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:

@@ -17,6 +17,7 @@ from engine.graph.model import Layer, Model
 from engine.operators.channels_last import DOMAIN
 from engine.operators.convolution import taps_first
 from engine.operators.layout import LAST
+from engine.operators.quantization import CONTRIB
 
 SUFFIX = "/channels_last"
 
@@ -179,7 +180,7 @@ Rule = Callable[[_Rewriting, Layer], Layer | None]
 
 def _rule_for(layer: Layer) -> Rule | None:
     op_type = layer.op_type
-    if layer.domain or layer.subgraphs:
+    if layer.subgraphs or (layer.domain and (layer.domain, op_type) != (CONTRIB, "FusedConv")):
         return None
     if op_type in _ONE_INPUT:
         return _one_input
@@ -209,8 +210,10 @@ def _conv(graph: _Rewriting, layer: Layer) -> Layer | None:
     weights = graph.constant(layer, 1)
     if weights is None or weights.dtype != np.float32 or weights.ndim not in _RANKS:
         return None
-    name, group = layer.inputs[0], int(layer.attributes.get("group", 1))
+    name, group, residual = layer.inputs[0], int(layer.attributes.get("group", 1)), layer.inputs[3:]
     attributes = dict(layer.attributes)
+    if any(name in graph.constants for name in residual):
+        return None
     outputs = weights.shape[0] // group
     is_depthwise = outputs == weights.shape[1] == 1 and name in graph.last
     is_worth_it = outputs >= _LEAST_OUTPUTS and prod(weights.shape[2:]) > 1
@@ -226,7 +229,10 @@ def _conv(graph: _Rewriting, layer: Layer) -> Layer | None:
     w = layer.inputs[1]
     if "x_first" not in attributes and taps_first(weights.shape[2:], LAST):
         w = graph.added(f"{w}{SUFFIX}", np.ascontiguousarray(weights.swapaxes(1, 2)))
-    inputs = (source, w, *layer.inputs[2:])
+    # What a fused convolution adds has the output's layout.
+    graph.ranks |= dict.fromkeys(residual, weights.ndim)
+    added = [graph.as_last(name) for name in residual]
+    inputs = (source, w, *layer.inputs[2:3], *added)
     return graph.lasting(layer, weights.ndim, inputs=inputs, attributes=attributes, domain=DOMAIN, version=1)
 
 
@@ -447,6 +453,7 @@ def _transpose(graph: _Rewriting, layer: Layer) -> Layer | None:
 
 _RULES: dict[str, Rule] = {
     "Conv": _conv,
+    "FusedConv": _conv,
     "ConvTranspose": _conv_transpose,
     "MaxPool": _own,
     "AveragePool": _own,

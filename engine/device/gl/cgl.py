@@ -60,7 +60,7 @@ class CGL(Platform):
         function = getattr(self._library, name, None)
         return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
 
-    def create_sibling(self, version: tuple[int, int]) -> NativeContext:
+    def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
         """A context that shares objects with the current one and has its pixel format, so its version too.
 
         Raises `DeviceError`.

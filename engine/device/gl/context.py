@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from engine.device.gl.functions import FUNCTION_TYPE
 
@@ -40,6 +40,9 @@ class Platform(ABC):
 
     name: str
 
+    creates_anywhere: ClassVar[bool] = False
+    """Whether any thread may call `create_sibling` for a context that is current on another one."""
+
     @abstractmethod
     def current_context(self) -> int:
         """The handle of the context that is current on this thread, 0 if none."""
@@ -57,8 +60,11 @@ class Platform(ABC):
         """Release this thread's current context; `binding` is what is current now."""
 
     @abstractmethod
-    def create_sibling(self, version: tuple[int, int]) -> NativeContext:
-        """A core-profile context that shares objects with the current one. Raises `DeviceError`."""
+    def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
+        """A core-profile context that shares objects with another. Raises `DeviceError`.
+
+        of: the other, if the platform `creates_anywhere`; the one that is current on this thread by default.
+        """
 
     @abstractmethod
     def destroy(self, context: NativeContext) -> None:

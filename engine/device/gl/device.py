@@ -168,6 +168,26 @@ class GLDevice:
         self._lent.append(context)
         return context
 
+    def shared_maker(self) -> Callable[[], None] | None:
+        """What creates a context for `borrow_shared` on any thread; None if one is spare, or only this
+        device's thread may do so.
+
+        Where the platform refuses, it does nothing.
+        """
+        native, version = self._native, self.info.version_code
+        if self._spare or not native.platform.creates_anywhere:
+            return None
+
+        def make() -> None:
+            with contextlib.suppress(DeviceError):
+                sibling = native.platform.create_sibling((version // 100, version // 10 % 10), native.binding)
+                context = SharedContext(sibling, self.limits)
+                self._spare.append(context)
+                if self._disposed:
+                    context.dispose()
+
+        return make
+
     def give_back_shared(self, context: SharedContext) -> None:
         """Return a shared context to the pool; its thread must be done with it."""
         context.hand_over()

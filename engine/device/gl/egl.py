@@ -66,6 +66,7 @@ class EGL(Platform):
     """EGL, bound from its library."""
 
     name = "EGL"
+    creates_anywhere = True
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._egl = bind_functions(library, _FUNCTIONS)
@@ -116,9 +117,12 @@ class EGL(Platform):
         function = getattr(library, name, None)
         return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
 
-    def create_sibling(self, version: tuple[int, int]) -> NativeContext:
-        """A core-profile context that shares objects with the current one. Raises `DeviceError`."""
+    def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
+        """A core-profile context that shares objects with another. Raises `DeviceError`."""
         display, draw, read, game = self.binding()
+        if of is not None:
+            # Its surface may be current on its own thread.
+            display, draw, read, game = of[0], 0, 0, of[-1]
         api = self._egl.eglQueryAPI()
         self._egl.eglBindAPI(_OPENGL_API)
         try:

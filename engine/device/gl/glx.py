@@ -110,7 +110,7 @@ class GLX(Platform):
             return ctypes.cast(function, ctypes.c_void_p).value or 0
         return self._glx.glXGetProcAddressARB(name.encode()) or 0
 
-    def create_sibling(self, version: tuple[int, int]) -> NativeContext:
+    def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
         """A core-profile context that shares objects with the current one. Raises `DeviceError`."""
         game = self.binding()
         display = game[0]

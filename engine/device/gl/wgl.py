@@ -76,7 +76,7 @@ class WGL(Platform):
         function = getattr(self._library, name, None)
         return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
 
-    def create_sibling(self, version: tuple[int, int]) -> NativeContext:
+    def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
         """A core-profile context that shares objects with the current one. Raises `DeviceError`."""
         window, game = self.binding()
         address = self._wgl.wglGetProcAddress(b"wglCreateContextAttribsARB")

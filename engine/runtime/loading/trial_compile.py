@@ -25,6 +25,8 @@ def try_program(device: GLDevice, vertex: str, fragment: str) -> Loading[str]:
     loading: Loading[str] = Loading(name="a shader")
 
     def steps() -> Steps[str]:
+        if (make := device.shared_maker()) is not None:
+            yield SlicedThread(make)
         shared = device.borrow_shared()
         thread = SlicedThread(lambda: _compile_log(shared, vertex, fragment))
         try:

@@ -29,13 +29,12 @@ from engine.runtime.plan_store.streams import NotStorableError
 
 FUNCTIONS = frozenset({
     "engine.backends.cpu.address_table.cut_tasks",
-    "engine.backends.cpu.first_layer_conv._cut",
+    "engine.backends.cpu.first_layer_conv.schedule_bands",
     "engine.backends.cpu.low_precision_conv.cut_bands",
     "engine.backends.cpu.low_precision_matmul.cut_product",
     "engine.backends.cpu.matmul.cut_product",
     "engine.backends.cpu.matmul.reading_ns",
-    "engine.backends.cpu.partition.partition",
-    "engine.backends.cpu.pixels.cut_rows",
+    "engine.backends.cpu.pixels.schedule_pixels",
     "engine.backends.cpu.plane_windows.cut_planes",
     "engine.backends.cpu.recurrence.parts_of_step",
     "engine.backends.cpu.reduce._parts",
@@ -44,6 +43,7 @@ FUNCTIONS = frozenset({
     "engine.backends.cpu.winograd_partition.choose_cut",
     "engine.backends.cpu.winograd_partition.count_row_tiles",
     "engine.backends.cpu.winograd_partition.cut_ns",
+    "engine.backends.cpu.word_conv.cut_gathered",
     "engine.compiler.loop_spreading._lanes_for",
     "engine.kernels.size._bit_length",
     "engine.operators.resize.joined_indices",

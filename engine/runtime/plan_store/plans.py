@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args
 
@@ -197,7 +197,7 @@ class _Step(NamedTuple):
 
 
 class _Repeat(NamedTuple):
-    """A `RepeatedSteps`: that of which step, and how many of the segment's parts it takes.
+    """A `RepeatedSteps`: that of which step or part, and how many of the segment's parts it takes, in order.
 
     `swapped` are the tensors before and after a run in turn.
     """
@@ -367,15 +367,16 @@ def _flat_segment(segment: Segment, numbers: Mapping[str, int], codec: PlanCodec
     plan = segment.plan
     if segment.place != "native":
         raise NotStorableError("a step runs elsewhere")
-    steps = [_flat_step(step, numbers, codec) for step in plan.steps]
-    parts: list[_Step] = []
+    listed = [*plan.steps]
     repeats = []
-    for place, step in enumerate(plan.steps):
+    for place, step in enumerate(listed):  # it grows: a part may repeat others
         kernel = step.kernel
         if isinstance(kernel, RepeatedSteps):
             pairs = tuple([name for pair in kernel.swapped.items() for name in pair])
             repeats.append(_Repeat(place, len(kernel.body), len(kernel.last), pairs))
-            parts += [_flat_step(part, numbers, codec) for part in kernel.steps]
+            listed += kernel.steps
+    flat = [_flat_step(step, numbers, codec) for step in listed]
+    steps, parts = flat[: len(plan.steps)], flat[len(plan.steps) :]
     constants = [_Constant(*item) for item in plan.constants.items()]
     packed = [_Packing(name, p.make, p.size, p.dtype) for name, p in plan.packed.items()]
     buffers = [*plan.buffers.values()]
@@ -426,16 +427,21 @@ def _restored_segment(flat: _Segment, kernels: Sequence[_Kernel], roots: Mapping
         if spec.name in roots and spec.elements != roots[spec.name].size:
             raise ValueError(f"the buffer of {spec.name} has another size")
         plan.buffers[spec.name] = spec
-    plan.steps += [_restored_step(step, kernels) for step in flat.steps]
-    parts = iter([_restored_step(step, kernels) for step in flat.parts])
+    listed = [_restored_step(step, kernels) for step in (*flat.steps, *flat.parts)]
     used: set[str] = set()
-    for place, body, last, pairs in flat.repeats:
-        runs, after = (tuple(islice(parts, count)) for count in (body, last))
-        if not body or len(runs) + len(after) < body + last or len(plan.steps[place].space) != 1:
+    end = len(listed)
+    for place, body, last, pairs in reversed(flat.repeats):
+        begin, middle = end - body - last, end - last
+        if not place < begin < middle or len(listed[place].space) != 1:
             raise ValueError("a step repeats others than there are")
-        repeated = RepeatedSteps(runs, after, dict(zip(pairs[::2], pairs[1::2], strict=True)))
-        plan.steps[place] = replace(plan.steps[place], kernel=repeated)
+        swapped = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        repeated = RepeatedSteps(tuple(listed[begin:middle]), tuple(listed[middle:end]), swapped)
+        listed[place] = replace(listed[place], kernel=repeated)
         used.update(pairs)
+        end = begin
+    if end != len(flat.steps):
+        raise ValueError("there are parts of no step")
+    plan.steps += listed[:end]
     used.update(n for step in plan.steps for s in (step, *step.parts) for n in (*s.inputs, s.output))
     if not used.union(flat.imports, flat.exports) <= plan.buffers.keys():
         raise ValueError("a step has no buffer")

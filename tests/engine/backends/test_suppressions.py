@@ -70,6 +70,9 @@ def plan_of(form: Backend, arrays: dict[str, np.ndarray], most: int) -> tuple[Pl
         (5 * GROUP + 7, 200, 0.2),
         # Several steps, as many boxes may be kept.
         (400, 20_000, 0.2),
+        # More are kept than a work-item has at hand, in one step and in several.
+        (900, 800, 0.01),
+        (700, 20_000, 0.01),
     ],
 )
 def test_boxes_are_kept_best_first(form: Backend, count: int, most: int, size: float, numbered: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine import Model, Worker
+from engine import CommandBuffer, Model, Worker
 from engine.compiler.interpreter import interpret
 from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.engine.runtime.test_open_plans import count_plans
@@ -64,36 +64,120 @@ def loop(steps: int = 10, state: str = "s2 = Identity(r)", stacked: str = "y = N
     }}""")
 
 
+def mixed(steps: int, first: str, wanted: str) -> Model:
+    """A counter, flags and floats as states and as results."""
+    return load(f"""g (float[{steps}, 3] x, float[2, 3] z)
+        => ({", ".join(TYPES[name] + " " + name for name in wanted.split(", "))}) {{
+        most = Constant<value = int64 {{{steps}}}>()
+        yes = Constant<value = bool {{1}}>()
+        zero = Constant<value = float {{0}}>()
+        {first}
+        off = Less(z, zero)
+        n, flag, last, ys, ns, bs = Loop(most, yes, n0, off, z) <
+            body = step (int64 i, bool go, int64 c, bool[2, 3] f, float[2, 3] s)
+                => (bool again, int64 c2, bool[2, 3] f2, float[2, 3] s2, float[2, 3] y, int64 m,
+                    bool[2, 3] b) {{
+                again = Identity(go)
+                e = Gather<axis = 0>(x, i)
+                one = Constant<value = int64 {{3}}>()
+                c2 = Add(c, one)
+                d = Cast<to = 1>(c)
+                q = Div(e, d)
+                t = Add(s, q)
+                s2 = Sin(t)
+                y = Where(f, s, s2)
+                big = Less(s2, q)
+                f2 = Xor(f, big)
+                m = Sub(c2, c)
+                b = Not(f2)
+            }}
+        >
+    }}""")
+
+
+TYPES = {
+    "n": "int64", "flag": "bool[2, 3]", "last": "float[2, 3]", "ys": "float[a, 2, 3]", "ns": "int64[b]",
+    "bs": "bool[c, 2, 3]",
+}  # fmt: skip
+COMPUTED = """total = ReduceSum<keepdims = 0>(z)
+        large = Exp(total)
+        n0 = Cast<to = 7>(large)
+"""
+"""A first number that is not known."""
+
+KNOWN = "n0 = Constant<value = int64 {7}>()"
+
+ALL = "n, flag, last, ys, ns, bs"
+
 REPEATED = {
     "scan": scan(),
     "scan without a state": mapped(),
     "loop": loop(),
     "a state that stays": loop(9, state="s2 = Identity(s)"),
     "a state that is a result": loop(9, state="s2 = Neg(h)", stacked="y = Identity(s)"),
+    "results of another type": loop(9, stacked="y = Cast<to = 6>(h)"),
+    "states of three types": mixed(13, COMPUTED, wanted=ALL),
+    "integers alone are read": mixed(12, COMPUTED, wanted="n, ns"),
+    "flags alone are read": mixed(9, COMPUTED, wanted="bs"),
+    "floats alone are read": mixed(9, COMPUTED, wanted="ys"),
+    "a counter that is known": mixed(20, KNOWN, wanted=ALL),
 }
 
-NESTED = """g (float[9, 10, 3] x, float[3] z) => (float[3] last, float[a, b] sums) {
-    last, sums = Scan<num_scan_inputs = 1,
-        body = outer (float[3] s, float[10, 3] rows) => (float[3] t, float[3] u) {
-            t, inner = Scan<num_scan_inputs = 1,
-                body = add (float[3] p, float[3] e) => (float[3] q, float[3] r) {
-                    q = Tanh(p)
-                    r = Add(q, e)
-                }
-            >(s, rows)
-            first = Constant<value = int64[1] {0}>()
-            u = ReduceSum<keepdims = 0>(inner, first)
-        }
-    >(z, x)
-}"""
+
+def nested(rows: int | str = 9, steps: int | str = 10, state: str = "t = Sin(v)") -> Model:
+    """A scan, and a loop that knows its number, in each run of a loop; states go in and out of both."""
+    return load(
+        f"""g (float[{rows}, {steps}, 3] x, float[3] z)
+        => (float[3] last, float[3] other, float[a, b] sums, float[c, d, e] all) {{{{
+        shape = Shape(x)
+        zero = Constant<value = int64 {{{{0}}}}>()
+        most = Gather(shape, zero)
+        yes = Constant<value = bool {{{{1}}}}>()
+        last, other, sums, all = Loop(most, yes, z, z) <
+            body = outer (int64 i, bool go, float[3] s, float[3] r)
+                => (bool again, float[3] t, float[3] r2, float[3] u, float[m, 3] inner) {{{{
+                again = Identity(go)
+                rows = Gather<axis = 0>(x, i)
+                v, inner = Scan<num_scan_inputs = 1,
+                    body = add (float[3] p, float[3] e) => (float[3] q, float[3] y) {{{{
+                        w = Tanh(p)
+                        q = Add(w, r)
+                        y = Add(q, e)
+                    }}}}
+                >(s, rows)
+                count = Constant<value = int64 {{{{11}}}}>()
+                r2 = Loop(count, yes, r) <
+                    body = turn (int64 j, bool go2, float[3] c) => (bool again2, float[3] d) {{{{
+                        again2 = Identity(go2)
+                        f = Cast<to = 1>(j)
+                        g = Cast<to = 1>(i)
+                        h = Add(f, g)
+                        k = Add(c, h)
+                        l = Add(k, s)
+                        d = Cos(l)
+                    }}}}
+                >
+                {state}
+                first = Constant<value = int64[1] {{{{0}}}}>()
+                u = ReduceSum<keepdims = 0>(inner, first)
+            }}}}
+        >
+    }}}}""".replace("{{", "{").replace("}}", "}")
+    )
+
+
+NESTED = {
+    "both": nested(),
+    "an odd number of both": nested(11, 13),
+    "a state that an inner one becomes": nested(10, 9, state="t = Identity(v)"),
+}
 
 UNROLLED = {
     "random numbers": loop(9, stacked="q = RandomNormalLike<seed = 1.0>(h) w = Sub(q, q) y = Add(h, w)"),
     "a state that is constant": loop(
         9, state="two = Constant<value = int64[2] {2, 3}>() s2 = ConstantOfShape(two)"
     ),
-    "results of another type": loop(9, stacked="y = Cast<to = 6>(h)"),
-    "a repeat in a repeat": load(NESTED),
+    "a counter that is known": mixed(9, KNOWN, wanted=ALL),
 }
 """What no run stands for: the plan has each."""
 
@@ -121,6 +205,7 @@ def test_a_run_that_stands_for_all(
     kind: str, channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = REPEATED[kind]
+    monkeypatch.setattr("engine.operators.stand_in.MOST_COUNTED", 16)
     repeating = make_worker(made, channel)
     monkeypatch.setattr("engine.operators.stand_in.REPEATED", 1 << 30)
     unrolled = make_worker(made, channel)
@@ -131,6 +216,44 @@ def test_a_run_that_stands_for_all(
         for one, other, output in zip(found, run(unrolled, feeds), made.outputs, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
             np.testing.assert_allclose(one, expected[output.name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_runs_inside_of_runs(kind: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = NESTED[kind]
+    worker = make_worker(made, "cpu")
+    assert worker.plan_report().steps < 12
+    monkeypatch.setattr("engine.operators.stand_in.REPEATED", 1 << 30)
+    unrolled = make_worker(made, "cpu")
+    for seed in range(3):
+        feeds = feeds_for(made, seed=seed)
+        found, expected = run(worker, feeds), interpret(made, feeds)
+        for one, other, output in zip(found, run(unrolled, feeds), made.outputs, strict=True):
+            np.testing.assert_array_equal(one, other)
+            np.testing.assert_allclose(one, expected[output.name], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("channel", [channel for channel in CHANNELS if channel != "cpu"])
+def test_graphics_cards_unroll_the_outer_of_two_loops(channel: str, make_worker: MakeWorker) -> None:
+    made = nested(8, 9)
+    worker = make_worker(made, channel)
+    feeds = feeds_for(made)
+    expected = interpret(made, feeds)
+    for one, output in zip(run(worker, feeds), made.outputs, strict=True):
+        np.testing.assert_allclose(one, expected[output.name], rtol=1e-3, atol=1e-3)
+
+
+def test_runs_inside_of_runs_have_one_plan_for_all_lengths(make_worker: MakeWorker) -> None:
+    made = nested("n")
+    worker = make_worker(made, "cpu")
+    run(worker, feeds_for(made, 12))
+    planned = count_plans(worker)
+    for rows in (9, 14):
+        feeds = feeds_for(made, rows)
+        expected = interpret(made, feeds)
+        for one, output in zip(run(worker, feeds), made.outputs, strict=True):
+            np.testing.assert_allclose(one, expected[output.name], rtol=1e-3, atol=1e-3)
+    assert not planned
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
@@ -159,6 +282,50 @@ def test_runs_may_be_cut_anywhere(channel: str, make_worker: MakeWorker) -> None
         schedule.advance(float(rng.exponential(0.05)), force=True)
     for output, other in zip(made.outputs, expected, strict=True):
         np.testing.assert_array_equal(schedule.output(output.name).download_to_array(), other)
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_a_plan_does_not_grow_with_the_number_of_runs(channel: str, make_worker: MakeWorker) -> None:
+    for made in (loop, scan):
+        few, many = (make_worker(made(n), channel).plan_report().steps for n in (50, 100_000))
+        assert few == many
+
+
+def test_many_runs_on_the_cpu(make_worker: MakeWorker) -> None:
+    """More than are unrolled, on threads, sliced, and in a list of commands with others."""
+    rng = np.random.default_rng(5)
+    x = (0.01 * rng.normal(size=(100_000, 2))).astype(np.float32)
+    made = load("""g (float[n, 2] x, float[2] z) => (float[2] last, float[a, b] sums) {
+        last, sums = Scan<num_scan_inputs = 1,
+            body = add (float[2] s, float[2] e) => (float[2] t, float[2] u) {
+                t = Add(s, e)
+                u = Neg(t)
+            }
+        >(z, x)
+    }""")
+    worker, other = make_worker(made, "cpu"), make_worker(loop(64), "cpu")
+    zero, feeds = np.zeros(2, np.float32), feeds_for(other.model)
+    expected = np.cumsum(x, 0, np.float32)
+    wanted = run(other, feeds)
+    last, sums = run(worker, {"x": x, "z": zero})
+    np.testing.assert_array_equal(sums, -expected)
+    np.testing.assert_array_equal(last, expected[-1])
+    schedule = worker.schedule_iterable({"x": x, "z": zero})
+    cuts = 0
+    while not schedule.is_done:
+        schedule.advance(0.02, force=True)
+        cuts += 1
+    assert cuts > 1
+    np.testing.assert_array_equal(schedule.output("sums").download_to_array(), -expected)
+    buffer = CommandBuffer()
+    buffer.schedule_worker(worker, {"x": x[:30], "z": zero})
+    buffer.schedule_worker(other, feeds)
+    for _ in range(3):
+        buffer.execute()
+        np.testing.assert_array_equal(worker.peek_output("sums").download_to_array(), -expected[:30])
+        for output, one in zip(other.model.outputs, wanted, strict=True):
+            np.testing.assert_array_equal(other.peek_output(output.name).download_to_array(), one)
+    assert buffer.replayed == 2
 
 
 @pytest.mark.parametrize("channel", CHANNELS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -24,6 +24,7 @@ from engine.backends.gl.compute.tuning import tune
 from engine.backends.gl.storage import lanes, memory_dtype
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
+from engine.base.generators import finish, within
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
@@ -102,6 +103,7 @@ class GLComputeBackend(GLBackend):
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile and link missing programs; returns how many had no cached binary."""
+        self.replayer.load()
         sources = {}
         for kernel in kernels:
             key = program_key(kernel, self.texels)
@@ -141,9 +143,17 @@ class GLComputeBackend(GLBackend):
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
         """Record a plan as a command list; compiles programs that `prepare` did not."""
-        self.prepare(plan.kernels)
         with self.device.current():
-            return Recorder(self.device, self._programs, self.texels).record(plan, buffers)
+            return finish(self.recording(plan, buffers))
+
+    def recording(
+        self, plan: Plan, buffers: Mapping[str, DeviceBuffer]
+    ) -> Generator[None, None, GLComputeProgram]:
+        """`record`, a step of the plan at a time."""
+        self.prepare(plan.kernels)
+        yield
+        recorder = Recorder(self.device, self._programs, self.texels)
+        return (yield from within(self.device.current, recorder.recording(plan, buffers)))
 
     def share(self, room: DeviceBuffer, elements: int) -> GLComputeBuffer | None:
         """A buffer over the first elements of another."""
@@ -165,12 +175,17 @@ class GLComputeBackend(GLBackend):
             self._arena = None
             raise
 
+    def has_arena(self, nbytes: int) -> bool:
+        """Whether `arena_of` has so much memory already."""
+        return self._arena is not None and self._arena.nbytes >= nbytes
+
     def arena_of(self, nbytes: int) -> GLMemory:
         """Memory for a program's temporaries; all programs of templates share it, as they run in turn."""
-        if self._arena is None or self._arena.nbytes < nbytes:
+        if not self.has_arena(nbytes):
             # Programs made before keep the arena that their calls know. What has grown is likely to grow on.
             more = 0 if self._arena is None else nbytes // 4
             self._arena = new_arena(self.device, max(nbytes + more, _SMALLEST_ARENA))
+        assert self._arena is not None
         return self._arena
 
     def partial_dispatch(self, program: Program, plan: Plan) -> GLComputePartialDispatch:

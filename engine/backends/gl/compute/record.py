@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -124,8 +124,10 @@ class Recorder(GLRecorder):
         self._read: list[Overlapping] = []
         self._dispatches = self.barriers = 0
 
-    def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
-        """The plan as a program; `buffers` holds every tensor that is no temporary."""
+    def recording(
+        self, plan: Plan, buffers: Mapping[str, DeviceBuffer]
+    ) -> Generator[None, None, GLComputeProgram]:
+        """Make the plan a program, a step at a time; `buffers` holds every tensor that is no temporary."""
         bound: dict[str, GLComputeBuffer] = {}
         for name, buffer in buffers.items():
             assert isinstance(buffer, GLComputeBuffer), f"{name} is no buffer of this backend"
@@ -135,8 +137,10 @@ class Recorder(GLRecorder):
         # What an earlier run or another plan wrote has to be seen.
         self.barrier()
         for step in plan.steps:
+            yield
             self.commands.begin_step()
             self._step(step, places)
+        yield
         self.commands.finish()
         program = GLComputeProgram(self.commands, arena, list(bound.values()), lambda: places)
         program.dispatches, program.barriers = self._dispatches, self.barriers

@@ -7,7 +7,7 @@ dispatch of no groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ from engine.backends.gl.compute.record import (
 )
 from engine.backends.gl.glsl import OpenWords
 from engine.backends.gl.storage import memory_dtype
-from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots
+from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots, Values
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
@@ -55,6 +55,10 @@ class Host(Protocol):
     @property
     def programs(self) -> ComputePrograms:
         """The compiled programs."""
+        ...
+
+    def has_arena(self, nbytes: int) -> bool:
+        """Whether `arena_of` has so much memory already."""
         ...
 
     def arena_of(self, nbytes: int) -> GLMemory:
@@ -209,6 +213,18 @@ class GLComputeTemplate:
         table[1::2, 2] = formats
         return table
 
+    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
+        """Allocate an arena if that at hand is too small."""
+        _, _, total = self._placed(self._values(values))
+        if not self._host.has_arena(total):
+            yield
+            self._host.arena_of(total)
+
+    def _placed(self, given: Values) -> tuple[np.ndarray, np.ndarray, int]:
+        """What temporaries take, where they start in the arena, and what it needs."""
+        sizes = buffer_sizes(self._elements(given), self._items)
+        return sizes, *self._slots.places(sizes)
+
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
         """The program for one set of sizes."""
         given = self._values(values)
@@ -219,8 +235,7 @@ class GLComputeTemplate:
         words[places + 1], words[places + 2] = divisors(axes)
         table[self._word_rows, 3] = self._word_offsets + words.ctypes.data
         table[self._dispatch_rows, 1:4] = self._filled_grids(given)
-        sizes = buffer_sizes(self._elements(given), self._items)
-        starts, total = self._slots.places(sizes)
+        sizes, starts, total = self._placed(given)
         arena = SharedMemory(self._host.arena_of(total), total)
         bound: dict[str, GLComputeBuffer] = {}
         for name in self._outer:

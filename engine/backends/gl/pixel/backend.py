@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -23,6 +23,7 @@ from engine.backends.gl.pixel.tuning import TUNERS
 from engine.backends.gl.storage import memory_dtype
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
+from engine.base.generators import finish, within
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.probe import probe_gl
@@ -105,6 +106,7 @@ class GLPixelBackend(GLBackend):
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile, link and draw missing programs once; returns how many came from source."""
+        self.replayer.load()
         shaders = {k.key: self.shader(k) for k in kernels}
         compiled = self._programs.prepare(shaders, progress)
         # What moves tensors of these types: a plan that is recorded in a frame compiles nothing either.
@@ -142,9 +144,17 @@ class GLPixelBackend(GLBackend):
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLPixelProgram:
         """Record a plan as a command list; compiles programs that `prepare` did not."""
-        self.prepare(plan.kernels)
         with self.device.current():
-            return Recorder(self.device, self._programs, self.shader).record(plan, buffers)
+            return finish(self.recording(plan, buffers))
+
+    def recording(
+        self, plan: Plan, buffers: Mapping[str, DeviceBuffer]
+    ) -> Generator[None, None, GLPixelProgram]:
+        """`record`, a step of the plan at a time."""
+        self.prepare(plan.kernels)
+        yield
+        recorder = Recorder(self.device, self._programs, self.shader)
+        return (yield from within(self.device.current, recorder.recording(plan, buffers)))
 
     def share(self, room: DeviceBuffer, elements: int) -> GLPixelBuffer | None:
         """A buffer over the first elements of another."""
@@ -166,10 +176,15 @@ class GLPixelBackend(GLBackend):
             self._temporaries.clear()
             raise
 
+    def has_texture(self, key: TextureKey, shift: int, height: int) -> bool:
+        """Whether `texture_of` has such a texture already."""
+        found = self._temporaries.get(key)
+        return found is not None and found.layout.shift >= shift and found.layout.height >= height
+
     def texture_of(self, key: TextureKey, shift: int, height: int) -> Texture:
         """A texture for temporaries; all programs of templates share it, as they run in turn."""
         found = self._temporaries.get(key)
-        if found is None or found.layout.shift < shift or found.layout.height < height:
+        if found is None or not self.has_texture(key, shift, height):
             element, layers, _ = key
             room = Layout(shift, height, layers > 0)
             if found is not None:

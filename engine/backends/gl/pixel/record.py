@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cached_property
 from math import prod
 
@@ -65,25 +65,31 @@ class Recorder(GLRecorder):
         for function, *values in programs.drawing_state():
             self.call(str(function), *(int(v) for v in values))
 
-    def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLPixelProgram:
-        """The plan as a program; `buffers` holds every tensor that is no temporary."""
+    def recording(
+        self, plan: Plan, buffers: Mapping[str, DeviceBuffer]
+    ) -> Generator[None, None, GLPixelProgram]:
+        """Make the plan a program, a step at a time; `buffers` holds every tensor that is no temporary."""
         bound: dict[str, GLPixelBuffer] = {}
         for name, buffer in buffers.items():
             assert isinstance(buffer, GLPixelBuffer), f"{name} is no buffer of this backend"
             bound[name] = buffer
         places = {name: b.place for name, b in bound.items()}
-        temporaries = self._make_temporaries(plan, places)
+        temporaries = yield from self._making_temporaries(plan, places)
         for step in plan.steps:
+            yield
             self.commands.begin_step()
             if isinstance(step.kernel, RepeatedSteps):
                 self.repeat(step, lambda inner: self.add_repeated(inner, places))
                 continue
             inputs = [places[name] for name in step.inputs]
             self.draw(step.kernel, step.values, step.space, inputs, places[step.output])
+        yield
         self.commands.finish()
         return GLPixelProgram(self.commands, self.draws, temporaries, list(bound.values()), lambda: places)
 
-    def _make_temporaries(self, plan: Plan, places: dict[str, Place]) -> list[Texture]:
+    def _making_temporaries(
+        self, plan: Plan, places: dict[str, Place]
+    ) -> Generator[None, None, list[Texture]]:
         lifetimes = plan.lifetimes()
         kinds: dict[tuple[str, int], dict[str, int]] = {}
         for name, kind in temporary_kinds(plan, self._shader_of).items():
@@ -95,6 +101,7 @@ class Recorder(GLRecorder):
             slots, slot_sizes = share(sizes, {name: lifetimes[name] for name in sizes})
             layouts = {name: Layout.of(n, limit, count > 0) for name, n in sizes.items()}
             for slot in range(len(slot_sizes)):
+                yield
                 here = [layouts[name] for name in sizes if slots[name] == slot]
                 texture = Texture(self.device, Layout.around(here), element, count)
                 places |= {n: Place(texture, layouts[n]) for n in sizes if slots[n] == slot}

@@ -6,7 +6,7 @@ sizes share and that grow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
 
@@ -28,7 +28,7 @@ from engine.backends.gl.pixel.record import (
     texel_nanoseconds,
 )
 from engine.backends.gl.pixel.shader import Shader
-from engine.backends.open_numbers import OpenArray, OpenNumbers
+from engine.backends.open_numbers import OpenArray, OpenNumbers, Values
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import AnyKernel, Plan, Step
 from engine.device.gl.device import GLDevice
@@ -51,6 +51,10 @@ class Host(Protocol):
 
     def shader(self, kernel: AnyKernel) -> Shader:
         """The fragment shader of a kernel."""
+        ...
+
+    def has_texture(self, key: TextureKey, shift: int, height: int) -> bool:
+        """Whether `texture_of` has such a texture already."""
         ...
 
     def texture_of(self, key: TextureKey, shift: int, height: int) -> Texture:
@@ -207,6 +211,20 @@ class GLPixelTemplate:
         self._order = np.argsort(self._slots, kind="stable")
         self._begins = np.flatnonzero(np.diff(self._slots[self._order], prepend=-1))
 
+    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
+        """Create the textures for temporaries that are missing or too small, with their framebuffers."""
+        for room in self._rooms(*self._layouts(self._values(values))):
+            if not self._host.has_texture(*room):
+                yield
+                _ = self._host.texture_of(*room).framebuffer
+
+    def _layouts(self, given: Values) -> tuple[np.ndarray, np.ndarray]:
+        """The shifts and heights of temporaries."""
+        layers = self._layers[: len(self._temporaries)]
+        texels = np.maximum(1, -(-self._elements(given) // 4))
+        texels = -(-texels // np.maximum(layers, 1))
+        return layouts(texels, self._host.device.limits.max_texture_size, layers > 0)
+
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> GLOpenPixelProgram:
         """The program for one set of sizes."""
         given = self._values(values)
@@ -215,12 +233,8 @@ class GLPixelTemplate:
             buffer = buffers[name]
             assert isinstance(buffer, GLPixelBuffer)
             bound[name] = buffer
-        count = len(self._temporaries)
-        texels = np.maximum(1, -(-self._elements(given) // 4))
-        layers = self._layers[:count]
-        texels = -(-texels // np.maximum(layers, 1))
-        shifts, heights = layouts(texels, self._host.device.limits.max_texture_size, layers > 0)
-        shared = self._textures(shifts, heights)
+        shifts, heights = self._layouts(given)
+        shared = [self._host.texture_of(*room) for room in self._rooms(shifts, heights)]
         textures = [*(shared[slot] for slot in self._slots.tolist()), *(b.memory for b in bound.values())]
         shifts = np.append(shifts, np.array([b.memory.layout.shift for b in bound.values()], np.int64))
         counts = self._counts(given)
@@ -257,14 +271,13 @@ class GLPixelTemplate:
         program.temporary_bytes = sum(texture.nbytes for texture in shared)
         return program
 
-    def _textures(self, shifts: np.ndarray, heights: np.ndarray) -> list[Texture]:
-        """A texture for each slot, with room for its temporaries."""
+    def _rooms(self, shifts: np.ndarray, heights: np.ndarray) -> Sequence[tuple[TextureKey, int, int]]:
+        """The key, shift and height of a texture for each slot, with room for its temporaries."""
         if not self._keys:
-            return []
+            return ()
         widest = np.maximum.reduceat(shifts[self._order], self._begins)
         highest = np.maximum.reduceat(heights[self._order], self._begins)
-        rooms = zip(self._keys, widest.tolist(), highest.tolist(), strict=True)
-        return [self._host.texture_of(key, shift, height) for key, shift, height in rooms]
+        return [*zip(self._keys, widest.tolist(), highest.tolist(), strict=True)]
 
     def _filled_words(
         self, given: Any, shifts: np.ndarray, counts: np.ndarray, drawn: np.ndarray

@@ -13,7 +13,7 @@ import pytest
 from engine.backends.cpu import low_precision_conv
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.low_precision import BAND_BYTES, SLACK_BYTES
-from engine.backends.cpu.low_precision_conv import cells_of, cut_bands, share
+from engine.backends.cpu.low_precision_conv import cells_of, cut_bands, share_bands
 from engine.backends.cpu.precision import Arithmetic, Unit, units_of
 from engine.backends.windows import Windows
 from engine.device.jobs.system import JobSystem
@@ -152,11 +152,13 @@ def test_bands_fit_the_memory_of_a_task() -> None:
         if bands is None:
             continue
         found += 1
-        shared, task_columns, held = share(win, cells, bands, columns, 1, 2, 1e6)
-        assert shared.rows <= bands.rows
-        assert shared.columns <= bands.columns
+        shared, panels, held = share_bands(win, cells, bands, columns, 1, 2, 1e6)
+        assert shared.rows.size <= bands.rows.size
+        assert shared.columns.size <= bands.columns.size
+        for blocks, size in zip((panels, shared.rows, shared.columns), (columns, *out), strict=True):
+            assert (blocks.count - 1) * blocks.size < size <= blocks.count * blocks.size
         assert shared.bytes(cells) <= BAND_BYTES + SLACK_BYTES
-        assert held <= task_columns
-        assert task_columns % 32 == held % 32 == 0
-        assert shared.row_cells >= shared.columns + (kernel[1] - 1) * dilations[1] // strides[1]
+        assert held <= panels.size
+        assert panels.size % 32 == held % 32 == 0
+        assert shared.row_cells >= shared.columns.size + (kernel[1] - 1) * dilations[1] // strides[1]
     assert found > 150

@@ -115,14 +115,15 @@ def test_cuts_fit_the_memory_of_a_task() -> None:
     for _ in range(300):
         m, n, groups = (int(2 ** rng.uniform(0, high)) for high in (12, 13, 10))
         cut = cut_product(m, n, groups, 1, 2, 1e6)
-        rows = -(-min(m, cut.rows) // 16) * 16
+        rows, columns = cut.rows.size, cut.columns.size
+        whole = -(-min(m, rows) // 16) * 16
         held = min(groups, cut.groups_at_once)
-        assert rows * row_pitch(held) <= BAND_BYTES + SLACK_BYTES
+        assert whole * row_pitch(held) <= BAND_BYTES + SLACK_BYTES
         assert cut.rows_at_once % 32 == 0
         assert cut.rows_at_once * cut.columns_at_once <= SUMS
-        assert cut.columns % 32 == cut.columns_at_once % 32 == 0
-        assert cut.columns_at_once <= min(256, cut.columns)
+        assert columns % 32 == cut.columns_at_once % 32 == 0
+        assert cut.columns_at_once <= min(256, columns)
         if cut.groups_at_once < groups:
             # Sums wait for the next groups: all of a task's have to be held.
-            assert min(m, cut.rows) <= cut.rows_at_once
-            assert cut.columns == cut.columns_at_once
+            assert min(m, rows) <= cut.rows_at_once
+            assert columns == cut.columns_at_once

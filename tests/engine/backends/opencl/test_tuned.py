@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,8 @@ POOLS: dict[str, Any] = {
     "one less": ((1, 2, 5, 15), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), (5, 15), True),
     "windows side by side": ((2, 2, 28, 42), (14, 14), (14, 14), (1, 1), (0, 0), (0, 0), (2, 3), False),
     "more padding than input": ((1, 2, 3, 18), (5, 9), (1, 1), (1, 1), (2, 4), (2, 4), (3, 18), False),
+    "taps far outside": ((1, 2, 3, 16), (1, 3), (1, 1), (1, 20), (0, 20), (0, 20), (3, 16), False),
+    "narrower than a vector": ((1, 2, 3, 10), (1, 7), (1, 1), (1, 1), (0, 6), (0, 6), (3, 16), False),
     "one axis": ((2, 3, 20), (3,), (1,), (1,), (1,), (1,), (20,), False),
 }
 
@@ -209,3 +212,27 @@ def test_what_is_left_to_the_generic_kernel(tuned: OpenCLBackend) -> None:
     tuner = Tuner(volume, lambda name, make: name, lambda elements, dtype: "scratch")
     assert not tuned.tune(volume, tuner)
     assert tuner.steps == []
+
+
+def test_kernels_for_graphics_cards_need_groups_and_local_memory(cl_device: CLDevice) -> None:
+    a, b = normal(1, 8, 8), normal(1, 8, 8)
+    strides = (64, 8, 1)
+    compute = matmul_compute(value("a", a), value("b", b), (1, 8, 8, 8), strides, strides)
+    for group, memory in ((128, 1 << 15), (256, 1 << 13)):
+        device = CLDevice()
+        device.limits = replace(device.limits, max_work_group_size=group, local_memory=memory)
+        backend = OpenCLBackend(device, form="gpu")
+        assert not backend.tune(compute, Tuner(compute, no_constant, no_temporary))
+        backend.dispose()
+        device.dispose()
+    backend = OpenCLBackend(cl_device, form="gpu")
+    assert backend.tune(compute, Tuner(compute, no_constant, no_temporary))
+    backend.dispose()
+
+
+def no_constant(name: str, make: Callable[[], np.ndarray]) -> str:
+    raise AssertionError(name)
+
+
+def no_temporary(elements: int, dtype: np.dtype) -> str:
+    raise AssertionError(elements)

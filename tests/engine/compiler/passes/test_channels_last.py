@@ -14,6 +14,7 @@ from engine import Model, ModelLoader
 from engine.compiler.interpreter import interpret
 from engine.compiler.passes import channels_last
 from engine.operators.channels_last import DOMAIN
+from engine.operators.quantization import CONTRIB
 from tests.graphs import node, proto
 from tests.networks import reference, smooth
 
@@ -116,6 +117,30 @@ def test_between_convolutions_nothing_is_transposed(
     layer = node(op_type, ["a", *constants], ["b"], **attributes)
     counts = same_answers(around([layer], {k: v for k, v in constants.items() if k}, opset))
     assert counts["Transpose"] == 1, counts
+
+
+@pytest.mark.parametrize("activation", ["Relu", "LeakyRelu"])
+@pytest.mark.parametrize("residual", [[], ["a"]])
+def test_fused_convolutions(activation: str, residual: list[str]) -> None:
+    params = {"activation_params": [0.2]} if activation == "LeakyRelu" else {}
+    fused = node(
+        "FusedConv", ["a", "f", "g", *residual], ["b"], domain=CONTRIB, activation=activation,
+        pads=[1, 1, 1, 1], **params,
+    )  # fmt: skip
+    source = onnx.load_from_string(around([fused], {"f": weights(8, 8, 3, 3), "g": weights(8)}))
+    source.opset_import.append(onnx.helper.make_opsetid(CONTRIB, 1))
+    counts = same_answers(source.SerializeToString())
+    assert counts["Transpose"] == 1  # of the output
+
+
+def test_a_fused_convolution_that_adds_a_constant_keeps_the_model_s_order() -> None:
+    fused = node("FusedConv", ["a", "f", "", "z"], ["b"], domain=CONTRIB, activation="Relu")
+    known = {"f": weights(8, 8, 1, 1), "z": weights(2, 8, 6, 5)}
+    source = onnx.load_from_string(around([fused], known))
+    source.opset_import.append(onnx.helper.make_opsetid(CONTRIB, 1))
+    changed, _ = rewritten(source.SerializeToString())
+    assert [layer.domain for layer in changed.layers if layer.op_type == "FusedConv"] == [CONTRIB]
+    same_answers(source.SerializeToString())
 
 
 @pytest.mark.parametrize("op_type", ["Add", "Mul", "Max", "Sum"])

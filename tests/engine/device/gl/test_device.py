@@ -387,6 +387,25 @@ def test_a_context_of_another_thread_compiles_for_the_device(gl_device: GLDevice
         pass
 
 
+def test_a_shared_context_is_created_on_another_thread(game: moderngl.Context) -> None:
+    with GLDevice(game) as device:
+        make = device.shared_maker()
+        if make is None:
+            pytest.skip("this platform creates contexts on the device's thread only")
+        thread = threading.Thread(target=make)
+        thread.start()
+        thread.join()
+        assert device.shared_maker() is None
+        shared = device.borrow_shared()
+        assert device.shared_maker() is not None
+        with shared.current():
+            made = shared.gl.glCreateProgram()
+        with device.current():
+            assert device.gl.glIsProgram(made)
+            device.gl.glDeleteProgram(made)
+        device.give_back_shared(shared)
+
+
 CHILD_3_3 = """
 import moderngl, numpy as np
 from engine.device.gl.device import GLDevice

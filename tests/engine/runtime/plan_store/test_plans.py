@@ -24,6 +24,7 @@ from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.runtime.plan_store import files, plans
 from engine.runtime.plan_store.cache_keys import digest_of_engine, digest_of_model
+from tests.engine.operators.test_stand_in import feeds_for, nested, run
 from tests.graphs import mlp, model, node, proto
 from tests.networks import reference
 
@@ -140,7 +141,7 @@ def test_steps_that_repeat_are_stored_once(folder: Path) -> None:
     known = {"w": rng.normal(size=(1, 4 * 8, 6)), "r": rng.normal(size=(1, 4 * 8, 8))}
     layer = node("LSTM", ["x", "w", "r"], ["y", "h", "c"], hidden_size=8, clip=2.0)
     floats = {name: (0.3 * array).astype(np.float32) for name, array in known.items()}
-    outputs: dict[str, Any] = {name: ("float32", None) for name in ("y", "h", "c")}
+    outputs: dict[str, Any] = dict.fromkeys(("y", "h", "c"), ("float32", None))
     sizes = []
     for steps in (12, 900):
         source = proto([layer], {"x": ("float32", [steps, 2, 6])}, outputs, floats)
@@ -156,6 +157,18 @@ def test_steps_that_repeat_are_stored_once(folder: Path) -> None:
         sizes.append(file.stat().st_size)
         file.unlink()
     assert abs(sizes[0] - sizes[1]) < 200
+
+
+def test_steps_that_repeat_others_that_repeat_are_stored() -> None:
+    made = nested(10, 9)
+    feeds = feeds_for(made)
+    found = []
+    for was_stored in (False, True):
+        with Worker(made, BackendType.CPU) as worker:
+            assert was_read(worker) is was_stored
+            found.append(run(worker, feeds))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_plans_of_quantised_layers_can_be_stored() -> None:

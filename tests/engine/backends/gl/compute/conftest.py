@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import moderngl
 import pytest
 
 from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.device.gl.device import GLDevice
-from engine.device.gl.limits import GLLimits
 
 
 def made(device: GLDevice, texels: bool) -> GLComputeBackend:
@@ -28,13 +24,3 @@ def backend(gl_device: GLDevice, request: pytest.FixtureRequest) -> GLComputeBac
 def texel_backend(gl_device: GLDevice) -> GLComputeBackend:
     """The way that software rendering takes."""
     return made(gl_device, True)
-
-
-@pytest.fixture(scope="session")
-def minimal_device(game_context: moderngl.Context) -> Iterator[GLDevice]:
-    """A device that pretends to have only what OpenGL 4.3 guarantees."""
-    device = GLDevice(game_context, limits=GLLimits.minimum(430))
-    if not device.info.supports_compute:
-        pytest.skip("no OpenGL 4.3 here")
-    yield device
-    device.dispose()
