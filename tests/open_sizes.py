@@ -65,7 +65,7 @@ def sets_of_sizes(
             yield one_each[place]
     for key, sizes in near.items():
 
-        def takers(size: int, key: str = key) -> tuple[bool, ...]:
+        def takers(size: int, key: object = key) -> tuple[bool, ...]:
             return _takers(worker, feeds, {**base, key: size})
 
         for pair in pairwise(sizes):
