@@ -111,8 +111,8 @@ class ModelLoader(metaclass=SpellingType):
             if dims is None:
                 return source.load()
             source = source.source
-        with instrumentation.spanning("load") as facts, naming_out_of_memory("reading a model"):
-            facts["model"] = model = _ready(source, dims)
+        with instrumentation.spanning("load") as attributes, naming_out_of_memory("reading a model"):
+            attributes["model"] = model = _ready(source, dims)
         return model
 
     @staticmethod

@@ -114,8 +114,11 @@ class Worker(Executor):
         native, fallback = create_backends(backend_type, device, jobs, precision, deterministic)
         self._take(Session(model, native, fallback, allow_fallback), backend_type, debug, slice_ms)
         try:
-            with native.entered(), instrumentation.spanning("prepare", worker=self, model=model) as facts:
-                facts["compiled"] = self._session.prepare(progress)
+            with (
+                native.entered(),
+                instrumentation.spanning("prepare", worker=self, model=model) as attributes,
+            ):
+                attributes["compiled"] = self._session.prepare(progress)
         except BaseException:
             self.dispose()
             raise

@@ -220,7 +220,7 @@ class Backend(ABC):
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Replace the step by tuned kernels through `tuner`; False leaves it to the generic kernel.
 
-        The choice may depend on the hint's facts, dtypes, `Value.signature` and known operands, not on
+        The choice may depend on the hint's attributes, dtypes, `Value.signature` and known operands, not on
         sizes that vary with the input shapes: a new input shape must not need a new kernel.
         """
 

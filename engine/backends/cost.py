@@ -17,9 +17,7 @@ _FUNCTIONS = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh 
 _UNKNOWN_EXTENT = 16
 
 
-def formula_ns(
-    body: Expr, values: Sequence[int | float], along: frozenset[int | str] | None = None
-) -> float:
+def formula_ns(body: Expr, values: Sequence[int | float], along: frozenset[int | str] | None = None) -> float:
     """Estimated nanoseconds per element, repeated nodes counted once.
 
     along: count only what depends on these variables; the rest is computed once for all their values.

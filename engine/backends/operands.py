@@ -42,7 +42,7 @@ def plain(compute: Compute, tuner: Tuner, fits: Fits) -> Compute | None:
     if hint is None or hint.kind not in _PLAIN or dtype is None:
         return None
     sides, rest = list(hint.operands[:2]), list(hint.operands[2:])
-    is_shifted = hint.facts.get("zeros", (False, False)) if rest else (False, False)
+    is_shifted = hint.attributes.get("zeros", (False, False)) if rest else (False, False)
     zeros = [rest.pop(0) if shifted else None for shifted in is_shifted]
     if all(zero is None and side.dtype == dtype for zero, side in zip(zeros, sides, strict=True)):
         return compute
@@ -56,9 +56,11 @@ def plain(compute: Compute, tuner: Tuner, fits: Fits) -> Compute | None:
         if zero is None and side.dtype == dtype:
             found.append(side)
             continue
-        is_weight = place == 1 and ("conv" in hint.kind or side.size == hint.facts["k"] * hint.facts["n"])
+        is_weight = place == 1 and (
+            "conv" in hint.kind or side.size == hint.attributes["k"] * hint.attributes["n"]
+        )
         found.append(widened(side, zero, entry, dtype, tuner, is_weight))
-    plain_hint = Hint("matmul" if "matmul" in hint.kind else "conv", tuple(found), hint.facts)
+    plain_hint = Hint("matmul" if "matmul" in hint.kind else "conv", tuple(found), hint.attributes)
     return replace(compute, hint=plain_hint)
 
 
@@ -66,15 +68,17 @@ def _zero_of(hint: Hint, side: int, x: Value, zero: Value | None) -> Callable[[E
     """Which entry of a zero point belongs to the element at a position of an operand; None if several do."""
     if zero is None or zero.size == 1:
         return lambda position: lit(0)
-    facts, size = hint.facts, zero.size
+    attributes, size = hint.attributes, zero.size
     if "conv" in hint.kind:
         taps = prod(x.shape[1:])
         return (lambda position: position // arg(taps)) if side == 1 and size == x.shape[0] else None
-    m, n, k, batch = facts["m"], facts["n"], facts["k"], facts["batch"]
+    m, n, k, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
     if side == 0:
-        by_rows = facts["a_strides"][1:] == (k, 1) and (batch == 1 or facts["a_strides"][0] == m * k)
+        by_rows = attributes["a_strides"][1:] == (k, 1) and (
+            batch == 1 or attributes["a_strides"][0] == m * k
+        )
         return (lambda position: position // arg(k) % arg(size)) if by_rows else None
-    by_columns = facts["b_strides"][1:] == (n, 1) and size == n
+    by_columns = attributes["b_strides"][1:] == (n, 1) and size == n
     return (lambda position: position % arg(n)) if by_columns else None
 
 

@@ -83,7 +83,7 @@ def tune_packed(
     assert hint is not None
     if compute.body.dtype != "float32":
         return False
-    a, (m, n, k) = hint.operands[0], (hint.facts[name] for name in ("m", "n", "k"))
+    a, (m, n, k) = hint.operands[0], (hint.attributes[name] for name in ("m", "n", "k"))
     is_open = not a.is_static(0)
     is_readable = _layout_of(hint) is not None
     is_unpackable = n * k <= MOST_UNPACKED and fits(n * k, FLOAT32)
@@ -100,12 +100,12 @@ def tune_packed(
     if not has_many:
         return True
     name = tuner.temporary(unpacked * k, FLOAT32)
-    emit(tuner, hint.facts["weight"](index(0), index(1)), (unpacked, k), FLOAT32, name)
-    facts = {
+    emit(tuner, hint.attributes["weight"](index(0), index(1)), (unpacked, k), FLOAT32, name)
+    attributes = {
         "m": many, "n": unpacked, "k": k, "batch": 1, "a_strides": (many * k, k, 1), "b_strides": (0, 1, k)
     }  # fmt: skip
     b = Value(name, (unpacked, k), FLOAT32, ((n, n), (k, k)))
-    return multiply(replace(compute, hint=Hint("matmul", (a, b), facts)))
+    return multiply(replace(compute, hint=Hint("matmul", (a, b), attributes)))
 
 
 def _divided(m: int, n: int, is_readable: bool, is_unpackable: bool) -> tuple[int, int, int]:
@@ -116,8 +116,8 @@ def _divided(m: int, n: int, is_readable: bool, is_unpackable: bool) -> tuple[in
 
 def _layout_of(hint: Hint) -> tuple[int, int] | None:
     """Bits and block of weights that `PackedRows` describes; None for others."""
-    bits, block, k = hint.facts["bits"], hint.facts["block"], hint.facts["k"]
-    is_plain = not hint.facts["is_assigned"] and hint.operands[2].dtype.name in _SCALES
+    bits, block, k = hint.attributes["bits"], hint.attributes["block"], hint.attributes["k"]
+    is_plain = not hint.attributes["is_assigned"] and hint.operands[2].dtype.name in _SCALES
     zeros = hint.operands[3:]
     if (
         not is_plain
@@ -132,8 +132,5 @@ def _layout_of(hint: Hint) -> tuple[int, int] | None:
 
 def _rows_of(hint: Hint, a: Value) -> PackedRows:
     _, words, scales, *zeros = hint.operands
-    facts = hint.facts
-    return PackedRows(
-        facts["m"], facts["n"], facts["k"], facts["bits"], facts["block"], a, words, scales,
-        zeros[0] if zeros else None,
-    )  # fmt: skip
+    m, n, k, bits, block = (hint.attributes[name] for name in ("m", "n", "k", "bits", "block"))
+    return PackedRows(m, n, k, bits, block, a, words, scales, zeros[0] if zeros else None)

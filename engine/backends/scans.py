@@ -44,11 +44,15 @@ def tune_scan(compute: Compute, emit_blocks: Callable[[Blocks], bool]) -> bool:
 
     `emit_blocks` emits the kernel, if there is one for the types.
     """
-    operands, facts = compute.operands, compute.facts
+    operands, attributes = compute.operands, compute.attributes
     if len(operands) == 1:
         return False
     x, before = operands
-    return emit_blocks(Blocks(x, before, facts["kind"], facts["block"], facts["exclusive"], facts["reverse"]))
+    return emit_blocks(
+        Blocks(
+            x, before, attributes["kind"], attributes["block"], attributes["exclusive"], attributes["reverse"]
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -114,4 +118,4 @@ def tune_nonzero(compute: Compute, emit_marks: Callable[[Marks], bool]) -> bool:
     mask, through = compute.operands
     if compute.epilogue is not None or compute.output.dtype != INT64:
         return False
-    return emit_marks(Marks(mask, through, tuple(compute.facts["shape"]), compute.space[-1]))
+    return emit_marks(Marks(mask, through, tuple(compute.attributes["shape"]), compute.space[-1]))

@@ -64,7 +64,7 @@ class Scatterer:
 
 def tune_scatter(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
     """Rule for hints of kind "scatter"; False for few updates, and reductions at targets known before."""
-    targets, reduction = compute.operands[1], compute.facts["reduction"]
+    targets, reduction = compute.operands[1], compute.attributes["reduction"]
     if targets.is_static(1) and targets.shape[1] <= FEW:
         return False
     if reduction == "none":
@@ -114,7 +114,7 @@ def last_of_known(targets: np.ndarray, places: int) -> np.ndarray:
 
 
 def _tune_reduction(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
-    (data, targets, updates), combine = compute.operands, REDUCTIONS[compute.facts["reduction"]]
+    (data, targets, updates), combine = compute.operands, REDUCTIONS[compute.attributes["reduction"]]
     (_, places, _), (rows, count, width) = data.shape, updates.shape
     columns = targets.shape[2]
     size = 2 * rows * places * columns

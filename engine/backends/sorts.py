@@ -86,12 +86,12 @@ class Sorter:
 
 def tune_sort(compute: Compute, tuner: Tuner, sorter: Sorter) -> bool:
     """Rule for hints of kind "sort"; False for keys of 64 bits, and where few of many are chosen first."""
-    (rows, *lengths), facts = compute.operands, compute.facts
-    (outer, count, inner), keep = rows.shape, facts["keep"]
+    (rows, *lengths), attributes = compute.operands, compute.attributes
+    (outer, count, inner), keep = rows.shape, attributes["keep"]
     if not keys_are_words(rows) or is_few_of_many(rows, keep, bool(lengths)):
         return False
     length = lengths[0] if lengths else None
-    pairs = sorted_pairs(tuner, sorter, rows, keep, facts["descending"], length)
+    pairs = sorted_pairs(tuner, sorter, rows, keep, attributes["descending"], length)
     if pairs is None:
         return False
 

@@ -63,16 +63,16 @@ class Dialect:
 
 def tune_suppression(compute: Compute, tuner: Tuner, emit_step: Callable[[Tuner, Suppression], bool]) -> bool:
     """Rule for hints of kind "suppression"; `emit_step` emits a step, if it can."""
-    (order, corners, *rest), facts = compute.operands, compute.facts
+    (order, corners, *rest), attributes = compute.operands, compute.attributes
     if compute.epilogue is not None or compute.output.dtype != INT32 or corners.dtype != FLOAT32:
         return False
-    (rows, count), most = order.shape, facts["most"]
-    limit, span = deferred(_bits, facts["limit"]), deferred(_span, most)
+    (rows, count), most = order.shape, attributes["most"]
+    limit, span = deferred(_bits, attributes["limit"]), deferred(_span, most)
     start = 0
     while start < count:  # the number of boxes may be open, that of steps is not
         end = smallest(start + span, count)
         rounds = -(-(end - start) // GROUP) * most
-        values = rows, count, most, facts["classes"], limit, start, end, rounds
+        values = rows, count, most, attributes["classes"], limit, start, end, rounds
         step = Suppression(order, corners, rest[0] if rest else None, values, compute.output.name)
         if not emit_step(tuner, step):
             return False

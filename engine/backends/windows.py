@@ -59,28 +59,28 @@ def windows_first(compute: Compute) -> Windows | None:
 def nhwc_windows(compute: Compute) -> Windows | None:
     """Those of a hinted step with channels last, maybe but for its input; None for other ranks."""
     shape = compute.operands[0].shape
-    spatial = shape[2:] if compute.facts.get("x_first") else shape[1:-1]
+    spatial = shape[2:] if compute.attributes.get("x_first") else shape[1:-1]
     return _windows(compute, spatial, compute.space[1:-1])
 
 
 def counted_sides(compute: Compute, win: Windows) -> dict[str, int]:
     """Where what an average counts begins and ends: the plane of a hinted pool, or its padding too."""
-    (top, left), (bottom, right) = win.pads, pair(compute.facts["ends"], 0)
-    if not compute.facts.get("include_pad", False):
+    (top, left), (bottom, right) = win.pads, pair(compute.attributes["ends"], 0)
+    if not compute.attributes.get("include_pad", False):
         top = left = bottom = right = 0
     height, width = win.height + bottom, win.width + right
     return {"count_top": -top, "count_bottom": height, "count_left": -left, "count_right": width}
 
 
 def _windows(compute: Compute, spatial: Sequence[int], out: Sequence[int]) -> Windows | None:
-    facts, operands = compute.facts, compute.operands
+    attributes, operands = compute.attributes, compute.operands
     # A pooling has no weights, whose shape would tell.
-    kernel = tuple(facts["kernel"]) if "kernel" in facts else operands[1].shape[2:]
+    kernel = tuple(attributes["kernel"]) if "kernel" in attributes else operands[1].shape[2:]
     if len(spatial) not in (1, 2) or len(out) != len(spatial) or len(kernel) != len(spatial):
         return None
     return Windows(
-        *pair(spatial, 1), pair(kernel, 1), pair(facts["strides"], 1), pair(facts["dilations"], 1),
-        pair(facts["pads"], 0), pair(out, 1),
+        *pair(spatial, 1), pair(kernel, 1), pair(attributes["strides"], 1), pair(attributes["dilations"], 1),
+        pair(attributes["pads"], 0), pair(out, 1),
     )  # fmt: skip
 
 

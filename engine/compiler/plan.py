@@ -56,10 +56,10 @@ class Compute:
         return self.hint.operands
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def attributes(self) -> Mapping[str, Any]:
         """The hint's attributes."""
         assert self.hint is not None
-        return self.hint.facts
+        return self.hint.attributes
 
     def formula(self) -> Expr:
         """Body and epilogue as one formula."""

@@ -147,7 +147,7 @@ def lower_repeat(
     `lower` makes steps of one formula, `windowed` a generic step with a window one that the target can run.
     """
     assert compute.hint is not None
-    repeat: Repeat = compute.hint.facts["repeat"]
+    repeat: Repeat = compute.hint.attributes["repeat"]
     made = Tuned([], {}, [], {})
     for value in (*repeat.outputs, *(value for pair in repeat.states for value in pair)):
         made.buffers[value.name] = BufferSpec(value.name, value.size, value.dtype, "temporary")

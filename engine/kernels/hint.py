@@ -19,9 +19,9 @@ HintKind = Literal[
 class Hint:
     """What a formula computes, for backends that have a tuned kernel for it.
 
-    matmul: operands (a, b); facts m, n, k, batch (ints) and a_strides, b_strides (batch, row, column) in
+    matmul: operands (a, b); attributes m, n, k, batch (ints) and a_strides, b_strides (batch, row, column) in
         elements, 0 for a broadcast batch. Output is (batch, m, n), row-major.
-    conv: operands (x, w) with x (N, C, *spatial) and w (M, C/group, *kernel); facts strides, dilations,
+    conv: operands (x, w) with x (N, C, *spatial) and w (M, C/group, *kernel); attributes strides, dilations,
         pads (begin, one per spatial axis), group. Output is (N, M, *out). A bias is in the epilogue. With
         channels_last the output is (N, *out, M) and x is (N, *spatial, C), unless x_first; w stays.
     shifted_matmul, shifted_conv: the same of operands less their zero points, which follow them: `zeros`
@@ -31,34 +31,34 @@ class Hint:
         (n, blocks * block * bits / 8), scales (n, blocks), then zero points, if there are any, and the block
         of each of the k numbers where `is_assigned`. Facts m, n, k, bits, block, is_assigned, and weight, the
         formula of b's element at (column, row). Output is (m, n).
-    expert_matmul: operands (chosen, x, w) with int32 chosen (rows, count) and w (experts, n, k); fact shared,
-        whether x is (rows, k) for all that a row has chosen, or else (rows * count, k). Output is (rows,
-        count, n), the products with the weights of the chosen experts.
-    pool: operands (x,); facts kind "max", "average" or "sum", kernel, strides, dilations, pads (begin),
-        include_pad, and ends (end pads). Output is (N, C, *out). With channels_last x is (N, *spatial, C)
-        and the output (N, *out, C).
+    expert_matmul: operands (chosen, x, w) with int32 chosen (rows, count) and w (experts, n, k); attribute
+        shared, whether x is (rows, k) for all that a row has chosen, or else (rows * count, k). Output is
+        (rows, count, n), the products with the weights of the chosen experts.
+    pool: operands (x,); attributes kind "max", "average" or "sum", kernel, strides, dilations, pads (begin),
+        include_pad, and ends (end pads). Output is (N, C, *out). With channels_last x is (N, *spatial, C) and
+        the output (N, *out, C).
     concat: operands are matrices of equal height, side by side in the output (height, columns).
-    transpose: operands (x,) with x (batch, rows, columns); facts batch, rows, columns. Output is (batch,
+    transpose: operands (x,) with x (batch, rows, columns); attributes batch, rows, columns. Output is (batch,
         columns, rows), or (columns, rows) where the batch is 1.
-    reduce: operands (x,), read as (outer, extent, inner); facts outer, extent, inner, kind ("sum", "mean",
-        which is the sum divided by extent, "prod", "max" or "min"), and term, which says what is reduced:
-        "element" (the default), "magnitude" (abs), "square", or "deviation", the square of the difference to
-        the second operand, (outer, inner). Output is (outer, inner). An operand (outer, extent) tells that
-        inner is 1 for every input shape.
-    softmax: operands (x,) with x (rows, extent); facts logarithm (bool) and masked (whether a row of nothing
-        but -inf yields zeros). Output is exp(x - top) / sum, or its logarithm, by row.
-    normalize: operands (x,) with x (rows, extent); facts centered (bool) and epsilon. Output is
-        (x - mean) / sqrt(variance + epsilon) by row; not centered, x / sqrt(mean of squares + epsilon).
+    reduce: operands (x,), read as (outer, extent, inner); attributes outer, extent, inner, kind ("sum",
+        "mean", which is the sum divided by extent, "prod", "max" or "min"), and term, which says what is
+        reduced: "element" (the default), "magnitude" (abs), "square", or "deviation", the square of the
+        difference to the second operand, (outer, inner). Output is (outer, inner). An operand (outer, extent)
+        tells that inner is 1 for every input shape.
+    softmax: operands (x,) with x (rows, extent); attributes logarithm (bool) and masked (whether a row of
+        nothing but -inf yields zeros). Output is exp(x - top) / sum, or its logarithm, by row.
+    normalize: operands (x,) with x (rows, extent); attributes centered (bool) and epsilon. Output is (x -
+        mean) / sqrt(variance + epsilon) by row; not centered, x / sqrt(mean of squares + epsilon).
     sort: operands (x,) or (x, lengths) with x (outer, count, inner) and lengths (outer), of which the first
-        elements alone are sorted; facts descending and keep. Output is the positions of the first ones along
-        the middle axis, (outer, keep, inner), 0 behind them: stable, NaN largest, both zeros equal.
-    scan: operands (x,) or (x, before) with x (outer, count, inner); facts kind ("sum" or "prod"), exclusive,
-        reverse, block. Output is the running sum or product along the middle axis of x, cast to the output's
-        type. before is what comes before each `block` places, counted from the end if reversed: (outer,
-        blocks, inner).
-    position: operands (x,) with x (outer, count, inner); facts largest, last. Output is where the extreme
-        element along the middle axis is, (outer, inner): of equals the first, or the last. NaN wins.
-    scatter: operands (data, targets, updates); facts reduction ("none", "add", "mul", "max", "min") and
+        elements alone are sorted; attributes descending and keep. Output is the positions of the first ones
+        along the middle axis, (outer, keep, inner), 0 behind them: stable, NaN largest, both zeros equal.
+    scan: operands (x,) or (x, before) with x (outer, count, inner); attributes kind ("sum" or "prod"),
+        exclusive, reverse, block. Output is the running sum or product along the middle axis of x, cast to
+        the output's type. before is what comes before each `block` places, counted from the end if reversed:
+        (outer, blocks, inner).
+    position: operands (x,) with x (outer, count, inner); attributes largest, last. Output is where the
+        extreme element along the middle axis is, (outer, inner): of equals the first, or the last. NaN wins.
+    scatter: operands (data, targets, updates); attributes reduction ("none", "add", "mul", "max", "min") and
         whole. data is (outer, places, inner); updates are (rows, count, columns), no more than data has.
         int32 targets are (rows, count, 1) if `whole`, where a row of columns goes to one place, else as
         updates; an update goes nowhere where they are outside. Output is data after all updates in order.
@@ -66,30 +66,30 @@ class Hint:
         positions of what is marked in each row, in order, (rows, room); the slots behind them hold any
         position.
     count: operands (mask,), bool (rows, count). Output is how many are marked in each row, (rows).
-    nonzero: operands (mask, through), as for select, of one row; fact shape. Output is the indices in that
-        shape of what is marked, (rank, count); the slots behind them mean nothing.
+    nonzero: operands (mask, through), as for select, of one row; attribute shape. Output is the indices in
+        that shape of what is marked, (rank, count); the slots behind them mean nothing.
     compress: operands (x, mask) with x (outer, length, inner) and mask (1, count). Output is the slices of x
         that are marked, (outer, room, inner); those behind them mean nothing.
     suppression: operands (order, corners) or (order, corners, number): boxes of each row, best first, (rows,
-        count), those of a batch as (batches, count, 4), and how many of a row there are; facts classes (rows
-        of a batch), limit, most, and bound where no formula stands for it. Output is which boxes of `order`
-        are kept, and behind them how many, (rows, most + 1); a box is out where a kept one shares more than
-        `limit` of both areas' union.
+        count), those of a batch as (batches, count, 4), and how many of a row there are; attributes classes
+        (rows of a batch), limit, most, and bound where no formula stands for it. Output is which boxes of
+        `order` are kept, and behind them how many, (rows, most + 1); a box is out where a kept one shares
+        more than `limit` of both areas' union.
     recurrence: a recurrent layer of known weights with ONNX's default activations, for backends that are
         bound to take it: no formula stands for it. Operands (x, w, r), then those of bias and first states
         that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).
-        Facts kind ("lstm", "gru" with linear_before_reset, or "rnn"), reverses (one bool per direction),
+        Attributes kind ("lstm", "gru" with linear_before_reset, or "rnn"), reverses (one bool per direction),
         states. Output is Y (T, D, N, H) and as many of the last states (D, N, H), h and c, as `states` says.
     repeat: formulas that run repeatedly, which the planner makes one step of: see `engine.compiler.repeated`.
-        Operands are what they read beside each other's results; fact repeat, a `Repeat`.
+        Operands are what they read beside each other's results; attribute repeat, a `Repeat`.
     repeated: what a repeat makes besides, of another element type. Operand is the output of the repeat.
     """
 
     kind: HintKind
     operands: tuple[Value, ...]
-    facts: Mapping[str, Any]
+    attributes: Mapping[str, Any]
 
     @property
     def is_bound(self) -> bool:
         """Whether the formula beside the hint is a placeholder, as a backend must take the hint."""
-        return self.kind in ("recurrence", "repeat", "repeated") or bool(self.facts.get("bound"))
+        return self.kind in ("recurrence", "repeat", "repeated") or bool(self.attributes.get("bound"))

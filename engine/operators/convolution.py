@@ -86,13 +86,13 @@ def convolve(
         return reduce("sum", w.shape[1], lambda c: taps([], c))
 
     shape = target.order(batch, w.shape[0], win.counts)
-    facts = {
+    attributes = {
         "strides": win.strides, "dilations": win.dilations, "pads": win.begins, "group": group,
         "channels_last": target.channels_last, "x_first": not source.channels_last,
         "zeros": tuple(zero is not None for zero in zeros),
     }  # fmt: skip
     operands = (x, w, *(zero for zero in zeros if zero is not None))
-    hint = Hint("conv" if len(operands) == 2 else "shifted_conv", operands, facts)
+    hint = Hint("conv" if len(operands) == 2 else "shifted_conv", operands, attributes)
     return k.compute(shape, x.dtype if dtype is None else dtype, formula, hint=lambda: hint)
 
 

@@ -232,7 +232,7 @@ def _unpooled(k: Builder, x: Value, indices: Value, win: Windows) -> Value:
     total, rows = prod(spanned), k.alias(x, (1, x.size, 1))
     aim = aimed(k, (1, x.size, 1), lambda e: cast(flat[e], "int32"), flat)
     zeros = k.compute((1, total, 1), x.dtype, lambda *_: lit(0, x.arithmetic))
-    facts = {"whole": True, "reduction": "none"}
+    attributes = {"whole": True, "reduction": "none"}
 
     def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
         own = every[lit(0)] > lit(0, "int32")
@@ -266,7 +266,7 @@ def _unpooled(k: Builder, x: Value, indices: Value, win: Windows) -> Value:
         extent = select(own, arg(prod(reach)), arg(x.size))
         return fold(extent, (lit(0, x.arithmetic),), step)[0]
 
-    return k.compute(spanned, x.dtype, formula, hint=lambda: Hint("scatter", (zeros, aim, rows), facts))
+    return k.compute(spanned, x.dtype, formula, hint=lambda: Hint("scatter", (zeros, aim, rows), attributes))
 
 
 # AffineGrid

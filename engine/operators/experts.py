@@ -60,8 +60,8 @@ class Projection:
             return self.product(expert(t, s), n, lambda c: x[t if shared else t * count + s, c])
 
         weights, bias = self.weights, self.bias
-        facts = {"shared": shared}
-        hint = None if weights is None else lambda: Hint("expert_matmul", (chosen, x, weights), facts)
+        attributes = {"shared": shared}
+        hint = None if weights is None else lambda: Hint("expert_matmul", (chosen, x, weights), attributes)
         found = k.compute((rows, count, self.rows), FLOAT32, formula, hint=hint)
         if bias is None:
             return found

@@ -64,13 +64,13 @@ def matmul(
 
         return reduce("sum", depth, term)
 
-    facts = {
+    attributes = {
         "m": m, "n": n, "k": depth, "batch": batch, "a_strides": a_strides, "b_strides": b_strides,
         "zeros": tuple(zero is not None for zero in zeros),
     }  # fmt: skip
     operands = (a, b, *(zero for zero in zeros if zero is not None))
     stored = a.dtype if dtype is None else dtype
-    hint = Hint("matmul" if len(operands) == 2 else "shifted_matmul", operands, facts)
+    hint = Hint("matmul" if len(operands) == 2 else "shifted_matmul", operands, attributes)
     return k.alias(k.compute(out_shape, stored, formula, hint=lambda: hint), shape)
 
 

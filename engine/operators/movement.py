@@ -56,8 +56,8 @@ def transpose(k: Builder, x: Value, *, perm: Sequence[int] = ()) -> Value:
     columns, rows = (prod(shape[a] for a in group) for group in groups[-2:])
     batch = prod(shape[a] for a in groups[0]) if len(groups) == 3 else 1
     matrices = k.alias(x, (batch, rows, columns))
-    facts = {"batch": batch, "rows": rows, "columns": columns}
-    hint = lambda: Hint("transpose", (matrices,), facts)  # noqa: E731 - made only when a plan is
+    attributes = {"batch": batch, "rows": rows, "columns": columns}
+    hint = lambda: Hint("transpose", (matrices,), attributes)  # noqa: E731 - made only when a plan is
     return k.compute(shape, x.dtype, formula, groups=tuple(groups), hint=hint)
 
 

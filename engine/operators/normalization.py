@@ -60,8 +60,8 @@ def softmax_over(
         shifted, shares = rows[(o, c, *i)] - top[(o, *i)], total[(o, *i)]
         return shifted - unary("log", shares) if logarithm else unary("exp", shifted) / shares
 
-    facts = {"logarithm": logarithm, "masked": masked}
-    hint = (lambda: Hint("softmax", (rows,), facts)) if sink is None and not inner else None
+    attributes = {"logarithm": logarithm, "masked": masked}
+    hint = (lambda: Hint("softmax", (rows,), attributes)) if sink is None and not inner else None
     return k.alias(k.compute(rows.shape, x.dtype, formula, hint=hint), x.shape)
 
 

@@ -26,12 +26,12 @@ def _planes(k: Builder, x: Value) -> tuple[int, ...]:
 
 
 def _hint(kind: str, x: Value, win: Windows, layout: Layout, include_pad: bool = False) -> Hint:
-    facts = {
+    attributes = {
         "kind": kind, "kernel": win.kernel, "strides": win.strides, "dilations": win.dilations,
         "pads": win.begins, "ends": win.ends, "include_pad": include_pad,
         "channels_last": layout.channels_last,
     }  # fmt: skip
-    return Hint("pool", (x,), facts)
+    return Hint("pool", (x,), attributes)
 
 
 def lowest(dtype: str) -> float | int:

@@ -254,11 +254,11 @@ def matmul_n_bits(
 
     def hint() -> Hint:
         packed = [v for v in (words, steps, zero_points, g_idx) if v is not None]
-        facts = {
+        attributes = {
             "m": rows.shape[0], "n": N, "k": K, "weight": weight, "bits": bits, "block": block_size,
             "is_assigned": g_idx is not None,
         }  # fmt: skip
-        return Hint("unpacked_matmul", (rows, *packed), facts)
+        return Hint("unpacked_matmul", (rows, *packed), attributes)
 
     def formula(i: Expr, n: Expr) -> Expr:
         def block(j: Expr) -> Expr:

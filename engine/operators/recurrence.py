@@ -254,13 +254,13 @@ class Recurrence:
         named = [("b", self.b), *zip("hc", starts, strict=False)]
         given = tuple(name for name, value in named if value is not None)
         operands = (x, self.w, self.r, *(value for _, value in named if value is not None))
-        facts: dict[str, Any] = {"kind": kind, "given": given, "reverses": DIRECTIONS[a.direction]}
+        attributes: dict[str, Any] = {"kind": kind, "given": given, "reverses": DIRECTIONS[a.direction]}
         size = directions * batch * hidden
         wanted = any(k.wants(1 + number) for number in range(states))
-        facts["states"] = states if wanted else 0
+        attributes["states"] = states if wanted else 0
         joined = k.compute(
-            ((steps + facts["states"]) * size,), x.dtype, lambda i: x.at(lit(0)),
-            hint=lambda: Hint("recurrence", operands, facts),
+            ((steps + attributes["states"]) * size,), x.dtype, lambda i: x.at(lit(0)),
+            hint=lambda: Hint("recurrence", operands, attributes),
         )  # fmt: skip
         if not wanted and not a.layout:
             return k.alias(joined, (steps, directions, batch, hidden)), *[None] * states

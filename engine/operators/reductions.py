@@ -102,14 +102,14 @@ class Reduction:
 
 def reduction_hint(kind: str, term: str, x: Value, *others: Value) -> Hint:
     """The hint for a reduction of (outer, extent) or (outer, extent, inner) along the second axis."""
-    facts = {
+    attributes = {
         "kind": kind,
         "term": term,
         "outer": x.shape[0],
         "extent": x.shape[1],
         "inner": prod(x.shape[2:]),
     }
-    return Hint("reduce", (x, *others), facts)
+    return Hint("reduce", (x, *others), attributes)
 
 
 def _same(e: Expr) -> Expr:
@@ -264,8 +264,8 @@ def position_of_extreme(k: Builder, x: Value, axis: int, keepdims: int, last: in
         first = place(lit(0))
         return fold(extent, (rows[o, first, i], first), step)[1]
 
-    facts = {"largest": largest, "last": bool(last)}
-    hint = lambda: Hint("position", (rows,), facts)  # noqa: E731 - made only when a plan is
+    attributes = {"largest": largest, "last": bool(last)}
+    hint = lambda: Hint("position", (rows,), attributes)  # noqa: E731 - made only when a plan is
     if not rows.is_static(1) or count < LONG:
         found = k.compute(
             (outer, inner),

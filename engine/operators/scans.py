@@ -63,8 +63,8 @@ def prefix(
         return arg(shape[1] - 1) - c if reverse else c
 
     def hint(*before: Value) -> Hint:
-        facts = {"kind": kind, "exclusive": exclusive, "reverse": reverse, "block": BLOCK}
-        return Hint("scan", (source, *before), facts)
+        attributes = {"kind": kind, "exclusive": exclusive, "reverse": reverse, "block": BLOCK}
+        return Hint("scan", (source, *before), attributes)
 
     scanned = _scan(
         k, shape, dtype, kind, lambda o, c, i: element(o, place(c), i), exclusive, levels, place, hint

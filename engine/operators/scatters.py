@@ -100,8 +100,8 @@ class ScatterTargets:
 
     def hint(self, data: Value, updates: Value, whole: bool = False) -> Hint:
         """The hint for data (outer, places, inner) after all updates; rows of `whole` ones share a target."""
-        facts = {"whole": whole, "reduction": self.reduction}
-        return Hint("scatter", (data, self.targets, updates), facts)
+        attributes = {"whole": whole, "reduction": self.reduction}
+        return Hint("scatter", (data, self.targets, updates), attributes)
 
     def left_by(
         self, o: Expr, place: Expr, i: Expr, old: Expr, update: Callable[[Expr], Expr],

@@ -282,8 +282,8 @@ def _chosen_order(k: Builder, rows: Value, descending: bool, keep: int) -> Value
     def found(o: Expr, slot: Expr, i: Expr) -> Expr:
         return cast(position(o, cast(order[o, slot, i], "index"), i), "int32")
 
-    facts = {"descending": descending, "keep": keep}
-    return k.compute(order.shape, INT32, found, hint=lambda: Hint("sort", (rows,), facts))
+    attributes = {"descending": descending, "keep": keep}
+    return k.compute(order.shape, INT32, found, hint=lambda: Hint("sort", (rows,), attributes))
 
 
 # TopK

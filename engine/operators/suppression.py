@@ -67,8 +67,8 @@ class Candidates:
     def hint(self, bound: bool) -> Hint:
         """The hint for which of them are kept."""
         operands = (self.order, self.corners, *([] if self.number is None else [self.number]))
-        facts = {"classes": self.classes, "limit": self.limit, "most": self.most, "bound": bound}
-        return Hint("suppression", operands, facts)
+        attributes = {"classes": self.classes, "limit": self.limit, "most": self.most, "bound": bound}
+        return Hint("suppression", operands, attributes)
 
     def behind(self, row: Expr, start: Expr) -> Expr:
         """How many candidates of a row there are from `start` on, CHUNK at most."""

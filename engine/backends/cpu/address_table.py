@@ -191,12 +191,12 @@ class NHWCConv:
 
 def nhwc_conv_of(compute: Compute, rows: int) -> NHWCConv | None:
     """The NHWC convolution of a hint, for tiles of the given pixels; None for other kinds."""
-    win, facts = nhwc_windows(compute), compute.facts
-    if win is None or facts.get("x_first") or compute.operands[1].known is None:
+    win, attributes = nhwc_windows(compute), compute.attributes
+    if win is None or attributes.get("x_first") or compute.operands[1].known is None:
         return None
     if not is_float32_core(compute) or win.taps * 2 * rows > TABLE_WORDS:
         return None
-    return NHWCConv(compute, win, int(facts["group"]))
+    return NHWCConv(compute, win, int(attributes["group"]))
 
 
 def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: list[str]) -> str:

@@ -41,7 +41,7 @@ _CODES = {
 
 def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "position"."""
-    (x,), facts = compute.operands, compute.facts
+    (x,), attributes = compute.operands, compute.attributes
     if x.arithmetic not in _CODES:
         return False
     outer, count, inner = x.shape
@@ -49,7 +49,7 @@ def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
     tasks = -(-outer // BLOCK_ROWS) if inner == 1 else outer * blocks
     each = (x.size * _NS_PER_ELEMENT + outer * inner * _NS_PER_RESULT) / tasks
     target = raw_output(compute, tuner, INT64)
-    text = position_text(x.dtype.name, bool(facts["largest"]), bool(facts["last"]))
+    text = position_text(x.dtype.name, bool(attributes["largest"]), bool(attributes["last"]))
     sizes = _ARGUMENTS.values(outer=outer, count=count, inner=inner, blocks=blocks)
     emit(tuner, NativeKernel("position", text), Schedule(tasks, each), sizes, (x.name,), target)
     emit_epilogue(compute, tuner, target, INT64)

@@ -54,7 +54,7 @@ def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "nonzero"."""
-    mask, shape = compute.operands[0], compute.facts["shape"]
+    mask, shape = compute.operands[0], compute.attributes["shape"]
     rank = len(shape)
     target = raw_output(compute, tuner, INT64)
     sizes = [f"size{axis}" for axis in range(rank)]

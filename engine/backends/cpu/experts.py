@@ -53,7 +53,7 @@ def tune_expert_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
         f"{w.name}|experts{_OUTPUTS}x{tile.lanes}", partial(pack_experts, w.known, tile.lanes)
     )
     sizes = _ARGUMENTS.values(
-        pairs=pairs, count=count, row_count=count if compute.facts["shared"] else 1, n_size=n, k_size=k,
+        pairs=pairs, count=count, row_count=count if compute.attributes["shared"] else 1, n_size=n, k_size=k,
         **_GRID.values(blocks), panel_floats=panels * vectors * tile.lanes * _OUTPUTS,
     )  # fmt: skip
     schedule, inputs = Schedule.over((blocks,), nanoseconds, experts), (chosen.name, x.name, weights)

@@ -88,11 +88,11 @@ def lay_offsets(offsets, channels, kernel_rows, kernel_columns, plane, row_step,
 
 def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with x_first or one channel: float32, known weights, one group."""
-    facts, (x, w) = compute.facts, compute.operands
+    attributes, (x, w) = compute.attributes, compute.operands
     win = nhwc_windows(compute)
     if win is None or w.known is None or not is_float32_core(compute):
         return False
-    if not facts.get("x_first") and x.shape[-1] > 1:
+    if not attributes.get("x_first") and x.shape[-1] > 1:
         return False
     tile = host_tile()
     m, channels = w.shape[:2]
@@ -100,7 +100,7 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     flops = 2.0 * padded_channels(m, tile) * depth
     pixel_ns = flops / FLOPS_PER_NS + m * NS_PER_RESULT
     schedule = deferred(schedule_bands, win, channels, x.shape[0], pixel_ns, threads)
-    if int(facts["group"]) != 1 or depth > _MAX_DEPTH or schedule is None:
+    if int(attributes["group"]) != 1 or depth > _MAX_DEPTH or schedule is None:
         return False
     epilogue = print_epilogue(compute, _ARGUMENTS.end, len(compute.space) - 1)
     elements = w.known

@@ -230,13 +230,13 @@ class Bands:
 
 def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
     """Rule for hints of kind "conv" over channels-last tensors with known weights, where it is worth it."""
-    facts = compute.facts
+    attributes = compute.attributes
     x, w = compute.operands
-    if not facts.get("channels_last") or w.known is None or not is_float32_core(compute):
+    if not attributes.get("channels_last") or w.known is None or not is_float32_core(compute):
         return False
     win = _windows(compute)
-    x_first = bool(facts.get("x_first"))
-    if win is None or int(facts["group"]) != 1 or win.taps > MAX_TAPS:
+    x_first = bool(attributes.get("x_first"))
+    if win is None or int(attributes["group"]) != 1 or win.taps > MAX_TAPS:
         return False
     elements, channels, columns = w.known, w.shape[1], w.shape[0]
     flops = 2.0 * win.out[0] * win.out[1] * columns * channels * win.taps

@@ -98,15 +98,15 @@ class Cut(NamedTuple):
 
 def tune_low_precision_matmul(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
     """Rule for hints of kind "matmul" with a known right side that is worth it."""
-    facts = compute.facts
+    attributes = compute.attributes
     if not is_float32_core(compute) or len(compute.space) != 3:
         return False
-    m, n, k, batch = (facts[name] for name in ("m", "n", "k", "batch"))
+    m, n, k, batch = (attributes[name] for name in ("m", "n", "k", "batch"))
     a, b = compute.operands
     flops = 2.0 * m * n * k
     if b.known is None or compute.space != (batch, m, n) or flops < _LEAST_FLOPS or min(n, k) < 16:
         return False
-    a_strides, b_strides = tuple(facts["a_strides"]), tuple(facts["b_strides"])
+    a_strides, b_strides = tuple(attributes["a_strides"]), tuple(attributes["b_strides"])
     elements = b.known
     count = 1 if b_strides[0] == 0 else batch
     if arithmetic.bytewise and (count > 1 or a_strides[2] != 1):

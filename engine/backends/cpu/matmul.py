@@ -65,9 +65,9 @@ def tune_matmul(
     """
     if not is_float32_core(compute) or len(compute.space) != 3:
         return False
-    facts = compute.facts
-    m, n, k, batch = (facts[name] for name in ("m", "n", "k", "batch"))
-    a_batch, a_row, a_column = facts["a_strides"]
+    attributes = compute.attributes
+    m, n, k, batch = (attributes[name] for name in ("m", "n", "k", "batch"))
+    a_batch, a_row, a_column = attributes["a_strides"]
     if compute.space != (batch, m, n):
         return False
     a, b = compute.operands
@@ -78,7 +78,7 @@ def tune_matmul(
     if a_column != 1 and k > 1:
         left = emit_rows(tuner, a.name, (batch, m, k), (a_batch, a_row, a_column), tile)
         a_batch, a_row = (m * k if a_batch else 0), k
-    b_strides = tuple(facts["b_strides"])
+    b_strides = tuple(attributes["b_strides"])
     # Few columns are dot products, each of a row with a row; so are many that lie as rows.
     narrow = n if b.known is not None and n <= NARROW and k % tile.lanes == 0 else 0
     in_place = b.known is None and b_strides[2] == 1 and _always_few_rows(compute, tile.width)

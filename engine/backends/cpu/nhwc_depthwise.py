@@ -26,11 +26,11 @@ from engine.kernels.size import deferred
 def tune_nhwc_depthwise(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels last: as many groups and outputs as input channels."""
     x, w = compute.operands
-    facts = compute.facts
-    if not is_float32_core(compute) or w.known is None or facts.get("x_first"):
+    attributes = compute.attributes
+    if not is_float32_core(compute) or w.known is None or attributes.get("x_first"):
         return False
     channels = x.shape[-1]
-    if int(facts["group"]) != channels or w.shape[:2] != (channels, 1) or channels == 1:
+    if int(attributes["group"]) != channels or w.shape[:2] != (channels, 1) or channels == 1:
         return False
     win = nhwc_windows(compute)
     if win is None or win.taps > MAX_TAPS:

@@ -33,8 +33,8 @@ def taps_between(first, dilation, count, low, high):
 
 def tune_nhwc_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "pool" with channels last, of float32 over one or two axes."""
-    (x,), facts = compute.operands, compute.facts
-    kind, win = str(facts["kind"]), nhwc_windows(compute)
+    (x,), attributes = compute.operands, compute.attributes
+    kind, win = str(attributes["kind"]), nhwc_windows(compute)
     if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
         return False
     if kind not in ("max", "average", "sum"):

@@ -295,10 +295,10 @@ def _text(
 
 def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "pool" with channels first: float32, one or two axes."""
-    (x,), facts, win = compute.operands, compute.facts, windows_first(compute)
+    (x,), attributes, win = compute.operands, compute.attributes, windows_first(compute)
     if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
         return False
-    kind, count = str(facts["kind"]), x.shape[0] * x.shape[1]
+    kind, count = str(attributes["kind"]), x.shape[0] * x.shape[1]
     cut = deferred(cut_planes, win, 1, count, threads)
     if cut is None:
         return False

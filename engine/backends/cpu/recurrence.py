@@ -70,10 +70,10 @@ _ARGUMENTS = ArgumentBlock(
 
 def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "recurrence"."""
-    facts, operands = compute.facts, compute.operands
+    attributes, operands = compute.attributes, compute.operands
     x, w, r, *others = operands
-    given = dict(zip(facts["given"], others, strict=True))
-    kind = facts["kind"]
+    given = dict(zip(attributes["given"], others, strict=True))
+    kind = attributes["kind"]
     gates, tile = GATES[kind], host_tile()
     steps, sequences, _ = x.shape
     directions, _, hidden = r.shape
@@ -94,12 +94,12 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     groups = directions * row_blocks
     parts = deferred(parts_of_step, step_ns, steps, units, groups, threads)
     patience = PATIENCE + trunc(step_ns / parts / PAUSE_NS)
-    reverses = [int(reverse) for reverse in facts["reverses"]]
+    reverses = [int(reverse) for reverse in attributes["reverses"]]
     arguments = partial(
         _ARGUMENTS.values, steps=steps, directions=directions, sequences=sequences, hidden=hidden,
         units=units, row_blocks=row_blocks, block_rows=rows, parts=parts, patience=patience,
         is_reverse0=reverses[0], is_reverse1=reverses[-1], has_h=int("h" in given), has_c=int("c" in given),
-        states=facts["states"],
+        states=attributes["states"],
     )  # fmt: skip
     # Per sequence: two states h, which take turns, and c.
     states = directions * sequences * 3 * units * tile.lanes
@@ -111,7 +111,7 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     tasks = groups * parts
     copy_ns = states / tasks * COPY_NS + 10.0
     for phase, task_ns in ((BEGIN, copy_ns), (STEPS, steps * step_ns / parts + 50.0), (END, copy_ns)):
-        if phase != END or facts["states"]:
+        if phase != END or attributes["states"]:
             emit(tuner, kernel, Schedule(tasks, task_ns), arguments(phase=phase), names, target)
     emit_epilogue(compute, tuner, target, FLOAT32)
     return True
@@ -169,13 +169,13 @@ def _input_products(compute: Compute, tuner: Tuner, layer: Blocks, bias: np.ndar
     known = np.broadcast_to(np.float32(0.0), (columns, depth))
     right = Value(f"{w.name}|blocks{layer.lanes}", (columns, depth), FLOAT32, None, known)
     output = Value(tuner.temporary(rows * columns, FLOAT32), (1, rows, columns), FLOAT32)
-    facts = {
+    attributes = {
         "m": rows, "n": columns, "k": depth, "batch": 1,
         "a_strides": (0, depth, 1), "b_strides": (0, 1, depth),
     }  # fmt: skip
     sums = acc("float32")
     product = Compute(output, (1, rows, columns), sums, compute.layer, compute.op_type)
-    product.hint = Hint("matmul", (x, right), facts)
+    product.hint = Hint("matmul", (x, right), attributes)
     product.epilogue = sums + load(Value(added, (columns,), FLOAT32), index(2) * arg(1))
     taken = tune_matmul(product, tuner, threads, partial(blocked, layer, weights))
     assert taken

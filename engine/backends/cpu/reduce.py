@@ -78,9 +78,9 @@ class _Work:
 
 def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "reduce": float32; a space of (*outer, inner), or of one or two axes of runs."""
-    facts, (x, *centers) = compute.facts, compute.operands
-    kind, term = str(facts["kind"]), str(facts.get("term", "element"))
-    outer, extent, inner = (facts[name] for name in ("outer", "extent", "inner"))
+    attributes, (x, *centers) = compute.attributes, compute.operands
+    kind, term = str(attributes["kind"]), str(attributes.get("term", "element"))
+    outer, extent, inner = (attributes[name] for name in ("outer", "extent", "inner"))
     if not is_float32_core(compute) or kind not in KINDS or term not in TERMS or extent < 1:
         return False
     # Only what holds for every input shape may choose between kernels.

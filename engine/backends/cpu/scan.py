@@ -24,17 +24,17 @@ _ARGUMENTS = ArgumentBlock("count inner", _GRID.arguments, "exclusive reverse")
 
 def tune_scan(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "scan"."""
-    x, facts = compute.operands[0], compute.facts
+    x, attributes = compute.operands[0], compute.attributes
     if x.dtype == BOOL:
         return False
     outer, count, inner = x.shape
     blocks = Blocks(-(-inner // BLOCK_COLUMNS), BLOCK_COLUMNS)
     each = count * inner / blocks.count * _NS_PER_ELEMENT[inner == 1] + count * _NS_PER_ROW * (inner > 1)
     target = raw_output(compute, tuner, x.dtype)
-    kernel = NativeKernel(f"scan_{facts['kind']}", scan_text(x.dtype.name, str(facts["kind"])))
+    kernel = NativeKernel(f"scan_{attributes['kind']}", scan_text(x.dtype.name, str(attributes["kind"])))
     sizes = _ARGUMENTS.values(
-        count=count, inner=inner, **_GRID.values(blocks), exclusive=int(facts["exclusive"]),
-        reverse=int(facts["reverse"]),
+        count=count, inner=inner, **_GRID.values(blocks), exclusive=int(attributes["exclusive"]),
+        reverse=int(attributes["reverse"]),
     )  # fmt: skip
     emit(tuner, kernel, Schedule(outer * blocks.count, each + _NS_PER_TASK), sizes, (x.name,), target)
     emit_epilogue(compute, tuner, target, x.dtype)

@@ -38,8 +38,8 @@ _STEPS_OF_BOOL = {**_STEPS, "max": "op_add", "min": "op_mul"}
 
 def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "scatter"."""
-    (data, targets, updates), facts = compute.operands, compute.facts
-    reduction, storage = str(facts["reduction"]), data.dtype.name
+    (data, targets, updates), attributes = compute.operands, compute.attributes
+    reduction, storage = str(attributes["reduction"]), data.dtype.name
     if reduction == "none":
         short = f"u{8 * data.dtype.itemsize}"
     elif storage in SHORT:
@@ -47,7 +47,7 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
     else:
         return False
     (outer, places, inner), (rows, count, columns) = data.shape, updates.shape
-    whole = bool(facts["whole"])
+    whole = bool(attributes["whole"])
     copying = data.size * data.dtype.itemsize * _NS_PER_BYTE
     writing = updates.size * _NS_PER_ELEMENT
     parts = tasks_wanted(copying + writing, threads)

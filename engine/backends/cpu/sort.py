@@ -113,11 +113,11 @@ def sort_pairs(keys, order, spare_keys, spare_order, counts, n, digits):
 
 def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "sort"."""
-    (rows, *lengths), facts = compute.operands, compute.facts
+    (rows, *lengths), attributes = compute.operands, compute.attributes
     if rows.arithmetic not in _KEYS or compute.body.dtype not in ("index", "int32"):
         return False
     outer, count, inner = rows.shape
-    keep, total = whole(facts["keep"]), outer * inner
+    keep, total = whole(attributes["keep"]), outer * inner
     room = smallest(count, 2 * keep + ROOM) + BLOCK
     blocks = evenly(total, threads * CHUNKS_PER_THREAD)
     scratch = tuner.temporary(blocks.count * 3 * room, INT64)
@@ -125,7 +125,7 @@ def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
     sorted_ns = smallest(count, 4 * keep) * _NS_PER_SORTED
     each = blocks.size * (count * _NS_PER_ELEMENT + sorted_ns + _NS_PER_ROW)
     stored = lengths[0].dtype.name if lengths else None
-    text = sort_text(rows.dtype.name, bool(facts["descending"]), stored)
+    text = sort_text(rows.dtype.name, bool(attributes["descending"]), stored)
     names = (rows.name, *(v.name for v in lengths), scratch)
     sizes = _ARGUMENTS.values(
         rows=total, count=count, inner=inner, keep=keep, room=room, **_GRID.values(blocks),

@@ -24,9 +24,9 @@ _ARGUMENTS = ArgumentBlock("count classes most rows", _GRID.arguments, "most_ove
 
 def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "suppression"."""
-    (order, corners, *number), facts = compute.operands, compute.facts
+    (order, corners, *number), attributes = compute.operands, compute.attributes
     rows, count = order.shape
-    most = whole(facts["most"])
+    most = whole(attributes["most"])
     blocks = evenly(rows, threads * CHUNKS_PER_THREAD)
     scratch = tuner.temporary(blocks.count * 5 * (most + AT_ONCE), FLOAT32)
     target = raw_output(compute, tuner, INT32)
@@ -34,8 +34,8 @@ def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
     stored = number[0].dtype.name if number else None
     kernel = NativeKernel("suppression", suppression_text(stored))
     arguments = _ARGUMENTS.values(
-        count=count, classes=int(facts["classes"]), most=most, rows=rows, **_GRID.values(blocks),
-        most_overlap=float(facts["limit"]),
+        count=count, classes=int(attributes["classes"]), most=most, rows=rows, **_GRID.values(blocks),
+        most_overlap=float(attributes["limit"]),
     )  # fmt: skip
     names = (order.name, corners.name, *(v.name for v in number), scratch)
     emit(tuner, kernel, schedule, arguments, names, target)

@@ -34,8 +34,8 @@ _SLIM_ARGUMENTS = ArgumentBlock(
 
 def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "transpose": float32; a space of (batch, columns, rows) or (columns, rows)."""
-    (x,), facts = compute.operands, compute.facts
-    batch, rows, columns = (facts[name] for name in ("batch", "rows", "columns"))
+    (x,), attributes = compute.operands, compute.attributes
+    batch, rows, columns = (attributes[name] for name in ("batch", "rows", "columns"))
     wanted = ((batch, columns, rows), (columns, rows)) if batch == 1 else ((batch, columns, rows),)
     if not is_float32_core(compute) or compute.space not in wanted:
         return False

@@ -92,7 +92,7 @@ def tune(compute: Compute, tuner: Tuner, threads: int, arithmetics: Sequence[Ari
     reduced = LOW_PRECISION_RULES.get(compute.hint.kind)
     if reduced is not None and any(reduced(compute, tuner, threads, a) for a in arithmetics):
         return True
-    if compute.hint.facts.get("channels_last"):
+    if compute.hint.attributes.get("channels_last"):
         return any(rule(compute, tuner, threads) for rule in NHWC_RULES.get(compute.hint.kind, ()))
     rules = [table.get(compute.hint.kind) for table in (RULES, WORD_RULES)]
     return any(rule(compute, tuner, threads) for rule in rules if rule is not None)

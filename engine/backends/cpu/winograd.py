@@ -90,11 +90,11 @@ def multiply(a, a_block, count, b, k, c, c_row, next_step):
 
 def tune_winograd(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels last: 3 x 3 windows next to each other, known weights."""
-    facts = compute.facts
+    attributes = compute.attributes
     _, w = compute.operands
-    if not facts.get("channels_last") or facts.get("x_first") or w.shape[2:] != (3, 3):
+    if not attributes.get("channels_last") or attributes.get("x_first") or w.shape[2:] != (3, 3):
         return False
-    if (*facts["strides"], *facts["dilations"], facts["group"]) != (1, 1, 1, 1, 1):
+    if (*attributes["strides"], *attributes["dilations"], attributes["group"]) != (1, 1, 1, 1, 1):
         return False
     if w.known is None or not is_float32_core(compute):
         return False
@@ -121,7 +121,7 @@ def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, cut: Cut) -> None:
     nanoseconds = deferred(cut_ns, compute.space, channels, cut, tile, 1)
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=3)
     weights = _pack(tuner, w.name, w.known, results, tile.width)
-    top, left = compute.facts["pads"]
+    top, left = compute.attributes["pads"]
     # All tiles of rows together ask for the next weights once, each with two lines a channel.
     step = 2 * tile.width // deferred(count_row_tiles, cut.tiles, tile)
     sizes = _ARGUMENTS.values(

@@ -115,15 +115,15 @@ _NEXT = """\
 
 def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" and "shifted_conv" over one or two axes, channels first."""
-    words, facts = words_of(compute), compute.facts
-    if words is None or facts.get("channels_last"):
+    words, attributes = words_of(compute), compute.attributes
+    if words is None or attributes.get("channels_last"):
         return False
     win = windows_first(compute)
     if win is None or win.taps > MAX_TAPS:
         return False
     x, w = compute.operands[:2]
     x_zero, w_zero = zeros_of(compute)
-    group = int(facts["group"])
+    group = int(attributes["group"])
     batch, channels, m = x.shape[0], w.shape[1], w.shape[0] // group
     if channels == 1 and group > 1 and tune_plane_conv(compute, tuner, win, words, threads):
         return True

@@ -36,12 +36,12 @@ _ARGUMENTS = ArgumentBlock(
 
 def tune_word_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "matmul" and "shifted_matmul" over (batch, m, n)."""
-    words, facts = words_of(compute), compute.facts
-    m, n, k, batch = (facts[name] for name in ("m", "n", "k", "batch"))
+    words, attributes = words_of(compute), compute.attributes
+    m, n, k, batch = (attributes[name] for name in ("m", "n", "k", "batch"))
     if words is None or compute.space != (batch, m, n):
         return False
     a, b = compute.operands[:2]
-    a_strides, b_strides = tuple(facts["a_strides"]), tuple(facts["b_strides"])
+    a_strides, b_strides = tuple(attributes["a_strides"]), tuple(attributes["b_strides"])
     a_zero, b_zero = zeros_of(compute)
     for zero, lines in ((a_zero, m), (b_zero, n)):
         if zero is not None and zero.size not in (1, lines):

@@ -112,7 +112,7 @@ def words_of(compute: Compute) -> Words | None:
 def zeros_of(compute: Compute) -> tuple[Value | None, Value | None]:
     """The zero points of both sides."""
     given = iter(compute.operands[2:])
-    left, right = (next(given) if has else None for has in compute.facts.get("zeros", (False, False)))
+    left, right = (next(given) if has else None for has in compute.attributes.get("zeros", (False, False)))
     return left, right
 
 

@@ -83,10 +83,10 @@ def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
     assert compute.hint is not None
-    (a, b), facts = compute.hint.operands, compute.hint.facts
-    m, n, k, batch = facts["m"], facts["n"], facts["k"], facts["batch"]
-    a_b, a_m, a_k = facts["a_strides"]
-    b_b, b_k, b_n = facts["b_strides"]
+    (a, b), attributes = compute.hint.operands, compute.hint.attributes
+    m, n, k, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
+    a_b, a_m, a_k = attributes["a_strides"]
+    b_b, b_k, b_n = attributes["b_strides"]
     strips = -(-n // cpu_kernels.COLUMNS)
     source, b_strip, readable = b.root.name, cpu_kernels.COLUMNS, n
     if b.known is not None or b_n != 1:
@@ -114,13 +114,13 @@ def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
 
 def _matmul_gpu(compute: Compute, tuner: Tuner) -> bool:
     assert compute.hint is not None
-    (a, b), facts = compute.hint.operands, compute.hint.facts
-    m, n, k, batch = facts["m"], facts["n"], facts["k"], facts["batch"]
+    (a, b), attributes = compute.hint.operands, compute.hint.attributes
+    m, n, k, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
     row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
     epilogue = Epilogue(compute, row, column)
     per_item = gpu_kernels.rows_for(64)
     kernel = gpu_kernels.matmul(epilogue, per_item)
-    numbers = (m, n, k, *facts["a_strides"], *facts["b_strides"])
+    numbers = (m, n, k, *attributes["a_strides"], *attributes["b_strides"])
     grid = (-(-m // (gpu_kernels.SIDE * per_item)), -(-n // gpu_kernels.COLUMNS), batch)
     inputs = (*epilogue.inputs, a.root.name, _rows(b, tuner))
     tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
@@ -147,7 +147,7 @@ class _Geometry:
         (x, w), win = compute.hint.operands, windows_first(compute)
         if win is None:
             return None
-        return _Geometry(x.shape[0], x.shape[1], w.shape[0], int(compute.hint.facts["group"]), win)
+        return _Geometry(x.shape[0], x.shape[1], w.shape[0], int(compute.hint.attributes["group"]), win)
 
     @property
     def packed(self) -> tuple[int, int]:
@@ -257,13 +257,13 @@ def _rows(w: Value, tuner: Tuner) -> str:
 
 def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
     assert compute.hint is not None
-    (x,), facts = compute.hint.operands, compute.hint.facts
+    (x,), attributes = compute.hint.operands, compute.hint.attributes
     win = windows_first(compute)
     if win is None or not is_float32(compute):
         return False
-    sizes, out, begins, ends = (win.height, win.width), win.out, win.pads, pair(facts["ends"], 0)
-    margins = begins if facts["include_pad"] else (0, 0)
-    limits = [n + e if facts["include_pad"] else n for n, e in zip(sizes, ends, strict=True)]
+    sizes, out, begins, ends = (win.height, win.width), win.out, win.pads, pair(attributes["ends"], 0)
+    margins = begins if attributes["include_pad"] else (0, 0)
+    limits = [n + e if attributes["include_pad"] else n for n, e in zip(sizes, ends, strict=True)]
     planes = x.shape[0] * x.shape[1]
     numbers: tuple[int, ...] = (
         *sizes, *out, x.shape[1], planes, *win.kernel, *win.strides, *win.dilations, *begins, *margins,
@@ -271,12 +271,12 @@ def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
     )  # fmt: skip
     epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
     if form == "cpu":
-        kernel = pool_kernels.cpu(epilogue, facts["kind"])
+        kernel = pool_kernels.cpu(epilogue, attributes["kind"])
         span = pool_kernels.rows_for(out[1] * win.taps)
         numbers = (*numbers, span)
         grid = (1, -(-out[0] // span), planes)
     else:
-        kernel = pool_kernels.gpu(epilogue, facts["kind"])
+        kernel = pool_kernels.gpu(epilogue, attributes["kind"])
         grid = (-(-prod(out) // pool_kernels.GROUP), 1, planes)
     inputs = (*epilogue.inputs, x.root.name)
     tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)

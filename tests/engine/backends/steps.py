@@ -59,9 +59,14 @@ def conv_compute(
 
     body = reduce("sum", w.shape[1], lambda c: taps([], c))
     shape = (x.shape[0], w.shape[0], *out)
-    facts = {"strides": tuple(strides), "dilations": tuple(dilations), "pads": tuple(pads), "group": group}
+    attributes = {
+        "strides": tuple(strides),
+        "dilations": tuple(dilations),
+        "pads": tuple(pads),
+        "group": group,
+    }
     epilogue = None if bias is None else biased(bias, 1)
-    hint = Hint("conv", (x, w), facts)
+    hint = Hint("conv", (x, w), attributes)
     return Compute(Value("y", shape, F32), shape, body, "layer", "Conv", hint, epilogue)
 
 
@@ -108,10 +113,10 @@ def matmul_compute(
         right = index(0) * arg(b_strides[0]) + r * arg(b_strides[1]) + index(2) * arg(b_strides[2])
         return load(a, left) * load(b, right)
 
-    facts = {"m": m, "n": n, "k": k, "batch": batch, "a_strides": a_strides, "b_strides": b_strides}
+    attributes = {"m": m, "n": n, "k": k, "batch": batch, "a_strides": a_strides, "b_strides": b_strides}
     epilogue = None if bias is None else biased(bias, 2)
     shape = (batch, m, n)
-    hint = Hint("matmul", (a, b), facts)
+    hint = Hint("matmul", (a, b), attributes)
     body = reduce("sum", k, term)
     return Compute(Value("y", shape, F32), shape, body, "layer", "MatMul", hint, epilogue)
 
@@ -128,13 +133,13 @@ def pool_compute(
     include_pad: bool = False,
 ) -> Compute:
     """Pooling with `out` windows along each axis; only its hint matters, the formula is left empty."""
-    facts = {
+    attributes = {
         "kind": kind, "kernel": tuple(kernel), "strides": tuple(strides), "dilations": tuple(dilations),
         "pads": tuple(pads), "ends": tuple(ends), "include_pad": include_pad,
     }  # fmt: skip
     shape = (*x.shape[:2], *out)
     body = lit(0.0, "float32")
-    return Compute(Value("y", shape, F32), shape, body, "pool", "Pool", Hint("pool", (x,), facts))
+    return Compute(Value("y", shape, F32), shape, body, "pool", "Pool", Hint("pool", (x,), attributes))
 
 
 def pool_expected(

@@ -60,11 +60,11 @@ class Case:
                 middle = cast(unpacked(tensors["zeros"], (column,), block, self.bits), "float32")
             return cast(scales[column, block], "float32") * (number - middle)
 
-        facts = {
+        attributes = {
             "m": m, "n": n, "k": self.k, "weight": weight, "bits": self.bits, "block": self.block,
             "is_assigned": False,
         }  # fmt: skip
-        hint = Hint("unpacked_matmul", tuple(tensors.values()), facts)
+        hint = Hint("unpacked_matmul", tuple(tensors.values()), attributes)
         output = Value("y", (m, n), FLOAT32)
         return Compute(output, (m, n), lit(0.0, "float32"), "layer", "MatMulNBits", hint)
 

@@ -48,9 +48,9 @@ def test_running_sums(
         x = np.random.default_rng(3).random(shape) < 0.4
     expected, before = scan(x, kind, exclusive, reverse, dtype)
     operands = value("x", x), value("before", before)
-    facts = {"kind": kind, "exclusive": exclusive, "reverse": reverse, "block": BLOCK}
+    attributes = {"kind": kind, "exclusive": exclusive, "reverse": reverse, "block": BLOCK}
     output = Value("y", shape, np.dtype(dtype))
-    compute = Compute(output, shape, lit(0, dtype), "layer", "CumSum", Hint("scan", operands, facts))  # type: ignore[arg-type]
+    compute = Compute(output, shape, lit(0, dtype), "layer", "CumSum", Hint("scan", operands, attributes))  # type: ignore[arg-type]
     compute.epilogue = acc(dtype) + lit(2, dtype)  # type: ignore[arg-type]
     got = result_of(form, tuned_plan(form, compute), {"x": x, "before": before}, output)
     np.testing.assert_allclose(got, expected + 2, rtol=1e-5, atol=1e-4)

@@ -57,14 +57,14 @@ def check(
     operands = tuple(value(n, array, known=known and n == "targets") for n, array in arrays.items())
     output = value("y", data)
     arithmetic = arithmetic_type(data.dtype)
-    facts = {"whole": targets.shape[2] == 1, "reduction": reduction}
+    attributes = {"whole": targets.shape[2] == 1, "reduction": reduction}
     compute = Compute(
         output,
         data.shape,
         lit(0, arithmetic),
         "layer",
         "Scatter",
-        Hint("scatter", operands, facts),
+        Hint("scatter", operands, attributes),
     )
     expected = scattered(data, targets, updates, reduction)
     if epilogue:

@@ -52,9 +52,9 @@ def drawn(batches: int, count: int, size: float) -> np.ndarray:
 def plan_of(form: Backend, arrays: dict[str, np.ndarray], most: int) -> tuple[Plan, Value]:
     rows = arrays["order"].shape[0]
     output = Value("y", (rows, most + 1), np.dtype(np.int32))
-    facts = {"classes": CLASSES, "limit": LIMIT, "most": most, "bound": False}
+    attributes = {"classes": CLASSES, "limit": LIMIT, "most": most, "bound": False}
     operands = tuple(value(name, array) for name, array in arrays.items())
-    hint = Hint("suppression", operands, facts)
+    hint = Hint("suppression", operands, attributes)
     compute = Compute(output, output.shape, lit(0, "int32"), "layer", "NonMaxSuppression", hint)
     return tuned_plan(form, compute), output
 
@@ -103,9 +103,9 @@ def test_loops_that_a_driver_would_end_are_left_to_the_generic_kernels(gl_device
     target = Target(replace(gl_device.limits, max_loop_rounds=1000), True)
     order, corners = value("order", np.zeros((2, 400), np.int32)), value("corners", drawn(2, 400, 0.2))
     for most, is_emitted in ((100, True), (400, False)):
-        facts = {"classes": 1, "limit": LIMIT, "most": most, "bound": False}
+        attributes = {"classes": 1, "limit": LIMIT, "most": most, "bound": False}
         output = Value("y", (2, most + 1), np.dtype(np.int32))
-        hint = Hint("suppression", (order, corners), facts)
+        hint = Hint("suppression", (order, corners), attributes)
         compute = Compute(output, output.shape, lit(0, "int32"), "layer", "NonMaxSuppression", hint)
         tuner = Tuner(compute, lambda name, make: name, lambda elements, dtype: "scratch")
         assert tune(compute, tuner, target) is is_emitted

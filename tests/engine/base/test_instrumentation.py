@@ -23,8 +23,8 @@ class Notes(instrumentation.Observer):
         self.counts: Counter[str] = Counter()
         self.values: list[tuple[str, np.ndarray]] = []
 
-    def span(self, track: str, name: str, start: float, end: float, **facts: Any) -> None:
-        self.spans.append((track, name, start, end, facts))
+    def span(self, track: str, name: str, start: float, end: float, **attributes: Any) -> None:
+        self.spans.append((track, name, start, end, attributes))
 
     def count(self, name: str, amount: float) -> None:
         self.counts[name] += int(amount)
@@ -236,7 +236,7 @@ def test_gpu_times_come_without_waiting(backend: BackendType, gl_device: GLDevic
             while len(notes.named("commands")) < 3 and perf_counter() < deadline:
                 instrumentation.poll()
         told = notes.named("commands")
-        assert [(track, facts["worker"]) for track, _, _, _, facts in told] == [("gpu", worker)] * 3
+        assert [(track, attributes["worker"]) for track, _, _, _, attributes in told] == [("gpu", worker)] * 3
         for (_, _, start, end, _), enqueue in zip(told, notes.named("enqueue"), strict=True):
             # The GPU's clock, set by the stamps themselves: no work before it was issued.
             assert start <= end
@@ -258,8 +258,8 @@ def test_opencl_tells_the_device_times_of_a_queue_that_keeps_them() -> None:
         notes = Notes()
         with instrumentation.observing(notes):
             run_once(worker, np.ones((64, 64), np.float32))
-        ((track, _, start, end, facts),) = notes.named("commands")
+        ((track, _, start, end, attributes),) = notes.named("commands")
         (schedule,), (readback,) = notes.named("schedule"), notes.named("readback")
         assert track == "gpu"
-        assert facts["worker"] is worker
+        assert attributes["worker"] is worker
         assert schedule[2] <= start < end <= readback[3]

@@ -21,7 +21,7 @@ from tests.sequence_networks import decoder, decoder_inputs, encoder
 Shapes = dict[str, tuple[int, ...]]
 
 
-def facts(lowered: Lowered) -> list[Any]:
+def contents(lowered: Lowered) -> list[Any]:
     """All that a backend is told of a plan."""
     return [
         (
@@ -46,7 +46,7 @@ def check(model: Model, every: Iterable[Shapes]) -> Planner:
     recalling = planner_of(model)
     for shapes in every:
         fresh, found = planner_of(model).lower(shapes), recalling.lower(shapes)
-        assert facts(found) == facts(fresh)
+        assert contents(found) == contents(fresh)
         for output in model.outputs:
             one, other = (t.trace.tensor(output.name) for t in (found, fresh))
             assert (one.name, one.root.name, one.shape, one.signature) == (

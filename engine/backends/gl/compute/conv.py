@@ -119,7 +119,7 @@ def _shape(compute: Compute, x: Value, w: Value) -> _Shape:
         static = x.is_static(3)
     return _Shape(
         x.shape[0], x.shape[1], h, width, w.shape[0], out_h, out_w, win.kernel, win.strides, win.dilations,
-        win.pads, compute.hint.facts["group"], static and width % _PIXELS == 0, win.is_pointwise,
+        win.pads, compute.hint.attributes["group"], static and width % _PIXELS == 0, win.is_pointwise,
     )  # fmt: skip
 
 

@@ -147,9 +147,9 @@ def slices_constant(compute: Compute, value: Value, target: Target) -> bool:
 
 def _product(compute: Compute) -> _Product:
     assert compute.hint is not None
-    facts = compute.hint.facts
-    batch, m, n, k = facts["batch"], facts["m"], facts["n"], facts["k"]
-    a, b = tuple(facts["a_strides"]), tuple(facts["b_strides"])
+    attributes = compute.hint.attributes
+    batch, m, n, k = attributes["batch"], attributes["m"], attributes["n"], attributes["k"]
+    a, b = tuple(attributes["a_strides"]), tuple(attributes["b_strides"])
     if b[0] == 0 and a[0] == m * a[1]:
         # One matrix for the whole batch: its rows are just more rows.
         batch, m = 1, batch * m
@@ -158,8 +158,8 @@ def _product(compute: Compute) -> _Product:
 
 def _is_packable(compute: Compute) -> bool:
     assert compute.hint is not None
-    b, facts = compute.hint.operands[1], compute.hint.facts
-    return b.known is not None and b.size == facts["k"] * facts["n"]
+    b, attributes = compute.hint.operands[1], compute.hint.attributes
+    return b.known is not None and b.size == attributes["k"] * attributes["n"]
 
 
 def _structure(a: Value, b: Value, p: _Product, packed: bool, target: Target) -> _Structure:

@@ -31,8 +31,8 @@ def tune_pool(compute: Compute, tuner: Tuner, target: Target) -> bool:
     False for kernels of a size that varies, and where neighbours share no element.
     """
     assert compute.hint is not None
-    (x,), facts = compute.hint.operands, compute.hint.facts
-    rank, kind = x.rank - 2, facts["kind"]
+    (x,), attributes = compute.hint.operands, compute.hint.attributes
+    rank, kind = x.rank - 2, attributes["kind"]
     is_float32 = x.dtype.name == compute.body.dtype == "float32" and lanes(compute.output.dtype.name) == 1
     if not is_float32 or rank not in (1, 2) or len(compute.space) != x.rank:
         return False
@@ -41,7 +41,7 @@ def tune_pool(compute: Compute, tuner: Tuner, target: Target) -> bool:
         found = (*(fill,) * (2 - rank), *map(whole, values))
         return found[0], found[1]
 
-    kernel, strides, dilations = (pair(facts[name], 1) for name in ("kernel", "strides", "dilations"))
+    kernel, strides, dilations = (pair(attributes[name], 1) for name in ("kernel", "strides", "dilations"))
     is_fixed = all(type(n) is int for n in (*kernel, *strides, *dilations))
     if not is_fixed:
         return False
@@ -49,9 +49,9 @@ def tune_pool(compute: Compute, tuner: Tuner, target: Target) -> bool:
     if reach > min(_MOST_COLUMNS, _EACH * kernel[1] - 1):
         return False
     sizes, out = pair(x.shape[2:], 1), pair(compute.space[2:], 1)
-    begins, ends = pair(facts["pads"], 0), pair(facts["ends"], 0)
-    margins = begins if facts["include_pad"] else (0, 0)
-    limits = [n + e if facts["include_pad"] else n for n, e in zip(sizes, ends, strict=True)]
+    begins, ends = pair(attributes["pads"], 0), pair(attributes["ends"], 0)
+    margins = begins if attributes["include_pad"] else (0, 0)
+    limits = [n + e if attributes["include_pad"] else n for n, e in zip(sizes, ends, strict=True)]
     threads = x.shape[0] * x.shape[1] * out[0] * -(-out[1] // _EACH)
     finish = Epilogue(compute, [(x.root.name, 1)], 0, target)
     grid = flat_grid(threads, target)

@@ -60,7 +60,7 @@ def _conv(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
     win = windows_first(compute)
     if win is None or not _is_float32(compute) or w.known is None:
         return False
-    group = int(compute.hint.facts["group"])
+    group = int(compute.hint.attributes["group"])
     images, channels, outputs = x.shape[0], x.shape[1], w.shape[0]
     kernel, out, strides, dilations = win.kernel, win.out, win.strides, win.dilations
     rows, columns = win.reach
@@ -139,12 +139,12 @@ class _Vectors:
 
 def _matmul(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
     assert compute.hint is not None
-    (a, b), facts = compute.hint.operands, compute.hint.facts
-    m, n, depth, batch = facts["m"], facts["n"], facts["k"], facts["batch"]
+    (a, b), attributes = compute.hint.operands, compute.hint.attributes
+    m, n, depth, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
     if not _is_float32(compute) or 0 in (m, n, depth, batch):
         return False
-    a_set, a_m, a_k = facts["a_strides"]
-    b_set, b_k, b_n = facts["b_strides"]
+    a_set, a_m, a_k = attributes["a_strides"]
+    b_set, b_k, b_n = attributes["b_strides"]
     left = _Vectors(a, m, batch if a_set else 1, (a_set, a_m, a_k))
     right = _Vectors(b, n, batch if b_set else 1, (b_set, b_n, b_k))
     # Rows come in blocks of 8 and columns in blocks of 4: what may be few goes to the columns.

@@ -132,18 +132,20 @@ def matmul_case(
     body = reduce(
         "sum", k, lambda r: load(a, row + r * arg(a_strides[2])) * load(b, column + r * arg(b_strides[1]))
     )
-    facts = {"m": m, "n": n, "k": k, "batch": batch, "a_strides": a_strides, "b_strides": b_strides}
+    attributes = {"m": m, "n": n, "k": k, "batch": batch, "a_strides": a_strides, "b_strides": b_strides}
     dtype = np.dtype(np.int8) if epilogue == "position" else F32
-    return case.finish((batch, m, n), body, Hint("matmul", (a, b), facts), epilogue, dtype)
+    return case.finish((batch, m, n), body, Hint("matmul", (a, b), attributes), epilogue, dtype)
 
 
 def window_sources(
-    at: Sequence[Expr], taps: Sequence[Expr], facts: dict[str, Any], sizes: Sequence[int]
+    at: Sequence[Expr], taps: Sequence[Expr], attributes: dict[str, Any], sizes: Sequence[int]
 ) -> tuple[list[Expr], Expr]:
     """Where a tap of a window reads, and whether that is inside."""
     sources = [
         i * arg(s) + t * arg(d) - arg(p)
-        for i, t, s, d, p in zip(at, taps, facts["strides"], facts["dilations"], facts["pads"], strict=True)
+        for i, t, s, d, p in zip(
+            at, taps, attributes["strides"], attributes["dilations"], attributes["pads"], strict=True
+        )
     ]
     inside: Expr = lit(True, "bool")
     for source, size in zip(sources, sizes, strict=True):
@@ -159,7 +161,7 @@ def pool_case(
     """A pooling; `overhang` rows and columns of windows reach beyond the declared padding (ceil mode)."""
     case = Case(seed)
     x = case.value("x", x_shape)
-    facts: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "kind": kind, "kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads,
         "ends": ends, "include_pad": include_pad,
     }  # fmt: skip
@@ -175,12 +177,12 @@ def pool_case(
         return taps
 
     def tap(r: Expr) -> Expr:
-        sources, inside = window_sources(at, split(r), facts, sizes)
+        sources, inside = window_sources(at, split(r), attributes, sizes)
         other = float("-inf") if kind == "max" else 0.0
         return x.load_where(inside, (index(0), index(1), *sources), other)
 
     def counts(r: Expr) -> Expr:
-        sources, inside = window_sources(at, split(r), facts, sizes)
+        sources, inside = window_sources(at, split(r), attributes, sizes)
         if include_pad:
             inside = lit(True, "bool")
             for source, size, begin, end in zip(sources, sizes, pads, ends, strict=True):
@@ -191,7 +193,7 @@ def pool_case(
     if kind == "average":
         body = body / cast(reduce("sum", prod(kernel), counts), "float32")
     dtype = np.dtype(np.int8) if epilogue == "position" else F32
-    return case.finish((*x_shape[:2], *out), body, Hint("pool", (x,), facts), epilogue, dtype)
+    return case.finish((*x_shape[:2], *out), body, Hint("pool", (x,), attributes), epilogue, dtype)
 
 
 def out_size(size: int, kernel: int, stride: int, dilation: int, begin: int, end: int) -> int:
@@ -208,7 +210,7 @@ def conv_case(
     case = Case(seed)
     x = case.value("x", x_shape)
     w = case.value("w", w_shape, known=True, scale=1 / np.sqrt(prod(w_shape[1:])))
-    facts: dict[str, Any] = {"strides": strides, "dilations": dilations, "pads": pads, "group": group}
+    attributes: dict[str, Any] = {"strides": strides, "dilations": dilations, "pads": pads, "group": group}
     kernel = w_shape[2:]
     out = tuple(map(out_size, x_shape[2:], kernel, strides, dilations, pads, ends))
     per_group = w_shape[0] // group
@@ -222,9 +224,11 @@ def conv_case(
         for size in reversed(kernel):
             taps.insert(0, rest % arg(size))
             rest = rest // arg(size)
-        sources, inside = window_sources(at, taps, facts, x_shape[2:])
+        sources, inside = window_sources(at, taps, attributes, x_shape[2:])
         return x.load_where(inside, (n, first + rest, *sources)) * w[(m, rest, *taps)]
 
     body = reduce("sum", prod(w_shape[1:]), tap)
     dtype = np.dtype(np.int8) if epilogue == "position" else F32
-    return case.finish((x_shape[0], w_shape[0], *out), body, Hint("conv", (x, w), facts), epilogue, dtype)
+    return case.finish(
+        (x_shape[0], w_shape[0], *out), body, Hint("conv", (x, w), attributes), epilogue, dtype
+    )

@@ -27,9 +27,9 @@ def first_to_last(case: Case, epilogue: str | None = None) -> tuple[Case, np.nda
     moved = Value("x", (x.shape[0], *x.shape[2:], x.shape[1]), x.dtype)
     last = Case(5)
     last.arrays = {**case.arrays, "x": np.ascontiguousarray(np.moveaxis(case.arrays["x"], 1, -1))}
-    facts: dict[str, Any] = {**hint.facts, "channels_last": True, "x_first": False}
+    attributes: dict[str, Any] = {**hint.attributes, "channels_last": True, "x_first": False}
     # Only the rule reads the hint; the formula that stands for it here is never run.
-    last.finish(plain.shape, moved.at(FLAT), Hint(hint.kind, (moved, *others), facts), None)
+    last.finish(plain.shape, moved.at(FLAT), Hint(hint.kind, (moved, *others), attributes), None)
     assert last.compute is not None
     if epilogue is None:
         return last, plain

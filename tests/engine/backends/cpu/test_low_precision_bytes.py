@@ -105,17 +105,31 @@ def test_what_is_not_finite_stays_in_its_row(int8: CPUBackend) -> None:
 def test_convolutions_of_whole_numbers_are_exact(
     int8: CPUBackend, x_shape: tuple[int, ...], w_shape: tuple[int, ...], given: dict[str, Any], low: int
 ) -> None:
-    facts: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0), "ends": (0, 0), **given}
-    ends = facts.pop("ends")
+    attributes: dict[str, Any] = {
+        "strides": (1, 1),
+        "dilations": (1, 1),
+        "pads": (0, 0),
+        "ends": (0, 0),
+        **given,
+    }
+    ends = attributes.pop("ends")
     case = Case(prod(x_shape))
     x, w = case.value("x", x_shape), case.value("w", w_shape, known=True)
     _set_known(case, "x", _whole_numbers(case.rng, x_shape, low, low + 255))
     _set_known(case, "w", _whole_numbers(case.rng, w_shape, -127, 127))
     out = tuple(
-        map(out_size, x_shape[1:3], w_shape[2:], facts["strides"], facts["dilations"], facts["pads"], ends)
+        map(
+            out_size,
+            x_shape[1:3],
+            w_shape[2:],
+            attributes["strides"],
+            attributes["dilations"],
+            attributes["pads"],
+            ends,
+        )
     )
     space = (x_shape[0], *out, w_shape[0])
-    hint = Hint("conv", (x, w), {**facts, "group": 1, "channels_last": True, "x_first": False})
+    hint = Hint("conv", (x, w), {**attributes, "group": 1, "channels_last": True, "x_first": False})
     case.finish(space, lit(0.0, "float32"), hint, None)
     assert case.compute is not None
     other = case.value("other", space)
@@ -124,7 +138,7 @@ def test_convolutions_of_whole_numbers_are_exact(
     assert getattr(step.kernel, "name", "") == "conv_int8"
     got = run_tuned(int8, case).reshape(space)
     planes = np.moveaxis(case.arrays["x"], -1, 1)
-    windows = facts["strides"], facts["dilations"], facts["pads"]
+    windows = attributes["strides"], attributes["dilations"], attributes["pads"]
     sums = conv_expected(planes, case.arrays["w"], *windows, ends, 1)
     expected = np.moveaxis(sums, 1, -1) + case.arrays["other"]
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())

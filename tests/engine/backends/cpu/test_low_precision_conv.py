@@ -52,11 +52,11 @@ def _check(
     w = case.value("w", w_shape, known=True, scale=1 / np.sqrt(prod(w_shape[1:])))
     out = tuple(map(out_size, sizes, w_shape[2:], strides, dilations, pads, ends))
     space = (batch, *out, w_shape[0])
-    facts: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "strides": strides, "dilations": dilations, "pads": pads, "group": 1, "channels_last": True,
         "x_first": x_first,
     }  # fmt: skip
-    case.finish(space, lit(0.0, "float32"), Hint("conv", (x, w), facts), None)
+    case.finish(space, lit(0.0, "float32"), Hint("conv", (x, w), attributes), None)
     assert case.compute is not None
     given = _rounded(case.arrays["x"])
     given = given if x_first else np.moveaxis(given, -1, 1)

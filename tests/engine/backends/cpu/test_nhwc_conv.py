@@ -46,12 +46,12 @@ class Case:
         self.x_first = x_first
         self.arrays["x"] = first if x_first else np.ascontiguousarray(np.moveaxis(first, 1, -1))
         self.arrays["w"] = weights
-        facts: dict[str, Any] = {
+        attributes: dict[str, Any] = {
             "strides": sizes[0], "dilations": sizes[1], "pads": sizes[2], "group": group,
             "channels_last": True, "x_first": x_first,
         }  # fmt: skip
         read = Value("x", self.arrays["x"].shape, F32)
-        hint = Hint("conv", (read, Value("w", w, F32, None, weights)), facts)
+        hint = Hint("conv", (read, Value("w", w, F32, None, weights)), attributes)
         epilogue, self.expected = self.tail(tail, sums)
         dtype = F32 if self.expected.dtype.kind == "f" else self.expected.dtype
         self.output = Value("y", self.shape, dtype)

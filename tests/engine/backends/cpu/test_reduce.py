@@ -43,20 +43,24 @@ def reduce_case(
 
     body = reduce("sum" if kind == "mean" else kind, extent, element)
     body = body / arg(extent, "float32") if kind == "mean" else body
-    facts = {"kind": kind, "term": term, "outer": outer, "extent": extent, "inner": inner}
-    return case.finish(space, body, Hint("reduce", tuple(operands), facts), None)
+    attributes = {"kind": kind, "term": term, "outer": outer, "extent": extent, "inner": inner}
+    return case.finish(space, body, Hint("reduce", tuple(operands), attributes), None)
 
 
 def exact(case: Case) -> np.ndarray:
     """What NumPy makes of it in float64."""
     assert case.compute is not None
     assert case.compute.hint is not None
-    facts = case.compute.hint.facts
-    x = case.arrays["x"].astype(np.float64).reshape(facts["outer"], facts["extent"], facts["inner"])
-    if facts["term"] == "deviation":
+    attributes = case.compute.hint.attributes
+    x = (
+        case.arrays["x"]
+        .astype(np.float64)
+        .reshape(attributes["outer"], attributes["extent"], attributes["inner"])
+    )
+    if attributes["term"] == "deviation":
         x = x - case.arrays["center"].astype(np.float64)[:, None]
-    x = {"element": x, "magnitude": np.abs(x)}.get(facts["term"], x * x)
-    return np.asarray(FUNCTIONS[facts["kind"]](x, axis=1)).reshape(-1)
+    x = {"element": x, "magnitude": np.abs(x)}.get(attributes["term"], x * x)
+    return np.asarray(FUNCTIONS[attributes["kind"]](x, axis=1)).reshape(-1)
 
 
 COLUMNS = [(1, 49, 960), (2, 100, 33), (1, 20000, 32), (3, 7, 1), (2, 65, 70), (1, 1, 600), (1, 5000, 3)]

@@ -22,8 +22,8 @@ def transpose_case(batch: int, rows: int, columns: int, *, static: bool = True, 
     *lead, column, row = (index(axis) for axis in range(len(space)))
     position = row * arg(columns) + column
     body = x.at(lead[0] * arg(rows * columns) + position if lead else position)
-    facts = {"batch": batch, "rows": rows, "columns": columns}
-    return case.finish(space, body, Hint("transpose", (x,), facts), None)
+    attributes = {"batch": batch, "rows": rows, "columns": columns}
+    return case.finish(space, body, Hint("transpose", (x,), attributes), None)
 
 
 SHAPES = [
@@ -73,7 +73,7 @@ def test_other_types_stay_generic(backend: CPUBackend) -> None:
     assert case.compute is not None
     assert case.compute.hint is not None
     x = Value("x", (1, 20, 20), np.dtype(np.float64))
-    case.compute.hint = Hint("transpose", (x,), case.compute.hint.facts)
+    case.compute.hint = Hint("transpose", (x,), case.compute.hint.attributes)
     with pytest.raises(AssertionError):
         tuned_plan(backend, case)
     assert case.compute.output.dtype == F32

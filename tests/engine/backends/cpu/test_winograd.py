@@ -29,7 +29,7 @@ BOUNDS = {2: 1e-6, 4: 4e-6}
 
 def winograd_case(
     x_shape: Sequence[int], m: int, begins: Sequence[int] = (1, 1), ends: Sequence[int] = (1, 1),
-    epilogue: str = "bias", scale: float = 1.0, **facts: Any,
+    epilogue: str = "bias", scale: float = 1.0, **attributes: Any,
 ) -> tuple[Case, np.ndarray]:  # fmt: skip
     """x_shape is (N, H, W, C); also what float64 makes of it."""
     case = Case(prod(x_shape) + m)
@@ -40,7 +40,7 @@ def winograd_case(
     space = (x_shape[0], *out, m)
     given = {"strides": (1, 1), "dilations": (1, 1), "pads": tuple(begins), "group": 1, "channels_last": True}
     dtype = np.dtype(np.int8 if epilogue == "position" else np.float32)
-    case.finish(space, lit(0.0, "float32"), Hint("conv", (x, w), {**given, **facts}), None, dtype)
+    case.finish(space, lit(0.0, "float32"), Hint("conv", (x, w), {**given, **attributes}), None, dtype)
     assert case.compute is not None
     first = np.moveaxis(case.arrays["x"], 3, 1)
     sums = np.moveaxis(conv_expected(first, case.arrays["w"], (1, 1), (1, 1), begins, ends, 1), 1, 3)
