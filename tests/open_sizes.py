@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -64,22 +65,21 @@ def sets_of_sizes(
         if new(one_each[place]):
             yield one_each[place]
     for key, sizes in near.items():
-
-        def takers(size: int, key: str = key) -> tuple[bool, ...]:
-            return _takers(worker, feeds, {**base, key: size})
-
         for pair in pairwise(sizes):
-            for size in _edges(takers, *pair):
-                if new({**base, key: size}):
-                    yield {**base, key: size}
+            for edge in _edges(partial(_takers_at, worker, feeds, base, key), *pair):
+                if new({**base, key: edge}):
+                    yield {**base, key: edge}
     for _ in range(20 * count):
         mixture = {key: int(rng.choice(sizes)) for key, sizes in near.items()}
         if new(mixture):
             yield mixture
 
 
-def _takers(worker: Worker, feeds: Mapping[str, np.ndarray], sizes: Sizes) -> tuple[bool, ...]:
-    """Which of the worker's plans take some sizes."""
+def _takers_at(
+    worker: Worker, feeds: Mapping[str, np.ndarray], base: Sizes, key: object, size: int
+) -> tuple[bool, ...]:
+    """Which of the worker's plans take some sizes, one of them changed."""
+    sizes = {**base, key: size}
     plans = worker._session.open_plans
     shapes = {name: array.shape for name, array in resized(worker, feeds, sizes).items()}
     given = plans.numbers(shapes, {})

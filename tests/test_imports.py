@@ -162,17 +162,12 @@ def test_no_import_points_upward(imports: list[Import], modules: dict[str, Path]
     assert describe(wrong) == []
 
 
-KNOWING_BACKENDS = ("engine.api.textures.on_gl", "engine.api.textures.shaders")
-"""Pictures are drawn into tensors and out of them by programs of both OpenGL backends."""
-
-
 def test_only_a_backend_itself_knows_it(imports: list[Import]) -> None:
     """What backends share and what runs them call methods of `Backend` and `DeviceBuffer`."""
     wrong = [
         item
         for item in imports
         if item.importer.startswith(("engine.backends", "engine.runtime", "engine.api"))
-        and item.importer not in KNOWING_BACKENDS
         and backend_of(item.target) not in ("", backend_of(item.importer))
     ]
     assert describe(wrong) == []

@@ -37,6 +37,7 @@ from engine.compiler.trace import InputShapes
 from engine.device.gl.device import GLDevice
 from engine.device.jobs.system import JobHandle, JobSystem
 from engine.graph.model import Model
+from engine.runtime.budget import Budget
 from engine.runtime.cost_model import StepCosts
 from engine.runtime.executor import Executor
 from engine.runtime.inputs import InputValue, check_kinds
@@ -312,11 +313,12 @@ class Worker(Executor):
         later waits behind it.
         """
         with instrumentation.working_for(self), instrumentation.spanning("schedule"):
-            run = self._schedule_sliced(inputs, named, self.costs)
+            budget = Budget(self.costs, self._session.backends)
+            run = self._schedule_sliced(inputs, named, budget)
         if instrumentation.installed:
             self._report_inputs(inputs, named)
         run.check()
-        return Schedule(self, run)
+        return Schedule(self, run, budget)
 
     @property
     def costs(self) -> StepCosts:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -64,6 +66,32 @@ class HostStream(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class HostPart:
+    """A program in a joined job, and what is copied to its inputs.
+
+    Attributes:
+        backend: The backend of the program.
+        program: The program.
+        arrays: Arrays, contiguous, and the buffers that take their elements before the job begins.
+        copies: Memory that other parts may write, and the buffers that take it just before the program.
+        reads: The backends whose outputs are among the sources.
+    """
+
+    backend: HostBackend
+    program: HostProgram
+    arrays: Sequence[tuple[np.ndarray, HostBuffer]]
+    copies: Sequence[tuple[np.ndarray, HostBuffer]]
+    reads: AbstractSet[HostBackend]
+
+
+JoinedJob = Callable[[Sequence[JobHandle], Callable[[], None]], JobHandle | None]
+"""Runs a joined job behind other jobs. Returns its handle; None if it has run on the calling thread.
+
+The second argument binds the parts' arrays, and is called where they cannot be copied at once.
+"""
+
+
 class HostBackend(Backend):
     """One ordered stream of jobs; its buffers are `HostBuffer`, its programs `HostProgram`."""
 
@@ -84,3 +112,11 @@ class HostBackend(Backend):
     @abstractmethod
     def stream(self) -> HostStream:
         """What a job joins."""
+
+    @abstractmethod
+    def join_parts(self, parts: Sequence[HostPart | CommandList]) -> JoinedJob:
+        """Programs and other commands of one job system as one job, for use again and again.
+
+        It runs behind what is in flight on every backend that it uses, and what these schedule later runs
+        behind it.
+        """

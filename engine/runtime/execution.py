@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -11,6 +11,7 @@ from engine.backends.base import DeviceBuffer, Readback
 from engine.compiler.entries import arrays_in
 from engine.kernels.value import Value
 from engine.runtime.binding import Feed, UnboundInputs, bind, enqueue
+from engine.runtime.budget import Budget
 from engine.runtime.recorded_plan import Location, Planning, RecordedPlan, Submission
 from engine.runtime.session import Session
 
@@ -18,8 +19,9 @@ from engine.runtime.session import Session
 class Run:
     """One schedule: enqueues what it can, and continues when the data that it waits for has arrived.
 
-    An error is kept in `error`, and `check` raises it when the outputs are read. `turn` distinguishes the
-    schedules of a run that stands for several.
+    With a budget, it enqueues programs in parts, as far as that allows. An error is kept in `error`, and
+    `check` raises it when the outputs are read. `turn` distinguishes the schedules of a run that stands for
+    several.
     """
 
     def __init__(
@@ -27,6 +29,7 @@ class Run:
         session: Session,
         recorded: RecordedPlan,
         feeds: Mapping[str, Feed],
+        budget: Budget | None = None,
     ) -> None:
         self.session = session
         self.recorded = recorded
@@ -37,6 +40,7 @@ class Run:
         self.reported = False
         self.on_finished: list[Callable[[], None]] = []
         self.unbound = UnboundInputs(feeds)
+        self._budget = budget
         self._position = 0
         self._has_transferred = False
         self._reads: dict[str, Readback] = {}
@@ -73,7 +77,7 @@ class Run:
                     backends[submission.place].upload(target, self._reads[name].array())
                 self._reads.clear()
                 self._has_transferred = True
-                if not self._enqueue(submission):
+                if not self._enqueue(submission, wait):
                     return False
                 self._position += 1
                 self._has_transferred = False
@@ -103,8 +107,10 @@ class Run:
             with self.session.backends["native"].entered():
                 self.session.is_ready(self.recorded, wait=True)
 
-    def _enqueue(self, submission: Submission) -> bool:
+    def _enqueue(self, submission: Submission, wait: bool) -> bool:
         """Enqueue a program whose inputs are there. Returns True once all of it is enqueued."""
+        if self._budget is not None:
+            return self._budget.enqueue(submission, wait)
         backend = self.session.backends[submission.place]
         enqueue(backend, backend.run, submission.program)
         return True
@@ -118,6 +124,11 @@ class Run:
     def recorded_plans(self) -> tuple[RecordedPlan, ...]:
         """The plans of this run, one more after each stop for data, while it holds them."""
         return tuple(self._held)
+
+    @property
+    def submissions_left(self) -> Sequence[Submission]:
+        """The submissions of the latest plan that are not enqueued to their end."""
+        return self.recorded.submissions[self._position :]
 
     def fail(self, error: Exception) -> None:
         """End this run with an error, which a waiting readback raises."""

@@ -14,7 +14,7 @@ from engine.base import instrumentation
 from engine.base.errors import CancelledError, InputError, ThreadError
 from engine.base.lifetime import Disposable
 from engine.compiler.trace import SCHEDULE_COUNT
-from engine.runtime.cost_model import StepCosts
+from engine.runtime.budget import Budget
 from engine.runtime.execution import Run
 from engine.runtime.fast_path import FastPath
 from engine.runtime.inputs import CheckedInputs, Inputs, InputValue, Named, Positional
@@ -22,7 +22,6 @@ from engine.runtime.outputs import Outputs, RunOutput, as_list
 from engine.runtime.pending_work import unfinished
 from engine.runtime.recorded_plan import RecordedPlan
 from engine.runtime.session import Session
-from engine.runtime.slices import SlicedRun
 from engine.runtime.submission_queue import RunQueue
 from engine.runtime.tensor import Tensor
 
@@ -129,20 +128,17 @@ class Executor(Disposable):
             if path is not None and not self._queue and path.take(checked.in_order):
                 self._took(path)
                 return
-            run = Run(self._session, recorded, checked.tensors)
-            self._begin(run)
+            run = self._begin(recorded, checked)
         run.check()
         if run.finished:
             self._latest_path = path
 
-    def _schedule_sliced(self, inputs: Positional, named: Named, costs: StepCosts) -> SlicedRun:
-        """Begin one inference of which a `Schedule` enqueues slices."""
+    def _schedule_sliced(self, inputs: Positional, named: Named, budget: Budget) -> Run:
+        """Schedule one inference that enqueues what its budget allows."""
         checked = self._checked(inputs, named)
         with self._entered():
             recorded = self._session.recorded_plan(checked.shapes, checked.known)
-            run = SlicedRun(self._session, recorded, checked.tensors, costs)
-            self._begin(run)
-        return run
+            return self._begin(recorded, checked, budget)
 
     def _schedule_observed(self, inputs: Positional, named: Named) -> None:
         """Schedule, and report it to observers."""
@@ -211,8 +207,9 @@ class Executor(Disposable):
             self._latest = path
         self._latest_path = path
 
-    def _begin(self, run: Run) -> None:
+    def _begin(self, recorded: RecordedPlan, checked: CheckedInputs, budget: Budget | None = None) -> Run:
         """Add a run to the queue, and enqueue what can be."""
+        run = Run(self._session, recorded, checked.tensors, budget)
         run.hold()
         before, self._latest = self._latest, run
         if before is not None and before.is_over:
@@ -221,6 +218,7 @@ class Executor(Disposable):
         self._take_up_queue()
         if not run.started:
             run.unbound.hold(self._native)
+        return run
 
     # Pending work
 

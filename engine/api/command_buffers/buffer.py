@@ -1,6 +1,6 @@
 """`CommandBuffer`: schedules, jobs and calls, collected once and executed as often as one likes.
 
-The first execution schedules each command as it would be by itself, and notes what that came down to. After
+The first execution schedules each command as it would be by itself, and records what that came down to. After
 that, consecutive commands go out together (`engine.api.command_buffers.replay`): on the CPU as one job, on
 OpenGL as one replay of calls. What cannot go that way (a plan that waits for data, inputs of another shape
 than before) is scheduled as ever, with the same results.

@@ -13,7 +13,9 @@ from engine.api.job_arguments import Bound
 from engine.api.jobs import Job
 from engine.api.worker import Worker
 from engine.backends.base import DeviceBuffer
-from engine.runtime.binding import Feed, can_bind
+from engine.backends.host import HostBackend, HostBuffer, HostPart, HostProgram
+from engine.backends.tensor_data import CPUTensorData
+from engine.runtime.binding import Feed, bind, can_bind
 from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.fast_path import FastPath
 from engine.runtime.outputs import data_at
@@ -126,7 +128,18 @@ class PlainSegment:
 
 @dataclass(slots=True)
 class Slot:
-    """Where an input of a schedule comes from: an array of one's own, a CPU tensor, a worker's output."""
+    """An input of a recorded schedule: an array of one's own, a CPU tensor, or a worker's output.
+
+    Attributes:
+        buffer: The buffer of the plan that it goes to.
+        shape: Its shape.
+        dtype: Its type.
+        is_tensor: Whether it is a tensor on the CPU.
+        output: The worker's output that it is.
+        output_fast_path: What schedules that worker.
+        source: The storage of that output.
+        recorded: The memory that recorded commands copy to `buffer`; None for what is bound each time.
+    """
 
     buffer: DeviceBuffer
     shape: tuple[int, ...]
@@ -135,6 +148,7 @@ class Slot:
     output: WorkerOutput | None = None
     output_fast_path: FastPath | None = None
     source: BufferTensorData | None = None
+    recorded: np.ndarray | None = None
 
     @classmethod
     def of(cls, value: Any, fast_path: FastPath, number: int, latest: dict[int, FastPath]) -> Slot | None:
@@ -143,7 +157,7 @@ class Slot:
         shape, dtype = fast_path.inputs[number]
         if buffer is None:
             return None
-        slot = cls(buffer, shape, dtype)
+        slot = cls(buffer, shape, dtype, type(value) is Tensor)
         if isinstance(value, WorkerOutput):
             other = latest.get(id(value.worker)) or value.worker._plain_path()
             found = None if other is None else other.outputs.get(value.name)
@@ -153,70 +167,99 @@ class Slot:
             if source.dtype != dtype or source.storage.elements != buffer.elements:
                 return None
             slot.output, slot.output_fast_path, slot.source = value, other, source
-            return slot
-        if type(value) is Tensor:
-            slot.is_tensor = True
-            return slot if slot.fits(value) else None
-        return slot if _is_array(value, shape, dtype) else None
+        return None if slot.feed(value) is None else slot
 
-    def feed(self, value: Any) -> Feed:
-        """What to bind for an input that fits."""
-        if self.source is not None:
-            return self.source
-        found: Feed = value.elements_on_cpu if self.is_tensor else value
-        return found
-
-    def fits(self, value: Any) -> bool:
-        """Whether an input is of the kind that was recorded."""
+    def feed(self, value: Any) -> Feed | None:
+        """What to bind for an input; None where it is of another type or shape than was recorded."""
         if self.output is not None:
-            return bool(value == self.output)
+            return self.source if value == self.output else None
         if self.is_tensor:
             data = value.elements_on_cpu if type(value) is Tensor else None
-            return data is not None and data.shape_or_none == self.shape and data.dtype == self.dtype
-        return _is_array(value, self.shape, self.dtype)
-
-
-def _is_array(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> bool:
-    return type(value) is np.ndarray and value.shape == shape and value.dtype == dtype
-
-
-@dataclass
-class Item:
-    """A schedule with its slots."""
-
-    command: ScheduleCommand
-    fast_path: FastPath
-    slots: list[Slot]
-
-    def fixed_arrays(self) -> list[np.ndarray | None] | None:
-        """The arrays that the buffer was given (None for outputs), where nothing else may be meant later."""
-        found: list[np.ndarray | None] = []
-        for name, slot in zip(self.command.worker._inputs.names, self.slots, strict=True):
-            value = self.command.given.get(name)
-            if slot.output is None and not (type(value) is np.ndarray and value.flags.c_contiguous):
+            if data is None or data.shape_or_none != self.shape or data.dtype != self.dtype:
                 return None
-            found.append(value if slot.output is None else None)
-        return found
+            if self.recorded is not None and self.recorded is not data.elements:
+                return None
+            return data.elements if data.fence is None else data
+        is_alike = type(value) is np.ndarray and value.shape == self.shape and value.dtype == self.dtype
+        return value if is_alike else None
 
-    def values(self) -> list[Any] | None:
+
+class Item:
+    """A schedule with its slots, by name of the input."""
+
+    def __init__(self, command: ScheduleCommand, fast_path: FastPath, slots: dict[str, Slot]) -> None:
+        self.command = command
+        self.fast_path = fast_path
+        self.slots = slots
+        given = [slot.source or command.given.get(name) for name, slot in slots.items()]
+        # The inputs, if they are what was given and only their elements may change.
+        self.fixed: list[Any] | None = given if all(map(_is_fixed, given)) else None
+
+    def feeds(self) -> Sequence[Feed] | None:
         """The inputs as they are now; None where something is not as it was recorded."""
-        worker, fast_path = self.command.worker, self.fast_path
-        if not is_ready(worker, fast_path):
-            return None
-        values = worker._inputs.completed(self.command.given)
+        values = self.command.worker._inputs.completed(self.command.given)
         if values is None:
             return None
-        for value, slot in zip(values, self.slots, strict=True):
-            if not slot.fits(value):
+        feeds: list[Feed] = []
+        for value, slot in zip(values, self.slots.values(), strict=True):
+            feed = slot.feed(value)
+            if feed is None or not (type(feed) is np.ndarray or can_bind(feed, self.fast_path.backend)):
                 return None
-        return values
+            feeds.append(feed)
+        return feeds
+
+    def bind(self, feeds: Sequence[Feed]) -> None:
+        """Bind inputs; recorded commands copy the others."""
+        backend = self.fast_path.backend
+        for slot, feed in zip(self.slots.values(), feeds, strict=True):
+            if slot.recorded is None:
+                bind(feed, backend, slot.buffer)
+
+    def part(self, feeds: Sequence[Feed], used_by_jobs: Sequence[np.ndarray]) -> HostPart:
+        """The program for a joined job, and copies of inputs that programs and jobs before it write.
+
+        Args:
+            feeds: The inputs.
+            used_by_jobs: Memory of the jobs before it.
+        """
+        backend, program = self.fast_path.backend, self.fast_path.program
+        assert isinstance(backend, HostBackend)
+        assert isinstance(program, HostProgram)
+        arrays: list[tuple[np.ndarray, HostBuffer]] = []
+        copies: list[tuple[np.ndarray, HostBuffer]] = []
+        reads: set[HostBackend] = set()
+        for slot, feed in zip(self.slots.values(), feeds, strict=True):
+            assert isinstance(slot.buffer, HostBuffer)
+            if slot.source is not None:
+                assert isinstance(slot.source.storage, HostBuffer)
+                assert isinstance(slot.source.backend, HostBackend)
+                slot.recorded = slot.source.storage.array
+                reads.add(slot.source.backend)
+            elif slot.is_tensor:
+                memory = feed.elements if isinstance(feed, CPUTensorData) else feed
+                slot.recorded = next((used for used in used_by_jobs if used is memory), None)
+            if slot.recorded is not None:
+                copies.append((slot.recorded, slot.buffer))
+            elif self.fixed is not None:
+                arrays.append((feed, slot.buffer))  # type: ignore[arg-type]
+        return HostPart(backend, program, arrays, copies, reads)
 
 
-def is_ready(worker: Worker, fast_path: FastPath) -> bool:
-    """Whether a schedule needs nothing but its commands; `schedule` reports other errors."""
-    # Asked for every worker in every frame, so without the detour of a property.
-    is_alike = worker._latest_path is not None and fast_path.recorded.fast_path is fast_path
-    return is_alike and worker._thread == get_ident()
+def _is_fixed(given: Any) -> bool:
+    is_array = type(given) is np.ndarray and given.flags.c_contiguous
+    return is_array or isinstance(given, BufferTensorData)
+
+
+def are_ready(schedules: Sequence[tuple[Worker, FastPath]]) -> bool:
+    """Whether schedules need nothing but their commands; `schedule` reports other errors."""
+    here = get_ident()
+    for worker, fast_path in schedules:
+        # Asked for every worker in every frame, so without the detour of a property.
+        if worker._latest_path is None or fast_path.recorded.fast_path is not fast_path:
+            return False
+        if worker._thread != here:
+            return False
+    return True
 
 
 def outside_outputs(items: Sequence[Item]) -> list[tuple[Worker, FastPath]]:
@@ -226,7 +269,7 @@ def outside_outputs(items: Sequence[Item]) -> list[tuple[Worker, FastPath]]:
     found: dict[int, tuple[Worker, FastPath]] = {}
     scheduled: set[int] = set()
     for item in items:
-        for slot in item.slots:
+        for slot in item.slots.values():
             if slot.output is not None and slot.output_fast_path is not None:
                 worker = slot.output.worker
                 if id(worker) not in scheduled:

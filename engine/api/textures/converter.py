@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from engine.api.textures.on_gl import to_tensor, to_texture
 from engine.api.textures.on_host import HostConversions
 from engine.api.textures.pictures import GLPicture, HostImage, Picture, picture_of
 from engine.api.textures.staged import ConversionCounters, StagedTensorData, counters, cpu_backend, deliveries
 from engine.api.textures.transform import TextureTransform
 from engine.api.worker import Worker
 from engine.backends.base import Backend, BackendType, DeviceBuffer
+from engine.backends.gl.textures import TextureReader
 from engine.backends.select import shared_backend
 from engine.base.errors import InputError
 from engine.base.spelling import SpellingType
@@ -89,7 +91,7 @@ class TextureConverter(metaclass=SpellingType):
         made, buffer = _room(backend, how, shape, tensor, slot)
         if textures:
             for number, texture in enumerate(textures):
-                _from_texture(backend, texture, how, shape, buffer, number if many else slot)
+                to_tensor(backend, texture, how, shape, buffer, number if many else slot)
             counters.on_device += len(textures)
         else:
             _from_host(backend, [p for p in pictures if isinstance(p, HostImage)], how, shape, buffer, slot)
@@ -122,7 +124,7 @@ class TextureConverter(metaclass=SpellingType):
             and isinstance(data, BufferTensorData)
             and _is_on(data.backend, target.device)
         ):
-            _into_texture(data, how, tuple(tensor.shape), slot, target)
+            to_texture(data.storage, how, tuple(tensor.shape), slot, target)
             counters.on_device += 1
         else:
             deliveries.send(tensor, how, slot, target, texture)
@@ -239,32 +241,7 @@ def _backend(on: Place, picture: Picture, tensor: Tensor | None) -> Backend:
 
 
 def _is_on(backend: Backend, device: GLDevice) -> bool:
-    return backend.owner is device
-
-
-def _from_texture(
-    backend: Backend,
-    texture: GLPicture,
-    how: TextureTransform,
-    shape: tuple[int, ...],
-    buffer: DeviceBuffer,
-    slot: int | None,
-) -> None:
-    # Imported where it is used, as it brings the kernels of both GL backends.
-    from engine.api.textures.on_gl import GLConversions, gl_backend
-
-    conversions = GLConversions.of(texture.device)
-    conversions.to_tensor(gl_backend(backend), texture, how, shape, buffer, slot)
-
-
-def _into_texture(
-    data: BufferTensorData, how: TextureTransform, shape: tuple[int, ...], slot: int, target: GLPicture
-) -> None:
-    # Likewise.
-    from engine.api.textures.on_gl import GLConversions, gl_backend
-
-    conversions = GLConversions.of(target.device)
-    conversions.to_texture(gl_backend(data.backend), data.storage, how, shape, slot, target)
+    return isinstance(backend, TextureReader) and backend.device is device
 
 
 def _room(
@@ -335,7 +312,7 @@ def _staged(
     kept = before.hand_on() if isinstance(before, StagedTensorData) and fits else None
     source, buffer = _room(backend, how, shape, kept, None)
     for number, texture in enumerate(textures):
-        _from_texture(backend, texture, how, shape, buffer, number if shape[0] > 1 else None)
+        to_tensor(backend, texture, how, shape, buffer, number if shape[0] > 1 else None)
     data = StagedTensorData(source)
     if tensor is None:
         return Tensor.of(data)

@@ -19,6 +19,7 @@ import numpy as np
 from engine.api.textures.curve import linear_from_srgb, linear_number, srgb_from_linear
 from engine.api.textures.resample import Axis, sampled
 from engine.api.textures.transform import LETTERS, CoordOrigin, TextureTransform
+from engine.backends.gl.textures import TEXTURE_SHIFT
 from engine.base.dtypes import FLOAT32, UINT8, ArithmeticType, integer_range
 from engine.base.errors import InputError
 from engine.kernels.expr import (
@@ -36,9 +37,6 @@ from engine.kernels.expr import (
 )
 from engine.kernels.kernel import Numbered, number
 from engine.kernels.value import Value
-
-TEXTURE_SHIFT = 14
-"""log2 of a GL texture's pitch in positions: textures have up to 2**14 columns."""
 
 _LUMINANCE = {"srgb": (0.299, 0.587, 0.114), "linear": (0.2126, 0.7152, 0.0722)}
 """Of stored values (ITU-R BT.601) and of linear light (BT.709)."""

@@ -17,6 +17,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Read, Storage
 from engine.backends.cpu.cost import DETERMINISTIC_THREADS, step_ns
 from engine.backends.cpu.fast_path import CPURepeat, seen
+from engine.backends.cpu.joined import join_parts
 from engine.backends.cpu.listing import Listing
 from engine.backends.cpu.memory import CPUBuffer, native_type
 from engine.backends.cpu.native_kernel import source_of
@@ -29,7 +30,7 @@ from engine.backends.cpu.stream import LEAST_SHARED, CPUReadback, JobStream, cop
 from engine.backends.cpu.template import CPUTemplate
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
-from engine.backends.host import HostBackend
+from engine.backends.host import HostBackend, HostPart, JoinedJob
 from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
 from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData
@@ -301,6 +302,10 @@ class CPUBackend(HostBackend):
         if len(inputs) < len(targets):
             return super().repeater(program, targets, shapes, in_place)
         return CPURepeat(self.stream, program, inputs, shapes, in_place)
+
+    def join_parts(self, parts: Sequence[HostPart | CommandList]) -> JoinedJob:
+        """Short programs that need nothing of each other run side by side, each on one thread."""
+        return join_parts(self.jobs, parts)
 
     def time_steps(self, program: Program, plan: Plan) -> list[float]:
         """Run a recorded plan to its end, with the clock read between its commands; seconds of each step."""

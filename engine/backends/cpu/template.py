@@ -256,7 +256,8 @@ class CPUTemplate:
         block[begin : begin + integers] = values[:integers]
         if begin + integers < end:
             block.view(np.float64)[begin + integers : end] = values[integers:]
-        addresses, held = [], [*self._constants]
+        addresses: list[int] = []
+        held: list[Any] = [self._constants]
         inputs: dict[int, list[int]] = {}
         for name, places in self._outer:
             outer = buffers[name]

@@ -25,6 +25,19 @@ class GLBuffer(DeviceBuffer):
     def is_released(self) -> bool:
         """Whether `release` was called."""
 
+    @property
+    @abstractmethod
+    def written(self) -> int:
+        """GL name of what commands bind to write it: a buffer, or a framebuffer over a texture.
+
+        Raises `DisposedError` after `release`.
+        """
+
+    @property
+    @abstractmethod
+    def readable(self) -> tuple[int, int]:
+        """Target and GL name of a texture over its elements. Raises `DisposedError` after `release`."""
+
     @abstractmethod
     def shared(self, ctx: moderngl.Context) -> moderngl.Buffer | moderngl.Texture:
         """The memory as an object of another context, which does not own it.

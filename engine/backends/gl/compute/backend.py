@@ -10,7 +10,8 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer, Program, Progress, Storage
 from engine.backends.cost import formula_ns
-from engine.backends.gl.backend import GLBackend, checked_elements
+from engine.backends.gl.backend import checked_elements
+from engine.backends.gl.commands import CommandList
 from engine.backends.gl.compute.matmul import slices_constant
 from engine.backends.gl.compute.memory import GLComputeBuffer, GLMemory, GLReadback, buffer_size
 from engine.backends.gl.compute.partial_dispatch import GLComputePartialDispatch
@@ -20,8 +21,11 @@ from engine.backends.gl.compute.record import GLComputeProgram, Recorder, groups
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.compute.template import GLComputeTemplate
+from engine.backends.gl.compute.textures import record_from_texture
 from engine.backends.gl.compute.tuning import tune
+from engine.backends.gl.memory import GLBuffer
 from engine.backends.gl.storage import lanes, memory_dtype
+from engine.backends.gl.textures import TextureReader
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.base.generators import finish, within
@@ -30,7 +34,7 @@ from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.device.gl.probe import probe_gl
 from engine.kernels.expr import Expr
-from engine.kernels.kernel import Kernel
+from engine.kernels.kernel import Kernel, Numbered
 from engine.kernels.value import Value
 
 # Positions are int32, and the threads beyond a tensor's end have some too.
@@ -43,7 +47,7 @@ _SMALLEST_ARENA = 1 << 10
 _ELEMENT_NS = 3.0
 
 
-class GLComputeBackend(GLBackend):
+class GLComputeBackend(TextureReader):
     """One stream of compute work on a `GLDevice`, whose thread it belongs to.
 
     texels: read tensors as buffer textures; by default where the CPU does the drawing.
@@ -77,6 +81,13 @@ class GLComputeBackend(GLBackend):
         if problem := probe_gl(chosen, "compute").problem:
             raise DeviceError(f"{problem}; BackendType.GPU_PIXEL needs OpenGL 3.3 only")
         return chosen
+
+    def record_from_texture(
+        self, texture: int, numbered: Numbered, space: tuple[int, ...], buffer: GLBuffer, begin: int, end: int
+    ) -> CommandList:
+        """One dispatch."""
+        assert isinstance(buffer, GLComputeBuffer)
+        return record_from_texture(self.device, texture, numbered, space, buffer, begin, end)
 
     def elements_at_once(self, dtype: np.dtype) -> int:
         """A 32-bit word."""

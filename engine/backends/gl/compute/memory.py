@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.base import Readback
 from engine.backends.gl.memory import GLBuffer, GLObjects, generate
-from engine.backends.gl.storage import from_memory, memory_dtype
+from engine.backends.gl.storage import FORMS, from_memory, memory_dtype
 from engine.base.errors import DisposedError
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import FUNCTION_TYPE, GL
@@ -168,6 +168,18 @@ class GLComputeBuffer(GLBuffer):
     def is_released(self) -> bool:
         """Whether `release` was called."""
         return self._is_released or self.memory.is_released
+
+    @property
+    def written(self) -> int:
+        """The buffer itself."""
+        return self.name
+
+    @property
+    def readable(self) -> tuple[int, int]:
+        """A buffer texture."""
+        assert self.name
+        element = FORMS[self.dtype.name].memory
+        return TEXTURE_BUFFER, self.memory.texture(element, 1, 0, self.memory.nbytes)
 
     def shared(self, ctx: moderngl.Context) -> moderngl.Buffer:
         """The buffer as an object of another context."""

@@ -9,7 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Program, Progress, Storage
-from engine.backends.gl.backend import GLBackend, checked_elements
+from engine.backends.gl.backend import checked_elements
+from engine.backends.gl.commands import CommandList
+from engine.backends.gl.memory import GLBuffer
 from engine.backends.gl.pixel.layout import Layout, capacity, texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture
 from engine.backends.gl.pixel.partial_draw import GLPixelPartialDispatch
@@ -18,9 +20,11 @@ from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.record import GLPixelProgram, Recorder, drawn_texels, texel_nanoseconds
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.pixel.template import GLPixelTemplate, TextureKey
+from engine.backends.gl.pixel.textures import record_from_texture, record_to_texture
 from engine.backends.gl.pixel.transfer import GLPixelReadback, Transfers, pad
 from engine.backends.gl.pixel.tuning import TUNERS
 from engine.backends.gl.storage import memory_dtype
+from engine.backends.gl.textures import TextureReader, TextureWriter
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.base.generators import finish, within
@@ -28,7 +32,7 @@ from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, 
 from engine.device.gl.device import GLDevice
 from engine.device.gl.probe import probe_gl
 from engine.kernels.expr import Expr
-from engine.kernels.kernel import Kernel
+from engine.kernels.kernel import Kernel, Numbered
 from engine.kernels.value import Value
 
 _OLDEST = 330
@@ -36,7 +40,7 @@ _OLDEST = 330
 _STAGE_ARGUMENTS = 64
 
 
-class GLPixelBackend(GLBackend):
+class GLPixelBackend(TextureReader, TextureWriter):
     """One stream of draws on a `GLDevice`, whose thread it belongs to.
 
     deferred_transfers: see `transfer`; by default where the CPU does the drawing. Raises `DeviceError` on a
@@ -68,6 +72,24 @@ class GLPixelBackend(GLBackend):
         if problem := probe_gl(chosen, "pixel").problem:
             raise DeviceError(f"{problem}; update the graphics card's driver, or use BackendType.CPU")
         return chosen
+
+    def record_from_texture(
+        self, texture: int, numbered: Numbered, space: tuple[int, ...], buffer: GLBuffer, begin: int, end: int
+    ) -> CommandList:
+        """A draw, or a few where the elements are no rectangle."""
+        assert isinstance(buffer, GLPixelBuffer)
+        return record_from_texture(self.device, texture, numbered, space, buffer, begin, end)
+
+    def record_to_texture(
+        self,
+        buffer: GLBuffer,
+        numbered: Numbered,
+        space: tuple[int, ...],
+        texture: int,
+        size: tuple[int, int],
+    ) -> CommandList:
+        """One draw."""
+        return record_to_texture(self.device, buffer, numbered, space, texture, size)
 
     def elements_at_once(self, dtype: np.dtype) -> int:
         """A texel."""

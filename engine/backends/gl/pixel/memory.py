@@ -160,6 +160,16 @@ class GLPixelBuffer(GLBuffer):
         """Whether `release` was called."""
         return self._is_released or self._memory.is_released
 
+    @property
+    def written(self) -> int:
+        """The framebuffer."""
+        return self.memory.framebuffer
+
+    @property
+    def readable(self) -> tuple[int, int]:
+        """The texture itself."""
+        return GL.TEXTURE_2D, self.memory.name
+
     def shared(self, ctx: moderngl.Context) -> moderngl.Texture:
         """The texture as an object of another context."""
         layout, element = self.memory.layout, memory_dtype(self.dtype)

@@ -154,6 +154,34 @@ def test_one_worker_s_output_is_the_next_one_s_input(where: dict[str, Any]) -> N
             assert buffer.replayed == 4
 
 
+def test_an_output_that_is_an_input_is_read_before_the_next_schedule(where: dict[str, Any]) -> None:
+    """Reads and schedules of one worker take turns, by workers and on the CPU by a job."""
+    shapes = {"x": ("float32", [64])}, {"y": ("float32", [64])}
+    with ExitStack() as stack:
+        square = ModelLoader.load(proto(NODES, *shapes))
+        both = {name: ("float32", [64]) for name in ("passed", "y")}
+        passed = ModelLoader.load(proto([node("Identity", ["x"], ["passed"]), *NODES], shapes[0], both))
+        a, b, c = (stack.enter_context(Worker(m, **where)) for m in (passed, square, square))
+        first, second = (np.zeros(64, np.float32) for _ in range(2))
+        total = Tensor(np.zeros(64, np.float32))
+        buffer = CommandBuffer()
+        buffer.schedule_worker(b, {"x": buffer.output(a)})
+        buffer.schedule_worker(a, {"x": first})
+        buffer.schedule_worker(c, {"x": buffer.output(a)})
+        if where["backend_type"] is BackendType.CPU:
+            buffer.schedule_job(add_up, total, buffer.output(a), buffer.output(c))
+        buffer.schedule_worker(a, {"x": second})
+        for value in (2.0, 3.0, 4.0, 5.0):
+            first[...], second[...] = value, -value
+            a.schedule(np.full(64, value + 10, np.float32))
+            buffer.execute()
+            found = [result(worker)[0] for worker in (b, c, a)]
+            assert found == pytest.approx([(value + 10) ** 2, value**2, -value])
+            if where["backend_type"] is BackendType.CPU:
+                assert total.readback_and_clone()[0] == pytest.approx(value + value**2)
+        assert buffer.replayed >= 3
+
+
 def test_other_shapes_are_scheduled_as_ever_and_replayed_from_then_on(where: dict[str, Any]) -> None:
     with ExitStack() as stack:
         any_size = ModelLoader.load(proto(NODES, *SHAPES))

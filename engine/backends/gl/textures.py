@@ -1,0 +1,120 @@
+"""Conversions between the game's textures and tensors, recorded once and replayed.
+
+Everything happens in the device's own context, which shares objects with the game's: the game's state is out
+of reach. Command lists hold OpenGL names and numbers only, and bind all they use, so they keep nothing alive.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+from engine.backends.gl.backend import GLBackend
+from engine.backends.gl.commands import CommandList
+from engine.backends.gl.memory import GLBuffer, generate
+from engine.backends.gl.record import GLRecorder
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import FUNCTION_TYPE, GL
+from engine.kernels.kernel import Numbered
+
+TEXTURE_SHIFT = 14
+"""log2 of the columns that a kernel counts in a row of the game's texture: the most that one has."""
+
+# Each is a few hundred bytes; a game with more conversions than that at once records some of them again.
+_KEPT = 256
+
+
+class TextureReader(GLBackend):
+    """A backend whose kernels can read a texture of the game."""
+
+    @abstractmethod
+    def record_from_texture(
+        self, texture: int, numbered: Numbered, space: tuple[int, ...], buffer: GLBuffer, begin: int, end: int
+    ) -> CommandList:
+        """Commands that compute elements begin..end-1 of a buffer.
+
+        Args:
+            texture: GL name of the texture, which is the kernel's only buffer.
+            numbered: The kernel and its arguments.
+            space: Its index space.
+            buffer: The buffer to write.
+            begin: The first element.
+            end: The element behind the last one.
+        """
+
+
+class TextureWriter(GLBackend):
+    """A backend that can draw into a texture of the game, from tensors of any OpenGL backend."""
+
+    @abstractmethod
+    def record_to_texture(
+        self,
+        buffer: GLBuffer,
+        numbered: Numbered,
+        space: tuple[int, ...],
+        texture: int,
+        size: tuple[int, int],
+    ) -> CommandList:
+        """Commands that draw a whole texture.
+
+        Args:
+            buffer: The tensor, which is the kernel's only buffer.
+            numbered: The kernel and its arguments.
+            space: Its index space.
+            texture: GL name of the texture.
+            size: Its columns and rows.
+        """
+
+
+class TextureCommands:
+    """The recorded conversions of one device, and the objects that they bind."""
+
+    def __init__(self, device: GLDevice) -> None:
+        # Kept by the device's key in a weak dictionary: no reference back.
+        self._lists: OrderedDict[Hashable, CommandList] = OrderedDict()
+        gl = device.gl
+        with device.current(flush=False):
+            self.framebuffer = generate(gl.glGenFramebuffers)
+            self._sampler = generate(gl.glGenSamplers)
+            kinds = (ctypes.c_uint, ctypes.c_uint, ctypes.c_int)
+            set_parameter = FUNCTION_TYPE(None, *kinds)(device.address("glSamplerParameteri"))
+            # A texture that asks for mipmaps it does not have could not be read at all.
+            for name in (GL.TEXTURE_MIN_FILTER, GL.TEXTURE_MAG_FILTER):
+                set_parameter(self._sampler, name, GL.NEAREST)
+
+    @staticmethod
+    def of(device: GLDevice) -> TextureCommands:
+        """Those of a device."""
+        found = _commands.get(device)
+        if found is None:
+            found = _commands[device] = TextureCommands(device)
+        return found
+
+    def run(self, backend: GLBackend, key: Hashable, record: Callable[[], CommandList]) -> None:
+        """Enqueue the commands of a key, which are recorded first if they are new."""
+        commands = self._lists.get(key)
+        if commands is None:
+            commands = self._lists[key] = record()
+            if len(self._lists) > _KEPT:
+                self._lists.popitem(last=False)
+        else:
+            self._lists.move_to_end(key)
+        backend.replayer.run(commands)
+
+    def bind(self, recorder: GLRecorder, texture: int) -> None:
+        """Bind a texture of the game to unit 0."""
+        recorder.call("glBindSampler", 0, self._sampler)
+        recorder.bind_texture(0, GL.TEXTURE_2D, texture)
+
+    def finish(self, recorder: GLRecorder) -> CommandList:
+        """Let go of the game's texture, and of the sampler, which others do not expect."""
+        recorder.bind_texture(0, GL.TEXTURE_2D, 0)
+        recorder.call("glBindSampler", 0, 0)
+        recorder.commands.finish()
+        return recorder.commands
+
+
+_commands: weakref.WeakKeyDictionary[GLDevice, TextureCommands] = weakref.WeakKeyDictionary()
