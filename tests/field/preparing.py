@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import shutil
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tomllib
 import venv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def prepare(source: Source, options: Sequence[str] = ()) -> Path:
     """The folder of a source's models; makes them the first time. Raises `SourceFailed`."""
     environment = [] if source.environment == "here" else requirements(source.environment)
     names = (source.name, *source.of)
-    files = sorted(path for name in names for path in (HERE / "sources").glob(f"{name}*.py"))
+    files = modules(HERE / "sources" / f"{name}.py" for name in names)
     code = [path.read_text(encoding="utf-8") for path in files]
     folder = _cache("models") / f"{source.name}-{_key(*environment, *code, *options)}"
     if (folder / DONE).exists():
@@ -101,6 +102,21 @@ def prepare(source: Source, options: Sequence[str] = ()) -> Path:
     _run([*command, *of, *options])
     (folder / DONE).touch()
     return folder
+
+
+def modules(files: Iterable[Path]) -> list[Path]:
+    """The modules in `files` and those of `tests` that they import, directly or not."""
+    found: set[Path] = set()
+    left = list(files)
+    while left:
+        path = left.pop()
+        if path in found or not path.exists():
+            continue
+        found.add(path)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
+                left.append(ROOT.joinpath(*str(node.module).split(".")).with_suffix(".py"))
+    return sorted(found)
 
 
 def _run(command: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 
 from tests.field import __main__ as field
-from tests.field import running
+from tests.field import preparing, running
 from tests.field.feeds import write_feeds
 
 pytest.importorskip("onnxruntime", reason="onnxruntime is the independent answer")
@@ -34,6 +34,14 @@ def model(folder: Path) -> Path:
     onnx.save(onnx.parser.parse_model(text), path)
     write_feeds(path, [{"x": np.ones(3, np.float32)}])
     return path
+
+
+def test_a_source_is_made_again_when_what_it_imports_changes() -> None:
+    sources = preparing.HERE / "sources"
+    found = preparing.modules([sources / "published.py"])
+    assert {"published.py", "packages.py", "inputs.py", "feeds.py", "images.py"} <= {f.name for f in found}
+    assert sources / "exporting.py" in preparing.modules([sources / "detectors.py"])
+    assert sources / "exporting.py" not in found
 
 
 @pytest.mark.long
