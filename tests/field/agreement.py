@@ -5,7 +5,7 @@ the other backends, 2e-3 where anything is computed in half precision, and never
 difference between onnxruntime's optimised and unoptimised run, or between onnxruntime and float64 (see
 `tests.field.truth`). A model that rounds to the steps of a
 quantisation moves by a step where a value lies beside its edge, so there onnxruntime's runs with inputs
-changed by the last bit count, too.
+changed by the last bit count, too, or with weights changed so where no input is a float.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 
 HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 OWN_SHARE = 4
@@ -120,12 +121,23 @@ def _rows(outputs: Mapping[str, Any], names: list[str]) -> np.ndarray:
 def nudged(feed: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
     """The inputs with the last bit of their float32 numbers changed at random."""
     rng = np.random.default_rng(seed)
-    return {
-        name: a * (1 + np.float32(1e-7) * rng.standard_normal(a.shape, np.float32))
-        if a.dtype == np.float32
-        else a
-        for name, a in feed.items()
-    }
+    return {name: _nudged(a, rng) if a.dtype == np.float32 else a for name, a in feed.items()}
+
+
+def with_nudged_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
+    """A copy of a model with the last bit of its float32 initializers changed at random, scales too."""
+    rng = np.random.default_rng(seed)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for tensor in copy.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT:
+            array = onnx.numpy_helper.to_array(tensor)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(_nudged(array, rng), tensor.name))
+    return copy
+
+
+def _nudged(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return array * (1 + np.float32(1e-7) * rng.standard_normal(array.shape, np.float32))
 
 
 def computes_in_halves(model: onnx.ModelProto) -> bool:
