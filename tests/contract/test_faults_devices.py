@@ -226,18 +226,18 @@ class Reader(MonoBehaviour):
     def start(self):
         self.worker = Worker(model, BackendType.GPU_COMPUTE, device="opencl")
     def update(self):
-        if self.time.frame_count == 5:
+        self.worker.schedule(np.ones((1, 1, 28, 28), np.float32))
+        if self.time.frame_count >= 5 and not self.worker.plan_report().planning:
             cl = self.worker.device.cl
             def fails(*a, **k): raise cl.RuntimeError("DEVICE_NOT_AVAILABLE")
             cl.enqueue_copy = cl.enqueue_nd_range_kernel = fails
-        self.worker.schedule(np.ones((1, 1, 28, 28), np.float32))
     def on_destroy(self):
         self.worker.dispose()
         print("disposed")
 
 with App("removed", size=(32, 32), headless=True) as app:
     app.scene.create("reader", Reader)
-    app.run(frames=20)
+    app.run(frames=200)
     print("frames", app.time.frame_count, "errors", len(app.errors), type(app.errors[0].error).__name__)
 """
 
