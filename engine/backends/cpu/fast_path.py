@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, prod
-from time import perf_counter_ns
+from math import prod
 
 import numpy as np
 
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram, released
-from engine.backends.cpu.stream import LEAST_SHARED, JobStream, copy_now
-from engine.backends.host import TRIALS
+from engine.backends.cpu.stream import JobStream
 from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
@@ -26,27 +24,16 @@ SHORT_IN_PLACE_BYTES = 1 << 17
 """The same for a program that runs on the calling thread, which is over when the next thing happens."""
 
 
-_BYTES_COPIED_PER_NS = 12.0
-
-_TRIED_FACTOR = 8.0
-"""How many times as long as copying its inputs a program may be estimated to take, to be tried at once."""
-
-
 class CPURepeat(Repeat):
     """Where nothing is in flight, arrays go straight to where kernels read them, and tensors nowhere."""
 
     __slots__ = (
-        "_copy_ns",
         "_elsewhere",
-        "_fastest_ns",
-        "_has_large",
         "_in_place",
-        "_is_quick",
         "_is_small",
         "_program",
         "_stream",
         "_targets",
-        "_trials",
         "_views",
     )
 
@@ -63,15 +50,7 @@ class CPURepeat(Repeat):
         self._targets = targets
         self._in_place = in_place
         self._views = [seen(buffer, shape) for buffer, shape in zip(targets, shapes, strict=True)]
-        sizes = [view.nbytes for view in self._views]
-        self._has_large = max(sizes, default=0) >= LEAST_SHARED
-        self._is_small = max(sizes, default=0) < SHORT_IN_PLACE_BYTES
-        # Whether arrays may be read before `schedule` returns; its first runs tell.
-        self._copy_ns = sum(sizes) / _BYTES_COPIED_PER_NS
-        estimate = program.nanoseconds / stream.jobs.thread_count
-        self._is_quick = not self._is_small and estimate < _TRIED_FACTOR * self._copy_ns
-        self._trials = TRIALS
-        self._fastest_ns = inf
+        self._is_small = max((view.nbytes for view in self._views), default=0) < SHORT_IN_PLACE_BYTES
         self._elsewhere: ZeroCopyInputs | None = None
 
     def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> bool:
@@ -86,15 +65,8 @@ class CPURepeat(Repeat):
         if tensors and not program.is_short:
             self._run_elsewhere(arrays, tensors)
             return True
-        if self._is_quick and not tensors and not program.is_short and program.commands is not None:
-            self._run_at_once(arrays)
-            return True
-        if self._has_large:
-            for view, array in zip(self._views, arrays, strict=False):
-                copy_now(stream.jobs, array, view)
-        else:
-            for number, view in enumerate(self._views):
-                view[...] = arrays[number]
+        for number, view in enumerate(self._views):
+            view[...] = arrays[number]
         if program.is_short:
             program.run_here()
         elif program.commands is None:
@@ -112,21 +84,6 @@ class CPURepeat(Repeat):
         for number in here.copied:
             self._views[number][...] = arrays[number]
         self._program.run_copy_here(here.run_here)
-
-    def _run_at_once(self, arrays: Sequence[np.ndarray]) -> None:
-        """Run on all threads before this returns, which takes less time than copying the arrays."""
-        here = self._copy_of_commands()
-        here.aim_for_now(arrays)
-        for number in here.copied:
-            self._views[number][...] = arrays[number]
-        before = perf_counter_ns()
-        here.job_at_once = self._stream.submit_repeated(here.job_at_once, here.commands, None)
-        here.job_at_once.handle.complete()
-        if self._trials:
-            self._fastest_ns = min(self._fastest_ns, perf_counter_ns() - before)
-            self._trials -= 1
-            if not self._trials:
-                self._is_quick = self._fastest_ns < self._copy_ns
 
     def _copy_of_commands(self) -> ZeroCopyInputs:
         here = self._elsewhere
@@ -179,7 +136,6 @@ class ZeroCopyInputs:
         "commands",
         "copied",
         "job",
-        "job_at_once",
         "read",
         "run_here",
         "taken",
@@ -204,7 +160,6 @@ class ZeroCopyInputs:
         ]
         self.tensors: Sequence[CPUTensorData | None] = ()  # what `aim` was given
         self.job: RepeatedJob | None = None  # what runs it as it is aimed
-        self.job_at_once: RepeatedJob | None = None  # what runs it while its caller waits
         self.taken: list[tuple[int, np.ndarray]] = []
         self.read: list[CPUTensorData] = []
         self.copied: list[int] = []
