@@ -10,7 +10,8 @@ how many serve all sizes.
 
 `call` is the longest engine call of a frame from schedule to answer at a size never seen, the median over the
 sizes, and `longest` the longest of all: CPU time of the frame's thread, without what OpenGL drivers take for
-commands. They are measured in frames of another worker, whose plans are not bound yet.
+commands. They are measured in frames of another worker, whose plans are not bound yet. As in `App.run`, the
+garbage collector leaves alone what is loaded.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy as np
 
 from engine import Model, ModelLoader, Worker, background_planning
 from engine.backends.gl.commands import Replayer
+from gameglue.host.garbage_collection import long_lived_kept
 from gameglue.profiling.contenders import onnxruntime_call
 from tests.benchmarks.setting import (
     add_backend_option,
@@ -70,9 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         model = ModelLoader.load(path)
         for name in chosen_backends(options.backends or ["cpu"]):
             open_worker(model, name).dispose()  # fills the cache
-            with open_worker(model, name) as worker:
+            with open_worker(model, name) as worker, long_lived_kept():
                 figures = _measured(worker, path, options)
-            with open_worker(model, name) as worker:
+            with open_worker(model, name) as worker, long_lived_kept():
                 rows.append([path.stem, name, *figures, *_in_frames(worker, options)])
     columns = (
         "model",
