@@ -17,6 +17,9 @@ from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
 MODES = ("avg", "max")
+
+MOST_SAMPLES = 1024
+"""Samples along an axis of a bin that a file may ask for; detectors take 2."""
 TRANSFORMATIONS = ("half_pixel", "output_half_pixel")
 
 
@@ -109,6 +112,8 @@ def _roi_align(
             f"mode {mode!r} is not one of {', '.join(MODES)}, coordinate_transformation_mode "
             f"{transformation!r} of {', '.join(TRANSFORMATIONS)}, or sampling_ratio {ratio} is negative"
         )
+    if ratio > MOST_SAMPLES:
+        k.error(f"sampling_ratio {ratio} is more than {MOST_SAMPLES} samples along an axis of each bin")
     if images.shape != rois.shape[:1]:
         k.error(f"{rois.shape[0]} regions need one batch index each, not {list(images.shape)}")
     shifted = transformation == "half_pixel"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import pairwise
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from engine.backends.gl.timing import ObservedCommands
 from engine.backends.integers import check_integers
 from engine.base import instrumentation
 from engine.base.errors import InputError
+from engine.base.generators import finish, within
 from engine.compiler.loop_splitting import Temporary, split
 from engine.compiler.loop_spreading import GRAPHICS, Width, spread
 from engine.compiler.plan import Compute, Plan
@@ -35,6 +36,14 @@ _HARDWARE_RATE = 0.02
 
 SOFTWARE = Width(threads=32, terms=1024, work=1 << 16, with_open_spaces=False)
 """What is worth spreading where the processor draws: it has a few vectors of elements at once."""
+
+
+class PlanRecorder(Protocol):
+    """Turns the steps of one plan into calls."""
+
+    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Generator[None, None, GLProgram]:
+        """Make the plan a program, a step at a time; `buffers` holds every tensor that is no temporary."""
+        ...
 
 
 class GLBackend(Backend):
@@ -157,6 +166,21 @@ class GLBackend(Backend):
     def check_memory(self) -> None:
         """Check for OpenGL's out-of-memory error, which does not stop later calls."""
         self.device.check_errors("making room for a tensor")
+
+    @abstractmethod
+    def recorder(self) -> PlanRecorder:
+        """A recorder of one plan."""
+
+    def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLProgram:
+        """Record a plan as a command list; compiles programs that `prepare` did not."""
+        with self.device.current():
+            return finish(self.recording(plan, buffers))
+
+    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Generator[None, None, GLProgram]:
+        """`record`, a step of the plan at a time."""
+        self.prepare(plan.kernels)
+        yield
+        return (yield from within(self.device.current, self.recorder().recording(plan, buffers)))
 
     def run(self, program: Program) -> None:
         """Issue a recorded plan."""

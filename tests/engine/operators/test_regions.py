@@ -115,6 +115,7 @@ def test_errors_name_the_layer() -> None:
         ("RoiAlign", [x, boxes, images], {"mode": "sum"}, "mode 'sum'"),
         ("RoiAlign", [x, boxes, images], {"coordinate_transformation_mode": "a"}, "'a'"),
         ("RoiAlign", [x, boxes, images], {"output_height": 0}, "two sizes of 1 or more"),
+        ("RoiAlign", [x, boxes, images], {"sampling_ratio": 2**31 - 1}, "more than 1024 samples"),
         ("RoiAlign", [x[:0], boxes, images], {}, "has no elements"),
         ("MaxRoiPool", [x, boxes], {"pooled_shape": (1, 1)}, "rois \\(R, 5\\)"),
     )

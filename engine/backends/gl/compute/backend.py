@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -11,7 +11,6 @@ import numpy as np
 from engine.backends.base import DeviceBuffer, Program, Progress, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.gl.backend import checked_elements
-from engine.backends.gl.commands import CommandList
 from engine.backends.gl.compute.matmul import slices_constant
 from engine.backends.gl.compute.memory import GLComputeBuffer, GLMemory, GLReadback, buffer_size
 from engine.backends.gl.compute.partial_dispatch import GLComputePartialDispatch
@@ -21,20 +20,17 @@ from engine.backends.gl.compute.record import GLComputeProgram, Recorder, groups
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.compute.template import GLComputeTemplate
-from engine.backends.gl.compute.textures import record_from_texture
+from engine.backends.gl.compute.textures import ComputeTextures
 from engine.backends.gl.compute.tuning import tune
-from engine.backends.gl.memory import GLBuffer
 from engine.backends.gl.storage import lanes, memory_dtype
-from engine.backends.gl.textures import TextureReader
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
-from engine.base.generators import finish, within
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.device.gl.probe import probe_gl
 from engine.kernels.expr import Expr
-from engine.kernels.kernel import Kernel, Numbered
+from engine.kernels.kernel import Kernel
 from engine.kernels.value import Value
 
 # Positions are int32, and the threads beyond a tensor's end have some too.
@@ -47,7 +43,7 @@ _SMALLEST_ARENA = 1 << 10
 _ELEMENT_NS = 3.0
 
 
-class GLComputeBackend(TextureReader):
+class GLComputeBackend(ComputeTextures):
     """One stream of compute work on a `GLDevice`, whose thread it belongs to.
 
     texels: read tensors as buffer textures; by default where the CPU does the drawing.
@@ -81,13 +77,6 @@ class GLComputeBackend(TextureReader):
         if problem := probe_gl(chosen, "compute").problem:
             raise DeviceError(f"{problem}; BackendType.GPU_PIXEL needs OpenGL 3.3 only")
         return chosen
-
-    def record_from_texture(
-        self, texture: int, numbered: Numbered, space: tuple[int, ...], buffer: GLBuffer, begin: int, end: int
-    ) -> CommandList:
-        """One dispatch."""
-        assert isinstance(buffer, GLComputeBuffer)
-        return record_from_texture(self.device, texture, numbered, space, buffer, begin, end)
 
     def elements_at_once(self, dtype: np.dtype) -> int:
         """A 32-bit word."""
@@ -152,19 +141,9 @@ class GLComputeBackend(TextureReader):
             nbytes = elements * memory_dtype(a.dtype).itemsize
             gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, 0, nbytes)
 
-    def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
-        """Record a plan as a command list; compiles programs that `prepare` did not."""
-        with self.device.current():
-            return finish(self.recording(plan, buffers))
-
-    def recording(
-        self, plan: Plan, buffers: Mapping[str, DeviceBuffer]
-    ) -> Generator[None, None, GLComputeProgram]:
-        """`record`, a step of the plan at a time."""
-        self.prepare(plan.kernels)
-        yield
-        recorder = Recorder(self.device, self._programs, self.texels)
-        return (yield from within(self.device.current, recorder.recording(plan, buffers)))
+    def recorder(self) -> Recorder:
+        """A recorder of one plan."""
+        return Recorder(self.device, self._programs, self.texels)
 
     def share(self, room: DeviceBuffer, elements: int) -> GLComputeBuffer | None:
         """A buffer over the first elements of another."""
@@ -202,7 +181,7 @@ class GLComputeBackend(TextureReader):
     def partial_dispatch(self, program: Program, plan: Plan) -> GLComputePartialDispatch:
         """The plan's dispatches, to be issued over parts of their grids."""
         assert isinstance(program, GLComputeProgram)
-        return GLComputePartialDispatch(self, self._programs, program, plan)
+        return GLComputePartialDispatch(self, program, plan)
 
     def estimate(self, step: Step) -> float:
         """Nanoseconds on one core of a processor."""

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.backends.gl.commands import CommandList
-from engine.backends.gl.compute.programs import ComputePrograms
 from engine.backends.gl.compute.record import (
     GLComputeProgram,
-    Recorder,
     elements_of,
     fold,
     grid_of,
@@ -70,13 +68,10 @@ class _Groups:
 class GLComputePartialDispatch(GLPartialDispatch):
     """The dispatches of a program; a unit is a group."""
 
-    def __init__(
-        self, backend: GLComputeBackend, programs: ComputePrograms, program: GLComputeProgram, plan: Plan
-    ) -> None:
+    def __init__(self, backend: GLComputeBackend, program: GLComputeProgram, plan: Plan) -> None:
         clock: Clock = "calls" if backend.device.info.is_software else "stamps"
         super().__init__(backend.name, backend.device, backend.replayer, program, clock)
-        self._programs = programs
-        self._texels = backend.texels
+        self._recorder = backend.recorder
         self._places = program.places
         self._steps = plan.steps
         self.units = [self._units(step) if prod(step.space) else 0 for step in plan.steps]
@@ -94,7 +89,7 @@ class GLComputePartialDispatch(GLPartialDispatch):
     def piece(self, step: int) -> Piece:
         """Everything that the step's dispatch needs, and the dispatch."""
         planned = self._steps[step]
-        recorder = Recorder(self._device, self._programs, self._texels)
+        recorder = self._recorder()
         if isinstance(planned.kernel, RepeatedSteps):
             return Runs(planned, recorder, lambda inner: recorder.add_repeated(inner, self._places))
         recorder.barrier()

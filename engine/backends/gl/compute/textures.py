@@ -9,11 +9,11 @@ from engine.backends.gl.commands import CommandList
 from engine.backends.gl.compute.memory import GLComputeBuffer
 from engine.backends.gl.compute.printer import LOCAL_SIZE, ComputePrinter, arguments
 from engine.backends.gl.compute.programs import ComputePrograms
+from engine.backends.gl.memory import GLBuffer
 from engine.backends.gl.record import GLRecorder
 from engine.backends.gl.storage import lanes
-from engine.backends.gl.textures import TEXTURE_SHIFT, TextureCommands
+from engine.backends.gl.textures import TEXTURE_SHIFT, TextureCommands, TextureReader
 from engine.base.errors import InputError
-from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel, Numbered
 
@@ -42,32 +42,31 @@ def dispatch_from_texture(kernel: Kernel) -> tuple[str, str]:
     return f"{kernel.key}p", _TexturePrinter(kernel, texels=False).shader()
 
 
-def record_from_texture(
-    device: GLDevice,
-    texture: int,
-    numbered: Numbered,
-    space: tuple[int, ...],
-    buffer: GLComputeBuffer,
-    begin: int,
-    end: int,
-) -> CommandList:
-    """One dispatch; see `engine.backends.gl.textures.TextureReader`."""
-    together = lanes(numbered.kernel.dtype)
-    if begin % together or (end % together and end != prod(space)):
-        raise InputError(
-            f"pictures of {end - begin} {numbered.kernel.dtype} elements do not start at whole 32-bit"
-            " words of a batch; use float32 or int32"
-        )
-    key, text = dispatch_from_texture(numbered.kernel)
-    programs, shared = ComputePrograms.of(device), TextureCommands.of(device)
-    programs.prepare({key: text})
-    recorder = GLRecorder(device, programs)
-    recorder.call("glMemoryBarrier", GL.SHADER_STORAGE_BARRIER_BIT | GL.TEXTURE_FETCH_BARRIER_BIT)
-    recorder.use(key, arguments(numbered.kernel, numbered.values, space, begin, end))
-    shared.bind(recorder, texture)
-    nbytes = buffer.memory.nbytes
-    recorder.call("glBindBufferRange", GL.SHADER_STORAGE_BUFFER, 0, buffer.name, 0, nbytes)
-    groups = -(-(end - begin) // (together * LOCAL_SIZE))
-    width = min(groups, device.limits.max_compute_group_count[0])
-    recorder.call("glDispatchCompute", width, -(-groups // width), 1)
-    return shared.finish(recorder)
+class ComputeTextures(TextureReader):
+    """The conversions of `GLComputeBackend`."""
+
+    def record_from_texture(
+        self, texture: int, numbered: Numbered, space: tuple[int, ...], buffer: GLBuffer, begin: int, end: int
+    ) -> CommandList:
+        """One dispatch."""
+        assert isinstance(buffer, GLComputeBuffer)
+        device = self.device
+        together = lanes(numbered.kernel.dtype)
+        if begin % together or (end % together and end != prod(space)):
+            raise InputError(
+                f"pictures of {end - begin} {numbered.kernel.dtype} elements do not start at whole 32-bit"
+                " words of a batch; use float32 or int32"
+            )
+        key, text = dispatch_from_texture(numbered.kernel)
+        programs, shared = ComputePrograms.of(device), TextureCommands.of(device)
+        programs.prepare({key: text})
+        recorder = GLRecorder(device, programs)
+        recorder.call("glMemoryBarrier", GL.SHADER_STORAGE_BARRIER_BIT | GL.TEXTURE_FETCH_BARRIER_BIT)
+        recorder.use(key, arguments(numbered.kernel, numbered.values, space, begin, end))
+        shared.bind(recorder, texture)
+        nbytes = buffer.memory.nbytes
+        recorder.call("glBindBufferRange", GL.SHADER_STORAGE_BUFFER, 0, buffer.name, 0, nbytes)
+        groups = -(-(end - begin) // (together * LOCAL_SIZE))
+        width = min(groups, device.limits.max_compute_group_count[0])
+        recorder.call("glDispatchCompute", width, -(-groups // width), 1)
+        return shared.finish(recorder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -10,8 +10,6 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer, Program, Progress, Storage
 from engine.backends.gl.backend import checked_elements
-from engine.backends.gl.commands import CommandList
-from engine.backends.gl.memory import GLBuffer
 from engine.backends.gl.pixel.layout import Layout, capacity, texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture
 from engine.backends.gl.pixel.partial_draw import GLPixelPartialDispatch
@@ -20,19 +18,17 @@ from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.record import GLPixelProgram, Recorder, drawn_texels, texel_nanoseconds
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.pixel.template import GLPixelTemplate, TextureKey
-from engine.backends.gl.pixel.textures import record_from_texture, record_to_texture
+from engine.backends.gl.pixel.textures import PixelTextures
 from engine.backends.gl.pixel.transfer import GLPixelReadback, Transfers, pad
 from engine.backends.gl.pixel.tuning import TUNERS
 from engine.backends.gl.storage import memory_dtype
-from engine.backends.gl.textures import TextureReader, TextureWriter
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
-from engine.base.generators import finish, within
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.probe import probe_gl
 from engine.kernels.expr import Expr
-from engine.kernels.kernel import Kernel, Numbered
+from engine.kernels.kernel import Kernel
 from engine.kernels.value import Value
 
 _OLDEST = 330
@@ -40,7 +36,7 @@ _OLDEST = 330
 _STAGE_ARGUMENTS = 64
 
 
-class GLPixelBackend(TextureReader, TextureWriter):
+class GLPixelBackend(PixelTextures):
     """One stream of draws on a `GLDevice`, whose thread it belongs to.
 
     deferred_transfers: see `transfer`; by default where the CPU does the drawing. Raises `DeviceError` on a
@@ -72,24 +68,6 @@ class GLPixelBackend(TextureReader, TextureWriter):
         if problem := probe_gl(chosen, "pixel").problem:
             raise DeviceError(f"{problem}; update the graphics card's driver, or use BackendType.CPU")
         return chosen
-
-    def record_from_texture(
-        self, texture: int, numbered: Numbered, space: tuple[int, ...], buffer: GLBuffer, begin: int, end: int
-    ) -> CommandList:
-        """A draw, or a few where the elements are no rectangle."""
-        assert isinstance(buffer, GLPixelBuffer)
-        return record_from_texture(self.device, texture, numbered, space, buffer, begin, end)
-
-    def record_to_texture(
-        self,
-        buffer: GLBuffer,
-        numbered: Numbered,
-        space: tuple[int, ...],
-        texture: int,
-        size: tuple[int, int],
-    ) -> CommandList:
-        """One draw."""
-        return record_to_texture(self.device, buffer, numbered, space, texture, size)
 
     def elements_at_once(self, dtype: np.dtype) -> int:
         """A texel."""
@@ -164,19 +142,9 @@ class GLPixelBackend(TextureReader, TextureWriter):
         """Copy on the device."""
         self._transfers.copy(_own(source).memory, _own(target).memory, elements)
 
-    def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLPixelProgram:
-        """Record a plan as a command list; compiles programs that `prepare` did not."""
-        with self.device.current():
-            return finish(self.recording(plan, buffers))
-
-    def recording(
-        self, plan: Plan, buffers: Mapping[str, DeviceBuffer]
-    ) -> Generator[None, None, GLPixelProgram]:
-        """`record`, a step of the plan at a time."""
-        self.prepare(plan.kernels)
-        yield
-        recorder = Recorder(self.device, self._programs, self.shader)
-        return (yield from within(self.device.current, recorder.recording(plan, buffers)))
+    def recorder(self) -> Recorder:
+        """A recorder of one plan."""
+        return Recorder(self.device, self._programs, self.shader)
 
     def share(self, room: DeviceBuffer, elements: int) -> GLPixelBuffer | None:
         """A buffer over the first elements of another."""
@@ -220,7 +188,7 @@ class GLPixelBackend(TextureReader, TextureWriter):
     def partial_dispatch(self, program: Program, plan: Plan) -> GLPixelPartialDispatch:
         """The plan's draws, to be issued over some of their rows."""
         assert isinstance(program, GLPixelProgram)
-        return GLPixelPartialDispatch(self, self._programs, program, plan)
+        return GLPixelPartialDispatch(self, program, plan)
 
     def estimate(self, step: Step) -> float:
         """Nanoseconds on one core of a processor."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.backends.gl.commands import CommandList
 from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Piece, Runs
-from engine.backends.gl.pixel.programs import PixelPrograms
-from engine.backends.gl.pixel.record import GLPixelProgram, Recorder, drawn_texels
+from engine.backends.gl.pixel.record import GLPixelProgram, drawn_texels
 from engine.backends.grid_ranges import Grid, box_at, fitting
 from engine.compiler.plan import Plan, RepeatedSteps
 from engine.device.gl.functions import GL
@@ -41,12 +40,10 @@ class _Boxes:
 class GLPixelPartialDispatch(GLPartialDispatch):
     """The draws of a program; a unit is a block of fragments."""
 
-    def __init__(
-        self, backend: GLPixelBackend, programs: PixelPrograms, program: GLPixelProgram, plan: Plan
-    ) -> None:
+    def __init__(self, backend: GLPixelBackend, program: GLPixelProgram, plan: Plan) -> None:
         clock: Clock = "fences" if backend.device.info.is_software else "stamps"
         super().__init__(backend.name, backend.device, backend.replayer, program, clock)
-        self._programs = programs
+        self._recorder = backend.recorder
         self._shader_of = backend.shader
         self._places = program.places
         self._steps = plan.steps
@@ -68,7 +65,7 @@ class GLPixelPartialDispatch(GLPartialDispatch):
     def piece(self, step: int) -> Piece:
         """Everything that the step's draw needs, and the draw."""
         planned = self._steps[step]
-        recorder = Recorder(self._device, self._programs, self._shader_of)
+        recorder = self._recorder()
         if isinstance(planned.kernel, RepeatedSteps):
             return Runs(planned, recorder, lambda inner: recorder.add_repeated(inner, self._places))
         inputs = [self._places[name] for name in planned.inputs]

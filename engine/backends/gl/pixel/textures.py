@@ -15,7 +15,7 @@ from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.record import GLRecorder
 from engine.backends.gl.storage import decoded, memory_word, word_type
-from engine.backends.gl.textures import TEXTURE_SHIFT, TextureCommands
+from engine.backends.gl.textures import TEXTURE_SHIFT, TextureCommands, TextureReader, TextureWriter
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel, Numbered
@@ -26,65 +26,59 @@ Draw: TypeAlias = tuple[tuple[int, int, int, int], tuple[int, int, int, int]]
 _SAMPLER = {"float": "samplerBuffer", "int": "isamplerBuffer", "uint": "usamplerBuffer"}
 
 
-def record_from_texture(
-    device: GLDevice,
-    texture: int,
-    numbered: Numbered,
-    space: tuple[int, ...],
-    buffer: GLPixelBuffer,
-    begin: int,
-    end: int,
-) -> CommandList:
-    """Draws of whole texels; see `engine.backends.gl.textures.TextureReader`.
+class PixelTextures(TextureReader, TextureWriter):
+    """The conversions of `GLPixelBackend`."""
 
-    The shader takes the texture for a tensor that is 2**14 texels wide.
-    """
-    recorder, programs = _drawing(device)
-    shared, layout = TextureCommands.of(device), buffer.memory.layout
-    shader = print_kernel(numbered.kernel)
-    programs.prepare({shader.key: shader})
-    shifts = (layout.shift, TEXTURE_SHIFT)
-    recorder.use(shader.key, arguments(shader, numbered.values, space, shifts, texels_of(prod(space))))
-    shared.bind(recorder, texture)
-    recorder.call("glBindFramebuffer", GL.FRAMEBUFFER, buffer.memory.framebuffer)
-    for mask, viewport in texel_draws(begin, end, layout.width):
-        recorder.call("glColorMask", *mask)
-        recorder.call("glViewport", *viewport)
-        recorder.call("glDrawArrays", GL.TRIANGLES, 0, 3)
-    recorder.call("glColorMask", 1, 1, 1, 1)
-    return shared.finish(recorder)
-
-
-def record_to_texture(
-    device: GLDevice,
-    buffer: GLBuffer,
-    numbered: Numbered,
-    space: tuple[int, ...],
-    texture: int,
-    size: tuple[int, int],
-) -> CommandList:
-    """One draw, which reads a tensor's texture, or another backend's buffer as one."""
-    recorder, programs = _drawing(device)
-    shifts = [TEXTURE_SHIFT]
-    if isinstance(buffer, GLPixelBuffer):
+    def record_from_texture(
+        self, texture: int, numbered: Numbered, space: tuple[int, ...], buffer: GLBuffer, begin: int, end: int
+    ) -> CommandList:
+        """Draws of whole texels. The shader takes the texture for a tensor that is 2**14 texels wide."""
+        assert isinstance(buffer, GLPixelBuffer)
+        recorder, programs = _drawing(self.device)
+        shared, layout = TextureCommands.of(self.device), buffer.memory.layout
         shader = print_kernel(numbered.kernel)
-        shifts.append(buffer.memory.layout.shift)
-    else:
-        shader = drawing_from_buffer(numbered.kernel)
-        recorder.call("glMemoryBarrier", GL.TEXTURE_FETCH_BARRIER_BIT)
-    programs.prepare({shader.key: shader})
-    recorder.use(shader.key, arguments(shader, numbered.values, space, shifts, prod(space) // 4))
-    recorder.call("glBindSampler", 0, 0)
-    recorder.bind_texture(0, *buffer.readable)
-    recorder.call("glBindFramebuffer", GL.FRAMEBUFFER, TextureCommands.of(device).framebuffer)
-    attachment = (GL.FRAMEBUFFER, GL.COLOR_ATTACHMENT0, GL.TEXTURE_2D)
-    recorder.call("glFramebufferTexture2D", *attachment, texture, 0)
-    recorder.call("glViewport", 0, 0, *size)
-    recorder.call("glDrawArrays", GL.TRIANGLES, 0, 3)
-    # Left attached, the texture would live on after its deletion.
-    recorder.call("glFramebufferTexture2D", *attachment, 0, 0)
-    recorder.commands.finish()
-    return recorder.commands
+        programs.prepare({shader.key: shader})
+        shifts = (layout.shift, TEXTURE_SHIFT)
+        recorder.use(shader.key, arguments(shader, numbered.values, space, shifts, texels_of(prod(space))))
+        shared.bind(recorder, texture)
+        recorder.call("glBindFramebuffer", GL.FRAMEBUFFER, buffer.memory.framebuffer)
+        for mask, viewport in texel_draws(begin, end, layout.width):
+            recorder.call("glColorMask", *mask)
+            recorder.call("glViewport", *viewport)
+            recorder.call("glDrawArrays", GL.TRIANGLES, 0, 3)
+        recorder.call("glColorMask", 1, 1, 1, 1)
+        return shared.finish(recorder)
+
+    def record_to_texture(
+        self,
+        buffer: GLBuffer,
+        numbered: Numbered,
+        space: tuple[int, ...],
+        texture: int,
+        size: tuple[int, int],
+    ) -> CommandList:
+        """One draw, which reads a tensor's texture, or another backend's buffer as one."""
+        recorder, programs = _drawing(self.device)
+        shifts = [TEXTURE_SHIFT]
+        if isinstance(buffer, GLPixelBuffer):
+            shader = print_kernel(numbered.kernel)
+            shifts.append(buffer.memory.layout.shift)
+        else:
+            shader = drawing_from_buffer(numbered.kernel)
+            recorder.call("glMemoryBarrier", GL.TEXTURE_FETCH_BARRIER_BIT)
+        programs.prepare({shader.key: shader})
+        recorder.use(shader.key, arguments(shader, numbered.values, space, shifts, prod(space) // 4))
+        recorder.call("glBindSampler", 0, 0)
+        recorder.bind_texture(0, *buffer.readable)
+        recorder.call("glBindFramebuffer", GL.FRAMEBUFFER, TextureCommands.of(self.device).framebuffer)
+        attachment = (GL.FRAMEBUFFER, GL.COLOR_ATTACHMENT0, GL.TEXTURE_2D)
+        recorder.call("glFramebufferTexture2D", *attachment, texture, 0)
+        recorder.call("glViewport", 0, 0, *size)
+        recorder.call("glDrawArrays", GL.TRIANGLES, 0, 3)
+        # Left attached, the texture would live on after its deletion.
+        recorder.call("glFramebufferTexture2D", *attachment, 0, 0)
+        recorder.commands.finish()
+        return recorder.commands
 
 
 def _drawing(device: GLDevice) -> tuple[GLRecorder, PixelPrograms]:
