@@ -1,4 +1,4 @@
-"""The CPU backend's short way from inputs to a job: arrays are copied once, large tensors not at all."""
+"""The CPU backend's fast path from inputs to a job: arrays are copied once, large tensors not at all."""
 
 from __future__ import annotations
 

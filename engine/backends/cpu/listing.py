@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +44,31 @@ def changing_words(step: Step, swapped: Mapping[str, str]) -> Iterator[Changing]
             yield Changing(place, even=name, odd=swapped[name])
 
 
+class OpenRepeats:
+    """The repeats whose steps are being added, innermost last, and the words that change in their runs."""
+
+    def __init__(self) -> None:
+        self._levels: list[tuple[Mapping[str, str], list[tuple[int, Changing]]]] = []
+
+    @contextmanager
+    def opened(self, swapped: Mapping[str, str]) -> Iterator[list[tuple[int, Changing]]]:
+        """A block in which steps are added to one more repeat.
+
+        Yields the words that change, each with where those of its step begin. `swapped`: which tensors stand
+        for which in runs with an odd number.
+        """
+        changing: list[tuple[int, Changing]] = []
+        self._levels.append((swapped, changing))
+        yield changing
+        self._levels.pop()
+
+    def add(self, step: Step, start: int) -> None:
+        """Add a step whose words begin at `start`."""
+        for outer, (swapped, changing) in enumerate(reversed(self._levels)):
+            # Numbers of runs, and windows, are those of the innermost.
+            changing += [(start, word) for word in changing_words(step, swapped) if word.even or not outer]
+
+
 class Listing:
     """Collects the commands of steps whose buffers have addresses.
 
@@ -62,9 +88,7 @@ class Listing:
         self._threads = threads
         self._words: list[int] = []
         self._rows: list[tuple[int, int, int, int]] = []
-        # Of the repeats that are being added, the innermost last: which tensors stand for which in runs with
-        # an odd number, and the words that change, with where those of their step begin.
-        self._levels: list[tuple[Mapping[str, str], list[tuple[int, Changing]]]] = []
+        self._repeats = OpenRepeats()
         self.places = places
         self.nanoseconds = 0.0
 
@@ -108,25 +132,20 @@ class Listing:
             if pointer in self.places:
                 self.places[pointer].append(len(self._words) - 1 - behind)
         self._rows.append((function, start, count, grain(count, cost, self._threads)))
-        for outer, (swapped, changing) in enumerate(reversed(self._levels)):
-            words_of_step = changing_words(step, swapped)
-            # Numbers of runs, and windows, are those of the innermost.
-            changing += [(start, word) for word in words_of_step if word.even or not outer]
+        self._repeats.add(step, start)
 
     def _repeat(self, step: Step, kernel: RepeatedSteps) -> None:
         header, first = len(self._words), len(self._rows)
         self._words += [0, 0, step.space[0], 0]
         assert len(self._words) == header + HEADER_WORDS
         self._rows.append((BEGIN, header, 0, 0))
-        changing: list[tuple[int, Changing]] = []
-        self._levels.append((kernel.swapped, changing))
-        for inner in kernel.body:
-            self._add(inner)
-        span = len(self._rows) - first - 1
-        self._rows.append((TURN, header, span, 1))
-        for inner in kernel.last:
-            self._add(inner)
-        self._levels.pop()
+        with self._repeats.opened(kernel.swapped) as changing:
+            for inner in kernel.body:
+                self._add(inner)
+            span = len(self._rows) - first - 1
+            self._rows.append((TURN, header, span, 1))
+            for inner in kernel.last:
+                self._add(inner)
         self._rows[first] = (BEGIN, header, span, len(self._rows) - first - 1)
         table = len(self._words)
         self._words[header + 3] = 8 * (table - header)

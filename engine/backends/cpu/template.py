@@ -11,7 +11,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.arguments import argument_words
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD, step_ns
-from engine.backends.cpu.listing import Changing, changing_words
+from engine.backends.cpu.listing import OpenRepeats
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
 from engine.backends.cpu.template_source import layout_function
@@ -106,8 +106,7 @@ class _Layout:
         self.ways: list[tuple[int, str, str]] = []
         self.rows: list[tuple[int, int, int, int]] = []
         self.sizes: list[tuple[Number, Number, Number, Number]] = []
-        # As a `Listing` has them.
-        self._levels: list[tuple[Mapping[str, str], list[tuple[int, Changing]]]] = []
+        self._repeats = OpenRepeats()
 
     def add(self, step: Step, runs: Number = 1) -> None:
         """Add a step that runs so often."""
@@ -138,24 +137,20 @@ class _Layout:
             self.pointers.setdefault(name, []).append(words.add(0))
         self.rows.append((function, start, block, 0))
         self.sizes.append((step_ns(step), units, step.space[-1], runs))
-        for outer, (swapped, changing) in enumerate(reversed(self._levels)):
-            # Numbers of runs, and windows, are those of the innermost repeat.
-            changing += [(start, word) for word in changing_words(step, swapped) if word.even or not outer]
+        self._repeats.add(step, start)
 
     def _repeat(self, step: Step, kernel: RepeatedSteps, runs: Number) -> None:
         """Add repeated commands, as `engine.device.jobs.repetition` has them."""
         words = self.words
         header, begin = words.add_all([0, 0, step.space[0], 0]), len(self.rows)
-        changing: list[tuple[int, Changing]] = []
         self._mark(BEGIN, header, 0)
-        self._levels.append((kernel.swapped, changing))
-        for inner in kernel.body:
-            self.add(inner, runs * step.space[0])
-        span = len(self.rows) - 1 - begin
-        self._mark(TURN, header, span)
-        for inner in kernel.last:
-            self.add(inner, runs)
-        self._levels.pop()
+        with self._repeats.opened(kernel.swapped) as changing:
+            for inner in kernel.body:
+                self.add(inner, runs * step.space[0])
+            span = len(self.rows) - 1 - begin
+            self._mark(TURN, header, span)
+            for inner in kernel.last:
+                self.add(inner, runs)
         self.rows[begin] = (BEGIN, header, -1, len(self.rows) - 1 - begin)
         self.sizes[begin] = (0.0, span, 1, 0)
         table = words.add(len(changing))
