@@ -85,9 +85,10 @@ def run_on_opencl(
     return _run_on(backend, kernel, space, values, arrays)
 
 
-@functools.cache
-def _gl_compute_backend(texels: bool) -> GLComputeBackend:
-    return GLComputeBackend(GLDevice.for_context(), texels=texels)
+# By device: that of a context which an earlier test left current ends with its app.
+@functools.lru_cache(maxsize=4)
+def _gl_compute_backend(device: GLDevice, texels: bool) -> GLComputeBackend:
+    return GLComputeBackend(device, texels=texels)
 
 
 def run_on_gl_compute(
@@ -112,15 +113,15 @@ def _run_on_gl_compute(
     arrays: Sequence[np.ndarray],
 ) -> np.ndarray:
     try:
-        backend = _gl_compute_backend(texels)
+        backend = _gl_compute_backend(GLDevice.for_context(), texels)
     except DeviceError as error:
         pytest.skip(str(error))
     return _run_on(backend, kernel, space, values, arrays)
 
 
-@functools.cache
-def _gl_pixel_backend() -> GLPixelBackend:
-    return GLPixelBackend(GLDevice.for_context())
+@functools.lru_cache(maxsize=2)
+def _gl_pixel_backend(device: GLDevice) -> GLPixelBackend:
+    return GLPixelBackend(device)
 
 
 def run_on_gl_pixel(
@@ -128,7 +129,7 @@ def run_on_gl_pixel(
 ) -> np.ndarray:
     """Through fragment shaders. Skips the test where there is no OpenGL."""
     try:
-        backend = _gl_pixel_backend()
+        backend = _gl_pixel_backend(GLDevice.for_context())
     except DeviceError as error:
         pytest.skip(str(error))
     return _run_on(backend, kernel, space, values, arrays)
