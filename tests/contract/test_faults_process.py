@@ -77,6 +77,11 @@ def test_a_process_ends_with_work_in_flight(channel: str, end: str) -> None:
 
 
 FORK = """
+# On the CPU a few are over before a process that has lost its core forks: what has been computed, it may read.
+for _ in range(40 if CHANNEL == "cpu" else 0):
+    worker.schedule(image)
+    tensors.append(worker.peek_output())
+    tensors[-1].readback_request()
 child = os.fork()
 if child == 0:
     for use in (lambda: worker.schedule(image), tensors[-1].download_to_array, worker.copy_output):

@@ -39,7 +39,7 @@ def game(tmp_path: Path) -> Path:
 
 
 def test_a_new_game_runs_by_itself(game: Path) -> None:
-    options = ("--headless", "--frames", "90", "--screenshot", "s.png", "--report", "r.json")
+    options = ("--headless", "--frames", "90", "--seed", "0", "--screenshot", "s.png", "--report", "r.json")
     played = run(game.parent, "my_game/main.py", *options)
     assert played.returncode == 0, played.stderr
     assert "Traceback" not in played.stderr
