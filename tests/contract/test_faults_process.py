@@ -77,7 +77,7 @@ def test_a_process_ends_with_work_in_flight(channel: str, end: str) -> None:
 
 
 FORK = """
-# On the CPU a few are over before a process that has lost its core forks: what has been computed, it may read.
+# On the CPU a few may be over before a process that has lost its core forks, and what is there can be read.
 for _ in range(40 if CHANNEL == "cpu" else 0):
     worker.schedule(image)
     tensors.append(worker.peek_output())

@@ -79,10 +79,15 @@ def test_the_page_shows_what_it_prints(name: str) -> None:
         assert numbers_of(printed) == pytest.approx(numbers_of(OUTPUTS[name]), rel=1e-4, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", [name for name in SCRIPTS if ".run(" in code_of(name)])
+GAMES = [name for name in SCRIPTS if ".run(" in code_of(name)]
+
+
+@pytest.mark.parametrize(
+    "name", [*GAMES[::4], *(pytest.param(n, marks=pytest.mark.long) for k, n in enumerate(GAMES) if k % 4)]
+)
 def test_a_game_may_end_after_any_frame(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "page.md").write_text(f"```python\n{code_of(name)}```\n", encoding="utf-8")
     monkeypatch.setattr(test_pages, "PAGES", tmp_path)
     play = tmp_path / "play"
     play.mkdir()
-    test_pages.play("page.md", play, 1, 2, 3, 10)
+    test_pages.play("page.md", play, *test_pages.EARLY)

@@ -51,7 +51,7 @@ ELSEWHERE = ("start/first-game.md",)
 """Pages that a test of their own plays (it trains a network, which takes a while)."""
 
 
-EARLY = (1, 2, 3, 10)
+EARLY = (1, 2, 10)
 """Frames after which games are ended, which may be any number."""
 
 
