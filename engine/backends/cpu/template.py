@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from engine.backends.cpu.listing import OpenRepeats
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
 from engine.backends.cpu.template_source import layout_function
+from engine.backends.growing import Growing
 from engine.base.memory.aligned import address_of
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import Plan, RepeatedSteps, Step
@@ -275,6 +276,6 @@ class CPUTemplate:
         nanoseconds = float(block.view(np.float64)[count + 1])
         return CPUProgram(commands, nanoseconds, self._host.jobs, inputs, self._verdicts)
 
-    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
-        """Nothing: memory on the CPU costs a frame nothing until it is used."""
-        yield from ()
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
+        """None that is allocated ahead: memory on the CPU costs a frame nothing until it is used."""
+        return ()
