@@ -159,8 +159,9 @@ class App(Finder):
             seed: Makes `app.random` (NumPy) and `app.python_random` repeat. Without it, `app.seed` is random.
             target_frame_rate: Most frames per second in real time.
             real_time: Whether frames are paced by the clock. `None` means with a window; without one,
-                every frame stands for 1 / target_frame_rate seconds and nothing waits, so a headless run
-                repeats exactly.
+                every frame stands for 1 / target_frame_rate seconds, so a headless run repeats exactly, and
+                nothing waits but for what is being loaded or planned: that has as much time of each frame as
+                in real time.
             fixed_delta_time: Seconds of game time between two `fixed_update` calls.
             max_fixed_steps: Most `fixed_update` calls per frame.
             max_delta_time: Longest frame in seconds; game time falls behind longer ones.
@@ -502,12 +503,16 @@ class App(Finder):
         return self._coroutines.start(routine)
 
     def _pace(self) -> None:
+        if self._last_frame is None or (self.real_time and self._quitting):
+            return
+        end = self._last_frame + 1.0 / self.target_frame_rate
+        left = end - self._time_source()
         if not self.real_time:
-            # Nobody waits for the next frame: inference continues as it would with a faster device.
-            self._rest.spend(_UNPACED_REST, loads=False)
-        elif self._last_frame is not None and not self._quitting:
-            end = self._last_frame + 1.0 / self.target_frame_rate
-            self._rest.spend(end - self._time_source())
+            # Nobody waits for the next frame: inference continues as it would with a faster device, and what
+            # is loaded or planned takes as many frames as in real time.
+            self._rest.spend(_UNPACED_REST, loading=left)
+        else:
+            self._rest.spend(left)
             left = end - self._time_source()
             if left > 0.0:
                 self._sleep(left)
