@@ -14,6 +14,7 @@ from engine.compiler.trace import Tracer
 from tests.engine.compiler.running import kernel_keys, run_fused
 from tests.engine.conftest import MakeWorker
 from tests.networks import error
+from tests.peer import open_session
 from tests.random_graphs import RandomGraph
 
 onnxruntime.set_default_logger_severity(4)
@@ -31,10 +32,7 @@ LONG_BACKENDS = LONG if GIVEN else LONG[::5]
 
 def reference(graph: RandomGraph) -> Answers:
     """onnxruntime's outputs at each setting, without its own fusions."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(graph.source, options)
+    session = open_session(graph.source, threads=1, optimised=False)
     names = [o.name for o in session.get_outputs()]
     return [dict(zip(names, session.run(None, feeds), strict=True)) for feeds in graph.feeds]
 
