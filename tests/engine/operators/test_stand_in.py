@@ -114,6 +114,8 @@ REPEATED = {
     "scan without a state": mapped(),
     "loop": loop(),
     "a state that stays": loop(9, state="s2 = Identity(s)"),
+    "a state from outside of the loop": loop(9, state="s2 = Identity(z)"),
+    "two states from outside of the loop, which are one": loop(9, state="s2 = Identity(z) q = Identity(z)"),
     "a state that is a result": loop(9, state="s2 = Neg(h)", stacked="y = Identity(s)"),
     "results of another type": loop(9, stacked="y = Cast<to = 6>(h)"),
     "states of three types": mixed(13, COMPUTED, wanted=ALL),
