@@ -340,8 +340,6 @@ class PlanBuilder(ShapeBuilder):
         refused = self.count is not None and any(
             self.count in c.reads for c in body
         )  # numbers are drawn again
-        if "nested repeat" not in self.whole:
-            refused = refused or any(c.hint is not None and c.hint.kind == "repeat" for c in body)
         if refused or any(self.refuses(compute) for compute in (*repeat.formulas, whole, *besides)):
             # Beyond what the samples have made: nothing is known of the tensors that follow.
             self.computes, self.recorded = others, None
