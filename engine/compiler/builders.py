@@ -152,11 +152,6 @@ class ShapeBuilder(Builder):
         fits = all(a.size == b.size and a.dtype == b.dtype for a, b in zip(before, after, strict=True))
         if not fits or any(v.known is not None for v in after) or not all(v.size for v in (*after, *kept)):
             return None
-        roots = [v.root for v in after]
-        for k, value in enumerate(after):
-            # A state of its own for each, that the run makes.
-            if value.root in (*before, *roots[:k]):
-                roots[k] = self.compute(value.shape, value.dtype, lambda *i, value=value: value[i])
         ends: dict[np.dtype, int] = {}
 
         def place(value: Value, times: int) -> int:
@@ -176,7 +171,7 @@ class ShapeBuilder(Builder):
                 tuple(Part(of[v.dtype], start) for v, start in zip(before, starts[1], strict=True)),
             )
 
-        states = list(zip(before, roots, strict=True))
+        states = list(zip(before, after, strict=True))
         outputs = self.repeat(count, first, states, kept, tensors, parts)
         return None if outputs is None else parts(outputs)
 
@@ -335,6 +330,8 @@ class PlanBuilder(ShapeBuilder):
         outputs = super().repeat(count, first, states, kept, tensors, parts)
         assert outputs is not None
         whole, *besides = self.computes
+        self.computes = formulas
+        states = self._own_states(states)
         body = fuse_elementwise(formulas, [*(after for _, after in states), *kept], self.fan_in)
         repeat = repeat_of(
             (self.layer.name, self.layer.op_type), [*outputs.values()], count, first, states, body, kept,
@@ -343,8 +340,6 @@ class PlanBuilder(ShapeBuilder):
         refused = self.count is not None and any(
             self.count in c.reads for c in body
         )  # numbers are drawn again
-        if "nested repeat" not in self.whole:
-            refused = refused or any(c.hint is not None and c.hint.kind == "repeat" for c in body)
         if refused or any(self.refuses(compute) for compute in (*repeat.formulas, whole, *besides)):
             # Beyond what the samples have made: nothing is known of the tensors that follow.
             self.computes, self.recorded = others, None
@@ -353,6 +348,19 @@ class PlanBuilder(ShapeBuilder):
         made += [replace(c, hint=Hint("repeated", (whole.output,), {})) for c in besides]
         self.computes = [*others, *made]
         return outputs
+
+    def _own_states(self, states: Sequence[tuple[Value, Value]]) -> list[tuple[Value, Value]]:
+        """The states, each after a run in a tensor of its own that the run makes."""
+        made = {c.output for c in self.computes}
+        found = []
+        for before, after in states:
+            root = after.root
+            if root in made:
+                made.remove(root)
+            else:
+                root = self.compute(after.shape, after.dtype, lambda *i, after=after: after[i])
+            found.append((before, root))
+        return found
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
         if self.recall is None or self.foldable or np.dtype(dtype).kind == "O":

@@ -65,7 +65,7 @@ class CPUBackend(HostBackend):
     shares: ClassVar[bool] = True
     chooses_by_size: ClassVar[bool] = True
     fan_in = 16
-    whole = frozenset({"recurrence", "repeat", "nested repeat", "suppression"})
+    whole = frozenset({"recurrence", "repeat", "suppression"})
     passes = (join_quantized, remove_dead_layers, unpack_weights, channels_last)
 
     def __init__(
