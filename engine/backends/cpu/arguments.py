@@ -16,10 +16,12 @@ _FULL = 1 << 64
 
 def as_word(number: int | float) -> int:
     """A number as a signed word: a float64's bits; an unsigned 64-bit integer keeps its own."""
+    if type(number) is int and -_SIGN <= number < _SIGN:
+        return number
     if isinstance(number, float):
         return int(struct.unpack("<q", struct.pack("<d", number))[0])
-    word = int(number)
-    return word if -_SIGN <= word < _SIGN else (word & (_FULL - 1)) - (_FULL if word & _SIGN else 0)
+    word = int(number) & (_FULL - 1)
+    return word - (_FULL if word & _SIGN else 0)
 
 
 def has_blocks(step: Step) -> bool:

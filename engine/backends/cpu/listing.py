@@ -35,14 +35,20 @@ class Words:
 
     def add(self, *numbers: Any) -> int:
         """Append numbers; the place of the first."""
-        begin = len(self._words)
-        for place, number in enumerate(numbers, begin):
+        words = self._words
+        begin = len(words)
+        for number in numbers:
             if isinstance(number, Size):
-                self._open[isinstance(number.hint, float)].append((place, number))
-                self._words.append(0)
+                self._open[isinstance(number.hint, float)].append((len(words), number))
+                words.append(0)
             else:
-                self._words.append(as_word(number))
+                words.append(as_word(number))
         return begin
+
+    def reserve(self, count: int) -> int:
+        """Append so many zeros; the place of the first."""
+        self._words += [0] * count
+        return len(self._words) - count
 
     def set(self, place: int, number: int) -> None:
         """Give a word another value."""
@@ -129,10 +135,10 @@ class Listing:
             function, units = stock_functions()["window"], window.elements
         words.add(*step.space)
         if has_blocks(step):
-            blocks, units = words.add(0, 0), prod(step.space[:-1])
+            blocks, units = words.reserve(2), prod(step.space[:-1])
         words.add(*step.values)
         for name in (step.output, *step.inputs):
-            self.pointers.setdefault(name, []).append(words.add(0))
+            self.pointers.setdefault(name, []).append(words.reserve(1))
         assert len(words) == start + count_words(step)
         self.rows.append(Row(function, start, blocks, INSIDE if self._repetitions else 0))
         self.sizes.append((as_float(step_ns(step)), units, step.space[-1], runs))

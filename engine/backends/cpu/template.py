@@ -92,17 +92,17 @@ class CPUTemplate:
         begin_sizes = words.add(*[number for sizes in listing.sizes for number in sizes])
         arena = _Arena(plan)
         begin_slots = words.add(*arena.slots)
-        self._commands = words.add(*[0] * (4 * len(rows)))
+        self._commands = words.reserve(4 * len(rows))
         self._results = words.add(arena.total, 0)
         integers, floats, inserted = words.close()
         self.numbers: tuple[Number, ...] = (*integers, *floats)
         self._integers = len(integers)
-        self._given = words.add(*[0] * len(self.numbers))
+        self._given = words.reserve(len(self.numbers))
         self._constants: list[np.ndarray] = []
         self._outer: list[tuple[str, list[int] | None]] = []
         for name, spec in plan.buffers.items():
             if spec.role in ("input", "output", "table"):
-                given = words.add(0) - self._given
+                given = words.reserve(1) - self._given
                 inserted += [(word, given) for word in pointers.get(name, [])]
                 self._outer.append((name, pointers.get(name, []) if spec.role == "input" else None))
         self._words = words.array()
