@@ -19,16 +19,17 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.planes import (
     SLACK,
-    TAP_OFFSETS,
     Layout,
     input_shift,
     layout_of,
     staging_text,
+    tap_offsets_text,
     zero_text,
 )
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
 from engine.backends.cpu.tiles import MAX_TAPS, host_tile
+from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.cpu.words import (
     Words,
     byte_shift,
@@ -65,14 +66,14 @@ _NS_PER_STAGED = 0.3
 _GRID = TaskGrid(row="out_rows")
 _ARGUMENTS = ArgumentBlock(
     _GRID.arguments,
-    "out_rows last_size height width columns_at_once in_place",
-    "kernel_rows tap_columns tap_step tap_row_step row_step top left row_stride column_stride staged_stride",
-    "stride phases step reach_rows advance length region",
+    WINDOW_ARGUMENTS,
+    "last_size columns_at_once in_place tap_columns tap_step tap_row_step row_step",
+    "staged_stride stride phases step reach_rows advance length region",
 )
 _CONV_ARGUMENTS = ArgumentBlock(_ARGUMENTS, "channels multiplier pitch shift")
 _POOL_ARGUMENTS = ArgumentBlock(
     _ARGUMENTS,
-    "channels kernel_columns row_dilation dilation count_top count_bottom count_left count_right",
+    "channels count_top count_bottom count_left count_right",
 )
 
 _COUNT = """
@@ -116,12 +117,11 @@ def cut_planes(win: Windows, elements: int, count: int, threads: int) -> Cut | N
     (rows,) = share([Axis(oh, row.block, 1, 8)], count, 2 * threads)
     columns, line = column.block, win.width if in_place else layout.length(column.block)
     sizes = _ARGUMENTS.values(
-        **_GRID.values(rows), out_rows=oh, last_size=ow, height=win.height, width=win.width,
-        columns_at_once=columns, in_place=int(in_place), kernel_rows=kh, tap_columns=-(-kw // elements),
-        tap_step=dw if elements == 1 else elements, tap_row_step=dh * line,
-        row_step=(sh if in_place else layout.step) * line, top=win.pads[0], left=win.pads[1], row_stride=sh,
-        column_stride=sw, staged_stride=layout.row_stride, stride=layout.stride, phases=layout.phases,
-        step=layout.step, reach_rows=layout.reach_rows, advance=layout.advance, length=line,
+        **_GRID.values(rows), **window_values(win), last_size=ow, columns_at_once=columns,
+        in_place=int(in_place), tap_columns=-(-kw // elements), tap_step=dw if elements == 1 else elements,
+        tap_row_step=dh * line, row_step=(sh if in_place else layout.step) * line,
+        staged_stride=layout.row_stride, stride=layout.stride, phases=layout.phases, step=layout.step,
+        reach_rows=layout.reach_rows, advance=layout.advance, length=line,
         region=layout.region(rows.size, columns),
     )  # fmt: skip
     return Cut(rows, sizes, 0.0 if in_place else win.height * win.width * _NS_PER_STAGED)
@@ -245,7 +245,7 @@ def _text(
         f"band = stack_bytes({(_MOST_ELEMENTS + 2 * SLACK) * element})",
         f"offsets = stack_bytes({MAX_TAPS * 8})",
         "taps = kernel_rows * tap_columns",
-        "tap_offsets(offsets, kernel_rows, tap_columns, tap_row_step, region, tap_step, stride)",
+        "tap_offsets(offsets, 0, kernel_rows, tap_columns, tap_row_step, region, tap_step, stride)",
         *epilogue.kernel,
         "for task in range(begin, end):",
         *indent(
@@ -290,7 +290,7 @@ def _text(
         ),
     ]
     head = library_text("vectors", "products", "words") + tiles + staging_text(words, dtype)
-    return kernel_text(head + TAP_OFFSETS.replace("{element_size}", str(element)), body)
+    return kernel_text(head + tap_offsets_text(element), body)
 
 
 def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -305,8 +305,7 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     epilogue = print_epilogue(compute, _POOL_ARGUMENTS.end)
     nanoseconds = win.out[0] * win.out[1] * (win.taps * _NS_PER_TAP + _NS_PER_OUTPUT) + cut.nanoseconds
     arguments = _POOL_ARGUMENTS.values(
-        **_ARGUMENTS.named(cut.sizes), channels=x.shape[1], kernel_columns=win.kernel[1],
-        row_dilation=win.dilations[0], dilation=win.dilations[1], **counted_sides(compute, win),
+        **_ARGUMENTS.named(cut.sizes), channels=x.shape[1], **counted_sides(compute, win),
     )  # fmt: skip
     kernel = NativeKernel(f"plane_pool_{kind}", plane_pool_text(kind, epilogue))
     schedule = Schedule.over((cut.rows,), count * nanoseconds, count)
@@ -324,7 +323,7 @@ def plane_pool_text(kind: str, epilogue: Epilogue) -> str:
         "    counted = first",
         "    for column in range(count):",
         "        reached = (first + column) * column_stride - left",
-        "        inside = taps_inside(reached, dilation, kernel_columns, count_left, count_right)",
+        "        inside = taps_inside(reached, column_dilation, kernel_columns, count_left, count_right)",
         "        store_f32(counts, column, to_float32(inside))",
         "for i in range(rows):",
         "    reached = (row0 + i) * row_stride - top",
