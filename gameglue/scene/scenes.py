@@ -48,6 +48,10 @@ class Scenes:
         """Every loaded scene, in the order of loading; the one that survives loads comes last."""
         return (*self._loaded, *(() if self._persistent is None else (self._persistent,)))
 
+    def new(self, name: str) -> Scene:
+        """An empty scene that is not loaded."""
+        return Scene(self._app, name)
+
     def load(self, scene: Scene | str | Path, *, additive: bool) -> Scene:
         """Load `scene`, or the file of that name, in place of all others, or in addition to them.
 
