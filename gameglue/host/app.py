@@ -1,4 +1,4 @@
-"""`App`: the host. It opens a window, or none, and runs the frame that `gameglue.host.frame` writes down."""
+"""`App`: the host of a game. Opens a window, or none, and runs the phases of `gameglue.host.frame`."""
 
 from __future__ import annotations
 

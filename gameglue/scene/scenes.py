@@ -1,4 +1,4 @@
-"""The scenes of one app that are loaded: the active one, additive ones, and what survives loads."""
+"""`Scenes`: the loaded scenes of an app, and their loading and unloading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which steps run on tuned kernels here.
+"""Chooses tuned kernels for a step: rules by hint type.
 
 Those of products store one element a thread, which a type that shares 32-bit words does not allow: there the
 result goes to 32-bit words in between.

@@ -1,4 +1,4 @@
-"""Which steps run on tuned kernels here, and how their operands are laid out for them."""
+"""Chooses tuned kernels for a step, and packs their operands."""
 
 from __future__ import annotations
 
