@@ -1,4 +1,4 @@
-"""Functions that fill in the open numbers of tensors and traces.
+"""Native functions that fill in the open sizes of tensors and traces.
 
 Each function here appends the numbers that it needs to a list, and returns a function that takes the values
 of the whole list.

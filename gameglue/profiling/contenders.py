@@ -1,4 +1,4 @@
-"""What is compared: one inference from arrays to arrays, here, on onnxruntime and on OpenVINO."""
+"""Contenders of a comparison: one inference on this engine, onnxruntime or OpenVINO."""
 
 from __future__ import annotations
 

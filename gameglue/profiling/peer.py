@@ -1,4 +1,4 @@
-"""What each node of a model takes on onnxruntime, from its own profile."""
+"""Times of a model's nodes on onnxruntime, from its own profile."""
 
 from __future__ import annotations
 

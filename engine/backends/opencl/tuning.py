@@ -1,4 +1,4 @@
-"""Which steps get tuned kernels, and how their operands are laid out for them."""
+"""Chooses tuned kernels for a step, and packs their operands."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
     """Replace a step by tuned kernels of a form, "cpu" or "gpu"; False leaves it to the generic kernel."""
     if compute.hint is None:
         return False
-    if compute.hint.kind in _RULES:
-        return _RULES[compute.hint.kind](compute, tuner, form)
+    if compute.hint.kind in RULES:
+        return RULES[compute.hint.kind](compute, tuner, form)
     widened = plain(compute, tuner, lambda elements, dtype: True)
     if widened is None or widened.hint is None:
         return False
-    return _PRODUCTS[widened.hint.kind, form](widened, tuner)
+    return PRODUCTS[widened.hint.kind, form](widened, tuner)
 
 
 def _scatter(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -77,7 +77,7 @@ def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:
     return tune_packed(
         compute, tuner, lambda elements, dtype: True,
         lambda rows: read_packed(rows, compute, tuner, form),
-        lambda product: _PRODUCTS["matmul", form](product, tuner),
+        lambda product: PRODUCTS["matmul", form](product, tuner),
     )  # fmt: skip
 
 
@@ -318,7 +318,7 @@ def _emit_tiles(tuner: Tuner, w: Value, group: int, rows: int) -> str:
     return name
 
 
-_RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
+RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
     "pool": _pool,
     "nonzero": _nonzero,
     "scan": _scan,
@@ -330,7 +330,7 @@ _RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
 }
 """By the kind of a step's hint: rules that take operands as they are."""
 
-_PRODUCTS: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
+PRODUCTS: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
     ("matmul", "cpu"): _matmul_cpu,
     ("matmul", "gpu"): _matmul_gpu,
     ("conv", "cpu"): _conv_cpu,

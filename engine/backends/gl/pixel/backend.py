@@ -20,7 +20,7 @@ from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.pixel.template import GLPixelTemplate, TextureKey
 from engine.backends.gl.pixel.textures import PixelTextures
 from engine.backends.gl.pixel.transfer import GLPixelReadback, Transfers, pad
-from engine.backends.gl.pixel.tuning import TUNERS
+from engine.backends.gl.pixel.tuning import RULES
 from engine.backends.gl.storage import memory_dtype
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
@@ -96,7 +96,7 @@ class GLPixelBackend(PixelTextures):
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Matrix products and convolutions of float32, see `tuning`."""
-        rule = TUNERS.get(compute.hint.kind) if compute.hint is not None else None
+        rule = RULES.get(compute.hint.kind) if compute.hint is not None else None
         return rule is not None and rule(compute, tuner, self.device.limits)
 
     def windowed(self, step: Step) -> Step:
