@@ -94,7 +94,7 @@ def _tensors(
 ) -> list[DeviceBuffer]:
     """The buffers of inputs and outputs at a place; those of plans that share memory are counted once."""
     if backend.shares:
-        return [buffer for (at, _), buffer in session.recorder.shared_buffers.items() if at == place]
+        return [buffer for (at, *_), buffer in session.recorder.shared_buffers.items() if at == place]
     found = {
         id(b): b for recorded in recorded_plans for (at, _), b in recorded.buffers.items() if at == place
     }

@@ -48,7 +48,7 @@ class Recorder:
         self._lasting = lasting
         self.constants: dict[tuple[Place, str], tuple[np.ndarray | None, DeviceBuffer]] = {}
         # Runs follow each other, so inputs and outputs of plans for other shapes share memory.
-        self.shared_buffers: dict[tuple[Place, str], DeviceBuffer] = {}
+        self.shared_buffers: dict[tuple[Place, str, np.dtype], DeviceBuffer] = {}
 
     def recording(
         self,
@@ -125,7 +125,7 @@ class Recorder:
     ) -> Generator[None, None, None]:
         """Allocate memory for the buffer of an input or output if that is missing, in one step."""
         backend, elements = self._backends[place], max(elements, 1)
-        whole = self.shared_buffers.get((place, name))
+        whole = self.shared_buffers.get((place, name, dtype))
         if not backend.is_host and backend.shares and (whole is None or whole.elements < elements):
             yield
             self._shared_buffer(place, name, elements, dtype)
@@ -135,7 +135,7 @@ class Recorder:
     ) -> DeviceBuffer:
         """A buffer for a plan's input or output. Raises `OutOfMemoryError` with the tensor's name."""
         backend, elements = self._backends[place], max(elements, 1)
-        whole = self.shared_buffers.get((place, name))
+        whole = self.shared_buffers.get((place, name, dtype))
         buffer = None if whole is None else backend.share(whole, elements)
         if buffer is None and backend.shares:
             buffer = backend.share(self._shared_buffer(place, name, elements, dtype), elements)
@@ -170,14 +170,14 @@ class Recorder:
 
     def _shared_buffer(self, place: Place, name: str, elements: int, dtype: np.dtype) -> DeviceBuffer:
         """New memory for an input or output, which plans for other shapes share."""
-        backend, before = self._backends[place], self.shared_buffers.pop((place, name), None)
+        backend, before = self._backends[place], self.shared_buffers.pop((place, name, dtype), None)
         with self._allocating(backend, name, elements, dtype):
             # What has grown once is likely to grow on.
             whole = backend.create(elements + (elements // 2 if before is not None else 0), dtype)
         if before is not None:
             # Plans that use it hold its memory.
             before.release()
-        self.shared_buffers[place, name] = whole
+        self.shared_buffers[place, name, dtype] = whole
         return whole
 
     def _submission(self, recorded: RecordedPlan, segment: Segment) -> Generator[None, None, Submission]:
