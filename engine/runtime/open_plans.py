@@ -386,12 +386,21 @@ class OpenPlans(SizedPlans):
         return made
 
     def restore(self, stored: Sequence[StoredOpenPlan]) -> None:
-        """Take plans into use that were read from disk, their constants bound. Any thread may call this."""
+        """Take plans into use that were read from disk. Any thread may call this.
+
+        Their constants are bound where any thread may do that, otherwise those that are `unbound` have to be.
+        """
         for data in stored:
             lowered, recorder = restored(data)
             plan = SizedPlan(lowered, recorder, of_elements({}).decided, is_start=True)
-            plan.bind(self._session)
             self.ready.append(plan)
+            if self._session.backends["native"].is_host:
+                plan.bind(self._session)
+
+    @property
+    def unbound(self) -> list[SizedPlan]:
+        """Plans that can be used once they are bound."""
+        return [plan for plan in self.ready if not plan.is_used]
 
     def _may_make(self, given: OpenNumbers | None) -> bool:
         """Whether to make a plan. If other elements come with every schedule, each plan is used once."""
