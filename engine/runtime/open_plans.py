@@ -78,6 +78,8 @@ class SizedPlan:
         self.following = SizedPlans()
         """The plans of what follows the stop, if this plan ends with one."""
         self._is_start = is_start
+        # Sizes of which it is known that the guards accept them: no program has to be compiled to ask.
+        self._made_for = tuple([size.hint for size in self.record.inputs])
         self._recorded: _Recorded | None = None
         self._constants: list[dict[str, DeviceBuffer]] = []
         self._binding: Generator[None, None, None] | None = None
@@ -107,6 +109,8 @@ class SizedPlan:
 
     def takes(self, sizes: Sequence[int]) -> bool:
         """Whether the guards accept these sizes."""
+        if self._recorded is None and tuple(sizes) == self._made_for:
+            return True
         program = self._all_numbers(()) if self._recorded is None else self._recorded.program
         return program(*sizes) is not None
 
@@ -386,12 +390,21 @@ class OpenPlans(SizedPlans):
         return made
 
     def restore(self, stored: Sequence[StoredOpenPlan]) -> None:
-        """Take plans into use that were read from disk, their constants bound. Any thread may call this."""
+        """Take plans into use that were read from disk. Any thread may call this.
+
+        Their constants are bound where any thread may do that, otherwise those that are `unbound` have to be.
+        """
         for data in stored:
             lowered, recorder = restored(data)
             plan = SizedPlan(lowered, recorder, of_elements({}).decided, is_start=True)
-            plan.bind(self._session)
             self.ready.append(plan)
+            if self._session.backends["native"].is_host:
+                plan.bind(self._session)
+
+    @property
+    def unbound(self) -> list[SizedPlan]:
+        """Plans that can be used once they are bound."""
+        return [plan for plan in self.ready if not plan.is_used]
 
     def _may_make(self, given: OpenNumbers | None) -> bool:
         """Whether to make a plan. If other elements come with every schedule, each plan is used once."""

@@ -22,6 +22,7 @@ from engine.backends.gl.pixel.textures import PixelTextures
 from engine.backends.gl.pixel.transfer import GLPixelReadback, Transfers, pad
 from engine.backends.gl.pixel.tuning import RULES
 from engine.backends.gl.storage import memory_dtype
+from engine.backends.plan_codec import KernelTextCodec
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
@@ -93,6 +94,10 @@ class GLPixelBackend(PixelTextures):
     def programs(self) -> PixelPrograms:
         """Those of the device."""
         return self._programs
+
+    def plan_codec(self) -> KernelTextCodec:
+        """Kernels as formulas or shaders."""
+        return KernelTextCodec(self.setting, Shader)
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Matrix products and convolutions of float32, see `tuning`."""
