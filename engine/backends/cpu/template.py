@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Generator, Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from engine.backends.cpu.template_source import layout_function
 from engine.base.memory.aligned import address_of
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import Plan, RepeatedSteps, Step
-from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.command_list import REQUEST_WORDS, CommandList
 from engine.device.jobs.repetition import BEGIN, TURN
 from engine.device.jobs.stock import stock_functions
 from engine.device.jobs.system import JobSystem
@@ -84,6 +85,9 @@ class _Words:
 
 _HEADER = 15
 """Words of a layout before its lists, see `LAY_OUT`."""
+
+_RESULTS = struct.Struct("=qd")
+"""What `LAY_OUT` yields at last: the number of commands, and the nanoseconds that they take."""
 
 
 class _Layout:
@@ -197,10 +201,10 @@ class CPUTemplate:
         slots, slot_of = self._arena(plan, pointers)
         begin_slots = words.add_all(slots)
         self._commands = words.add_all([0] * (4 * len(rows)))
+        self._request = words.add_all([0] * REQUEST_WORDS)
         self._count = words.add_all([0, 0])
         integers, floats, pairs = words.close()
         self.numbers: tuple[Number, ...] = (*integers, *floats)
-        self._integers = len(integers)
         self._given = words.add_all([0] * len(self.numbers))
         self._constants: list[np.ndarray] = []
         self._outer: list[tuple[str, list[int] | None]] = []
@@ -209,6 +213,7 @@ class CPUTemplate:
                 given = words.add(0) - self._given
                 pairs += [(place, given) for place in pointers.get(name, [])]
                 self._outer.append((name, pointers.get(name, []) if spec.role == "input" else None))
+        self._form = struct.Struct(f"={len(integers)}q{len(floats)}d{len(self._outer)}q")
         self._words = words.array()
         for name, buffer in constants.items():
             assert isinstance(buffer, CPUBuffer)
@@ -247,10 +252,6 @@ class CPUTemplate:
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CPUProgram:
         """The program for one set of sizes. Raises `OverflowError` for integers beyond 64 bits."""
         block = self._words.copy()
-        begin, integers, end = self._given, self._integers, self._given + len(self.numbers)
-        block[begin : begin + integers] = values[:integers]
-        if begin + integers < end:
-            block.view(np.float64)[begin + integers : end] = values[integers:]
         addresses: list[int] = []
         held: list[Any] = [self._constants]
         inputs: dict[int, list[int]] = {}
@@ -261,7 +262,10 @@ class CPUTemplate:
             held.append(outer.array)
             if places is not None:
                 inputs[outer.address] = places
-        block[end:] = addresses
+        try:
+            self._form.pack_into(block, 8 * self._given, *values, *addresses)
+        except struct.error as error:
+            raise OverflowError(f"a size is no integer of 64 bits: {error}") from error
         address, count = address_of(block), self._count
         self._lay_out(self._layout_address, address, 0)
         size = int(block[count])
@@ -270,9 +274,10 @@ class CPUTemplate:
         arena = self._host.arena_of(size)
         block[count] = address_of(arena)
         self._lay_out(self._layout_address, address, 1)
-        rows = block[self._commands : self._commands + 4 * int(block[count])]
-        commands = CommandList(rows, (block, [arena, *held]), is_checked=True)
-        nanoseconds = float(block.view(np.float64)[count + 1])
+        number, nanoseconds = _RESULTS.unpack_from(block, 8 * count)
+        commands = CommandList.within(
+            block, address, self._commands, number, self._request, (block, [arena, *held])
+        )
         return CPUProgram(commands, nanoseconds, self._host.jobs, inputs, self._verdicts)
 
     def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
