@@ -54,9 +54,20 @@ class _Recorded:
 
     segments: list[OpenSegment]
     trace: Callable[[Sequence[Any]], Trace]
-    inputs: Callable[[Sequence[Any]], Sequence[Value]]
+    inputs: Callable[[Trace], Sequence[Value]]
     kept: frozenset[str]
     program: Any
+
+
+def _inputs_of(session: Session) -> Callable[[Trace], Sequence[Value]]:
+    """What comes into a plan that begins with the model's inputs."""
+    names, extra = [item.name for item in session.source.inputs], session.extra_inputs()
+    return lambda trace: [*leaves(*[trace.values[name] for name in names]), *extra]
+
+
+def _received(trace: Trace) -> Sequence[Value]:
+    """What comes into a plan that continues another."""
+    return trace.received
 
 
 class SizedPlan:
@@ -128,13 +139,9 @@ class SizedPlan:
                 template = session.backends[segment.place].template(segment.plan, constants)
                 segments.append(OpenSegment.of(segment, template, numbers))
             kept = {value.root.name for value in trace.kept}
-            incoming: Sequence[Value] = trace.received
-            if self._is_start:
-                incoming = leaves(*(trace.values[item.name] for item in session.source.inputs))
-                incoming = (*incoming, *session.extra_inputs())
-                if trace.stop is not None:
-                    kept.add(session.planner.tracer.count.name)
-            inputs = fillers.of_values(incoming, numbers)
+            inputs = _inputs_of(session) if self._is_start else _received
+            if self._is_start and trace.stop is not None:
+                kept.add(session.planner.tracer.count.name)
             filled = fillers.of_trace(trace, outer_names(session.source), numbers)
             program = self.recorder.program(numbers)
         if trace.stop is None:
@@ -170,8 +177,9 @@ class SizedPlan:
         numbers = made.program(*sizes)
         if numbers is None:
             return None
-        recorded = RecordedPlan(SizedLowered(made.trace(numbers), self, tuple(sizes), plan_apart))
-        inputs, recorder = made.inputs(numbers), session.recorder
+        trace, recorder = made.trace(numbers), session.recorder
+        recorded = RecordedPlan(SizedLowered(trace, self, tuple(sizes), plan_apart))
+        inputs = made.inputs(trace)
         try:
             yield from recorder.reserving_inputs(self.lowered.segments, inputs, made.kept)
             for segment in made.segments:
