@@ -125,7 +125,7 @@ def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     x_zero, w_zero = zeros_of(compute)
     group = int(attributes["group"])
     batch, channels, m = x.shape[0], w.shape[1], w.shape[0] // group
-    if channels == 1 and group > 1 and tune_plane_conv(compute, tuner, win, words, threads):
+    if group > 1 and tune_plane_conv(compute, tuner, win, words, threads):
         return True
     if w_zero is not None and w_zero.size not in (1, w.shape[0]):
         return False
