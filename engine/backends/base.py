@@ -272,6 +272,9 @@ class Backend(ABC):
         """
         return None
 
+    def transfers_ahead(self, elements: int, dtype: np.dtype, upload: bool) -> None:
+        """Allocate what an upload or a readback to come takes; on any thread, as `create`."""
+
     def shared_temporaries(self) -> Sequence[Growing[Any, Any]]:
         """The memory for temporaries that all programs of templates share."""
         return ()

@@ -107,7 +107,7 @@ class Recorder:
             recorded.inputs[value.name] = []
             places = self._places_of(value, segments, kept)
             for place in places:
-                buffer = self.buffer_of(recorded, place, value.name, value.size, value.dtype)
+                buffer = self.buffer_of(recorded, place, value.name, value.size, value.dtype, is_input=True)
                 recorded.inputs[value.name].append((place, buffer))
             if places:
                 recorded.placement[value.name] = recorded.inputs[value.name][0][0]
@@ -131,16 +131,18 @@ class Recorder:
             need
             for value in inputs
             for place in self._places_of(value, segments, kept)
-            for need in self.needs_of(place, value.name, value.size, value.dtype)
+            for need in self._needs_of(place, value.name, value.size, value.dtype, is_input=True)
         ]
 
-    def needs_of(self, place: Place, name: str, elements: int, dtype: np.dtype) -> list[Needs]:
+    def _needs_of(
+        self, place: Place, name: str, elements: int, dtype: np.dtype, is_input: bool
+    ) -> list[Needs]:
         """The shared memory that the buffer of an input or output takes."""
         backend, elements = self._backends[place], max(elements, 1)
         if backend.is_host or not backend.shares:
             return []
         naming = partial(self._allocating, backend, name, elements, dtype)
-        return [Needs(backend, [(self._shared_buffer(place, name, dtype), elements)], naming)]
+        return [Needs(backend, [(self._shared_buffer(place, name, dtype, is_input), elements)], naming)]
 
     def needs_of_outer(
         self, place: Place, specs: Iterable[BufferSpec], before: RecordedPlan | None
@@ -151,17 +153,25 @@ class Recorder:
             need
             for spec in specs
             if spec.role in ("input", "output") and (place, spec.name) not in held
-            for need in self.needs_of(place, spec.name, spec.elements, spec.dtype)
+            for need in self._needs_of(place, spec.name, spec.elements, spec.dtype, spec.role == "input")
         ]
 
     def buffer_of(
-        self, recorded: RecordedPlan, place: Place, name: str, elements: int, dtype: np.dtype
+        self,
+        recorded: RecordedPlan,
+        place: Place,
+        name: str,
+        elements: int,
+        dtype: np.dtype,
+        *,
+        is_input: bool,
     ) -> DeviceBuffer:
         """A buffer for a plan's input or output. Raises `OutOfMemoryError` with the tensor's name."""
         backend, elements = self._backends[place], max(elements, 1)
         with self._allocating(backend, name, elements, dtype):
             if backend.shares:
-                buffer = backend.share(self._shared_buffer(place, name, dtype).of(elements), elements)
+                shared = self._shared_buffer(place, name, dtype, is_input)
+                buffer = backend.share(shared.of(elements), elements)
             else:
                 buffer = backend.create(elements, dtype)
         assert buffer is not None
@@ -190,12 +200,12 @@ class Recorder:
             spec = _largest_temporary(make_plan())
             raise out_of_memory(spec.name, (spec.elements,), spec.dtype, backend.name, error) from error
 
-    def _shared_buffer(self, place: Place, name: str, dtype: np.dtype) -> SharedBuffer:
+    def _shared_buffer(self, place: Place, name: str, dtype: np.dtype, is_input: bool) -> SharedBuffer:
         """Memory for an input or output, which plans for other shapes share."""
         key = (place, name, dtype)
         found = self.shared_buffers.get(key)
         if found is None:
-            found = self.shared_buffers[key] = SharedBuffer(self._backends[place], dtype)
+            found = self.shared_buffers[key] = SharedBuffer(self._backends[place], dtype, is_input)
         return found
 
     def _submission(self, recorded: RecordedPlan, segment: Segment) -> SmallSteps[Submission]:
@@ -219,11 +229,11 @@ class Recorder:
             if spec.role == "input":
                 if (place, name) not in recorded.buffers:
                     source = recorded.buffers[recorded.placement[name], name]
-                    target = self.buffer_of(recorded, place, name, spec.elements, spec.dtype)
+                    target = self.buffer_of(recorded, place, name, spec.elements, spec.dtype, is_input=True)
                     transfers.append((name, source, target))
                 bound[name] = recorded.buffers[place, name]
             elif spec.role == "output":
-                bound[name] = self.buffer_of(recorded, place, name, spec.elements, spec.dtype)
+                bound[name] = self.buffer_of(recorded, place, name, spec.elements, spec.dtype, is_input=False)
                 recorded.placement[name] = place
         return bound, tuple(transfers)
 

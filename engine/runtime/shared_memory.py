@@ -19,15 +19,20 @@ Allocated = list[tuple[Growing[Any, Any], Any, Any]]
 
 
 class SharedBuffer(GrowingBlock[DeviceBuffer]):
-    """The buffer of an input or output, in elements."""
+    """The buffer of an input or output, in elements.
 
-    def __init__(self, backend: Backend, dtype: np.dtype) -> None:
+    is_input: Whether it is written from the host rather than read back.
+    """
+
+    def __init__(self, backend: Backend, dtype: np.dtype, is_input: bool) -> None:
         super().__init__(backend.element_dtype(dtype).itemsize, MOST_BYTES)
         self._backend = backend
         self._dtype = dtype
+        self._is_input = is_input
 
     def make(self, size: int) -> DeviceBuffer:
         """A new buffer; on any thread within `Backend.background_compilation`."""
+        self._backend.transfers_ahead(size, self._dtype, self._is_input)
         return self._backend.create(size, self._dtype)
 
     def take(self, size: int, memory: DeviceBuffer) -> None:
@@ -65,10 +70,16 @@ def allocating(needs: Sequence[Needs]) -> SmallSteps[list[Growing[Any, Any]]]:
     Returns what is to be allocated ahead, as the sizes come near to what there is.
     """
     missing = []
+    sizes: dict[Growing[Any, Any], Any] = {}
     for need in needs:
+        steps = []
         for memory, size in need.memory:
             memory.note(size)
-        steps = [(memory, size) for memory, size in need.memory if not memory.fits(size)]
+            # Segments may share it.
+            known = sizes.get(memory)
+            if not memory.fits(size) and (known is None or not memory.covers(known, size)):
+                steps.append((memory, size))
+                sizes[memory] = size
         if steps:
             missing.append((need, steps))
     if missing:

@@ -169,6 +169,10 @@ class GLBackend(Backend):
         if source.elements:
             self.move(source, target, min(source.elements, target.elements))
 
+    def transfers_ahead(self, elements: int, dtype: np.dtype, upload: bool) -> None:
+        """Create staging buffers."""
+        self.device.staging.create_ahead(elements * memory_dtype(dtype).itemsize, upload, self.programs.home)
+
     def check_memory(self) -> None:
         """Check for OpenGL's out-of-memory error, which does not stop later calls."""
         self.programs.home.check_errors("making room for a tensor")
