@@ -15,9 +15,12 @@ from tests.field.agreement import (
     difference,
     in_order_of,
     with_nudged_weights,
+    with_unsigned_weights,
     without_rounding,
 )
 from tests.field.feeds import Feed, read_feeds, write_feeds
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is the independent answer")
 
 NAN, INF = float("nan"), float("inf")
 
@@ -111,6 +114,29 @@ def test_onnxruntime_may_be_kept_from_rounding() -> None:
     assert without_rounding(model)
     assert [a.i for a in model.graph.node[0].attribute if a.name == "accuracy_level"] == [1]
     assert not without_rounding(model)
+
+
+@pytest.mark.parametrize("zero", ["", ", wz"])
+def test_onnxruntime_may_be_kept_from_saturating(zero: str) -> None:
+    """Every product is 255 * -127 here: two of them exceed int16."""
+    weights = ", ".join(["-127"] * 64)
+    text = f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (uint8[1, 32] x) => (int32[1, 2] y, float[32, 2] z) <
+            int8[32, 2] w = {{{weights}}}, uint8 xz = {{0}}, int8 wz = {{0}}, float s = {{0.5}}
+        > {{
+            y = MatMulInteger (x, w, xz{zero})
+            z = DequantizeLinear (w, s{zero})
+        }}
+    """
+    model = onnx.parser.parse_model(text)
+    assert with_unsigned_weights(model)
+    assert not with_unsigned_weights(model)
+    onnx.checker.check_model(model, full_check=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    y, z = session.run(None, {"x": np.full((1, 32), 255, np.uint8)})
+    assert y.tolist() == [[32 * 255 * -127] * 2]
+    assert np.unique(z).tolist() == [-63.5]
 
 
 def test_inputs_go_through_files(tmp_path: Any) -> None:
