@@ -33,7 +33,6 @@ from engine.operators.declaration import (
 )
 
 Definition = Callable[..., Entry | tuple[Entry, ...]]
-NumpyDefinition = Callable[..., Any]
 Precision = Literal["exact", "rounding", "random"]
 Kind = Literal["kernel", "numpy", "control"]
 Form = Literal["tensor", "sequence"]
