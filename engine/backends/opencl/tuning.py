@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -17,14 +18,14 @@ from engine.backends.opencl.sort import emit_blocks as emit_sorted_blocks
 from engine.backends.opencl.suppression import emit_alone as emit_suppression_alone
 from engine.backends.opencl.suppression import emit_step as emit_suppression
 from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
-from engine.backends.operands import emit, plain
+from engine.backends.operands import emit, flattened, plain
 from engine.backends.packed_products import tune_packed
 from engine.backends.scans import tune_nonzero, tune_scan, tune_select
 from engine.backends.scatters import Scatterer, tune_scatter
 from engine.backends.sorts import Sorter, tune_sort
 from engine.backends.suppressions import tune_suppression
 from engine.backends.windows import Windows, pair, windows_first
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import arg, index, lit, load
 from engine.kernels.value import Value
 
@@ -94,7 +95,7 @@ def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
         if b.known is not None:
             known = b.known
             label = f"{b.root.name}:strips:{slices}:{b_b}:{k}x{n}:{b_k}:{b_n}"
-            source = tuner.constant(label, lambda: pack_strips(known, slices, (b_b, b_k, b_n), k, n))
+            source = tuner.constant(label, partial(pack_strips, known, slices, (b_b, b_k, b_n), k, n))
         else:
             source = tuner.temporary(slices * strips * k * cpu_kernels.COLUMNS, b.dtype)
             matrix = (n, k, b_b, b_k, b_n, strips)
@@ -192,7 +193,7 @@ def _conv_cpu(compute: Compute, tuner: Tuner) -> bool:
     if w.known is not None:
         known = w.known.reshape(w.shape)
         label = f"{w.name}:tiles:{'x'.join(map(str, w.shape))}:{group}:{rows}"
-        weights = tuner.constant(label, lambda: pack_tiles(known, group, rows))
+        weights = tuner.constant(label, partial(pack_tiles, known, group, rows))
     else:
         weights = _emit_tiles(tuner, w, group, rows)
     source = _pack(geometry, x, tuner, "cpu")
@@ -252,7 +253,7 @@ def _rows(w: Value, tuner: Tuner) -> str:
     known = w.known
     if known is None:
         return w.root.name
-    return tuner.constant(f"{w.name}:rows", lambda: np.ascontiguousarray(known).reshape(-1))
+    return tuner.constant(f"{w.name}:rows", partial(flattened, known))
 
 
 def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -283,7 +284,8 @@ def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
     return True
 
 
-def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, int, int], k: int, n: int) -> np.ndarray:
+@storable
+def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, ...], k: int, n: int) -> np.ndarray:
     """A strided (batch, k, n) matrix as (batch, strips, k, 16), the last strip filled up with 0."""
     flat = np.ascontiguousarray(known).reshape(-1)
     step = flat.itemsize
@@ -296,6 +298,7 @@ def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, int, int], k:
     return np.ascontiguousarray(wide.reshape(batch, k, count, width).transpose(0, 2, 1, 3)).reshape(-1)
 
 
+@storable
 def pack_tiles(known: np.ndarray, group: int, rows: int) -> np.ndarray:
     """Weights (M, C, *kernel) as (group, tile, *kernel, c, row); a group's last tile is filled up with 0."""
     per_group, channels, taps = known.shape[0] // group, known.shape[1], prod(known.shape[2:])

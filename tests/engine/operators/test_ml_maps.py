@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper
 
@@ -17,6 +16,7 @@ from engine.runtime.outputs import fetch
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.test_ml import FLOAT, INT64, STRING, found, ml
 from tests.onnx_cases import compare
+from tests.peer import open_session
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def zip_map(x: np.ndarray, dims: Any = None, **attributes: Any) -> onnx.ModelPro
 def test_maps_of_scores(attributes: dict[str, Any], channel: str, make_worker: MakeWorker) -> None:
     x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     proto = zip_map(x, ("n", 3), **attributes)
-    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    session = open_session(proto.SerializeToString())
     worker = make_worker(ModelLoader.load(proto.SerializeToString()), channel)
     for count in (4, 1, 4, 0):
         rows = x[:count]
@@ -121,7 +121,7 @@ def test_maps_as_inputs(
 ) -> None:  # fmt: skip
     key = STRING if op_type == "DictVectorizer" else INT64
     proto = of_a_map(op_type, key, FLOAT, result, **attributes)
-    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    session = open_session(proto.SerializeToString())
     worker = make_worker(ModelLoader.load(proto.SerializeToString()), channel)
     for values in (feed, {name: -value for name, value in feed.items()}, dict(reversed(feed.items()))):
         (expected,) = session.run(None, {"x0": values})
