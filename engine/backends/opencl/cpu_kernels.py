@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.backends.opencl.tuned import Epilogue, TunedKernel, build, indent
+from engine.compiler.plan import storable
 
 COLUMNS = 16
 _LOCAL = (1, 1, 1)
@@ -126,6 +127,7 @@ def strips(item: str) -> TunedKernel:
     return build(body, None, ("B",), STRIP_NUMBERS, _LOCAL, item=item)
 
 
+@storable
 def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, int, int], k: int, n: int) -> np.ndarray:
     """A strided (batch, k, n) matrix as (batch, strips, k, 16), the last strip filled up with 0."""
     flat = np.ascontiguousarray(known).reshape(-1)

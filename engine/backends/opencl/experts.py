@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
 from engine.backends.expert_products import NAMES, ExpertProduct
 from engine.backends.opencl import cpu_kernels
 from engine.backends.opencl.tuned import Epilogue, build, indent
+from engine.backends.operands import flattened
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import Value
 
@@ -26,7 +25,7 @@ def lay_out(w: Value, tuner: Tuner, form: str) -> str:
     if form == "gpu":
         if known is None:
             return w.root.name
-        return tuner.constant(f"{w.name}:rows", partial(_flat, known))
+        return tuner.constant(f"{w.name}:rows", partial(flattened, known))
     strips = -(-n // cpu_kernels.COLUMNS)
     if known is not None:
         label = f"{w.name}:experts:{experts}x{n}x{k}"
@@ -41,10 +40,6 @@ def lay_out(w: Value, tuner: Tuner, form: str) -> str:
         name,
     )
     return name
-
-
-def _flat(known: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(known).reshape(-1)
 
 
 def emit_product(product: ExpertProduct, compute: Compute, tuner: Tuner, form: str) -> bool:

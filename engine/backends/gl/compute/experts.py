@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+from functools import partial
 
 from engine.backends.expert_products import NAMES, ExpertProduct
 from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits, product_ns
@@ -10,6 +10,7 @@ from engine.backends.gl.compute.flat import LOCAL_SIZE, THREAD, flat_grid
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import COMPONENTS
+from engine.backends.operands import flattened
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import Value
 
@@ -44,7 +45,7 @@ def lay_out(w: Value, tuner: Tuner) -> str:
     known = w.known
     if known is None:
         return w.root.name
-    return tuner.constant(f"{w.name}:gl_rows", lambda: np.ascontiguousarray(known).reshape(-1))
+    return tuner.constant(f"{w.name}:gl_rows", partial(flattened, known))
 
 
 def _main(finish: Epilogue, is_wide: bool, texels: bool) -> str:
