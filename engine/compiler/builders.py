@@ -50,9 +50,6 @@ MOST_KNOWN = 1 << 28
 ADVICE = "give a smaller trip count, or shorter sequences"
 """What helps where a plan is too long."""
 
-Refusal = Callable[[Compute], "str | None"]
-"""Why a backend cannot run a formula, or None."""
-
 Shapes = list[tuple[int, ...]]
 """The shapes of everything that one layer makes, in order."""
 
@@ -294,9 +291,6 @@ class PlanBuilder(ShapeBuilder):
     recorded: Sequence[Shapes] | None = None
     """What this layer made in each of the model's samples; None where the samples say nothing."""
 
-    refuses: Refusal = staticmethod(lambda compute: None)
-    """What formulas the backend cannot run."""
-
     recall: Recall | None = None
     """Where the tensors of earlier plans are, if the layer may make the same ones."""
 
@@ -337,10 +331,8 @@ class PlanBuilder(ShapeBuilder):
             (self.layer.name, self.layer.op_type), [*outputs.values()], count, first, states, body, kept,
             parts(outputs),
         )  # fmt: skip
-        refused = self.count is not None and any(
-            self.count in c.reads for c in body
-        )  # numbers are drawn again
-        if refused or any(self.refuses(compute) for compute in (*repeat.formulas, whole, *besides)):
+        # Random numbers are drawn again in each run.
+        if self.count is not None and any(self.count in c.reads for c in body):
             # Beyond what the samples have made: nothing is known of the tensors that follow.
             self.computes, self.recorded = others, None
             return None

@@ -163,8 +163,7 @@ class CPUBackend(HostBackend):
         assert isinstance(room, CPUBuffer)
         if elements > room.elements:
             return None
-        _, block_bytes = room.block()
-        return CPUBuffer(elements, room.dtype, room.array[:elements], block_bytes, room.address)
+        return room.first(elements)
 
     def constant(self, array: np.ndarray) -> CPUBuffer:
         """A read-only buffer: the array's own memory if kernels can read it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import struct
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,12 +14,16 @@ from engine.backends.cpu.listing import Listing
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
 from engine.backends.cpu.template_source import LAYOUT, layout_function
+from engine.backends.growing import Growing
 from engine.base.memory.aligned import ALIGNMENT, address_of
 from engine.compiler.memory_planner import place, share
 from engine.compiler.plan import Plan
-from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.command_list import REQUEST_WORDS, CommandList
 from engine.device.jobs.system import JobSystem
 from engine.kernels.size import Number, Size, hint_of, largest
+
+_RESULTS = struct.Struct("=qd")
+"""What `lay_out` yields at last: the number of commands, and the nanoseconds that they take."""
 
 
 class Host(Protocol):
@@ -93,10 +98,10 @@ class CPUTemplate:
         arena = _Arena(plan)
         begin_slots = words.add(*arena.slots)
         self._commands = words.reserve(4 * len(rows))
+        self._request = words.reserve(REQUEST_WORDS)
         self._results = words.add(arena.total, 0)
         integers, floats, inserted = words.close()
         self.numbers: tuple[Number, ...] = (*integers, *floats)
-        self._integers = len(integers)
         self._given = words.reserve(len(self.numbers))
         self._constants: list[np.ndarray] = []
         self._outer: list[tuple[str, list[int] | None]] = []
@@ -105,6 +110,7 @@ class CPUTemplate:
                 given = words.reserve(1) - self._given
                 inserted += [(word, given) for word in pointers.get(name, [])]
                 self._outer.append((name, pointers.get(name, []) if spec.role == "input" else None))
+        self._form = struct.Struct(f"={len(integers)}q{len(floats)}d{len(self._outer)}q")
         self._words = words.array()
         for name, buffer in constants.items():
             assert isinstance(buffer, CPUBuffer)
@@ -131,10 +137,6 @@ class CPUTemplate:
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CPUProgram:
         """The program for one set of sizes. Raises `OverflowError` for integers beyond 64 bits."""
         block = self._words.copy()
-        begin, integers, end = self._given, self._integers, self._given + len(self.numbers)
-        block[begin : begin + integers] = values[:integers]
-        if begin + integers < end:
-            block.view(np.float64)[begin + integers : end] = values[integers:]
         addresses: list[int] = []
         held: list[Any] = [self._constants]
         inputs: dict[int, list[int]] = {}
@@ -145,7 +147,10 @@ class CPUTemplate:
             held.append(outer.array)
             if places is not None:
                 inputs[outer.address] = places
-        block[end:] = addresses
+        try:
+            self._form.pack_into(block, 8 * self._given, *values, *addresses)
+        except struct.error as error:
+            raise OverflowError(f"a size is no integer of 64 bits: {error}") from error
         address, results = address_of(block), self._results
         self._lay_out(self._layout_address, address, 0)
         size = int(block[results])
@@ -154,11 +159,12 @@ class CPUTemplate:
         arena = self._host.arena_of(size)
         block[results] = address_of(arena)
         self._lay_out(self._layout_address, address, 1)
-        rows = block[self._commands : self._commands + 4 * int(block[results])]
-        commands = CommandList(rows, (block, [arena, *held]), is_checked=True)
-        nanoseconds = float(block.view(np.float64)[results + 1])
+        number, nanoseconds = _RESULTS.unpack_from(block, 8 * results)
+        commands = CommandList.within(
+            block, address, self._commands, number, self._request, (block, [arena, *held])
+        )
         return CPUProgram(commands, nanoseconds, self._host.jobs, inputs, self._verdicts)
 
-    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
-        """Nothing: memory on the CPU costs a frame nothing until it is used."""
-        yield from ()
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
+        """None that is allocated ahead: memory on the CPU costs a frame nothing until it is used."""
+        return ()

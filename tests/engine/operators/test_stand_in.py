@@ -300,6 +300,27 @@ def test_a_plan_does_not_grow_with_the_number_of_runs(channel: str, make_worker:
         assert few == many
 
 
+WIDE = "d = Cast<to = 11>(h) q = Mul(d, d) y = Cast<to = 1>(q)"
+"""A result by way of float64."""
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_loop_with_a_step_for_the_cpu_runs_there(
+    is_nested: bool, channel: str, make_worker: MakeWorker
+) -> None:
+    made = nested(9, 9, state=f"h = Sin(v) {WIDE} t = Identity(y)") if is_nested else loop(20, stacked=WIDE)
+    worker = make_worker(made, channel, allow_fallback=True)
+    assert worker.plan_report().steps < 16
+    feeds = feeds_for(made)
+    found = run(worker, feeds)
+    for one, other in zip(found, run(make_worker(made, "cpu"), feeds), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+    if channel.startswith("gl_"):
+        (fallback,) = {f.reason for f in worker.plan_report().fallbacks}
+        assert "float64" in fallback
+
+
 def test_many_runs_on_the_cpu(make_worker: MakeWorker) -> None:
     """More than are unrolled, on threads, sliced, and in a list of commands with others."""
     rng = np.random.default_rng(5)

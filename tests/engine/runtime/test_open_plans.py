@@ -14,6 +14,7 @@ from engine import BackendType, Model, ModelLoader, Worker
 from engine.base.errors import InputError, ShapeError
 from engine.compiler.lower import Lowered
 from engine.compiler.walk import Trace
+from engine.kernels import size_recorder
 from engine.runtime.open_plans import MOST_PLANS
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.test_new_shapes import picture_network, sequence_network, weights
@@ -296,6 +297,27 @@ def test_a_size_never_seen_is_not_planned() -> None:
                 session.planner.lower = None  # type: ignore[assignment,method-assign]
                 session.planner.lower_open = None  # type: ignore[assignment,method-assign]
         assert len(session.cache.plans) <= 300
+
+
+def test_the_guards_of_a_new_plan_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the numbers of its steps: the sizes that it was made for need no program to be asked about."""
+    with Worker(ModelLoader.load(ASSETS / "swarm" / "swarm.onnx"), BackendType.CPU) as worker:
+        plans, compiled = worker._session.open_plans, size_recorder.compiled
+        compile_now(worker._session.backends["native"])
+        plans.waiting.clear()
+        plans.ready.clear()
+        worker._session.stored = worker._session.file = None
+        made: list[Sequence[str]] = []
+
+        def counted(inputs: Any, lines: Any, results: Sequence[str], *others: Any) -> Any:
+            made.append(results)
+            return compiled(inputs, lines, results, *others)
+
+        monkeypatch.setattr(size_recorder, "compiled", counted)
+        answers(worker, feeds_for(worker.model, np.random.default_rng(1)))
+        assert len(plans.ready) == 1
+        assert len(made) == 1
+        assert made[0]
 
 
 def test_a_size_that_is_a_number_of_steps_is_planned_for_itself() -> None:
