@@ -1,4 +1,4 @@
-"""From formulas to plans: fusion, the choice of backend per step, tuned kernels, buffers.
+"""Lowers formulas to a plan: fusion, backend per step, tuned kernels, buffers.
 
 A `Planner` belongs to one model on one backend. It yields `Segment`s: runs of steps that one backend
 executes without interruption. There is one segment unless layers fall back to the CPU.

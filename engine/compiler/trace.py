@@ -1,4 +1,4 @@
-"""From layers to formulas: runs every operator's definition for given input shapes.
+"""Tracing: runs every operator's definition for given input shapes and records its formulas.
 
 A kernel's structure may depend on what the model's symbolic shapes fix, never on one set of sizes. What
 they fix is found by sampling: the shapes of all tensors are worked out for a few settings of the named

@@ -1,4 +1,4 @@
-"""Runs of subgraphs: how many there may be, what they take, what becomes of their results."""
+"""Iterations of subgraphs: their limit, their inputs, and the use of their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of a body that stands for all runs of its loop: the plan has it once, and repeats it."""
+"""Loop bodies that the plan holds once and repeats."""
 
 from __future__ import annotations
 

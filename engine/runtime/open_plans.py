@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from engine.backends.base import DeviceBuffer
 from engine.base.errors import EngineError
+from engine.base.generators import SmallSteps
 from engine.compiler.lower import Fallback, Lowered, Segment
 from engine.compiler.plan import Plan
 from engine.compiler.trace import InputShapes
@@ -21,8 +22,10 @@ from engine.runtime import fillers
 from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
 from engine.runtime.open_segments import OpenSegment
 from engine.runtime.open_sizes import OpenSizes
+from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
 from engine.runtime.recorded_plan import Filling, RecordedPlan
+from engine.runtime.shared_memory import allocating
 
 if TYPE_CHECKING:
     from engine.runtime.session import Session
@@ -54,9 +57,20 @@ class _Recorded:
 
     segments: list[OpenSegment]
     trace: Callable[[Sequence[Any]], Trace]
-    inputs: Callable[[Sequence[Any]], Sequence[Value]]
+    inputs: Callable[[Trace], Sequence[Value]]
     kept: frozenset[str]
     program: Any
+
+
+def _inputs_of(session: Session) -> Callable[[Trace], Sequence[Value]]:
+    """What comes into a plan that begins with the model's inputs."""
+    names, extra = [item.name for item in session.source.inputs], session.extra_inputs()
+    return lambda trace: [*leaves(*[trace.values[name] for name in names]), *extra]
+
+
+def _received(trace: Trace) -> Sequence[Value]:
+    """What comes into a plan that continues another."""
+    return trace.received
 
 
 class SizedPlan:
@@ -78,9 +92,11 @@ class SizedPlan:
         self.following = SizedPlans()
         """The plans of what follows the stop, if this plan ends with one."""
         self._is_start = is_start
+        # Sizes of which it is known that the guards accept them: no program has to be compiled to ask.
+        self._made_for = tuple([size.hint for size in self.record.inputs])
         self._recorded: _Recorded | None = None
         self._constants: list[dict[str, DeviceBuffer]] = []
-        self._binding: Generator[None, None, None] | None = None
+        self._binding: SmallSteps[None] | None = None
         self._programs: dict[bool, Any] = {}
 
     @property
@@ -99,7 +115,7 @@ class SizedPlan:
             pass
         self.record_steps(session)
 
-    def binding(self, session: Session) -> Generator[None, None, None]:
+    def binding(self, session: Session) -> SmallSteps[None]:
         """The first part of `bind`, in small steps: constants. `record_steps` follows."""
         if self._binding is None:
             self._binding = self._bound(session)
@@ -107,10 +123,12 @@ class SizedPlan:
 
     def takes(self, sizes: Sequence[int]) -> bool:
         """Whether the guards accept these sizes."""
+        if self._recorded is None and tuple(sizes) == self._made_for:
+            return True
         program = self._all_numbers(()) if self._recorded is None else self._recorded.program
         return program(*sizes) is not None
 
-    def _bound(self, session: Session) -> Generator[None, None, None]:
+    def _bound(self, session: Session) -> SmallSteps[None]:
         for segment in self.lowered.segments:
             self._constants.append((yield from session.recorder.binding(self.owner, segment)))
 
@@ -124,13 +142,9 @@ class SizedPlan:
                 template = session.backends[segment.place].template(segment.plan, constants)
                 segments.append(OpenSegment.of(segment, template, numbers))
             kept = {value.root.name for value in trace.kept}
-            incoming: Sequence[Value] = trace.received
-            if self._is_start:
-                incoming = leaves(*(trace.values[item.name] for item in session.source.inputs))
-                incoming = (*incoming, *session.extra_inputs())
-                if trace.stop is not None:
-                    kept.add(session.planner.tracer.count.name)
-            inputs = fillers.of_values(incoming, numbers)
+            inputs = _inputs_of(session) if self._is_start else _received
+            if self._is_start and trace.stop is not None:
+                kept.add(session.planner.tracer.count.name)
             filled = fillers.of_trace(trace, outer_names(session.source), numbers)
             program = self.recorder.program(numbers)
         if trace.stop is None:
@@ -166,20 +180,22 @@ class SizedPlan:
         numbers = made.program(*sizes)
         if numbers is None:
             return None
-        recorded = RecordedPlan(SizedLowered(made.trace(numbers), self, tuple(sizes), plan_apart))
-        inputs, recorder = made.inputs(numbers), session.recorder
+        trace, recorder = made.trace(numbers), session.recorder
+        recorded = RecordedPlan(SizedLowered(trace, self, tuple(sizes), plan_apart))
+        inputs = made.inputs(trace)
         try:
-            yield from recorder.reserving_inputs(self.lowered.segments, inputs, made.kept)
-            for segment in made.segments:
-                yield from segment.reserving(session, numbers, before)
+            make_plans = [partial(self._plan, tuple(sizes), k) for k in range(len(made.segments))]
+            needs = recorder.needs_of_inputs(self.lowered.segments, inputs, made.kept)
+            for segment, make_plan in zip(made.segments, make_plans, strict=True):
+                needs += segment.needs(session, numbers, before, make_plan)
+            near = yield from allocating(needs)
             if self._recorded is not made:
                 return None  # released meanwhile
             if before is not None:
                 recorded.buffers.update(before.buffers)
                 recorded.placement.update(before.placement)
             recorder.input_buffers(recorded, self.lowered.segments, inputs, made.kept)
-            for position, segment in enumerate(made.segments):
-                make_plan = partial(self._plan, tuple(sizes), position)
+            for segment, make_plan in zip(made.segments, make_plans, strict=True):
                 yield from segment.filling(session, recorded, numbers, make_plan)
         except OverflowError:
             # What is wrong with such sizes, if anything, is reported when they are planned for themselves.
@@ -188,6 +204,8 @@ class SizedPlan:
         except BaseException:
             recorded.release()
             raise
+        if near and plans_in_background():
+            session.background_plans.allocate_ahead(near)
         return recorded
 
     def filled(self, sizes: Sequence[int]) -> tuple[list[Segment], list[Fallback]]:
@@ -386,12 +404,21 @@ class OpenPlans(SizedPlans):
         return made
 
     def restore(self, stored: Sequence[StoredOpenPlan]) -> None:
-        """Take plans into use that were read from disk, their constants bound. Any thread may call this."""
+        """Take plans into use that were read from disk. Any thread may call this.
+
+        Their constants are bound where any thread may do that, otherwise those that are `unbound` have to be.
+        """
         for data in stored:
             lowered, recorder = restored(data)
             plan = SizedPlan(lowered, recorder, of_elements({}).decided, is_start=True)
-            plan.bind(self._session)
             self.ready.append(plan)
+            if self._session.backends["native"].is_host:
+                plan.bind(self._session)
+
+    @property
+    def unbound(self) -> list[SizedPlan]:
+        """Plans that can be used once they are bound."""
+        return [plan for plan in self.ready if not plan.is_used]
 
     def _may_make(self, given: OpenNumbers | None) -> bool:
         """Whether to make a plan. If other elements come with every schedule, each plan is used once."""

@@ -16,6 +16,7 @@ from engine.kernels.value import Entry
 from engine.operators.builder import Builder
 from engine.operators.control_flow import Loop
 from tests.engine.conftest import MakeWorker
+from tests.peer import open_session
 
 ort = pytest.importorskip("onnxruntime", reason="onnxruntime is the independent answer")
 
@@ -124,7 +125,7 @@ def against_onnxruntime(
     """Run on a backend (None: NumPy) and by onnxruntime, compare all outputs; returns the worker."""
     proto = onnx.parser.parse_model(HEAD + text)
     data = proto.SerializeToString()
-    expected = ort.InferenceSession(data).run(None, dict(feeds))
+    expected = open_session(data).run(None, dict(feeds))
     names = [o.name for o in proto.graph.output]
     evaluated = interpret(ModelLoader.load(data), feeds)
     worker = make_worker(ModelLoader.load(data), channel)
