@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -126,5 +128,6 @@ def test_a_sequence_outlives_a_stop(limit: float, channel: str, make_worker: Mak
     expected = once if limit > 0 else -np.exp(once)
     np.testing.assert_allclose(worker.peek_output("y").download_to_array(), expected, rtol=1e-5)
     np.testing.assert_allclose(worker.peek_output("one").download_to_array(), once[3], rtol=1e-5)
-    for row, other in zip(worker.peek_output("parts"), expected, strict=True):
+    parts: Any = worker.peek_output("parts")
+    for row, other in zip(parts, expected, strict=True):
         np.testing.assert_allclose(row.download_to_array(), other, rtol=1e-5)
