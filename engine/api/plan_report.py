@@ -129,8 +129,7 @@ def report_on(
 
 def _wait(trace: Trace) -> Wait:
     assert trace.stop is not None
-    layer = trace.frames[-1].layer
-    return Wait(layer.name, layer.op_type, sum(v.size * v.dtype.itemsize for v in trace.stop.needs))
+    return Wait(*trace.layer, sum(v.size * v.dtype.itemsize for v in trace.stop.needs))
 
 
 def _transfers(segments: Sequence[Segment]) -> tuple[Transfer, ...]:

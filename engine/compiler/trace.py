@@ -369,7 +369,12 @@ class Tracer:
         stop = walk.run()
         values = walk.frames[0].values
         kept = walk.pending(stop)
-        return Trace(values, walk.frames, walk.learned, walk.computes, stop, kept, received)
+        trace = Trace(values, walk.frames, walk.learned, walk.computes, stop, kept, received)
+        if stop is not None:
+            # A body that was walked to its end is at none of its layers.
+            at = next(f.layer for f in reversed(walk.frames) if f.position < len(f.graph.layers))
+            trace.layer = at.name, at.op_type
+        return trace
 
     def _input(self, item: Input, shape: InputShape) -> Entry:
         if isinstance(shape, SequenceShape):

@@ -457,8 +457,9 @@ class Walk(ABC):
 
 @dataclass
 class Trace:
-    """Formulas of consecutive layers. `stop` says where and why they end before the model does, `frames` how
-    far every graph was walked, `received` the tensors that a NumPy function yielded just before.
+    """Formulas of consecutive layers. `stop` says why they end before the model does, `layer` at which layer
+    (its name and type), `frames` how far every graph was walked, `received` the tensors that a NumPy function
+    yielded just before.
     """
 
     values: dict[str, Entry]
@@ -468,6 +469,7 @@ class Trace:
     stop: Stop | None = None
     kept: list[Value] = field(default_factory=list)
     received: tuple[Value, ...] = ()
+    layer: tuple[str, str] = ("", "")
 
     def settle(self) -> None:
         """Release what only planning needs, if planning does not continue from here."""

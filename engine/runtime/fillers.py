@@ -69,12 +69,12 @@ def of_trace(trace: Trace, names: Collection[str], numbers: list[Number]) -> Cal
     received = of_values(trace.received, numbers)
     stop = None if trace.stop is None else of_stop(trace.stop, numbers)
     # Reports say at which layer a plan stops.
-    frames = [] if stop is None else trace.frames
+    layer = trace.layer
 
     def filled(values: Values) -> Trace:
         found = {name: entry(values) for name, entry in entries.items()}
         end = None if stop is None else stop(values)
-        return Trace(found, frames, {}, [], end, [], received(values))
+        return Trace(found, [], {}, [], end, [], received(values), layer)
 
     return filled
 

@@ -16,8 +16,9 @@ from engine.compiler.trace import SAMPLES, InputShapes, leaf_shapes
 from engine.compiler.walk import Elements, Stop
 from engine.kernels.value import Value
 from engine.runtime.open_numbers import OpenNumbers, of_elements, of_results, opened_elements, opened_shape
-from engine.runtime.open_plans import OPEN_FAILURES, SizedLowered, SizedPlan
+from engine.runtime.open_plans import OPEN_FAILURES, SizedPlan
 from engine.runtime.recorded_plan import Filling, Planning, RecordedPlan
+from engine.runtime.sized_lowered import Again, SizedLowered
 
 if TYPE_CHECKING:
     from engine.runtime.session import Session
@@ -46,6 +47,7 @@ def continued(
     if not plans.serves_one_set_each and plans.waiting_for(given) is None:
         _make(session, lowered, known, results)
     if plans.take_compiled(session):
+        session.store_open_plans({}, plans.ready)
         if (found := finish(filling(session, before, known, results))) is not None:
             return found
     if _stops_alike(lowered):
@@ -69,7 +71,7 @@ def _make(
     session: Session, lowered: SizedLowered, known: Elements, results: Sequence[Any] | None
 ) -> SizedPlan | None:
     """A new plan that continues another, added to those that do."""
-    made = plan_on(session, lowered.sized, lowered.sizes, known, results)
+    made = _plan_openly(session, lowered, known, results)
     if made is not None:
         lowered.sized.following.add(made)
     return made
@@ -90,10 +92,11 @@ def filling(
     lowered = before.lowered
     if not isinstance(lowered, SizedLowered):
         return None
-    plan_apart = partial(_planned_apart, session, lowered, known, results)
+    arguments = (session, lowered, known, results)
+    again = Again(partial(_planned_apart, *arguments), partial(_plan_openly, *arguments))
     given = _numbers(lowered, known, results)
     plans = lowered.sized.following
-    return (yield from plans.filling(session, given, plan_apart, before, only_used=only_used))
+    return (yield from plans.filling(session, given, again, before, only_used=only_used))
 
 
 def planned_continuation(
@@ -111,6 +114,7 @@ def planned_continuation(
             sized = _make(session, lowered, known, results)
         if sized is not None:
             session.compile(sized.lowered)
+            session.store_open_plans({}, [sized])
         return sized
 
     def use(sized: SizedPlan, is_bound: bool) -> None:
@@ -168,6 +172,14 @@ def plan_on(
         except OPEN_FAILURES:
             return None
         return SizedPlan(lowered, recorder, data.decided, is_start=False)
+
+
+def _plan_openly(
+    session: Session, before: SizedLowered, known: Elements, results: Sequence[Any] | None
+) -> SizedPlan | None:
+    """A plan for all sizes that continues another, added to none."""
+    from_here = before.continuable
+    return None if from_here is None else plan_on(session, from_here, before.sizes, known, results)
 
 
 def likely_continuations(session: Session, sized: SizedPlan) -> Iterator[SizedPlan]:

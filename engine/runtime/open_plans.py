@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.backends.base import DeviceBuffer
@@ -24,8 +24,10 @@ from engine.runtime.open_segments import OpenSegment
 from engine.runtime.open_sizes import OpenSizes
 from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
+from engine.runtime.plan_store.plans import PlanFile
 from engine.runtime.recorded_plan import Filling, RecordedPlan
 from engine.runtime.shared_memory import allocating
+from engine.runtime.sized_lowered import Again, SizedLowered
 
 if TYPE_CHECKING:
     from engine.runtime.session import Session
@@ -83,7 +85,9 @@ class SizedPlan:
         is_start: Whether the plan begins with the model's inputs, not behind a stop for data.
     """
 
-    def __init__(self, lowered: Lowered, recorder: SizeRecorder, decided: object, is_start: bool) -> None:
+    def __init__(
+        self, lowered: Lowered, recorder: SizeRecorder, decided: tuple[object, ...], is_start: bool
+    ) -> None:
         self.lowered = lowered
         self.recorder = recorder
         self.decided = decided
@@ -92,8 +96,8 @@ class SizedPlan:
         self.following = SizedPlans()
         """The plans of what follows the stop, if this plan ends with one."""
         self._is_start = is_start
-        # Sizes of which it is known that the guards accept them: no program has to be compiled to ask.
-        self._made_for = tuple([size.hint for size in self.record.inputs])
+        self.made_for = tuple([size.hint for size in self.record.inputs])
+        """The numbers with which it was made: the guards accept them, without a program to ask."""
         self._recorded: _Recorded | None = None
         self._constants: list[dict[str, DeviceBuffer]] = []
         self._binding: SmallSteps[None] | None = None
@@ -109,6 +113,15 @@ class SizedPlan:
         """Whether it has its constants, none of which is bound yet."""
         return self._binding is None
 
+    def taken(self, file: PlanFile) -> StoredOpenPlan | None:
+        """This plan as data, as long as it `is_storable`; None where it cannot be stored."""
+        with self.recorder.at(self.record):
+            if any(
+                size.hint != number for size, number in zip(self.record.inputs, self.made_for, strict=True)
+            ):
+                self.recorder.suppose(self.made_for)
+            return file.taken(self.lowered, self.recorder, self.decided, self._is_start)
+
     def bind(self, session: Session) -> None:
         """Bind constants and record the steps now, not for the first sizes."""
         for _ in self.binding(session):
@@ -123,7 +136,7 @@ class SizedPlan:
 
     def takes(self, sizes: Sequence[int]) -> bool:
         """Whether the guards accept these sizes."""
-        if self._recorded is None and tuple(sizes) == self._made_for:
+        if self._recorded is None and tuple(sizes) == self.made_for:
             return True
         program = self._all_numbers(()) if self._recorded is None else self._recorded.program
         return program(*sizes) is not None
@@ -144,7 +157,7 @@ class SizedPlan:
             kept = {value.root.name for value in trace.kept}
             inputs = _inputs_of(session) if self._is_start else _received
             if self._is_start and trace.stop is not None:
-                kept.add(session.planner.tracer.count.name)
+                kept.update(value.name for value in session.extra_inputs())
             filled = fillers.of_trace(trace, outer_names(session.source), numbers)
             program = self.recorder.program(numbers)
         if trace.stop is None:
@@ -156,7 +169,7 @@ class SizedPlan:
         self,
         session: Session,
         sizes: Sequence[int],
-        plan_apart: Callable[[], Lowered],
+        again: Again,
         before: RecordedPlan | None = None,
     ) -> Filling:
         """Make the recorded plan for some sizes: a step for each buffer that is missing, one for the rest.
@@ -167,7 +180,7 @@ class SizedPlan:
         Args:
             session: The session of the model.
             sizes: The open numbers.
-            plan_apart: Plans the same for these sizes alone, see `SizedLowered`.
+            again: How to plan the same once more, see `SizedLowered`.
             before: The plan that it continues.
         """
         made = self._recorded
@@ -181,7 +194,7 @@ class SizedPlan:
         if numbers is None:
             return None
         trace, recorder = made.trace(numbers), session.recorder
-        recorded = RecordedPlan(SizedLowered(trace, self, tuple(sizes), plan_apart))
+        recorded = RecordedPlan(SizedLowered(trace, self, tuple(sizes), again))
         inputs = made.inputs(trace)
         try:
             make_plans = [partial(self._plan, tuple(sizes), k) for k in range(len(made.segments))]
@@ -235,34 +248,6 @@ class SizedPlan:
         self._recorded = None
         self.following.release()
         self.owner.release()
-
-
-class SizedLowered(Lowered):
-    """The lowered plan of some sizes, whose steps are filled in when they are first needed."""
-
-    def __init__(
-        self, trace: Trace, sized: SizedPlan, sizes: tuple[int, ...], plan_apart: Callable[[], Lowered]
-    ) -> None:
-        """`plan_apart` plans the same for these sizes alone."""
-        self.trace = trace
-        self.sized = sized
-        self.sizes = sizes
-        self._plan_apart = plan_apart
-
-    @property
-    def segments(self) -> list[Segment]:  # type: ignore[override]
-        """The segments, with their sizes."""
-        return self.sized.filled(self.sizes)[0]
-
-    @property
-    def fallbacks(self) -> list[Fallback]:  # type: ignore[override]
-        """What leaves the backend, with its sizes."""
-        return self.sized.filled(self.sizes)[1] if self.sized.lowered.fallbacks else []
-
-    @cached_property
-    def apart(self) -> Lowered:
-        """The same, planned for these sizes alone: what follows its stop needs no open sizes."""
-        return self._plan_apart()
 
 
 class SizedPlans:
@@ -327,7 +312,7 @@ class SizedPlans:
         self,
         session: Session,
         given: OpenNumbers,
-        plan_apart: Callable[[], Lowered],
+        again: Again,
         before: RecordedPlan | None = None,
         *,
         only_used: bool = False,
@@ -341,7 +326,7 @@ class SizedPlans:
             if sized.decided != given.decided or (only_used and not is_used):
                 continue
             try:
-                recorded = yield from sized.filling(session, given.numbers, plan_apart, before)
+                recorded = yield from sized.filling(session, given.numbers, again, before)
             except BaseException:
                 if not sized.is_used:
                     # If memory for constants ran out, some of them are missing.
@@ -356,6 +341,20 @@ class SizedPlans:
                     self.ready.insert(0, sized)
                 return recorded
         return None
+
+    def everything(
+        self, before: SizedPlan | None = None
+    ) -> Iterator[tuple[SizedPlans, SizedPlan | None, SizedPlan]]:
+        """These plans and those that continue them, each with its place and the one that it continues."""
+        for plan in (*self.waiting, *self.ready):
+            yield self, before, plan
+            yield from plan.following.everything(plan)
+
+    @property
+    def unbound(self) -> list[tuple[SizedPlans, SizedPlan]]:
+        """Plans that can be used once they are bound, and where they are."""
+        found = [(home, plan) for home, _, plan in self.everything() if plan in home.ready]
+        return [(home, plan) for home, plan in found if not plan.is_used]
 
     def release(self) -> None:
         """Release the resources of these plans."""
@@ -403,22 +402,23 @@ class OpenPlans(SizedPlans):
             self.add(made)
         return made
 
-    def restore(self, stored: Sequence[StoredOpenPlan]) -> None:
-        """Take plans into use that were read from disk. Any thread may call this.
+    def restore(self, stored: Sequence[StoredOpenPlan]) -> list[SizedPlan]:
+        """Take plans into use that were read from disk, and return them. Any thread may call this.
 
         Their constants are bound where any thread may do that, otherwise those that are `unbound` have to be.
         """
+        made: list[SizedPlan] = []
         for data in stored:
             lowered, recorder = restored(data)
-            plan = SizedPlan(lowered, recorder, of_elements({}).decided, is_start=True)
-            self.ready.append(plan)
+            is_start = data.before == -1
+            if not -1 <= data.before < len(made):
+                raise ValueError("a plan continues none")
+            plan = SizedPlan(lowered, recorder, data.decided, is_start)
+            (self if is_start else made[data.before].following).ready.append(plan)
+            made.append(plan)
             if self._session.backends["native"].is_host:
                 plan.bind(self._session)
-
-    @property
-    def unbound(self) -> list[SizedPlan]:
-        """Plans that can be used once they are bound."""
-        return [plan for plan in self.ready if not plan.is_used]
+        return made
 
     def _may_make(self, given: OpenNumbers | None) -> bool:
         """Whether to make a plan. If other elements come with every schedule, each plan is used once."""
@@ -444,8 +444,11 @@ class OpenPlans(SizedPlans):
         given = self.numbers(shapes, known) if self.ready else None
         if given is None:
             return None
-        plan_apart = partial(self._session.lower, shapes, known)
-        return (yield from self.filling(self._session, given, plan_apart, only_used=only_used))
+        session = self._session
+        again = Again(
+            partial(session.lower, shapes, known), partial(plan_for_all_sizes, session, shapes, known)
+        )
+        return (yield from self.filling(session, given, again, only_used=only_used))
 
 
 def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -> SizedPlan | None:

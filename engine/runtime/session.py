@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any
@@ -37,22 +35,17 @@ from engine.runtime.open_continuations import (
     likely_elements,
     planned_continuation,
 )
-from engine.runtime.open_numbers import digest, of_elements
+from engine.runtime.open_numbers import digest
 from engine.runtime.open_plans import OpenPlans, SizedPlan
 from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plan_cache import PlanCache
-from engine.runtime.plan_store.open_plans import StoredOpenPlan
-from engine.runtime.plan_store.plans import PlanFile, StoredModel, copied, plan_file
-from engine.runtime.plan_store.streams import UNREADABLE
+from engine.runtime.plan_store.plans import plan_file
 from engine.runtime.recorded_plan import Pending, Planning, RecordedPlan
 from engine.runtime.recording import Recorder
+from engine.runtime.stored_plans import StoredPlans
 
 HOST_INPUT_LIMIT = 4096
 """Largest input, in elements, whose value may shape a plan (axes, sizes, pads: a handful of integers)."""
-
-
-MOST_OPEN_PLANS = 6
-"""How many plans with open sizes are stored: loading each takes some milliseconds."""
 
 
 class Session:
@@ -78,8 +71,7 @@ class Session:
         self.cache = PlanCache()
         self.open_plans = OpenPlans(self, model)
         self._outlook: list[Lowered] = []
-        # Plans with open sizes that were stored, or could not be.
-        self._taken: weakref.WeakSet[SizedPlan] = weakref.WeakSet()
+        self.stored_plans = StoredPlans()
         self.background: SlicedThread[Any] | None = None
         """The thread that makes a plan, if one does: one at a time."""
         self.background_plans = BackgroundPlans(self)
@@ -106,13 +98,13 @@ class Session:
         for key, lowered in plans:
             self.cache.keep(key, self.record(lowered, None))
         with self.backends["native"].entered():
-            for sized in self.open_plans.unbound:
+            for _, sized in self.open_plans.unbound:
                 sized.bind(self)
         return compiled
 
     def prepare_plans(self, progress: Progress | None = None) -> tuple[int, list[tuple[object, Lowered]]]:
         """The part of `prepare` that any thread may run: compiles kernels, returns the plans to record."""
-        if (restored := self._restored(progress)) is not None:
+        if (restored := self.stored_plans.restored(self, progress)) is not None:
             return restored
         compiled = 0
         plans: list[tuple[object, Lowered]] = []
@@ -123,14 +115,14 @@ class Session:
             compiled += self._prepare_further(lowered, progress)
             kernels += lowered.kernels()
             if not self.planner.tracer.is_dynamic and lowered.trace.stop is None:
-                self._store(kernels, self.key(shapes, {}), lowered)
+                self.stored_plans.store(self, kernels, self.key(shapes, {}), lowered)
                 plans.append((self.key(shapes, {}), lowered))
-            if lowered.trace.stop is not None or lowered.fallbacks:
+            if lowered.fallbacks:
                 self.file = None
         if self.planner.tracer.is_dynamic or self.stops:
             others = self._kernels_of_others()
             compiled += self.backends["native"].prepare(others, progress)
-            self._store([*kernels, *others])
+            self.stored_plans.store(self, [*kernels, *others])
         return compiled, plans
 
     def _kernels_of_others(self) -> list[AnyKernel]:
@@ -160,56 +152,6 @@ class Session:
                     kernels += self.lower(shapes, {}).kernels()
         return kernels
 
-    def _restored(self, progress: Progress | None) -> tuple[int, list[tuple[object, Lowered]]] | None:
-        """What `prepare_plans` returns, if plans of this model are stored."""
-        stored, native, compiled = self.stored, self.backends["native"], None
-        if stored is not None and self.file is not None:
-            compiled = self.file.prepare(native, stored, progress)
-        if stored is None or compiled is None:
-            self.stored = None
-            return None
-        if progress is not None:
-            progress(len(stored.kernels), len(stored.kernels))
-        for lowered in stored.lowered:
-            for segment in lowered.segments:
-                self.packed.update(segment.plan.packed)
-        try:
-            self.open_plans.restore(stored.open_plans)
-        except UNREADABLE:
-            # Damaged in a way that the file's digest does not tell: as good as none.
-            self.open_plans.release()
-            self.stored = None
-            return None
-        # Recording uses up constants, and the plans may have to be written again with another.
-        return compiled, [(key, copied(lowered)) for key, lowered in stored.plans.items()]
-
-    def _store(
-        self, kernels: Sequence[AnyKernel], key: object = None, lowered: Lowered | None = None
-    ) -> None:
-        """Store plans and kernels for the next load of this model, in addition to the plans stored before."""
-        if self.file is None:
-            return
-        plans, opened = ({}, []) if self.stored is None else (self.stored.plans, self.stored.open_plans)
-        if lowered is not None:
-            plans = {key: lowered}
-        opened = [*opened, *self._new_open_plans(self.file)][:MOST_OPEN_PLANS]
-        stored = self.file.kernels(kernels)
-        found = StoredModel(self.host_inputs, self.is_random, stored, plans, open_plans=opened)
-        used = {name for p in found.lowered for s in p.segments for name in s.plan.constants}
-        found.lasting = frozenset(used & self.planner.tracer.constant_names)
-        self.stored = found
-        self.file.write(found, self.model)
-
-    def _new_open_plans(self, file: PlanFile) -> list[StoredOpenPlan]:
-        """As data: the plans with open sizes that were made since the last call and not used yet."""
-        found = []
-        for plan in (*self.open_plans.waiting, *self.open_plans.ready):
-            if plan.decided == of_elements({}).decided and plan not in self._taken and plan.is_storable:
-                self._taken.add(plan)
-                if (data := file.taken(plan.lowered, plan.recorder)) is not None:
-                    found.append(data)
-        return found
-
     def _likely(self) -> Iterator[tuple[InputShapes, Lowered]]:
         """Plans for the model's input shapes, or for sample sizes of its open dimensions.
 
@@ -236,6 +178,11 @@ class Session:
     def stops(self) -> bool:
         """Whether plans of this model wait for computed data."""
         return any(lowered.trace.stop is not None for lowered in self.outlook)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether plans that were made so far wait for computed data."""
+        return any(lowered.trace.stop is not None for lowered in self._outlook)
 
     @property
     def unprepared(self) -> str:
@@ -321,18 +268,16 @@ class Session:
             if found is not None:
                 return found
         lowered = self.lower(shapes, known)
-        return self._begun(lowered, None, partial(self._store_plan, key, lowered, known))
+        return self._begun(lowered, None, partial(self.stored_plans.store_first, self, key, lowered, known))
 
     @property
     def may_plan_for_all(self) -> bool:
         """False for the first plan that is used, which is stored, so it has to be made for its sizes."""
-        return self.file is None or self.stored is None or bool(self.stored.plans)
+        return self.file is None or self.stored is None or bool(self.stored.plans) or self.stored.stops
 
     def store_open_plans(self, known: Elements, compiled: Sequence[SizedPlan]) -> None:
         """Store the plans for all sizes that were made, for which these kernels are compiled."""
-        if self.stored is not None and not known and len(self.stored.open_plans) < MOST_OPEN_PLANS:
-            new = [k for plan in compiled for k in plan.lowered.kernels()]
-            self._store([*self._stored_kernels(), *new])
+        self.stored_plans.store_open_plans(self, known, compiled)
 
     def begin_plan(self, shapes: InputShapes, known: Elements) -> RecordedPlan:
         """A plan for these input shapes that is made in the background from now on."""
@@ -396,19 +341,8 @@ class Session:
         """A plan for these input shapes, its kernels compiled. Any thread may call this."""
         lowered = self.lower(shapes, known)
         self.compile(lowered)
-        self._store_plan(key, lowered, known)
+        self.stored_plans.store_first(self, key, lowered, known)
         return lowered
-
-    def _store_plan(self, key: object, lowered: Lowered, known: Elements) -> None:
-        """Store the first plan that was used."""
-        if lowered.trace.stop is None and not known and self.stored is not None:
-            # The first shapes of a run are likely to be the first ones of the next.
-            self._store([*self._stored_kernels(), *lowered.kernels()], key, lowered)
-            self.file = None
-            self.stored = replace(self.stored, plans={}, open_plans=[])
-
-    def _stored_kernels(self) -> list[AnyKernel]:
-        return [] if self.stored is None else self.stored.kernels
 
     def continuation(
         self, recorded: RecordedPlan, known: Elements, results: Sequence[Any] | None = None

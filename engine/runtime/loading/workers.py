@@ -76,8 +76,8 @@ def session_steps(
     for key, lowered in plans:
         recording = session.recording(lowered, None)
         session.cache.keep(key, (yield from in_small_steps(session, recording)))
-    for sized in reversed(session.open_plans.unbound):
-        yield from binding(session, sized, partial(session.open_plans.use, sized))
+    for home, sized in reversed(session.open_plans.unbound):
+        yield from binding(session, sized, partial(home.use, sized))
     return session
 
 

@@ -18,12 +18,12 @@ import numpy as np
 from engine.backends.plan_codec import PlanCodec
 from engine.compiler.lower import Lowered, Segment
 from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
-from engine.compiler.walk import Trace
+from engine.compiler.walk import Stop, Trace
 from engine.kernels.evaluate_sizes import holds_sizes
 from engine.kernels.size import Size, hint_of
 from engine.kernels.size_recorder import Record, SizeRecorder
-from engine.kernels.value import HostTable, Value
-from engine.runtime.plan_store.codec import NAME, SIZE, Many, Rows, Trees
+from engine.kernels.value import Bound, HostTable, Value
+from engine.runtime.plan_store.codec import BYTES, NAME, SIZE, Many, Rows, Trees
 from engine.runtime.plan_store.streams import NotStorableError
 
 FUNCTIONS = frozenset({
@@ -72,17 +72,27 @@ _COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 
 class StoredOpenPlan(NamedTuple):
-    """A plan with open sizes, before it is used.
+    """A plan with open sizes, before it is used: from a model's inputs on, or behind a stop for data.
 
-    shapes: Input shapes that it was made for.
-    lowered: The plan for these.
-    sizes: The record of sizes, the plan's numbers, the shapes of inputs and outputs, and the tables: numbers
-        and texts in tuples, with `_Open` for an open number and `_Made` for a record.
+    shapes: Input shapes that it was made for, if it begins with inputs.
+    lowered: The plan for the numbers that it was made for.
+    sizes: The record of sizes, the numbers that it was made for, the plan's numbers, inputs and outputs, the
+        tables, and the stop: numbers and texts in tuples, with `_Open` for an open number and `_Made` for a
+        record.
+    decided: What else it depends on, see `SizedPlan`.
+    before: The place of the plan that it continues among all that are stored; -1 if it begins with inputs.
     """
 
     shapes: dict[str, tuple[int, ...]]
     lowered: Lowered
     sizes: tuple[Any, ...]
+    decided: tuple[Any, ...] = ()
+    before: int = -1
+
+    @property
+    def stops(self) -> bool:
+        """Whether it ends with a stop for data."""
+        return bool(self.sizes[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +111,13 @@ class _Made:
 
 
 class _Sizes(Trees):
-    """The column of `StoredOpenPlan.sizes`."""
+    """The column of `StoredOpenPlan.sizes` and `decided`."""
 
     def __init__(self) -> None:
         super().__init__(
-            (_Open, Rows(_Open, number=SIZE)), (_Made, Rows(_Made, type=NAME, fields=Many(self)))
+            (_Open, Rows(_Open, number=SIZE)),
+            (_Made, Rows(_Made, type=NAME, fields=Many(self))),
+            (bytes, BYTES),
         )
 
 
@@ -124,7 +136,7 @@ class _Taking:
             return _Open(self._places[x.name])
         if type(x) is tuple:
             return tuple([self.data(item) for item in x])
-        if x is None or isinstance(x, bool | str):
+        if x is None or isinstance(x, bool | str | bytes):
             return x
         if isinstance(x, int | float):
             return x.item() if isinstance(x, np.generic) else x
@@ -174,55 +186,95 @@ def _stored(step: Step, codec: PlanCodec) -> Step:
 
 
 def taken(
-    lowered: Lowered, recorder: SizeRecorder, names: Sequence[str], inputs: Sequence[str], codec: PlanCodec
+    lowered: Lowered,
+    recorder: SizeRecorder,
+    decided: tuple[object, ...],
+    names: Sequence[str],
+    inputs: Sequence[str],
+    codec: PlanCodec,
 ) -> StoredOpenPlan:
     """A plan with open sizes as data, as long as it was not used. Raises `NotStorableError`.
 
     Args:
         lowered: The plan.
-        recorder: Its sizes; the record continues with what steps are estimated to take.
+        recorder: Its sizes, with the numbers that it was made for as hints; the record continues with what
+            steps are estimated to take.
+        decided: What else it depends on.
         names: The model's inputs and outputs.
-        inputs: The inputs alone.
+        inputs: The inputs alone; none for a plan that continues another.
         codec: Describes the kernels.
     """
-    trace, segments = lowered.trace, lowered.segments
-    if trace.stop is not None or lowered.fallbacks or len(segments) != 1:
+    trace, segments, record = lowered.trace, lowered.segments, recorder.record
+    if lowered.fallbacks or len(segments) > 1 or any(segment.place != "native" for segment in segments):
         raise NotStorableError("the plan is more than one program")
-    values: dict[str, Value] = {}
-    for name in names:
-        value = trace.values[name]
-        if not isinstance(value, Value) or value.bound is not None or holds_sizes(value):
-            raise NotStorableError(f"'{name}' is more than a tensor")
-        values[name] = value
-    (segment,), record = segments, recorder.record
+    segment = segments[0] if segments else Segment("native", Plan())
     plan = segment.plan
-    with recorder.at(record):
-        steps = [_stored(step, codec) for step in plan.steps]
+    steps = [_stored(step, codec) for step in plan.steps]
     open_plan = Plan(steps, plan.buffers, plan.constants, plan.packed)
     numbers = tuple(open_plan.numbers())
     available_data = open_plan.filled(map(hint_of, numbers))
     available_data.constants, available_data.packed = dict(plan.constants), dict(plan.packed)
+    values: dict[str, Value] = {}
+    for name in names:
+        # What only a plan behind the stop makes is not there.
+        if trace.stop is not None and name not in trace.values:
+            continue
+        value = trace.values[name]
+        if not isinstance(value, Value) or value.dtype == object:
+            raise NotStorableError(f"'{name}' is no tensor")
+        values[name] = value
     data = _Taking(record).data
     sizes = (
         data(tuple(record.instructions)),
+        data(tuple([size.hint for size in record.inputs])),
         data(numbers),
-        data(tuple((name, tuple(value.shape)) for name, value in values.items())),
-        data(tuple((name, table.function, table.args) for name, table in plan.tables.items())),
+        data(tuple([(name, *_described(value)) for name, value in values.items()])),
+        data(tuple([(name, table.function, table.args) for name, table in plan.tables.items()])),
+        data(_stop_of(trace)),
     )
-    made: dict[str, Any] = {}
-    for name, value in values.items():
-        shape = tuple(hint_of(n) for n in value.shape)
-        made[name] = Value(value.root.name, shape, value.dtype, None, value.known)
-    kept = [made[name] for name in names if name not in inputs]
+    made: dict[str, Any] = {name: _at_hints(value) for name, value in values.items()}
     whole = Lowered(
-        Trace(made, [], {}, kept=kept), [Segment("native", available_data, segment.imports, segment.exports)]
+        Trace(made, [], {}), [Segment("native", available_data, segment.imports, segment.exports)]
     )
-    return StoredOpenPlan({name: made[name].shape for name in inputs}, whole, sizes)
+    return StoredOpenPlan({name: made[name].shape for name in inputs}, whole, sizes, data(decided))
+
+
+def _described(value: Value) -> tuple[Any, ...]:
+    """What of a tensor may be open: shape, elements that sizes decide, and the count that bounds it."""
+    bound, elements = value.bound, None
+    if value.known is not None and holds_sizes(value):
+        elements = tuple(value.known.reshape(-1).tolist())
+    if bound is None:
+        return tuple(value.shape), elements, ()
+    if bound.count.known is not None or bound.count.bound is not None:
+        raise NotStorableError(f"what bounds '{value.name}' is more than a tensor")
+    return tuple(value.shape), elements, (bound.axis, *_tensor(bound.count))
+
+
+def _tensor(value: Value) -> tuple[Any, ...]:
+    return value.root.name, tuple(value.shape), value.dtype.name
+
+
+def _stop_of(trace: Trace) -> tuple[Any, ...]:
+    """The stop of a plan; nothing if it has none."""
+    stop = trace.stop
+    if stop is None:
+        return ()
+    if stop.call is not None or any(v.known is not None or v.bound is not None for v in stop.needs):
+        raise NotStorableError("it stops for more than elements of tensors")
+    kept = tuple(dict.fromkeys(value.root.name for value in trace.kept))
+    return tuple(map(_tensor, stop.needs)), stop.repeats, *trace.layer, kept
+
+
+def _at_hints(value: Value) -> Value:
+    """The tensor of a plan for the numbers that the open one was made for."""
+    known = None if value.known is None or holds_sizes(value) else value.known
+    return Value(value.root.name, tuple(map(hint_of, value.shape)), value.dtype, None, known)
 
 
 def restored(stored: StoredOpenPlan) -> tuple[Lowered, SizeRecorder]:
     """The plan with open sizes, and their record. Raises one of `UNREADABLE` for data that is damaged."""
-    instructions, numbers, shapes, tables = stored.sizes
+    instructions, made_for, numbers, tensors, tables, stop = stored.sizes
     recorder = SizeRecorder()
     sizes = recorder.record.sizes
     for instruction, *args in instructions:
@@ -231,11 +283,15 @@ def restored(stored: StoredOpenPlan) -> tuple[Lowered, SizeRecorder]:
             function, *given = operands
             recorder.call(_named(FUNCTIONS, function), tuple(given))
         elif instruction == "input":
-            recorder.input(*operands)
+            # The first hint of a number decides its bounds, a later one the guards.
+            size = recorder.input(*operands)
+            size.hint = made_for[len(recorder.inputs) - 1]
         elif instruction in _COMPARISONS:
             recorder.answer(instruction, *operands)
         else:
             recorder.node(instruction, *operands)
+    if len(recorder.inputs) != len(made_for):
+        raise ValueError("a plan has another number of sizes")
     (segment,) = stored.lowered.segments
     own = segment.plan
     open_numbers = [_live(number, sizes) for number in numbers]
@@ -248,9 +304,32 @@ def restored(stored: StoredOpenPlan) -> tuple[Lowered, SizeRecorder]:
     if plan.tables.keys() != {name for name, spec in plan.buffers.items() if spec.role == "table"}:
         raise ValueError("a table has no buffer")
     values: dict[str, Any] = {}
-    for name, shape in shapes:
+    for name, shape, elements, bound in tensors:
         value = stored.lowered.trace.tensor(name)
-        values[name] = Value(value.root.name, _live(shape, sizes), value.dtype, None, value.known)
-    kept = [values[name] for name in values if name not in stored.shapes]
-    trace = Trace(values, [], {}, kept=kept)
-    return Lowered(trace, [Segment("native", plan, segment.imports, segment.exports)]), recorder
+        values[name] = _opened(value, _live(shape, sizes), _live(elements, sizes), _live(bound, sizes))
+    outputs = [value for name, value in values.items() if name not in stored.shapes]
+    trace = Trace(values, [], {}, kept=outputs + [v.bound.count for v in outputs if v.bound is not None])
+    if stop:
+        needs, repeats, *layer, kept = _live(stop, sizes)
+        trace.stop = Stop(tuple([_value(*need) for need in needs]), repeats=repeats)
+        name, op_type = layer
+        trace.layer = name, op_type
+        # Their names tell which inputs are kept; planning does not go on from them.
+        trace.kept = [Value(name, (), np.dtype(np.float32)) for name in kept]
+    steps = [Segment("native", plan, segment.imports, segment.exports)] if plan.steps or plan.buffers else []
+    return Lowered(trace, steps), recorder
+
+
+def _opened(value: Value, shape: tuple[Any, ...], elements: Any, bound: tuple[Any, ...]) -> Value:
+    known = value.known
+    if elements is not None:
+        known = np.array(elements, object).reshape(tuple(map(hint_of, shape)))
+    found = Value(value.root.name, shape, value.dtype, None, known)
+    if bound:
+        axis, *count = bound
+        found.bound = Bound(axis, _value(*count))
+    return found
+
+
+def _value(name: str, shape: tuple[Any, ...], dtype: str) -> Value:
+    return Value(name, shape, np.dtype(dtype))

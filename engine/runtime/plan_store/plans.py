@@ -11,8 +11,6 @@ Models with operators of a game's own are not stored, nor plans that stop for da
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -49,6 +47,7 @@ from engine.runtime.plan_store.codec import (
     CALL,
     DTYPE,
     FLAG,
+    INTEGER,
     NAME,
     NUMBER,
     REAL,
@@ -59,11 +58,11 @@ from engine.runtime.plan_store.codec import (
     Tuples,
 )
 from engine.runtime.plan_store.graphs import is_plain
+from engine.runtime.plan_store.kernels import KERNEL, FlatKernel, flat_kernel, restored_kernel
 from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.streams import UNREADABLE, Column, NotStorableError, Reader, Writer
 
 _FORM = b"GGPLAN6 %d\n" % ABI
-_KEY = re.compile("[0-9a-f]{64}")
 
 
 @dataclass
@@ -85,6 +84,11 @@ class StoredModel:
     def lowered(self) -> list[Lowered]:
         """All plans, those with open sizes as they are for the sizes that they were made for."""
         return [*self.plans.values(), *(plan.lowered for plan in self.open_plans)]
+
+    @property
+    def stops(self) -> bool:
+        """Whether plans wait for computed data. Those are stored with open sizes only."""
+        return any(plan.stops for plan in self.open_plans)
 
 
 class PlanFile:
@@ -119,12 +123,18 @@ class PlanFile:
                     words[key] = min(words[key], count) if words[key] else count
         return words
 
-    def taken(self, lowered: Lowered, recorder: SizeRecorder) -> StoredOpenPlan | None:
-        """A plan with open sizes as data, as long as it was not used; None where it cannot be stored."""
+    def taken(
+        self, lowered: Lowered, recorder: SizeRecorder, decided: tuple[object, ...], is_start: bool
+    ) -> StoredOpenPlan | None:
+        """A plan with open sizes as data, as long as it was not used; None where it cannot be stored.
+
+        See `open_plans.taken`. `is_start`: it begins with the model's inputs.
+        """
         inputs = [item.name for item in self.model.inputs]
         names = dict.fromkeys([*inputs, *(item.name for item in self.model.outputs)])
         try:
-            return open_plans.taken(lowered, recorder, [*names], inputs, self.codec)
+            inputs = inputs if is_start else []
+            return open_plans.taken(lowered, recorder, decided, [*names], inputs, self.codec)
         except (NotStorableError, *UNREADABLE):
             return None
 
@@ -174,16 +184,6 @@ def plan_file(model: Model, backend: Backend) -> PlanFile | None:
 
 
 # What is written
-
-
-class _Kernel(NamedTuple):
-    """A kernel: the facts of a `StoredKernel`, or its text, with a digest of that."""
-
-    key: str
-    name: str
-    is_tuned: bool
-    text: str
-    digest: str
 
 
 class _Step(NamedTuple):
@@ -268,6 +268,8 @@ class _OpenPlan(NamedTuple):
 
     plan: _Plan
     sizes: tuple[Any, ...]
+    decided: tuple[Any, ...]
+    before: int
 
 
 class _Maker(NamedTuple):
@@ -298,7 +300,7 @@ class _File(NamedTuple):
     makers: Sequence[_Maker]
     host_inputs: Sequence[str]
     is_random: bool
-    kernels: Sequence[_Kernel]
+    kernels: Sequence[FlatKernel]
     plans: Sequence[_Plan]
     lasting: Sequence[str]
     open_plans: Sequence[_OpenPlan]
@@ -331,34 +333,30 @@ _FILE = Rows(
     makers=_Makers(),
     host_inputs=Many(NAME),
     is_random=FLAG,
-    kernels=Many(Tuples(_Kernel, key=NAME, name=NAME, is_tuned=FLAG, text=NAME, digest=NAME)),
+    kernels=Many(KERNEL),
     plans=Many(_PLAN),
     lasting=Many(NAME),
-    open_plans=Many(Rows(_OpenPlan, plan=_PLAN, sizes=open_plans.SIZES)),
+    open_plans=Many(
+        Rows(_OpenPlan, plan=_PLAN, sizes=open_plans.SIZES, decided=open_plans.SIZES, before=INTEGER)
+    ),
 )
 
 
 def _flat(found: StoredModel, model: Model, makers: Sequence[_Maker], codec: PlanCodec) -> _File:
-    kernels = [_flat_kernel(kernel, codec) for kernel in found.kernels]
+    kernels = [flat_kernel(kernel, codec) for kernel in found.kernels]
     numbers = {kernel.key: position for position, kernel in enumerate(kernels)}
     plans = [_flat_plan(key, lowered, model, numbers, codec) for key, lowered in found.plans.items()]
     opened = [
-        _OpenPlan(_flat_plan((tuple(x.shapes.items()), ()), x.lowered, model, numbers, codec), x.sizes)
+        _OpenPlan(
+            _flat_plan((tuple(x.shapes.items()), ()), x.lowered, model, numbers, codec),
+            x.sizes,
+            x.decided,
+            x.before,
+        )
         for x in found.open_plans
     ]
     host_inputs, lasting = sorted(found.host_inputs), sorted(found.lasting)
     return _File(makers, host_inputs, found.is_random, kernels, plans, lasting, opened)
-
-
-def _flat_kernel(kernel: AnyKernel, codec: PlanCodec) -> _Kernel:
-    text = codec.text(kernel)
-    if isinstance(kernel, StoredKernel):
-        return _Kernel(kernel.key, kernel.name, kernel.is_tuned, text, "")
-    return _Kernel(codec.key(kernel), "", False, text, _digest(text))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _flat_plan(
@@ -370,7 +368,8 @@ def _flat_plan(
     inputs = [_Input(name, shape) for name, shape in shapes if type(shape) is tuple]
     if known or len(inputs) < len(shapes):
         raise NotStorableError("the plan depends on more than shapes")
-    outputs = [output.name for output in model.outputs]
+    # A plan that ends with a stop has not made all outputs.
+    outputs = [output.name for output in model.outputs if output.name in lowered.trace.values]
     tensors = []
     for name, value in lowered.trace.values.items():
         if name in model.constants and name not in outputs:
@@ -410,7 +409,7 @@ def _flat_step(s: Step, numbers: Mapping[str, int], codec: PlanCodec) -> _Step:
 
 
 def _restored(flat: _File, codec: PlanCodec) -> StoredModel:
-    kernels = [_restored_kernel(_Kernel(*fields), codec) for fields in flat.kernels]
+    kernels = [restored_kernel(FlatKernel(*fields), codec) for fields in flat.kernels]
     return StoredModel(
         frozenset(flat.host_inputs),
         flat.is_random,
@@ -418,20 +417,10 @@ def _restored(flat: _File, codec: PlanCodec) -> StoredModel:
         {(tuple(plan.inputs), ()): _restored_plan(plan, kernels) for plan in flat.plans},
         frozenset(flat.lasting),
         [
-            StoredOpenPlan(dict(plan.inputs), _restored_plan(plan, kernels), sizes)
-            for plan, sizes in flat.open_plans
+            StoredOpenPlan(dict(plan.inputs), _restored_plan(plan, kernels), sizes, decided, before)
+            for plan, sizes, decided, before in flat.open_plans
         ],
     )
-
-
-def _restored_kernel(flat: _Kernel, codec: PlanCodec) -> AnyKernel:
-    if flat.text:
-        if _digest(flat.text) != flat.digest:
-            raise ValueError("a kernel is not the one that was stored")
-        return codec.kernel(flat.text)
-    if not _KEY.fullmatch(flat.key):
-        raise ValueError("a kernel's key is none")  # it becomes the name of a file
-    return StoredKernel(flat.key, flat.name, flat.is_tuned, 0.0)
 
 
 def _restored_plan(flat: _Plan, kernels: Sequence[AnyKernel]) -> Lowered:

@@ -36,9 +36,11 @@ from engine.runtime.plan_store.codec import (
     Rows,
     Trees,
 )
+from engine.runtime.plan_store.open_plans import restored
 from engine.runtime.plan_store.streams import DEEPEST, UNREADABLE, Column, NotStorableError, Reader, Writer
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.plan_store.test_graphs import branches, network, same
+from tests.engine.runtime.test_open_continuations import HALVES, parsed
 from tests.networks import TRAINED_NAMES, trained_path
 from tests.random_graphs import RandomGraph
 
@@ -227,7 +229,8 @@ def bodies(
         return Reader(body, {"file": data}).value(graphs._Models(name))
 
     def read_plan(body: bytes) -> Any:
-        return plans._restored(Reader(body, model.constants).value(plans._FILE), codec)
+        found = plans._restored(Reader(body, model.constants).value(plans._FILE), codec)
+        return [restored(stored) for stored in found.open_plans]
 
     found: list[tuple[bytes, Callable[[bytes], Any]]] = []
     for path in sorted(folder.iterdir()):
@@ -238,7 +241,9 @@ def bodies(
     return found
 
 
-@pytest.mark.parametrize("source", [network(), branches()], ids=["network", "branches"])
+@pytest.mark.parametrize(
+    "source", [network(), branches(), parsed(HALVES)], ids=["network", "branches", "halves"]
+)
 def test_no_flipped_bit_raises_anything_unexpected(
     folder: Path, source: bytes, channel: str, make_worker: MakeWorker
 ) -> None:

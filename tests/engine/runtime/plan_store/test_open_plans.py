@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from engine import BackendType, Model, Worker
+from engine import BackendType, Model, ModelLoader, Worker
 from engine.compiler.plan import StoredKernel
 from engine.runtime.plan_store import files, open_plans
 from engine.runtime.plan_store.open_plans import FUNCTIONS, RECORDS, SIZES, StoredOpenPlan, restored
 from engine.runtime.plan_store.streams import UNREADABLE, Reader, Writer
 from tests.engine.conftest import CHANNELS, MakeWorker
-from tests.engine.runtime.test_open_plans import NETWORKS, Feeds, answers, feeds_for, plan_apart
+from tests.engine.runtime.test_open_continuations import NETWORKS as STOPPING
+from tests.engine.runtime.test_open_plans import (
+    NETWORKS,
+    Feeds,
+    answers,
+    compile_now,
+    feeds_for,
+    plan_apart,
+)
 
 ROOT = Path(open_plans.__file__).resolve().parents[3]
 
@@ -33,16 +43,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 GPU_STORED = ("sequences", "recurrent", "resized", "swarm")
 """Those for the GPU backends; the others in the long suite."""
 
-CASES = [
-    pytest.param(
-        name,
-        channel,
-        id=f"{name}-{channel}",
-        marks=() if channel == "cpu" or name in GPU_STORED else pytest.mark.long,
-    )
-    for channel in CHANNELS
-    for name in STORED
-]
+STOPPING_STORED = ("halves", "branches", "rows", "fixed rows", "ranged", "detector")
+"""Networks whose plans stop for data."""
+
+
+def on_backends(names: Sequence[str], quick: Sequence[str]) -> list[Any]:
+    """Networks on all backends; in the quick suite, some of them on the GPU backends."""
+    return [
+        pytest.param(
+            name,
+            channel,
+            id=f"{name}-{channel}",
+            marks=() if channel == "cpu" or name in quick else pytest.mark.long,
+        )
+        for channel in CHANNELS
+        for name in names
+    ]
 
 
 def open_worker(model: Model) -> Worker:
@@ -66,7 +82,7 @@ def feeds_that_are_taken(worker: Worker, rng: np.random.Generator) -> Feeds:
     raise AssertionError("no sizes are taken")
 
 
-@pytest.mark.parametrize(("name", "channel"), CASES)
+@pytest.mark.parametrize(("name", "channel"), on_backends(STORED, GPU_STORED))
 def test_a_warm_start_answers_new_sizes_without_planning(
     name: str, channel: str, make_worker: MakeWorker
 ) -> None:
@@ -87,6 +103,72 @@ def test_a_warm_start_answers_new_sizes_without_planning(
         for one, other in zip(mine, answers(apart, feeds), strict=True):
             np.testing.assert_array_equal(one, other)
     assert reports == [apart.plan_report()]
+
+
+def stopping_worker(model: Model, channel: str, make_worker: MakeWorker) -> Worker:
+    """A worker that uses plans behind stops as soon as they are made."""
+    worker = make_worker(model, channel)
+    compile_now(worker._session.backends["native"])
+    return worker
+
+
+@pytest.mark.parametrize(("name", "channel"), on_backends(STOPPING_STORED, ("halves", "branches")))
+def test_a_warm_start_goes_on_behind_stops_without_planning(
+    name: str, channel: str, make_worker: MakeWorker
+) -> None:
+    source, draw = STOPPING[name]
+    model = ModelLoader.load(source())
+    rng = np.random.default_rng(7)
+    asked = [draw(rng) for _ in range(5)]
+    first = stopping_worker(model, channel, make_worker)
+    expected = [answers(first, feeds) for feeds in asked]
+    reported = first.plan_report()
+    first.dispose()
+    worker = make_worker(model, channel)
+    assert not worker._session.open_plans.unbound
+    found = [answers(worker, feeds) for feeds in asked]
+    assert not was_planned(worker)
+    assert worker.plan_report() == reported
+    assert reported.waits
+    apart = plan_apart(make_worker(model, channel))
+    apart._session.open_plans.ready.clear()
+    for feeds, mine, theirs in zip(asked, found, expected, strict=True):
+        for one, two, other in zip(mine, theirs, answers(apart, feeds), strict=True):
+            np.testing.assert_array_equal(one, other)
+            np.testing.assert_array_equal(two, other)
+
+
+def test_a_restored_plan_is_continued_for_other_data(make_worker: MakeWorker) -> None:
+    """It is planned once more up to its stop; what follows is stored with it."""
+    source, draw = STOPPING["halves"]
+    model = ModelLoader.load(source())
+    feeds = draw(np.random.default_rng(2))
+    make_worker(model, "cpu").dispose()
+    worker = stopping_worker(model, "cpu", make_worker)
+    for plan in worker._session.open_plans.ready:
+        plan.following.ready.clear()
+    mine = answers(worker, feeds)
+    assert was_planned(worker)
+    (plan,) = worker._session.open_plans.ready
+    assert plan.following.ready, "it was planned for all sizes"
+    worker.dispose()
+    again = make_worker(model, "cpu")
+    for one, other in zip(answers(again, feeds), mine, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not was_planned(again)
+
+
+def test_a_plan_that_continues_none_is_not_read() -> None:
+    model = ModelLoader.load(STOPPING["halves"][0]())
+    open_worker(model).dispose()
+    with open_worker(model) as worker:
+        stored = worker._session.stored
+        assert stored is not None
+        assert [data.before for data in stored.open_plans][:2] == [-1, 0]
+        for before in (-2, 1, 7):
+            spoilt = [*stored.open_plans[:1], stored.open_plans[1]._replace(before=before)]
+            with pytest.raises(ValueError, match="continues none"):
+                worker._session.open_plans.restore(spoilt)
 
 
 def test_a_restored_plan_repeats_as_many_steps_as_there_are() -> None:
@@ -139,7 +221,7 @@ def test_a_plan_for_other_sizes_is_stored_for_the_next_start(monkeypatch: pytest
     model = NETWORKS["digits"][0]()
     (item,) = model.inputs
     with monkeypatch.context() as patch, open_worker(model) as worker:
-        patch.setattr("engine.runtime.session.MOST_OPEN_PLANS", 1)
+        patch.setattr("engine.runtime.stored_plans.MOST_OPEN_PLANS", 1)
         answers(worker, feeds_for(model, np.random.default_rng(0)))
     with open_worker(model) as worker:
         (plan,) = worker._session.open_plans.ready
@@ -192,7 +274,7 @@ def test_only_functions_of_the_table_are_called() -> None:
         with pytest.raises(UNREADABLE):
             restored(stored._replace(sizes=((*instructions, instruction), *others)))
     with pytest.raises(ValueError, match="another number of sizes"):
-        restored(stored._replace(sizes=(instructions, others[0][:-1], *others[1:])))
+        restored(stored._replace(sizes=(instructions, others[0], others[1][:-1], *others[2:])))
 
 
 @pytest.mark.parametrize("name", STORED)
