@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from engine.base.dtypes import FLOAT32, INT32
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import FLAT, Expr, arg, cast, index, lit, nodes
 from engine.kernels.hint import Hint
@@ -29,6 +29,12 @@ Fits = Callable[[int, np.dtype], bool]
 
 Divide = Callable[[str, str], str]
 """The text of a quotient of a number that is not negative and an argument: a division takes much longer."""
+
+
+@storable
+def flattened(elements: np.ndarray) -> np.ndarray:
+    """All elements in row-major order, 1-D."""
+    return np.ascontiguousarray(elements).reshape(-1)
 
 
 def plain(compute: Compute, tuner: Tuner, fits: Fits) -> Compute | None:

@@ -1,4 +1,4 @@
-"""Scatters: which updates aim at each place is found out first, and what they make of it is one more step.
+"""Scatters in two steps: find the updates of each position, then apply them.
 
 Without a reduction, a table of the last update that aims at each place is filled with -1 and then raised by
 atomic maxima: in whichever order they come, the last update of a place wins, as if they were written one
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from engine.backends.operands import Divide, emit, emit_result
 from engine.backends.sorts import Sorter, sorted_pairs
 from engine.base.dtypes import INT32
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import Expr, arg, cast, fold, lit, load, maximum, minimum, select
 from engine.kernels.value import Value
 from engine.operators.builder import MOST_ON_HOST
@@ -83,7 +84,7 @@ def _tune_last(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
     if known is not None:
         if not data.is_static(1) or size > MOST_ON_HOST:
             return False
-        name = tuner.constant(f"{targets.root.name}:last of {places}", lambda: last_of_known(known, places))
+        name = tuner.constant(f"{targets.root.name}:last of {places}", partial(last_of_known, known, places))
     else:
         name = tuner.temporary(size, INT32)
         emit(tuner, lit(-1, "int32"), (size,), INT32, name)
@@ -103,6 +104,7 @@ def _tune_last(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
     return True
 
 
+@storable
 def last_of_known(targets: np.ndarray, places: int) -> np.ndarray:
     """The last update that aims at each place, or -1: (rows, places, columns)."""
     rows, count, columns = targets.shape

@@ -1,4 +1,4 @@
-"""Work in small steps: generators that yield where the caller may do something else."""
+"""Incremental work: generators that yield where the caller may do something else."""
 
 from __future__ import annotations
 

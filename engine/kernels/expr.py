@@ -447,16 +447,25 @@ def rebuild(x: Expr, args: tuple[Expr, ...]) -> Expr:
     """The same node over other operands."""
     if all(a is b for a, b in zip(x.args, args, strict=True)):
         return x
-    if x.op == "reduce":
-        return Expr(x.op, x.dtype, args, x.attr, (args[1].free - {x.attr[1]}) | args[0].free)
-    if x.op == "fold":
-        k = len(x.attr[1])
-        bound = frozenset({x.attr[0], *x.attr[1]})
+    return made_of(x.op, x.dtype, args, x.attr)
+
+
+def made_of(op: str, dtype: ArithmeticType, args: tuple[Expr, ...], attr: Any) -> Expr:
+    """A node from its parts; what variables it depends on follows from them."""
+    free: frozenset[Any] | None = None
+    if op == "reduce":
+        free = (args[1].free - {attr[1]}) | args[0].free
+    elif op == "fold":
+        k = len(attr[1])
+        bound = frozenset({attr[0], *attr[1]})
         free = args[0].free.union(
             *(a.free for a in args[1 : k + 1]), *(a.free - bound for a in args[k + 1 :])
         )
-        return Expr(x.op, x.dtype, args, x.attr, free)
-    return Expr(x.op, x.dtype, args, x.attr)
+    elif op in ("flat", "acc"):
+        free = frozenset({op})
+    elif op in ("index", "loopvar", "carried"):
+        free = frozenset({attr})
+    return Expr(op, dtype, args, attr, free)
 
 
 def substitute(x: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:

@@ -22,6 +22,7 @@ from engine.compiler.lower import Lowered
 from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements, Trace
 from engine.runtime.loading.handle import Loading, Steps
+from engine.runtime.open_plans import SizedPlan
 from engine.runtime.recorded_plan import Planning, RecordedPlan
 from engine.runtime.shared_memory import allocating_ahead
 
@@ -170,7 +171,7 @@ class BackgroundPlans:
         if made is None:
             sized = yield from on_a_thread(session, planning.make)
             if sized is not None:
-                yield from self._bind(planning, sized)
+                yield from binding(session, sized, partial(planning.use, sized))
                 made = yield from in_small_steps(session, planning.fill())
         if made is None and recorded.pending is planning:
             lowered = yield from on_a_thread(session, lambda: self._planned(planning))
@@ -184,21 +185,6 @@ class BackgroundPlans:
         else:
             with native.entered():
                 made.release()
-
-    def _bind(self, planning: Planning, sized: Any) -> Steps[None]:
-        """Bind a plan for all sizes and take it into use."""
-        session = self._session
-        native, is_bound = session.backends["native"], False
-        try:
-            if native.is_host:
-                yield from on_a_thread(session, lambda: sized.bind(session))
-            else:
-                yield from in_small_steps(session, sized.binding(session))
-                yield from on_a_thread(session, lambda: sized.record_steps(session))
-            is_bound = True
-        finally:
-            with native.entered():
-                planning.use(sized, is_bound)
 
     def _planned(self, planning: Planning) -> Lowered:
         lowered = planning.plan()
@@ -259,6 +245,21 @@ def compiling_on_a_thread(
             session.background = None
         thread.wait()
         opened.__exit__(None, None, None)
+
+
+def binding(session: Session, sized: SizedPlan, use: Callable[[bool], None]) -> Steps[None]:
+    """Bind a plan for all sizes; `use` is called with whether that worked."""
+    native, is_bound = session.backends["native"], False
+    try:
+        if native.is_host:
+            yield from on_a_thread(session, lambda: sized.bind(session))
+        else:
+            yield from in_small_steps(session, sized.binding(session))
+            yield from on_a_thread(session, lambda: sized.record_steps(session))
+        is_bound = True
+    finally:
+        with native.entered():
+            use(is_bound)
 
 
 def in_small_steps(session: Session, steps: SmallSteps[T]) -> Steps[T]:

@@ -95,7 +95,7 @@ def _tensors(
     """The buffers of inputs and outputs at a place; those of plans that share memory are counted once."""
     if backend.shares:
         shared = session.recorder.shared_buffers
-        return [held.memory for (at, _), held in shared.items() if at == place and held.memory is not None]
+        return [held.memory for (at, *_), held in shared.items() if at == place and held.memory is not None]
     found = {
         id(b): b for recorded in recorded_plans for (at, _), b in recorded.buffers.items() if at == place
     }

@@ -57,9 +57,20 @@ class _Recorded:
 
     segments: list[OpenSegment]
     trace: Callable[[Sequence[Any]], Trace]
-    inputs: Callable[[Sequence[Any]], Sequence[Value]]
+    inputs: Callable[[Trace], Sequence[Value]]
     kept: frozenset[str]
     program: Any
+
+
+def _inputs_of(session: Session) -> Callable[[Trace], Sequence[Value]]:
+    """What comes into a plan that begins with the model's inputs."""
+    names, extra = [item.name for item in session.source.inputs], session.extra_inputs()
+    return lambda trace: [*leaves(*[trace.values[name] for name in names]), *extra]
+
+
+def _received(trace: Trace) -> Sequence[Value]:
+    """What comes into a plan that continues another."""
+    return trace.received
 
 
 class SizedPlan:
@@ -81,6 +92,8 @@ class SizedPlan:
         self.following = SizedPlans()
         """The plans of what follows the stop, if this plan ends with one."""
         self._is_start = is_start
+        # Sizes of which it is known that the guards accept them: no program has to be compiled to ask.
+        self._made_for = tuple([size.hint for size in self.record.inputs])
         self._recorded: _Recorded | None = None
         self._constants: list[dict[str, DeviceBuffer]] = []
         self._binding: SmallSteps[None] | None = None
@@ -110,6 +123,8 @@ class SizedPlan:
 
     def takes(self, sizes: Sequence[int]) -> bool:
         """Whether the guards accept these sizes."""
+        if self._recorded is None and tuple(sizes) == self._made_for:
+            return True
         program = self._all_numbers(()) if self._recorded is None else self._recorded.program
         return program(*sizes) is not None
 
@@ -127,13 +142,9 @@ class SizedPlan:
                 template = session.backends[segment.place].template(segment.plan, constants)
                 segments.append(OpenSegment.of(segment, template, numbers))
             kept = {value.root.name for value in trace.kept}
-            incoming: Sequence[Value] = trace.received
-            if self._is_start:
-                incoming = leaves(*(trace.values[item.name] for item in session.source.inputs))
-                incoming = (*incoming, *session.extra_inputs())
-                if trace.stop is not None:
-                    kept.add(session.planner.tracer.count.name)
-            inputs = fillers.of_values(incoming, numbers)
+            inputs = _inputs_of(session) if self._is_start else _received
+            if self._is_start and trace.stop is not None:
+                kept.add(session.planner.tracer.count.name)
             filled = fillers.of_trace(trace, outer_names(session.source), numbers)
             program = self.recorder.program(numbers)
         if trace.stop is None:
@@ -169,8 +180,9 @@ class SizedPlan:
         numbers = made.program(*sizes)
         if numbers is None:
             return None
-        recorded = RecordedPlan(SizedLowered(made.trace(numbers), self, tuple(sizes), plan_apart))
-        inputs, recorder = made.inputs(numbers), session.recorder
+        trace, recorder = made.trace(numbers), session.recorder
+        recorded = RecordedPlan(SizedLowered(trace, self, tuple(sizes), plan_apart))
+        inputs = made.inputs(trace)
         try:
             make_plans = [partial(self._plan, tuple(sizes), k) for k in range(len(made.segments))]
             needs = recorder.needs_of_inputs(self.lowered.segments, inputs, made.kept)
@@ -392,12 +404,21 @@ class OpenPlans(SizedPlans):
         return made
 
     def restore(self, stored: Sequence[StoredOpenPlan]) -> None:
-        """Take plans into use that were read from disk, their constants bound. Any thread may call this."""
+        """Take plans into use that were read from disk. Any thread may call this.
+
+        Their constants are bound where any thread may do that, otherwise those that are `unbound` have to be.
+        """
         for data in stored:
             lowered, recorder = restored(data)
             plan = SizedPlan(lowered, recorder, of_elements({}).decided, is_start=True)
-            plan.bind(self._session)
             self.ready.append(plan)
+            if self._session.backends["native"].is_host:
+                plan.bind(self._session)
+
+    @property
+    def unbound(self) -> list[SizedPlan]:
+        """Plans that can be used once they are bound."""
+        return [plan for plan in self.ready if not plan.is_used]
 
     def _may_make(self, given: OpenNumbers | None) -> bool:
         """Whether to make a plan. If other elements come with every schedule, each plan is used once."""

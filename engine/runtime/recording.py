@@ -54,7 +54,7 @@ class Recorder:
         self._lasting = lasting
         self.constants: dict[tuple[Place, str], tuple[np.ndarray | None, DeviceBuffer]] = {}
         # Runs follow each other, so inputs and outputs of plans for other shapes share memory.
-        self.shared_buffers: dict[tuple[Place, str], SharedBuffer] = {}
+        self.shared_buffers: dict[tuple[Place, str, np.dtype], SharedBuffer] = {}
 
     def recording(
         self,
@@ -202,9 +202,10 @@ class Recorder:
 
     def _shared_buffer(self, place: Place, name: str, dtype: np.dtype, is_input: bool) -> SharedBuffer:
         """Memory for an input or output, which plans for other shapes share."""
-        found = self.shared_buffers.get((place, name))
+        key = (place, name, dtype)
+        found = self.shared_buffers.get(key)
         if found is None:
-            found = self.shared_buffers[place, name] = SharedBuffer(self._backends[place], dtype, is_input)
+            found = self.shared_buffers[key] = SharedBuffer(self._backends[place], dtype, is_input)
         return found
 
     def _submission(self, recorded: RecordedPlan, segment: Segment) -> SmallSteps[Submission]:

@@ -23,7 +23,7 @@ from engine.base.sliced_thread import SlicedThread
 from engine.compiler.guesses import Guesses
 from engine.compiler.lower import Lowered, Place, Planner
 from engine.compiler.passes import applied
-from engine.compiler.plan import AnyKernel, Packed, StoredKernel
+from engine.compiler.plan import AnyKernel, Packed
 from engine.compiler.trace import SAMPLES, InputShapes
 from engine.compiler.walk import Elements
 from engine.graph.model import Model
@@ -105,15 +105,17 @@ class Session:
         compiled, plans = self.prepare_plans(progress)
         for key, lowered in plans:
             self.cache.keep(key, self.record(lowered, None))
+        with self.backends["native"].entered():
+            for sized in self.open_plans.unbound:
+                sized.bind(self)
         return compiled
 
     def prepare_plans(self, progress: Progress | None = None) -> tuple[int, list[tuple[object, Lowered]]]:
         """The part of `prepare` that any thread may run: compiles kernels, returns the plans to record."""
-        if (plans := self._restored()) is not None:
-            if progress is not None and self.stored is not None:
-                progress(len(self.stored.kernels), len(self.stored.kernels))
-            return 0, plans
-        compiled, plans = 0, []
+        if (restored := self._restored(progress)) is not None:
+            return restored
+        compiled = 0
+        plans: list[tuple[object, Lowered]] = []
         kernels: list[AnyKernel] = []
         for shapes, lowered in self._likely():
             compiled += self.compile(lowered, progress)
@@ -123,7 +125,7 @@ class Session:
             if not self.planner.tracer.is_dynamic and lowered.trace.stop is None:
                 self._store(kernels, self.key(shapes, {}), lowered)
                 plans.append((self.key(shapes, {}), lowered))
-            elif lowered.trace.stop is not None:
+            if lowered.trace.stop is not None or lowered.fallbacks:
                 self.file = None
         if self.planner.tracer.is_dynamic or self.stops:
             others = self._kernels_of_others()
@@ -158,12 +160,16 @@ class Session:
                     kernels += self.lower(shapes, {}).kernels()
         return kernels
 
-    def _restored(self) -> list[tuple[object, Lowered]] | None:
-        """The stored plans of this model, if their kernels are still cached."""
-        stored, native = self.stored, self.backends["native"]
-        if stored is None or self.file is None or not native.prepare_cached(self.file.words(stored)):
+    def _restored(self, progress: Progress | None) -> tuple[int, list[tuple[object, Lowered]]] | None:
+        """What `prepare_plans` returns, if plans of this model are stored."""
+        stored, native, compiled = self.stored, self.backends["native"], None
+        if stored is not None and self.file is not None:
+            compiled = self.file.prepare(native, stored, progress)
+        if stored is None or compiled is None:
             self.stored = None
             return None
+        if progress is not None:
+            progress(len(stored.kernels), len(stored.kernels))
         for lowered in stored.lowered:
             for segment in lowered.segments:
                 self.packed.update(segment.plan.packed)
@@ -175,7 +181,7 @@ class Session:
             self.stored = None
             return None
         # Recording uses up constants, and the plans may have to be written again with another.
-        return [(key, copied(lowered)) for key, lowered in stored.plans.items()]
+        return compiled, [(key, copied(lowered)) for key, lowered in stored.plans.items()]
 
     def _store(
         self, kernels: Sequence[AnyKernel], key: object = None, lowered: Lowered | None = None
@@ -187,8 +193,8 @@ class Session:
         if lowered is not None:
             plans = {key: lowered}
         opened = [*opened, *self._new_open_plans(self.file)][:MOST_OPEN_PLANS]
-        metadata = self.file.metadata(kernels)
-        found = StoredModel(self.host_inputs, self.is_random, metadata, plans, open_plans=opened)
+        stored = self.file.kernels(kernels)
+        found = StoredModel(self.host_inputs, self.is_random, stored, plans, open_plans=opened)
         used = {name for p in found.lowered for s in p.segments for name in s.plan.constants}
         found.lasting = frozenset(used & self.planner.tracer.constant_names)
         self.stored = found
@@ -402,8 +408,7 @@ class Session:
             self.stored = replace(self.stored, plans={}, open_plans=[])
 
     def _stored_kernels(self) -> list[AnyKernel]:
-        kernels = () if self.stored is None else self.stored.kernels
-        return [StoredKernel(*kernel, nanoseconds=0.0) for kernel in kernels]
+        return [] if self.stored is None else self.stored.kernels
 
     def continuation(
         self, recorded: RecordedPlan, known: Elements, results: Sequence[Any] | None = None

@@ -1,4 +1,4 @@
-"""`Rest`: what a frame leaves over until the next is due, and what it is spent on."""
+"""`Rest`: spends the idle time between frames on loading and inference."""
 
 from __future__ import annotations
 

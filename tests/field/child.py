@@ -34,6 +34,7 @@ from tests.field.agreement import (
 )
 from tests.field.feeds import Feed, read_feeds
 from tests.field.truth import Truth, infer
+from tests.peer import open_session
 
 GIB = 2**30
 ROUNDS = 10
@@ -61,16 +62,7 @@ Reference = Callable[[Mapping[str, np.ndarray]], dict[str, Any]]
 
 def open_reference(model: Path | bytes, optimised: bool, shares_memory: bool) -> Reference:
     """onnxruntime with two threads, for a file or its content."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 2
-    options.enable_mem_reuse = shares_memory
-    if not optimised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    source = model if isinstance(model, bytes) else str(model)
-    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    session = open_session(model, threads=2, optimised=optimised, reuses_memory=shares_memory, severity=4)
     names = [output.name for output in session.get_outputs()]
     return lambda feed: dict(zip(names, session.run(names, dict(feed)), strict=True))
 

@@ -18,11 +18,12 @@ from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.packing import flattened, given, matrices_of, pack_panels
+from engine.backends.cpu.packing import given, matrices_of, pack_panels
 from engine.backends.cpu.panels import emit_panels, emit_rows
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share, up
 from engine.backends.cpu.tiles import Tile, by_height, host_tile
+from engine.backends.operands import flattened
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred, largest
 from engine.kernels.value import Value

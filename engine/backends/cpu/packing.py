@@ -27,12 +27,6 @@ def given(elements: np.ndarray) -> np.ndarray:
     return elements
 
 
-@storable
-def flattened(elements: np.ndarray) -> np.ndarray:
-    """All elements one behind the other."""
-    return np.ascontiguousarray(elements).reshape(-1)
-
-
 def matrices_of(elements: np.ndarray, sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """(count, k, n) matrices with steps of `strides` elements. Raises `ValueError` where there are none."""
     flat = np.ascontiguousarray(elements, np.float32).reshape(-1)

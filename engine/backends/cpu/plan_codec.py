@@ -11,6 +11,7 @@ from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.tiles import host_tile
 from engine.backends.cpu.winograd_partition import LARGEST, scratch_bytes
 from engine.compiler.plan import AnyKernel, Step, StoredKernel
+from engine.kernels.kernel import Kernel
 
 
 class CPUPlanCodec:
@@ -22,6 +23,21 @@ class CPUPlanCodec:
     def key(self, kernel: AnyKernel) -> str:
         """The key of a kernel's object code."""
         return kernel.key if isinstance(kernel, StoredKernel) else source_of(kernel).key
+
+    def stored(self, kernel: AnyKernel, nanoseconds: float) -> StoredKernel:
+        """The kernel without its formula."""
+        if isinstance(kernel, StoredKernel):
+            return kernel._replace(nanoseconds=nanoseconds)
+        is_tuned = not isinstance(kernel, Kernel)
+        return StoredKernel(self.key(kernel), getattr(kernel, "name", "generic"), is_tuned, nanoseconds)
+
+    def text(self, kernel: AnyKernel) -> str:
+        """Nothing: object code is found by a kernel's key."""
+        return ""
+
+    def kernel(self, text: str) -> AnyKernel:
+        """There is none. Raises `ValueError`."""
+        raise ValueError("plans of the CPU hold no formulas")
 
     def nanoseconds(self, step: Step) -> float:
         """On one thread."""

@@ -25,10 +25,10 @@ from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.matmul import reading_ns, tune_matmul
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.packing import flattened
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Schedule, emit
 from engine.backends.cpu.tiles import Tile, by_height, host_tile
+from engine.backends.operands import flattened
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import acc, arg, index, load

@@ -60,6 +60,12 @@ class GLBackend(Backend):
         if not device.info.is_software:
             self.initial_cost_scale = _HARDWARE_RATE
 
+    @property
+    def setting(self) -> str:
+        """What of the device plans depend on."""
+        info = self.device.info
+        return f"{info} {info.is_software} {self.device.limits} {self.fan_in}"
+
     @classmethod
     def load_ahead(cls) -> None:
         """The native code that replays command lists."""

@@ -16,6 +16,7 @@ from engine.backends.integers import check_integers
 from engine.backends.opencl.dispatches import CLProgram, Command, Repetition, command_count, dispatches, each
 from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Slot, Transfers
 from engine.backends.opencl.partial_dispatch import CLPartialDispatch
+from engine.backends.opencl.printer import Signature
 from engine.backends.opencl.programs import ProgramStore
 from engine.backends.opencl.repeated import Repeater
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
@@ -23,6 +24,7 @@ from engine.backends.opencl.template import CLTemplate
 from engine.backends.opencl.timing import ObservedEvents
 from engine.backends.opencl.tuned import TunedKernel
 from engine.backends.opencl.tuning import tune
+from engine.backends.plan_codec import KernelTextCodec
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
@@ -133,6 +135,12 @@ class OpenCLBackend(Backend):
             if progress is not None:
                 progress(position, len(wanted))
         return compiled
+
+    def plan_codec(self) -> KernelTextCodec:
+        """Kernels as formulas or programs, for this device."""
+        info = self.device.info
+        setting = f"{info} {sorted(info.extensions)} {self.device.limits} {self.form}"
+        return KernelTextCodec(setting, TunedKernel, Signature)
 
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> CLBuffer:
         """A new buffer, filled with `data` if given."""

@@ -1,9 +1,10 @@
-"""Which steps get tuned kernels, and how their operands are laid out for them."""
+"""Chooses tuned kernels for a step, and packs their operands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -17,14 +18,14 @@ from engine.backends.opencl.sort import emit_blocks as emit_sorted_blocks
 from engine.backends.opencl.suppression import emit_alone as emit_suppression_alone
 from engine.backends.opencl.suppression import emit_step as emit_suppression
 from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
-from engine.backends.operands import emit, plain
+from engine.backends.operands import emit, flattened, plain
 from engine.backends.packed_products import tune_packed
 from engine.backends.scans import tune_nonzero, tune_scan, tune_select
 from engine.backends.scatters import Scatterer, tune_scatter
 from engine.backends.sorts import Sorter, tune_sort
 from engine.backends.suppressions import tune_suppression
 from engine.backends.windows import Windows, pair, windows_first
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import arg, index, lit, load
 from engine.kernels.value import Value
 
@@ -41,12 +42,12 @@ def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
     """Replace a step by tuned kernels of a form, "cpu" or "gpu"; False leaves it to the generic kernel."""
     if compute.hint is None:
         return False
-    if compute.hint.kind in _RULES:
-        return _RULES[compute.hint.kind](compute, tuner, form)
+    if compute.hint.kind in RULES:
+        return RULES[compute.hint.kind](compute, tuner, form)
     widened = plain(compute, tuner, lambda elements, dtype: True)
     if widened is None or widened.hint is None:
         return False
-    return _PRODUCTS[widened.hint.kind, form](widened, tuner)
+    return PRODUCTS[widened.hint.kind, form](widened, tuner)
 
 
 def _scatter(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -77,7 +78,7 @@ def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:
     return tune_packed(
         compute, tuner, lambda elements, dtype: True,
         lambda rows: read_packed(rows, compute, tuner, form),
-        lambda product: _PRODUCTS["matmul", form](product, tuner),
+        lambda product: PRODUCTS["matmul", form](product, tuner),
     )  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
         if b.known is not None:
             known = b.known
             label = f"{b.root.name}:strips:{slices}:{b_b}:{k}x{n}:{b_k}:{b_n}"
-            source = tuner.constant(label, lambda: pack_strips(known, slices, (b_b, b_k, b_n), k, n))
+            source = tuner.constant(label, partial(pack_strips, known, slices, (b_b, b_k, b_n), k, n))
         else:
             source = tuner.temporary(slices * strips * k * cpu_kernels.COLUMNS, b.dtype)
             matrix = (n, k, b_b, b_k, b_n, strips)
@@ -192,7 +193,7 @@ def _conv_cpu(compute: Compute, tuner: Tuner) -> bool:
     if w.known is not None:
         known = w.known.reshape(w.shape)
         label = f"{w.name}:tiles:{'x'.join(map(str, w.shape))}:{group}:{rows}"
-        weights = tuner.constant(label, lambda: pack_tiles(known, group, rows))
+        weights = tuner.constant(label, partial(pack_tiles, known, group, rows))
     else:
         weights = _emit_tiles(tuner, w, group, rows)
     source = _pack(geometry, x, tuner, "cpu")
@@ -252,7 +253,7 @@ def _rows(w: Value, tuner: Tuner) -> str:
     known = w.known
     if known is None:
         return w.root.name
-    return tuner.constant(f"{w.name}:rows", lambda: np.ascontiguousarray(known).reshape(-1))
+    return tuner.constant(f"{w.name}:rows", partial(flattened, known))
 
 
 def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -283,7 +284,8 @@ def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
     return True
 
 
-def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, int, int], k: int, n: int) -> np.ndarray:
+@storable
+def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, ...], k: int, n: int) -> np.ndarray:
     """A strided (batch, k, n) matrix as (batch, strips, k, 16), the last strip filled up with 0."""
     flat = np.ascontiguousarray(known).reshape(-1)
     step = flat.itemsize
@@ -296,6 +298,7 @@ def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, int, int], k:
     return np.ascontiguousarray(wide.reshape(batch, k, count, width).transpose(0, 2, 1, 3)).reshape(-1)
 
 
+@storable
 def pack_tiles(known: np.ndarray, group: int, rows: int) -> np.ndarray:
     """Weights (M, C, *kernel) as (group, tile, *kernel, c, row); a group's last tile is filled up with 0."""
     per_group, channels, taps = known.shape[0] // group, known.shape[1], prod(known.shape[2:])
@@ -318,7 +321,7 @@ def _emit_tiles(tuner: Tuner, w: Value, group: int, rows: int) -> str:
     return name
 
 
-_RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
+RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
     "pool": _pool,
     "nonzero": _nonzero,
     "scan": _scan,
@@ -330,7 +333,7 @@ _RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
 }
 """By the kind of a step's hint: rules that take operands as they are."""
 
-_PRODUCTS: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
+PRODUCTS: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
     ("matmul", "cpu"): _matmul_cpu,
     ("matmul", "gpu"): _matmul_gpu,
     ("conv", "cpu"): _conv_cpu,

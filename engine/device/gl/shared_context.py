@@ -1,4 +1,4 @@
-"""A further context with a device's objects, for a thread that compiles programs in the background."""
+"""A shared context, in which another thread compiles programs in the background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readbacks and uploads that never wait: staging buffers, fences, and a pool that uses them again."""
+"""Asynchronous readbacks and uploads: staging buffers, fences, and a pool that reuses them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,12 @@ from engine.compiler.lower import Lowered
 from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements
 from engine.graph.model import Input, Model
-from engine.runtime.background_plans import PlanInProgress, compiling_on_a_thread, in_small_steps
+from engine.runtime.background_plans import (
+    PlanInProgress,
+    binding,
+    compiling_on_a_thread,
+    in_small_steps,
+)
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.recorded_plan import RecordedPlan
 from engine.runtime.session import Session
@@ -71,6 +76,8 @@ def session_steps(
     for key, lowered in plans:
         recording = session.recording(lowered, None)
         session.cache.keep(key, (yield from in_small_steps(session, recording)))
+    for sized in reversed(session.open_plans.unbound):
+        yield from binding(session, sized, partial(session.open_plans.use, sized))
     return session
 
 

@@ -17,10 +17,9 @@ import numpy as np
 
 from engine.backends.plan_codec import PlanCodec
 from engine.compiler.lower import Lowered, Segment
-from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step, StoredKernel
+from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
 from engine.compiler.walk import Trace
 from engine.kernels.evaluate_sizes import holds_sizes
-from engine.kernels.kernel import Kernel
 from engine.kernels.size import Size, hint_of
 from engine.kernels.size_recorder import Record, SizeRecorder
 from engine.kernels.value import HostTable, Value
@@ -44,6 +43,12 @@ FUNCTIONS = frozenset({
     "engine.backends.cpu.winograd_partition.count_row_tiles",
     "engine.backends.cpu.winograd_partition.cut_ns",
     "engine.backends.cpu.word_conv.cut_gathered",
+    "engine.backends.gl.compute.printer._divisor",
+    "engine.backends.opencl.functions._divider",
+    "engine.backends.packed_products._divided",
+    "engine.backends.sorts._span",
+    "engine.backends.suppressions._bits",
+    "engine.backends.suppressions._span",
     "engine.compiler.loop_spreading._lanes_for",
     "engine.kernels.size._bit_length",
     "engine.operators.resize.joined_indices",
@@ -157,20 +162,14 @@ def _live(x: Any, sizes: Sequence[Size]) -> Any:
     return x
 
 
-def kernel_facts(kernel: AnyKernel, codec: PlanCodec) -> tuple[str, str, bool]:
-    """Key, name and whether it is tuned."""
-    is_tuned = kernel.is_tuned if isinstance(kernel, StoredKernel) else not isinstance(kernel, Kernel)
-    return codec.key(kernel), str(getattr(kernel, "name", "generic")), is_tuned
-
-
 def _stored(step: Step, codec: PlanCodec) -> Step:
-    """A step without formulas."""
+    """A step as it is read back."""
     kernel: AnyKernel = step.kernel
     if isinstance(kernel, RepeatedSteps):
         body, last = (tuple([_stored(s, codec) for s in steps]) for steps in (kernel.body, kernel.last))
         kernel = RepeatedSteps(body, last, kernel.swapped)
     else:
-        kernel = StoredKernel(*kernel_facts(kernel, codec), codec.nanoseconds(step))
+        kernel = codec.stored(kernel, codec.nanoseconds(step))
     return replace(step, kernel=kernel)
 
 

@@ -1,6 +1,7 @@
 """Stored plans: reads and writes plans on disk.
 
-A file holds the plans of one model on one backend: steps, buffers and constants, without formulas. Its key is
+A file holds the plans of one model on one backend: steps, buffers and constants, and the formulas of kernels
+whose compiled code is not found by their keys. Its key is
 a digest of everything that a plan depends on: the model (structure and elements), the engine's own sources,
 this processor, the compilers, and what the backend adds (`PlanCodec.setting`). Elements of the model's
 constants are not stored but referred to; what packs them is stored as a function's name and arguments.
@@ -10,6 +11,7 @@ Models with operators of a game's own are not stored, nor plans that stop for da
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 
-from engine.backends.base import Backend
+from engine.backends.base import Backend, Progress
 from engine.backends.plan_codec import PlanCodec
 from engine.base import source_files
 from engine.compiler.lower import Lowered, Segment
@@ -57,10 +59,10 @@ from engine.runtime.plan_store.codec import (
     Tuples,
 )
 from engine.runtime.plan_store.graphs import is_plain
-from engine.runtime.plan_store.open_plans import StoredOpenPlan, kernel_facts
+from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.streams import UNREADABLE, Column, NotStorableError, Reader, Writer
 
-_FORM = b"GGPLAN5 %d\n" % ABI
+_FORM = b"GGPLAN6 %d\n" % ABI
 _KEY = re.compile("[0-9a-f]{64}")
 
 
@@ -68,13 +70,13 @@ _KEY = re.compile("[0-9a-f]{64}")
 class StoredModel:
     """Metadata of a model that are known before planning.
 
-    `kernels` are all that its symbolic shapes can reach; `plans` those for given input shapes, by the key of
-    the session. `lasting` are the plans' constants that belong to the model.
+    `kernels` are all that its symbolic shapes can reach, as they are read back; `plans` those for given input
+    shapes, by the key of the session. `lasting` are the plans' constants that belong to the model.
     """
 
     host_inputs: frozenset[str]
     is_random: bool
-    kernels: list[tuple[str, str, bool]]
+    kernels: list[AnyKernel]
     plans: dict[object, Lowered] = field(default_factory=dict)
     lasting: frozenset[str] = frozenset()
     open_plans: list[StoredOpenPlan] = field(default_factory=list)
@@ -96,14 +98,20 @@ class PlanFile:
         body = files.read(path, _FORM)
         if body is not None:
             try:
-                self.read = _restored(Reader(body, model.constants).value(_FILE))
+                self.read = _restored(Reader(body, model.constants).value(_FILE), codec)
             except UNREADABLE:
                 # Damaged in a way that its digest does not tell: as good as none.
                 self.read = None
 
+    def prepare(self, backend: Backend, found: StoredModel, progress: Progress | None) -> int | None:
+        """Make the kernels of stored plans ready; how many were compiled, None if one is no longer cached."""
+        if any(isinstance(kernel, StoredKernel) for kernel in found.kernels):
+            return 0 if backend.prepare_cached(self.words(found)) else None
+        return backend.prepare(found.kernels, progress)
+
     def words(self, found: StoredModel) -> dict[str, int]:
         """By the kernels' keys, with how many words of arguments plans call them at least; 0 if none does."""
-        words = dict.fromkeys((key for key, _, _ in found.kernels), 0)
+        words = {self.codec.key(kernel): 0 for kernel in found.kernels}
         for lowered in found.lowered:
             for segment in lowered.segments:
                 for part in chain.from_iterable(step.parts for step in segment.plan.steps):
@@ -120,13 +128,9 @@ class PlanFile:
         except (NotStorableError, *UNREADABLE):
             return None
 
-    def metadata(self, kernels: Iterable[AnyKernel]) -> list[tuple[str, str, bool]]:
-        """Key, name and whether it is tuned, of each kernel once."""
-        found = {}
-        for kernel in kernels:
-            key, name, is_tuned = kernel_facts(kernel, self.codec)
-            found[key] = (key, name, is_tuned)
-        return list(found.values())
+    def kernels(self, kernels: Iterable[AnyKernel]) -> list[AnyKernel]:
+        """Each kernel once, as it is read back."""
+        return [*{self.codec.key(kernel): self.codec.stored(kernel, 0.0) for kernel in kernels}.values()]
 
     def write(self, found: StoredModel, planned: Model) -> None:
         """Store the plans; does nothing where they cannot be stored, or when the engine's sources changed.
@@ -165,7 +169,7 @@ def plan_file(model: Model, backend: Backend) -> PlanFile | None:
     engine = digest_of_engine()
     if not engine or not is_plain(model):
         return None
-    key = digest_of_model(model, f"{engine} {codec.setting}")
+    key = digest_of_model(model, f"{engine} {backend.name} {codec.setting}")
     return PlanFile(files.path_of(key, "plan"), model, codec)
 
 
@@ -173,9 +177,13 @@ def plan_file(model: Model, backend: Backend) -> PlanFile | None:
 
 
 class _Kernel(NamedTuple):
+    """A kernel: the facts of a `StoredKernel`, or its text, with a digest of that."""
+
     key: str
     name: str
     is_tuned: bool
+    text: str
+    digest: str
 
 
 class _Step(NamedTuple):
@@ -323,7 +331,7 @@ _FILE = Rows(
     makers=_Makers(),
     host_inputs=Many(NAME),
     is_random=FLAG,
-    kernels=Many(Tuples(_Kernel, key=NAME, name=NAME, is_tuned=FLAG)),
+    kernels=Many(Tuples(_Kernel, key=NAME, name=NAME, is_tuned=FLAG, text=NAME, digest=NAME)),
     plans=Many(_PLAN),
     lasting=Many(NAME),
     open_plans=Many(Rows(_OpenPlan, plan=_PLAN, sizes=open_plans.SIZES)),
@@ -331,7 +339,7 @@ _FILE = Rows(
 
 
 def _flat(found: StoredModel, model: Model, makers: Sequence[_Maker], codec: PlanCodec) -> _File:
-    kernels = [_Kernel(*fields) for fields in found.kernels]
+    kernels = [_flat_kernel(kernel, codec) for kernel in found.kernels]
     numbers = {kernel.key: position for position, kernel in enumerate(kernels)}
     plans = [_flat_plan(key, lowered, model, numbers, codec) for key, lowered in found.plans.items()]
     opened = [
@@ -340,6 +348,17 @@ def _flat(found: StoredModel, model: Model, makers: Sequence[_Maker], codec: Pla
     ]
     host_inputs, lasting = sorted(found.host_inputs), sorted(found.lasting)
     return _File(makers, host_inputs, found.is_random, kernels, plans, lasting, opened)
+
+
+def _flat_kernel(kernel: AnyKernel, codec: PlanCodec) -> _Kernel:
+    text = codec.text(kernel)
+    if isinstance(kernel, StoredKernel):
+        return _Kernel(kernel.key, kernel.name, kernel.is_tuned, text, "")
+    return _Kernel(codec.key(kernel), "", False, text, _digest(text))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _flat_plan(
@@ -390,24 +409,32 @@ def _flat_step(s: Step, numbers: Mapping[str, int], codec: PlanCodec) -> _Step:
     return _Step(s.layer, s.op_type, number, cost, s.space, s.values, runs, window, s.inputs, s.output)
 
 
-def _restored(flat: _File) -> StoredModel:
-    for key, _, _ in flat.kernels:
-        if not _KEY.fullmatch(key):
-            raise ValueError("a kernel's key is none")  # it becomes the name of a file
+def _restored(flat: _File, codec: PlanCodec) -> StoredModel:
+    kernels = [_restored_kernel(_Kernel(*fields), codec) for fields in flat.kernels]
     return StoredModel(
         frozenset(flat.host_inputs),
         flat.is_random,
-        [*flat.kernels],
-        {(tuple(plan.inputs), ()): _restored_plan(plan, flat.kernels) for plan in flat.plans},
+        kernels,
+        {(tuple(plan.inputs), ()): _restored_plan(plan, kernels) for plan in flat.plans},
         frozenset(flat.lasting),
         [
-            StoredOpenPlan(dict(plan.inputs), _restored_plan(plan, flat.kernels), sizes)
+            StoredOpenPlan(dict(plan.inputs), _restored_plan(plan, kernels), sizes)
             for plan, sizes in flat.open_plans
         ],
     )
 
 
-def _restored_plan(flat: _Plan, kernels: Sequence[_Kernel]) -> Lowered:
+def _restored_kernel(flat: _Kernel, codec: PlanCodec) -> AnyKernel:
+    if flat.text:
+        if _digest(flat.text) != flat.digest:
+            raise ValueError("a kernel is not the one that was stored")
+        return codec.kernel(flat.text)
+    if not _KEY.fullmatch(flat.key):
+        raise ValueError("a kernel's key is none")  # it becomes the name of a file
+    return StoredKernel(flat.key, flat.name, flat.is_tuned, 0.0)
+
+
+def _restored_plan(flat: _Plan, kernels: Sequence[AnyKernel]) -> Lowered:
     values: dict[str, Any] = {}
     roots: dict[str, Value] = {}
     for name, root, shape, dtype, known in flat.tensors:
@@ -419,7 +446,7 @@ def _restored_plan(flat: _Plan, kernels: Sequence[_Kernel]) -> Lowered:
     return Lowered(trace, [_restored_segment(s, kernels, roots) for s in flat.segments])
 
 
-def _restored_segment(flat: _Segment, kernels: Sequence[_Kernel], roots: Mapping[str, Value]) -> Segment:
+def _restored_segment(flat: _Segment, kernels: Sequence[AnyKernel], roots: Mapping[str, Value]) -> Segment:
     plan = Plan()
     for spec in flat.buffers:
         if spec.role not in get_args(Role):
@@ -454,11 +481,13 @@ def _restored_segment(flat: _Segment, kernels: Sequence[_Kernel], roots: Mapping
     return Segment("native", plan, flat.imports, flat.exports)
 
 
-def _restored_step(flat: _Step, kernels: Sequence[_Kernel]) -> Step:
+def _restored_step(flat: _Step, kernels: Sequence[AnyKernel]) -> Step:
     layer, op_type, number, nanoseconds, space, given, runs, bounds, inputs, output = flat
     values = list(given)
     for place in runs:
         values[place] = RunNumber()
     window = Window(*bounds) if bounds else None
-    kernel = StoredKernel(*kernels[number], nanoseconds)
+    kernel = kernels[number]
+    if isinstance(kernel, StoredKernel):
+        kernel = kernel._replace(nanoseconds=nanoseconds)
     return Step(layer, op_type, kernel, space, tuple(values), inputs, output, window)

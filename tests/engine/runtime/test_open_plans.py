@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,14 @@ from engine import BackendType, Model, ModelLoader, Worker
 from engine.base.errors import InputError, ShapeError
 from engine.compiler.lower import Lowered
 from engine.compiler.walk import Trace
+from engine.kernels import size_recorder
 from engine.runtime.open_plans import MOST_PLANS
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.test_new_shapes import picture_network, sequence_network, weights
 from tests.graphs import node, proto
 from tests.open_sizes import check_sizes as check_sizes_of
 from tests.open_sizes import plan_apart
-from tests.random_graphs import RandomGraph
-
-GIVEN = os.environ.get("GAMEGLUE_RANDOM_GRAPHS", "")
-"""How many random graphs the long suite takes; more of them on demand, at more sizes."""
+from tests.random_graphs import GIVEN, RandomGraph, long_seeds
 
 ASSETS = Path(__file__).resolve().parents[3] / "assets"
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23, 31, 32, 33, 47, 48, 63, 64, 65)
@@ -262,7 +259,7 @@ def test_random_graphs_answer_the_same(seed: int, make_worker: MakeWorker) -> No
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1000, 1000 + int(GIVEN or "100")))
+@pytest.mark.parametrize("seed", long_seeds(100))
 def test_many_random_graphs_answer_the_same(seed: int, make_worker: MakeWorker) -> None:
     check_random_graph(seed, "cpu", make_worker, 50 if GIVEN else 12)
 
@@ -300,6 +297,27 @@ def test_a_size_never_seen_is_not_planned() -> None:
                 session.planner.lower = None  # type: ignore[assignment,method-assign]
                 session.planner.lower_open = None  # type: ignore[assignment,method-assign]
         assert len(session.cache.plans) <= 300
+
+
+def test_the_guards_of_a_new_plan_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the numbers of its steps: the sizes that it was made for need no program to be asked about."""
+    with Worker(ModelLoader.load(ASSETS / "swarm" / "swarm.onnx"), BackendType.CPU) as worker:
+        plans, compiled = worker._session.open_plans, size_recorder.compiled
+        compile_now(worker._session.backends["native"])
+        plans.waiting.clear()
+        plans.ready.clear()
+        worker._session.stored = worker._session.file = None
+        made: list[Sequence[str]] = []
+
+        def counted(inputs: Any, lines: Any, results: Sequence[str], *others: Any) -> Any:
+            made.append(results)
+            return compiled(inputs, lines, results, *others)
+
+        monkeypatch.setattr(size_recorder, "compiled", counted)
+        answers(worker, feeds_for(worker.model, np.random.default_rng(1)))
+        assert len(plans.ready) == 1
+        assert len(made) == 1
+        assert made[0]
 
 
 def test_a_size_that_is_a_number_of_steps_is_planned_for_itself() -> None:

@@ -23,6 +23,7 @@ from engine.backends.gl.compute.template import GLComputeTemplate
 from engine.backends.gl.compute.textures import ComputeTextures
 from engine.backends.gl.compute.tuning import tune
 from engine.backends.gl.storage import lanes, memory_dtype
+from engine.backends.plan_codec import KernelTextCodec
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
@@ -94,6 +95,10 @@ class GLComputeBackend(ComputeTextures):
     def programs(self) -> ComputePrograms:
         """Those of the device."""
         return self._programs
+
+    def plan_codec(self) -> KernelTextCodec:
+        """Kernels as formulas or shaders."""
+        return KernelTextCodec(f"{self.setting} {self.texels}", ShaderKernel)
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Matrix products and convolutions of float32, see `tuning`."""

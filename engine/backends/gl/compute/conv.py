@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -20,7 +21,7 @@ from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.operands import emit
 from engine.backends.windows import windows_first
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import arg, index, lit, load
 from engine.kernels.value import Value
 
@@ -81,7 +82,8 @@ def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
     tile = shape.tile
     layout = f"{tile}:{shape.group}:{'x'.join(map(str, w.shape))}"
     if w.known is not None:
-        weights = tuner.constant(f"{w.name}:gl_conv:{layout}", lambda: pack_weights(w, shape.group, tile))
+        pack = partial(pack_weights, w.known.reshape(w.shape), shape.group, tile)
+        weights = tuner.constant(f"{w.name}:gl_conv:{layout}", pack)
     else:
         weights = _emit_weights(tuner, w, shape.group, tile)
     width = 4 if target.texels else 1
@@ -123,15 +125,15 @@ def _shape(compute: Compute, x: Value, w: Value) -> _Shape:
     )  # fmt: skip
 
 
-def pack_weights(w: Value, group: int, tile: int) -> np.ndarray:
-    """(group, block, channel, row, tap, lane): a thread's weights in the order in which it reads them.
+@storable
+def pack_weights(w: np.ndarray, group: int, tile: int) -> np.ndarray:
+    """Weights (M, C, *kernel) as (group, block, channel, row, tap, lane), the order in which a thread reads.
 
     With one channel a thread, the taps of a row are padded to texels of four instead.
     """
-    assert w.known is not None
     m, per_group_in = w.shape[:2]
-    rows, taps = (1, w.shape[2]) if w.rank == 3 else w.shape[2:]
-    data = w.known.reshape(group, m // group, per_group_in, rows, taps)
+    rows, taps = (1, w.shape[2]) if w.ndim == 3 else w.shape[2:]
+    data = w.reshape(group, m // group, per_group_in, rows, taps)
     if tile == 1:
         return np.pad(data, [(0, 0)] * 4 + [(0, -taps % 4)]).reshape(-1)
     blocks = -(-(m // group) // tile)

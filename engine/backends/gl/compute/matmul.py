@@ -20,7 +20,8 @@ from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
 from engine.backends.gl.compute.printer import flat_thread
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import COMPONENTS
-from engine.compiler.plan import Compute, Tuner
+from engine.backends.operands import flattened
+from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import largest, smallest
 from engine.kernels.value import Value
 
@@ -79,7 +80,8 @@ def tune_matmul(compute: Compute, tuner: Tuner, target: Target) -> bool:
     for first, width in slices:
         name = b.root.name
         if packed:
-            pack = partial(pack_columns, b, product, first, width)
+            assert b.known is not None
+            pack = partial(pack_columns, b.known, product.k, product.b[1:], first, width)
             # One tensor may serve several products, read as it is or transposed.
             layout = f"{product.k},{product.b[1]},{product.b[2]}:{first}+{width}"
             name = tuner.constant(f"{b.name}:gl_columns:{layout}", pack)
@@ -107,7 +109,7 @@ def tune_pointwise(compute: Compute, tuner: Tuner, target: Target) -> bool:
         structure = _Structure("scalar", "scalar", rows)
     name = w.root.name
     if w.known is not None:
-        name = tuner.constant(f"{w.name}:gl_rows", lambda: np.ascontiguousarray(w.known).reshape(-1))
+        name = tuner.constant(f"{w.name}:gl_rows", partial(flattened, w.known))
     return _emit(compute, tuner, target, product, structure, (name, x.root.name), (0, pixels))
 
 
@@ -204,13 +206,16 @@ def _is_endless(p: _Product, target: Target) -> bool:
     return p.k * each + _STORE_ROUNDS > target.limits.max_loop_rounds
 
 
-def pack_columns(b: Value, p: _Product, first: int, width: int) -> np.ndarray:
-    """Columns of a known matrix as (k, width), the width padded to a multiple of four."""
-    assert b.known is not None
-    flat = np.ascontiguousarray(b.known).reshape(-1)
-    step, column = (s * flat.itemsize for s in p.b[1:])
-    part = np.lib.stride_tricks.as_strided(flat[first * p.b[2] :], (p.k, width), (step, column))
-    packed = np.zeros((p.k, -(-width // 4) * 4), flat.dtype)
+@storable
+def pack_columns(b: np.ndarray, k: int, strides: tuple[int, ...], first: int, width: int) -> np.ndarray:
+    """Columns of a matrix of k rows as (k, width), the width padded to a multiple of four.
+
+    strides: elements from row to row and from column to column.
+    """
+    flat = np.ascontiguousarray(b).reshape(-1)
+    in_bytes = [step * flat.itemsize for step in strides]
+    part = np.lib.stride_tricks.as_strided(flat[first * strides[1] :], (k, width), in_bytes)
+    packed = np.zeros((k, -(-width // 4) * 4), flat.dtype)
     packed[:, :width] = part
     return packed.reshape(-1)
 

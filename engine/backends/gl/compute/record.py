@@ -1,4 +1,4 @@
-"""A plan as a command list: the places of its tensors, which bindings change, where a barrier is due."""
+"""Records a plan as a command list: tensor placement, bindings that change, barriers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which steps run on tuned kernels here.
+"""Chooses tuned kernels for a step: rules by hint type.
 
 Those of products store one element a thread, which a type that shares 32-bit words does not allow: there the
 result goes to 32-bit words in between.
@@ -85,7 +85,7 @@ def _sorter(target: Target) -> Sorter:
     return Sorter(partial(_fits, target), *steps, block=block_for(target), is_alone=target.texels)
 
 
-TUNERS: Mapping[str, Rule] = {
+RULES: Mapping[str, Rule] = {
     "nonzero": _nonzero,
     "pool": tune_pool,
     "scan": _scan,
@@ -101,8 +101,8 @@ def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
     """Replace a step by tuned kernels; False where none fits."""
     if compute.hint is None:
         return False
-    if compute.hint.kind in TUNERS:
-        return TUNERS[compute.hint.kind](compute, tuner, target)
+    if compute.hint.kind in RULES:
+        return RULES[compute.hint.kind](compute, tuner, target)
     output = compute.output
     if compute.hint.kind == "unpacked_matmul":
         rule: Rule = _packed

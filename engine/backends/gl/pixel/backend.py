@@ -21,8 +21,9 @@ from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.pixel.template import GLPixelTemplate
 from engine.backends.gl.pixel.textures import PixelTextures
 from engine.backends.gl.pixel.transfer import GLPixelReadback, Transfers, pad
-from engine.backends.gl.pixel.tuning import TUNERS
+from engine.backends.gl.pixel.tuning import RULES
 from engine.backends.gl.storage import memory_dtype
+from engine.backends.plan_codec import KernelTextCodec
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
@@ -95,9 +96,13 @@ class GLPixelBackend(PixelTextures):
         """Those of the device."""
         return self._programs
 
+    def plan_codec(self) -> KernelTextCodec:
+        """Kernels as formulas or shaders."""
+        return KernelTextCodec(self.setting, Shader)
+
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Matrix products and convolutions of float32, see `tuning`."""
-        rule = TUNERS.get(compute.hint.kind) if compute.hint is not None else None
+        rule = RULES.get(compute.hint.kind) if compute.hint is not None else None
         return rule is not None and rule(compute, tuner, self.device.limits)
 
     def windowed(self, step: Step) -> Step:

@@ -1,4 +1,4 @@
-"""A plan as a command list of draws: places of its tensors, which bindings change, what is cut in parts."""
+"""Records a plan as a command list of draws: tensor placement, bindings that change, split draws."""
 
 from __future__ import annotations
 

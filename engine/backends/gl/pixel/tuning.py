@@ -1,9 +1,10 @@
-"""Which steps run on tuned kernels here, and how their operands are laid out for them."""
+"""Chooses tuned kernels for a step, and packs their operands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -12,7 +13,7 @@ from engine.backends.gl.pixel import tuned_shaders
 from engine.backends.gl.pixel.layout import capacity
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.windows import windows_first
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute, Tuner, storable
 from engine.device.gl.limits import GLLimits
 from engine.kernels.expr import acc
 from engine.kernels.kernel import number
@@ -103,7 +104,7 @@ def _conv(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
     rounds = kernel[0] * (kernel[1] + 2) if is_spread else quarters * taps
     if rounds >= limits.max_loop_rounds or not _fits(limits, packed, plan.fragments, weight_texels):
         return False
-    weights = tuner.constant(f"{label}:{'x'.join(map(str, w.shape))}", lambda: pack(known, group))
+    weights = tuner.constant(f"{label}:{'x'.join(map(str, w.shape))}", partial(pack, known, group))
     image = tuner.temporary(packed * 4, _FLOAT32)
     shape = (quarters, per_set, win.height, win.width, rows, columns, *win.pads)
     tuner.emit(tuned_shaders.pack_image(), (packed,), shape, (x.root.name,), image)
@@ -128,7 +129,7 @@ class _Vectors:
         if self.value.known is not None:
             known, sizes = self.value.known, (self.sets, self.count, depth)
             label = f"{self.value.root.name}:vectors:{side}:{sizes}:{self.steps}"
-            return tuner.constant(label, lambda: pack_vectors(known, sizes, self.steps, side))
+            return tuner.constant(label, partial(pack_vectors, known, sizes, self.steps, side))
         texels = self.sets * whole * quarters
         name = tuner.temporary(texels * 4, _FLOAT32)
         set_step, step, along = self.steps
@@ -170,6 +171,7 @@ def _matmul(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
     return True
 
 
+@storable
 def pack_blocks(w: np.ndarray, group: int) -> np.ndarray:
     """Weights (M, C, *kernel) as texels (group, blocks of 8, quarters of C, taps, 8) of four channels."""
     rows, channels, taps = w.shape[0] // group, w.shape[1], prod(w.shape[2:])
@@ -180,6 +182,7 @@ def pack_blocks(w: np.ndarray, group: int) -> np.ndarray:
     return np.ascontiguousarray(split.transpose(0, 1, 3, 5, 2, 4)).reshape(-1)
 
 
+@storable
 def pack_spread(w: np.ndarray, group: int) -> np.ndarray:
     """Weights (C, 1, *kernel) as texels (quarters of C, taps) of four channels."""
     taps, quarters = prod(w.shape[2:]), -(-group // 4)
@@ -188,9 +191,8 @@ def pack_spread(w: np.ndarray, group: int) -> np.ndarray:
     return np.ascontiguousarray(padded.reshape(quarters, 4, taps).transpose(0, 2, 1)).reshape(-1)
 
 
-def pack_vectors(
-    x: np.ndarray, sizes: tuple[int, int, int], steps: tuple[int, int, int], side: int
-) -> np.ndarray:
+@storable
+def pack_vectors(x: np.ndarray, sizes: tuple[int, ...], steps: tuple[int, ...], side: int) -> np.ndarray:
     """What `forms.pack_matrix` does, with sizes (sets, vectors, elements)."""
     sets, count, depth = sizes
     quarters, blocks = -(-depth // 4), -(-count // side)
@@ -202,5 +204,5 @@ def pack_vectors(
     return np.ascontiguousarray(split.transpose(0, 1, 3, 2, 4)).reshape(-1)
 
 
-TUNERS: Mapping[str, Callable[[Compute, Tuner, GLLimits], bool]] = {"matmul": _matmul, "conv": _conv}
+RULES: Mapping[str, Callable[[Compute, Tuner, GLLimits], bool]] = {"matmul": _matmul, "conv": _conv}
 """By the kind of a step's hint: the rule that emits tuned kernels, or returns False."""

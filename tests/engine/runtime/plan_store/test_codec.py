@@ -37,6 +37,7 @@ from engine.runtime.plan_store.codec import (
     Trees,
 )
 from engine.runtime.plan_store.streams import DEEPEST, UNREADABLE, Column, NotStorableError, Reader, Writer
+from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.plan_store.test_graphs import branches, network, same
 from tests.networks import TRAINED_NAMES, trained_path
 from tests.random_graphs import RandomGraph
@@ -212,10 +213,13 @@ def test_pickles_are_never_executed(folder: Path, protocol: int) -> None:
     assert mark.exists(), "such a pickle does what the test means"
 
 
-def bodies(folder: Path, source: Any) -> list[tuple[bytes, Callable[[bytes], Any]]]:
+def bodies(
+    folder: Path, source: Any, channel: str, make_worker: MakeWorker
+) -> list[tuple[bytes, Callable[[bytes], Any]]]:
     """What is stored of a model, graph and plan, and how each is read."""
-    worker_of(source).dispose()
     model = ModelLoader.load(source)
+    codec = make_worker(model, channel)._session.backends["native"].plan_codec()
+    assert codec is not None
     data = np.frombuffer(source if isinstance(source, bytes) else Path(source).read_bytes(), np.uint8)
     name = "<bytes>" if isinstance(source, bytes) else str(source)
 
@@ -223,7 +227,7 @@ def bodies(folder: Path, source: Any) -> list[tuple[bytes, Callable[[bytes], Any
         return Reader(body, {"file": data}).value(graphs._Models(name))
 
     def read_plan(body: bytes) -> Any:
-        return plans._restored(Reader(body, model.constants).value(plans._FILE))
+        return plans._restored(Reader(body, model.constants).value(plans._FILE), codec)
 
     found: list[tuple[bytes, Callable[[bytes], Any]]] = []
     for path in sorted(folder.iterdir()):
@@ -235,11 +239,13 @@ def bodies(folder: Path, source: Any) -> list[tuple[bytes, Callable[[bytes], Any
 
 
 @pytest.mark.parametrize("source", [network(), branches()], ids=["network", "branches"])
-def test_no_flipped_bit_raises_anything_unexpected(folder: Path, source: bytes) -> None:
+def test_no_flipped_bit_raises_anything_unexpected(
+    folder: Path, source: bytes, channel: str, make_worker: MakeWorker
+) -> None:
     """Even where the seal holds: what is read is right in its types and sizes, or it is not read."""
     rng = random.Random(7)
     refused = 0
-    for body, read in bodies(folder, source):
+    for body, read in bodies(folder, source, channel, make_worker):
         read(body)
         for _ in range(600):
             changed = bytearray(body)
@@ -255,6 +261,22 @@ def test_no_flipped_bit_raises_anything_unexpected(folder: Path, source: bytes) 
             except UNREADABLE:
                 refused += 1
     assert refused > 500
+
+
+@pytest.mark.parametrize("channel", ["gl_compute", "gl_pixel", "opencl"], indirect=True)
+def test_kernels_that_were_changed_are_not_read(channel: str, folder: Path, make_worker: MakeWorker) -> None:
+    """A driver compiles nothing but what was stored."""
+    model = ModelLoader.load(network())
+    make_worker(model, channel).dispose()
+    (path,) = [path for path in folder.iterdir() if path.suffix == ".plan"]
+    body = files.read(path, plans._FORM)
+    assert body is not None
+    changed = body.replace(rb"\"add\"", rb"\"sub\"")
+    assert changed != body
+    files.write(path, plans._FORM, changed)
+    worker = make_worker(model, channel)
+    assert worker._session.stored is not None
+    assert "planner" in worker._session.__dict__, "it was planned anew"
 
 
 def answers(model: Model, inputs: Mapping[str, np.ndarray] | None = None) -> list[bytes]:
