@@ -143,8 +143,7 @@ class App(SceneLoading, FrameLoop):
             target_frame_rate: Most frames per second in real time.
             real_time: Whether frames are paced by the clock. `None` means with a window; without one,
                 every frame stands for 1 / target_frame_rate seconds, so a headless run repeats exactly, and
-                nothing waits but for what is being loaded or planned: that has as much time of each frame as
-                in real time.
+                nothing waits but for what is being loaded or planned: that has a frame's time after each.
             fixed_delta_time: Seconds of game time between two `fixed_update` calls.
             max_fixed_steps: Most `fixed_update` calls per frame.
             max_delta_time: Longest frame in seconds; game time falls behind longer ones.
