@@ -120,7 +120,10 @@ class CPUTemplate:
         ways = [(word, arena.slot_of[even], arena.slot_of[odd]) for word, even, odd in listing.ways]
         lists: list[int] = []
         begins: dict[str, float] = {}
-        for name, entries in {"inserted": inserted, "placed": placed, "ways": ways, "rows": rows}.items():
+        listed: Mapping[str, Sequence[tuple[int, ...]]] = {
+            "inserted": inserted, "placed": placed, "ways": ways, "rows": rows
+        }  # fmt: skip
+        for name, entries in listed.items():
             begins[name] = LAYOUT.end + len(lists)
             lists += [number for entry in entries for number in entry]
         threads = host.planned_threads
