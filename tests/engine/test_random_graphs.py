@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -11,6 +12,7 @@ from engine.compiler.interpreter import interpret
 from engine.compiler.trace import Tracer
 from tests.engine.compiler.running import kernel_keys, run_fused
 from tests.engine.conftest import MakeWorker
+from tests.field.agreement import with_unsigned_weights
 from tests.networks import error
 from tests.random_graphs import GIVEN, RandomGraph, long_seeds
 
@@ -28,10 +30,12 @@ LONG_BACKENDS = LONG if GIVEN else LONG[::5]
 
 def reference(graph: RandomGraph) -> Answers:
     """onnxruntime's outputs at each setting, without its own fusions."""
+    model = onnx.load_from_string(graph.source)
+    with_unsigned_weights(model)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(graph.source, options)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     names = [o.name for o in session.get_outputs()]
     return [dict(zip(names, session.run(None, feeds), strict=True)) for feeds in graph.feeds]
 

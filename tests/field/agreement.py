@@ -100,30 +100,47 @@ INT8_WEIGHTS = {
 
 
 def with_unsigned_weights(model: onnx.ModelProto) -> bool:
-    """Turn constant int8 weights into uint8, the same numbers; whether there are any.
+    """Turn constant int8 weights into uint8, the same numbers; whether there are any beside uint8 inputs.
 
     On processors with AVX2 and no VNNI, onnxruntime adds products of uint8 and int8 in pairs in saturating
     int16, which moves the answers by 1e-2; its products of uint8 and uint8 are exact everywhere.
     """
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    turned: set[str] = set()
+    uses: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
+    used_otherwise: set[str] = set()
     for node in model.graph.node:
-        for weight, zero in INT8_WEIGHTS.get(node.op_type, ()):
-            tensor = constants.get(node.input[weight])
-            if tensor is None or not (tensor.name in turned or tensor.data_type == onnx.TensorProto.INT8):
-                continue
-            if tensor.name not in turned:
-                turned.add(tensor.name)
-                tensor.CopyFrom(_unsigned(onnx.numpy_helper.to_array(tensor), tensor.name))
+        takes_int8 = node.op_type.startswith("Q") and _is_int8(constants.get(node.input[2]))
+        weights = {} if takes_int8 else dict(INT8_WEIGHTS.get(node.op_type, ()))
+        for place, name in enumerate(node.input):
+            if place in weights:
+                uses.setdefault(name, []).append((node, weights[place]))
+            else:
+                used_otherwise.add(name)
+        for attribute in node.attribute:
+            used_otherwise.update(_names(attribute.g))
+    turned = [name for name in uses if _is_int8(constants.get(name)) and name not in used_otherwise]
+    for name in turned:
+        constants[name].CopyFrom(_unsigned(onnx.numpy_helper.to_array(constants[name]), name))
+        for node, zero in uses[name]:
             node.input.extend([""] * (zero + 1 - len(node.input)))
             given = constants.get(node.input[zero])
             # A scale comes before, with as many elements, or another zero point.
             shape = constants.get(node.input[zero - 1], onnx.TensorProto()).dims
             array = np.zeros(shape, np.int8) if given is None else onnx.numpy_helper.to_array(given)
             # Other layers may share what is given.
-            node.input[zero] = f"{tensor.name} zero point of {node.output[0]}"
+            node.input[zero] = f"{name} zero point of {node.output[0]}"
             model.graph.initializer.append(_unsigned(array, node.input[zero]))
     return bool(turned)
+
+
+def _names(graph: onnx.GraphProto) -> set[str]:
+    """What the layers of a subgraph read."""
+    inner = (_names(attribute.g) for node in graph.node for attribute in node.attribute)
+    return {name for node in graph.node for name in node.input}.union(*inner)
+
+
+def _is_int8(tensor: onnx.TensorProto | None) -> bool:
+    return tensor is not None and tensor.data_type == onnx.TensorProto.INT8
 
 
 def _unsigned(array: np.ndarray, name: str) -> onnx.TensorProto:

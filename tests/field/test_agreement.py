@@ -139,6 +139,17 @@ def test_onnxruntime_may_be_kept_from_saturating(zero: str) -> None:
     assert np.unique(z).tolist() == [-63.5]
 
 
+def test_weights_that_others_read_stay_as_they_are() -> None:
+    text = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (uint8[1, 2] x, int64[1] i) => (int32[1, 2] y, int8[1, 2] row) <int8[2, 2] w = {1, 2, 3, 4}> {
+            y = MatMulInteger (x, w)
+            row = Gather (w, i)
+        }
+    """
+    assert not with_unsigned_weights(onnx.parser.parse_model(text))
+
+
 def test_inputs_go_through_files(tmp_path: Any) -> None:
     feeds: list[Feed] = [{"x:0": floats([n]), "words": np.array(["a", "bc"], object)} for n in range(2)]
     write_feeds(tmp_path / "m.onnx", feeds)
