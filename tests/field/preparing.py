@@ -44,6 +44,7 @@ SOURCES = (
     Source("published"),
     Source("exported", "field"),
     Source("keras_models", "keras"),
+    Source("jax_models", "jax"),
     Source("detectors", "detectors"),
     Source("sklearn_models", "sklearn"),
     Source("genai", "genai"),

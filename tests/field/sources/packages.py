@@ -101,6 +101,16 @@ PACKAGES: Mapping[str, Sequence[Network]] = {
     "vk-captcha==2.0": (
         Network("model.onnx", lambda rng, size: channels_last("image", *size, 130, 50, 3), OPEN_BATCH),
     ),
+    "vtop-auth-lite==0.1.2": (
+        Network("captcha_crnn.onnx", lambda rng, size: image("input", *size, 1, 50, 150, low=-1), OPEN_BATCH),
+    ),
+    "vietcombank-captcha==0.1.0": (
+        Network(
+            "vietcombank_captcha.onnx",
+            lambda rng, size: channels_last("input", *size, 50, 155, 3),
+            OPEN_BATCH,
+        ),
+    ),
     # Voice activity, wake words, whose turn it is.
     "silero-vad==6.2.3": (
         Network("silero_vad.onnx", voice(), OPEN_BATCH),
@@ -258,6 +268,14 @@ PACKAGES: Mapping[str, Sequence[Network]] = {
         Network("oskut-deepcut.onnx", letters(("inputs", 80), ("inputs_1", 12)), ((20,),)),
         Network("oskut-ws.onnx", letters(("input1", 170), ("input2", 12), ("input3", 12)), ((20,), (5,))),
     ),
+    "text2tashkeel==0.1.0": tuple(
+        Network(
+            f"{name}.int8.onnx",
+            lambda rng, size, letters=letters: {letters: rng.integers(1, 20, size)},
+            ((1, 12), (2, 12)),
+        )
+        for name, letters in (("bilstm", "input_ids"), ("rawi_v2", "input"), ("rawi_ensemble", "input"))
+    ),
     "khmersm==1.4.2": (
         Network(
             "model.onnx",
@@ -364,12 +382,19 @@ PACKAGES: Mapping[str, Sequence[Network]] = {
         Network("yolo11n.onnx", picture("images", 0), ((1, 3, 320, 320), (1, 3, 256, 416))),
         Network("yolo_nms.onnx", boxes, ((300,), (120,))),
     ),
-    # Hearts, brain waves, atoms of proteins and of smaller molecules.
+    # Traffic at junctions, hearts, brain waves, atoms of proteins and of smaller molecules.
     "synheart-emotion==0.1.0": (
         Network(
             "ExtraTrees_120_60_nozipmap.onnx",
             lambda rng, size: {"float_input": 100 * normal(rng, *size, 14)},
             OPEN_BATCH,
+        ),
+    ),
+    "atspm-detector==1.1.0": (
+        Network(
+            "x100_w32full_pair.onnx",
+            lambda rng, size: {"x": normal(rng, size[0], 15, size[1])},
+            ((1, 12), (2, 40)),
         ),
     ),
     "surfaces-surrogates==0.0.1": tuple(
