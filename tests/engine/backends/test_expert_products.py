@@ -42,7 +42,8 @@ class Case:
             self.arrays["scales"] = scales
             w = ((numbers - 8) * scales.astype(np.float64)).reshape(sizes)
         else:
-            w = self.arrays["w"] = draw.standard_normal(sizes).astype(np.float32)
+            self.arrays["w"] = draw.standard_normal(sizes).astype(np.float32)
+            w = self.arrays["w"].astype(np.float64)
         self.arrays["bias"] = draw.standard_normal(n).astype(np.float32)
         by_pair = x[:, None] if shared else x.reshape(rows, count, k)
         products = np.einsum("rck,rcnk->rcn", np.broadcast_to(by_pair, (rows, count, k)), w[chosen])
@@ -127,7 +128,10 @@ def test_few_and_many_rows_share_a_plan(backend: BackendType, device: Any, rows:
     x, scores = (draw.standard_normal((rows, width)).astype(np.float32) for width in (12, 4))
     model = one_layer("MoE", [x, scores, first, None, second], {"k": 1}, known=[2, 4], domain=MICROSOFT)
     source = model.replace(
-        inputs=tuple(replace(i, shape=DynamicTensorShape(("rows", i.shape[1]))) for i in model.inputs)
+        inputs=tuple(
+            replace(item, shape=DynamicTensorShape(("rows", width)))
+            for item, width in zip(model.inputs, (12, 4), strict=True)
+        )
     )
     shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     best = scores.argmax(1)
