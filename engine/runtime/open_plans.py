@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from engine.backends.base import DeviceBuffer
 from engine.base.errors import EngineError
+from engine.base.generators import SmallSteps
 from engine.compiler.lower import Fallback, Lowered, Segment
 from engine.compiler.plan import Plan
 from engine.compiler.trace import InputShapes
@@ -21,8 +22,10 @@ from engine.runtime import fillers
 from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
 from engine.runtime.open_segments import OpenSegment
 from engine.runtime.open_sizes import OpenSizes
+from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
 from engine.runtime.recorded_plan import Filling, RecordedPlan
+from engine.runtime.shared_memory import allocating
 
 if TYPE_CHECKING:
     from engine.runtime.session import Session
@@ -93,7 +96,7 @@ class SizedPlan:
         self._made_for = tuple([size.hint for size in self.record.inputs])
         self._recorded: _Recorded | None = None
         self._constants: list[dict[str, DeviceBuffer]] = []
-        self._binding: Generator[None, None, None] | None = None
+        self._binding: SmallSteps[None] | None = None
         self._programs: dict[bool, Any] = {}
 
     @property
@@ -112,7 +115,7 @@ class SizedPlan:
             pass
         self.record_steps(session)
 
-    def binding(self, session: Session) -> Generator[None, None, None]:
+    def binding(self, session: Session) -> SmallSteps[None]:
         """The first part of `bind`, in small steps: constants. `record_steps` follows."""
         if self._binding is None:
             self._binding = self._bound(session)
@@ -125,7 +128,7 @@ class SizedPlan:
         program = self._all_numbers(()) if self._recorded is None else self._recorded.program
         return program(*sizes) is not None
 
-    def _bound(self, session: Session) -> Generator[None, None, None]:
+    def _bound(self, session: Session) -> SmallSteps[None]:
         for segment in self.lowered.segments:
             self._constants.append((yield from session.recorder.binding(self.owner, segment)))
 
@@ -181,17 +184,18 @@ class SizedPlan:
         recorded = RecordedPlan(SizedLowered(trace, self, tuple(sizes), plan_apart))
         inputs = made.inputs(trace)
         try:
-            yield from recorder.reserving_inputs(self.lowered.segments, inputs, made.kept)
-            for segment in made.segments:
-                yield from segment.reserving(session, numbers, before)
+            make_plans = [partial(self._plan, tuple(sizes), k) for k in range(len(made.segments))]
+            needs = recorder.needs_of_inputs(self.lowered.segments, inputs, made.kept)
+            for segment, make_plan in zip(made.segments, make_plans, strict=True):
+                needs += segment.needs(session, numbers, before, make_plan)
+            near = yield from allocating(needs)
             if self._recorded is not made:
                 return None  # released meanwhile
             if before is not None:
                 recorded.buffers.update(before.buffers)
                 recorded.placement.update(before.placement)
             recorder.input_buffers(recorded, self.lowered.segments, inputs, made.kept)
-            for position, segment in enumerate(made.segments):
-                make_plan = partial(self._plan, tuple(sizes), position)
+            for segment, make_plan in zip(made.segments, make_plans, strict=True):
                 yield from segment.filling(session, recorded, numbers, make_plan)
         except OverflowError:
             # What is wrong with such sizes, if anything, is reported when they are planned for themselves.
@@ -200,6 +204,8 @@ class SizedPlan:
         except BaseException:
             recorded.release()
             raise
+        if near and plans_in_background():
+            session.background_plans.allocate_ahead(near)
         return recorded
 
     def filled(self, sizes: Sequence[int]) -> tuple[list[Segment], list[Fallback]]:

@@ -142,8 +142,9 @@ class App(SceneLoading, FrameLoop):
             seed: Makes `app.random` (NumPy) and `app.python_random` repeat. Without it, `app.seed` is random.
             target_frame_rate: Most frames per second in real time.
             real_time: Whether frames are paced by the clock. `None` means with a window; without one,
-                every frame stands for 1 / target_frame_rate seconds and nothing waits, so a headless run
-                repeats exactly.
+                every frame stands for 1 / target_frame_rate seconds, so a headless run repeats exactly, and
+                nothing waits but for what is being loaded or planned: that has as much time of each frame as
+                in real time.
             fixed_delta_time: Seconds of game time between two `fixed_update` calls.
             max_fixed_steps: Most `fixed_update` calls per frame.
             max_delta_time: Longest frame in seconds; game time falls behind longer ones.
@@ -252,7 +253,7 @@ class App(SceneLoading, FrameLoop):
 
     @property
     def gui(self) -> Gui:
-        """What to draw with in `on_gui`."""
+        """The canvas for `on_gui`."""
         return self.graphics.gui
 
     @property

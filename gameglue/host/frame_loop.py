@@ -203,12 +203,16 @@ class FrameLoop(ABC):
             self._single_steps += 1
 
     def _pace(self) -> None:
+        if self._last_frame is None or (self.real_time and self._quitting):
+            return
+        end = self._last_frame + 1.0 / self.target_frame_rate
+        left = end - self._time_source()
         if not self.real_time:
-            # Nobody waits for the next frame: inference continues as it would with a faster device.
-            self._rest.spend(_UNPACED_REST, loads=False)
-        elif self._last_frame is not None and not self._quitting:
-            end = self._last_frame + 1.0 / self.target_frame_rate
-            self._rest.spend(end - self._time_source())
+            # Nobody waits for the next frame: inference continues as it would with a faster device, and what
+            # is loaded or planned takes as many frames as in real time.
+            self._rest.spend(_UNPACED_REST, loading=left)
+        else:
+            self._rest.spend(left)
             left = end - self._time_source()
             if left > 0.0:
                 self._sleep(left)

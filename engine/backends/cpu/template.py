@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from engine.backends.cpu.listing import Listing
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
 from engine.backends.cpu.template_source import LAYOUT, layout_function
+from engine.backends.growing import Growing
 from engine.base.memory.aligned import ALIGNMENT, address_of
 from engine.compiler.memory_planner import place, share
 from engine.compiler.plan import Plan
@@ -164,6 +165,6 @@ class CPUTemplate:
         )
         return CPUProgram(commands, nanoseconds, self._host.jobs, inputs, self._verdicts)
 
-    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
-        """Nothing: memory on the CPU costs a frame nothing until it is used."""
-        yield from ()
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
+        """None that is allocated ahead: memory on the CPU costs a frame nothing until it is used."""
+        return ()
