@@ -38,11 +38,13 @@ SAMPLES: tuple[tuple[int, ...], ...] = (
     (11, 13, 17, 19, 23, 29, 31, 37),
     (64, 96, 128, 160, 192, 224, 256, 288),
     (5, 3, 7, 2, 9, 4, 8, 6),
-    # Exporters give dimensions names of their own that a model needs to be equal.
-    (64,) * 8,
-    (10,) * 8,
 )
 """Sizes given to a model's open dimensions, in order of appearance; sets that a model refuses go unused."""
+
+EQUAL: tuple[tuple[int, ...], ...] = ((64,) * 8, (10,) * 8)
+"""Further ones, for models that refuse those: exporters give names of their own to dimensions that have to be
+equal.
+"""
 
 LARGE = (2, 480, 640, 512, 3, 4, 6, 8)
 """Sizes that no sample has, as of a picture; a model that refuses them is not planned for them."""
@@ -201,6 +203,8 @@ class Tracer:
         if not self.is_dynamic and not self._stops():
             return []
         runs = [s for s in map(self._sample, SAMPLES) if s is not None]
+        if sum(s.fits for s in runs) < 2:
+            runs += [s for s in map(self._sample, EQUAL) if s is not None]
         # One alone may fit by chance: a size of 1 is broadcast where it should have been a sum.
         if sum(s.complete for s in runs) < 2 and 3 <= self._open_dims() <= MOST_RELATED:
             runs = self._related() or runs

@@ -12,7 +12,7 @@ from engine.base.errors import EngineError
 from engine.base.generators import finish
 from engine.compiler.guesses import Guesses
 from engine.compiler.lower import Lowered
-from engine.compiler.trace import SAMPLES, InputShapes, leaf_shapes
+from engine.compiler.trace import EQUAL, InputShapes, leaf_shapes
 from engine.compiler.walk import Elements, Stop
 from engine.kernels.value import Value
 from engine.runtime.open_numbers import OpenNumbers, of_elements, of_results, opened_elements, opened_shape
@@ -185,7 +185,7 @@ def _plan_openly(
 def likely_continuations(session: Session, sized: SizedPlan) -> Iterator[SizedPlan]:
     """Plans that continue another past its stops for data, with guesses at that data."""
     for condition in (True, False):
-        guesses, going = Guesses(SAMPLES[-1], condition), sized
+        guesses, going = Guesses(EQUAL[-1], condition), sized
         while (stop := going.lowered.trace.stop) is not None and guesses.stops < MOST_FORESEEN:
             with sized.recorder.at(going.record.copy()):
                 answer = None if stop.repeats else guesses.answer(stop)
@@ -218,7 +218,7 @@ def likely_elements(session: Session, shapes: InputShapes) -> Elements | None:
     types = {item.name: item.dtype for item in session.source.inputs}
     given = {name: shapes[name] for name in session.host_inputs}
     values = tuple(Value(name, shape, types[name]) for name, shape in leaf_shapes(given).items())
-    found = Guesses(SAMPLES[-1], True).answer(Stop(values))
+    found = Guesses(EQUAL[-1], True).answer(Stop(values))
     if found is None:
         return None
     return {value.name: np.asarray(found[value.name]).reshape(value.shape) for value in values}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 
 from engine.backends.base import Backend, Progress
 from engine.base import instrumentation
-from engine.base.errors import EngineError, OutOfMemoryError, ShapeError, UnsupportedLayerError
+from engine.base.errors import OutOfMemoryError, ShapeError, UnsupportedLayerError
 from engine.base.generators import SmallSteps, finish, in_one_step
 from engine.base.memory.out_of_memory import naming_out_of_memory
 from engine.base.memory.pool import Pool
@@ -22,17 +21,16 @@ from engine.compiler.guesses import Guesses
 from engine.compiler.lower import Lowered, Place, Planner
 from engine.compiler.passes import applied
 from engine.compiler.plan import AnyKernel, Packed
-from engine.compiler.trace import SAMPLES, InputShapes
+from engine.compiler.trace import EQUAL, InputShapes
 from engine.compiler.walk import Elements
 from engine.graph.model import Model
 from engine.kernels.value import Value, leaves
 from engine.runtime.background_plans import BackgroundPlans, plan_for_inputs
 from engine.runtime.host_inputs import host_inputs
+from engine.runtime.likely_plans import kernels_of_others, likely_open_plan
 from engine.runtime.open_continuations import (
     continued,
     filling,
-    likely_continuations,
-    likely_elements,
     planned_continuation,
 )
 from engine.runtime.open_numbers import digest
@@ -109,69 +107,53 @@ class Session:
         compiled = 0
         plans: list[tuple[object, Lowered]] = []
         kernels: list[AnyKernel] = []
-        for shapes, lowered in self._likely():
+        # Other plans may be needed where elements decide.
+        may_open = self.planner.tracer.is_dynamic and not self.host_inputs
+        for shapes in self.planner.tracer.representatives():
+            opened = likely_open_plan(self, shapes) if may_open else None
+            is_open = opened is not None and opened.lowered.trace.stop is None
+            lowered = opened.lowered if opened is not None and is_open else self._lowered_as_sampled(shapes)
+            if lowered is None:
+                continue
             compiled += self.compile(lowered, progress)
-            self._outlook = self._outlook or [lowered]
-            compiled += self._prepare_further(lowered, progress)
             kernels += lowered.kernels()
+            if not is_open:
+                self._outlook = self._outlook or [lowered]
+                compiled += self._prepare_further(lowered, progress)
             if not self.planner.tracer.is_dynamic and lowered.trace.stop is None:
                 self.stored_plans.store(self, kernels, self.key(shapes, {}), lowered)
                 plans.append((self.key(shapes, {}), lowered))
             if lowered.fallbacks:
                 self.file = None
         if self.planner.tracer.is_dynamic or self.stops:
-            others = self._kernels_of_others()
+            others = kernels_of_others(self)
             compiled += self.backends["native"].prepare(others, progress)
             self.stored_plans.store(self, [*kernels, *others])
         return compiled, plans
 
-    def _kernels_of_others(self) -> list[AnyKernel]:
-        """The kernels of plans for other sizes than the likely ones.
-
-        These are plans for all sizes, if the model can be planned so. Otherwise some sizes are sampled if the
-        backend chooses kernels by size.
-        """
-        kernels: list[AnyKernel] = []
-        tracer, native = self.planner.tracer, self.backends["native"]
-        # Where a size is a number of steps, a plan serves one length: none is known to come.
-        is_open = native.plans_for_all_sizes and not tracer.grows_with_sizes
-        # Plans for the representatives were made before.
-        likely, others = tracer.representatives() if is_open else [], tracer.others()
-        for shapes in [*likely, *others]:
-            # The model may not accept sizes that were only guessed.
-            with suppress(EngineError):
-                known = likely_elements(self, shapes) if is_open else None
-                if known is not None and self.open_plans.is_made_for(shapes, known):
-                    continue
-                if known is not None and (made := self.open_plans.make(shapes, known)) is not None:
-                    for sized in (made, *likely_continuations(self, made)):
-                        kernels += sized.lowered.kernels()
-                        if on_cpu := sized.lowered.kernels("cpu"):
-                            self.backends["cpu"].prepare(on_cpu)
-                elif native.chooses_by_size and shapes in others:
-                    kernels += self.lower(shapes, {}).kernels()
-        return kernels
-
-    def _likely(self) -> Iterator[tuple[InputShapes, Lowered]]:
+    def _likely(self) -> Iterator[Lowered]:
         """Plans for the model's input shapes, or for sample sizes of its open dimensions.
 
         Sample sizes that the model does not accept are left out.
         """
-        for shapes in self.planner.tracer.representatives():
-            try:
-                lowered = self.lower(shapes, {})
-            except (ShapeError, OutOfMemoryError) as error:
-                if not self.planner.tracer.is_dynamic:
-                    raise
-                self.planner.tracer.refusal = str(error)
-            else:
-                yield shapes, lowered
+        found = map(self._lowered_as_sampled, self.planner.tracer.representatives())
+        return (lowered for lowered in found if lowered is not None)
+
+    def _lowered_as_sampled(self, shapes: InputShapes) -> Lowered | None:
+        """A plan for these input shapes; None if they are sample sizes that the model does not accept."""
+        try:
+            return self.lower(shapes, {})
+        except (ShapeError, OutOfMemoryError) as error:
+            if not self.planner.tracer.is_dynamic:
+                raise
+            self.planner.tracer.refusal = str(error)
+            return None
 
     @property
     def outlook(self) -> list[Lowered]:
         """A likely plan: up to the model's end, or one for each stop for data."""
         if not self._outlook:
-            self._outlook = [lowered for _, lowered in islice(self._likely(), 1)]
+            self._outlook = [*islice(self._likely(), 1)]
         return self._outlook
 
     @property
@@ -193,7 +175,7 @@ class Session:
         """Compile what follows the plan's stops for data, with guessed data."""
         compiled = 0
         for condition in (True, False):
-            guesses, going = Guesses(SAMPLES[-1], condition), lowered
+            guesses, going = Guesses(EQUAL[-1], condition), lowered
             try:
                 while (stop := going.trace.stop) is not None and (answer := guesses.answer(stop)) is not None:
                     going = self.allowed(self.planner.resume(going.trace, answer, None))
@@ -272,7 +254,9 @@ class Session:
 
     @property
     def may_plan_for_all(self) -> bool:
-        """False for the first plan that is used, which is stored, so it has to be made for its sizes."""
+        """False for the first plan that is used, which is stored, unless one for all sizes is."""
+        if self.open_plans.waiting or self.open_plans.ready:
+            return True
         return self.file is None or self.stored is None or bool(self.stored.plans) or self.stored.stops
 
     def store_open_plans(self, known: Elements, compiled: Sequence[SizedPlan]) -> None:

@@ -63,7 +63,7 @@ class CommandList:
         made = cls.__new__(cls)
         made.array, made.count = block[begin : begin + 4 * count].reshape(-1, 4), count
         made.address, made.keep_alive, made._request = address + 8 * begin, keep_alive, block
-        _REQUEST.pack_into(block, 8 * request, OP_RUN, made.address, count, 0)
+        _REQUEST.pack_into(block.data, 8 * request, OP_RUN, made.address, count, 0)
         made.run_request = ctypes.c_int64(address + 8 * request)
         return made
 

@@ -59,7 +59,8 @@ def test_no_size_needs_another_kernel(name: str, monkeypatch: pytest.MonkeyPatch
         shapes = session.planner.tracer.input_shapes((*sizes, *sizes))
         assert shapes is not None
         try:
-            lowered = session.lower(shapes, {})
+            opened = session.open_plans.made(shapes, {})
+            lowered = session.lower(shapes, {}) if opened is None else opened.lowered
         except EngineError:
             continue  # a size that the network does not take
         fitting += 1

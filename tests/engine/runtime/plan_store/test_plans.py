@@ -299,13 +299,12 @@ def test_another_setting_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not was_read(worker)
 
 
-def test_the_first_input_shape_is_recorded_when_loading_the_next_time() -> None:
+def test_the_next_time_no_input_shape_is_planned() -> None:
     source = network("batch")
     with open_worker(source) as worker:
         check(worker, source, 3)
         check(worker, source, 2)
     with open_worker(source) as worker:
-        assert len(worker._session.cache.plans) == 1
         check(worker, source, 3)
         assert was_read(worker)
         before = native.compilations()
