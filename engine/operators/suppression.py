@@ -33,9 +33,8 @@ from engine.kernels.size import smallest
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
-from engine.operators.scans import prefix
 from engine.operators.selection import chosen
-from engine.operators.sorting import first_beyond, sorted_order
+from engine.operators.sorting import sorted_order
 
 WORD = 32
 """Bits of an int32."""
@@ -233,20 +232,17 @@ def non_max_suppression(
 def listed(k: Builder, kept: Value, order: Value, classes: int, fixed: bool) -> Value:
     """The kept boxes of all rows, one after another, as (batch, class, box)."""
     rows, most = kept.shape[0], kept.shape[1] - 1
-    counts = k.compute((1, rows, 1), INT32, lambda _, row, __: kept[row, arg(most)])
-    running = prefix(k, (1, rows, 1), INT32, "sum", lambda *at: counts[at], source=counts, fixed=fixed)
-    through = k.alias(running, (rows,))
-    number = k.compute((1,), INT64, lambda _: cast(through[arg(rows - 1)], "int64"))
 
-    def end(row: Expr) -> Expr:
-        return cast(through[row], "index")
+    def holds(_: Expr, p: Expr) -> Expr:
+        row = p // arg(most)
+        return p - row * most < cast(kept[row, arg(most)], "index")
+
+    mask = k.compute((1, rows * most), BOOL, holds)
+    positions, number, _ = chosen(k, mask, rows * most, fixed)
 
     def formula(slot: Expr, column: Expr) -> Expr:
-        # Slots that stand for nothing are read all the same.
-        found = first_beyond(lit(0), arg(rows), rows, lambda row: end(minimum(row, rows - 1)) <= slot)
-        row = minimum(found, rows - 1)
-        before = select(row > lit(0), end(maximum(row - lit(1), lit(0))), lit(0))
-        place = minimum(slot - before, most - 1)
+        position = cast(positions[lit(0), slot], "index")
+        row, place = position // arg(most), position % arg(most)
         box = cast(order[row, cast(kept[row, place], "index")], "index")
         of_class = select(eq(column, lit(1)), row % arg(classes), box)
         return cast(select(eq(column, lit(0)), row // arg(classes), of_class), "int64")
