@@ -1,4 +1,4 @@
-"""Neural network inference for games: models in, a worker per model, results that arrive without a wait.
+"""Neural network inference for games: load a model, create a worker, schedule it, read results later.
 
 A game imports these names from `gameglue`.
 """

@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper
 
 from tests import sequence_networks, vision_networks
 from tests.images import smooth
+from tests.peer import open_session
 
 MODELS = Path(os.environ.get("GAMEGLUE_TEST_MODELS", Path(__file__).parents[1].parent / "shared" / "models"))
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -159,7 +160,6 @@ def _set_statistics(model: onnx.ModelProto) -> None:
     norms = [n for n in model.graph.node if n.op_type == "BatchNormalization"]
     if not norms:
         return
-    import onnxruntime
 
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
@@ -178,7 +178,7 @@ def _set_statistics(model: onnx.ModelProto) -> None:
     probe.graph.output.extend(
         helper.make_tensor_value_info(n.input[0], onnx.TensorProto.FLOAT, None) for n in norms
     )
-    session = onnxruntime.InferenceSession(probe.SerializeToString())
+    session = open_session(probe.SerializeToString())
     results = session.run(None, light_inputs(model))
     statistics: dict[str, np.ndarray] = {}
     for node, x in zip(norms, results, strict=True):
@@ -191,13 +191,7 @@ def _set_statistics(model: onnx.ModelProto) -> None:
 
 def reference(source: str | bytes, inputs: Inputs, optimised: bool = True) -> dict[str, np.ndarray]:
     """onnxruntime's outputs."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    if not optimised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    session = open_session(source, optimised=optimised)
     names = [o.name for o in session.get_outputs()]
     return dict(zip(names, session.run(names, inputs), strict=True))
 

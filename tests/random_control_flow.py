@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+
+from tests.peer import open_session
 
 Item: TypeAlias = "np.ndarray | list[np.ndarray]"
 Items: TypeAlias = "tuple[Item, ...]"
@@ -129,12 +130,8 @@ def free_names(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
 
 def run_reference(source: bytes, feeds: Sequence[Mapping[str, Item]]) -> list[dict[str, Item]]:
     """onnxruntime's outputs for each feed, without its own fusions."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(source, options)
+        session = open_session(source, threads=1, optimised=False, severity=4)
         names = [o.name for o in session.get_outputs()]
         return [dict(zip(names, session.run(None, dict(feed)), strict=True)) for feed in feeds]
     except Exception as error:

@@ -6,6 +6,7 @@ broadcast fits in all settings, also where a size is 1 in one of them only.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ import numpy as np
 import onnx
 
 from tests.graphs import node, proto
+
+GIVEN = os.environ.get("GAMEGLUE_RANDOM_GRAPHS", "")
+"""How many graphs the long suites take, or which, as FIRST:END."""
 
 Dim = tuple[int, ...]
 Shape = tuple[Dim, ...]
@@ -39,6 +43,12 @@ SETTINGS = (
 
 ACROSS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceLogSumExp", "ArgMax", "ArgMin", "TopK")
 """What large tensors are reduced by."""
+
+
+def long_seeds(count: int) -> range:
+    """Seeds of a long suite: those that `GIVEN` names, or `count` of them."""
+    first, is_range, last = (GIVEN or str(count)).rpartition(":")
+    return range(int(first), int(last)) if is_range else range(1000, 1000 + int(last))
 
 
 @dataclass

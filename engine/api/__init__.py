@@ -1,1 +1,1 @@
-"""What users hold: workers, tensors, model assets, jobs, textures, command buffers and reports."""
+"""The public API: workers, tensors, model assets, jobs, textures, command buffers and reports."""

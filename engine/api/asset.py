@@ -1,4 +1,4 @@
-"""Model files in: `ModelLoader` reads them, `ModelAsset` is a reference to one, read when first needed."""
+"""`ModelLoader` reads model files; `ModelAsset` refers to one and loads it on first use."""
 
 from __future__ import annotations
 

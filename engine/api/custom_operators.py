@@ -1,4 +1,4 @@
-"""Operators of a game's own, declared as the engine's are: models that use them load and run everywhere.
+"""Custom operators, declared like the engine's own: models that use them run on every backend.
 
 `operator` takes a formula of the kernel language, `numpy_operator` a plain function of NumPy arrays. The
 decorated function's signature is the declaration: positional parameters are the inputs (a default of None

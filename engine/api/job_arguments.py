@@ -1,4 +1,4 @@
-"""What a user's job is called with: tensors and arrays as addresses and sizes, numbers as words."""
+"""Arguments of a user's job: tensors and arrays as addresses and sizes, numbers as words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs of one's own: a Python function, compiled, that job threads run over a range without the GIL.
+"""`@job`: compiles a Python function, which job threads run over a range without the GIL.
 
     @job
     def fill(begin, end, out, x, scale):

@@ -1,4 +1,4 @@
-"""The engine behind ONNX's own backend interface (`onnx.backend.base.Backend`), for tools that speak it.
+"""ONNX's backend interface (`onnx.backend.base.Backend`), implemented by this engine.
 
 `engine.api.onnx_backend` is such a backend as a module: `prepare(model, "GPU_COMPUTE").run([x])`,
 `run_model`, `run_node`. ONNX's own test runner takes the class: `BackendTest(EngineBackend, __name__)`.

@@ -1,4 +1,4 @@
-"""Which operators run where: the table of operators and backends, made from their declarations."""
+"""Operator support by backend, as a table made from the operators' declarations."""
 
 from __future__ import annotations
 

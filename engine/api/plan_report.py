@@ -1,4 +1,4 @@
-"""How a model runs on a backend, in figures: what `Worker.plan_report` returns."""
+"""`PlanReport`: how a model runs on a backend, returned by `Worker.plan_report`."""
 
 from __future__ import annotations
 

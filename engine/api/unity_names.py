@@ -1,4 +1,4 @@
-"""Names that those who come from Unity look for: `WorkerFactory`, `IWorker`."""
+"""Names of Unity's 1.x interface: `WorkerFactory`, `IWorker`."""
 
 from __future__ import annotations
 

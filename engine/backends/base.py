@@ -7,7 +7,7 @@ that point of the stream, regardless of later schedules. Nothing here waits exce
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import Enum, EnumType
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
+from engine.backends.growing import Growing
 from engine.backends.partial_dispatch import PartialDispatch
 from engine.backends.plan_codec import PlanCodec
 from engine.backends.plan_template import PlanTemplate, Template
@@ -23,6 +24,7 @@ from engine.backends.readback import PendingRead, ShapedRead, check_out
 from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData
 from engine.base.dtypes import STORAGE_TYPES
+from engine.base.generators import SmallSteps
 from engine.base.spelling import raise_unknown
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.passes import Pass, fold_weights
@@ -270,6 +272,13 @@ class Backend(ABC):
         """
         return None
 
+    def transfers_ahead(self, elements: int, dtype: np.dtype, upload: bool) -> None:
+        """Allocate what an upload or a readback to come takes; on any thread, as `create`."""
+
+    def shared_temporaries(self) -> Sequence[Growing[Any, Any]]:
+        """The memory for temporaries that all programs of templates share."""
+        return ()
+
     def check_memory(self) -> None:
         """Raise `OutOfMemoryError` where a buffer was made without memory behind it, if drivers tell only
         when they are asked. May wait: for large buffers only.
@@ -296,9 +305,9 @@ class Backend(ABC):
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Program:
         """Turn a plan into a command list. `buffers` binds inputs, outputs and constants by name."""
 
-    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Generator[None, None, Program]:
+    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[Program]:
         """`record` in small parts, between which the caller may do something else."""
-        yield
+        yield None
         return self.record(plan, buffers)
 
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:

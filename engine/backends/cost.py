@@ -1,4 +1,4 @@
-"""How long a formula takes, roughly: enough to cut work into parts, whichever processor does it."""
+"""Estimated cost of a formula, for dividing work into parts on any processor."""
 
 from __future__ import annotations
 

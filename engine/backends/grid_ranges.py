@@ -1,4 +1,4 @@
-"""Parts of a grid of groups: a run of them in row-major order (x first), as boxes for one dispatch each."""
+"""Sub-ranges of a dispatch grid: a run of groups in row-major order, as boxes of one dispatch each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPU backends keep 64-bit integers in 32 bits: what does not fit is refused where it comes in."""
+"""Range checks for GPU backends, which store 64-bit integers in 32 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of a plan's numbers of which some are open, for templates (`engine.backends.plan_template`)."""
+"""Number arrays in which some entries depend on open sizes, for `engine.backends.plan_template`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recorded program in parts: enqueued step by step or a part of a step at a time, timed without waiting.
+"""Partial dispatch: enqueues a recorded program by steps or parts of steps, and times it without waiting.
 
 A step's work is `units` equal parts, in an order that the backend knows. A `Cut` is a run of them; every unit
 enqueued once, in whichever cuts, writes the same bits as the whole step.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.base.generators import finish
+from engine.backends.growing import Growing
+from engine.base.generators import SmallSteps, finish
 from engine.compiler.plan import Plan
 from engine.kernels.size import Number, Size
 
@@ -21,10 +22,10 @@ class Template(Protocol):
         """The open numbers that `fill` needs the values of, in this order."""
         ...
 
-    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
-        """Allocate memory that `fill` lacks for one set of sizes: a step for each buffer or texture.
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
+        """The memory that `fill` takes for one set of sizes and shares with others, and how much of each.
 
-        Yields before each. Raises `OverflowError` as `fill` does.
+        Raises `OverflowError` as `fill` does.
         """
         ...
 
@@ -48,9 +49,9 @@ class PlanTemplate:
             place for place, x in enumerate(self.numbers) if isinstance(x, Size) and isinstance(x.hint, int)
         ]
 
-    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
-        """Nothing, in a step: `recording` takes several."""
-        yield
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
+        """None: each program has its own."""
+        return ()
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
         """The program for one set of sizes. Raises `OverflowError` for integers beyond 32 bits."""
@@ -58,7 +59,7 @@ class PlanTemplate:
 
     def recording(
         self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]
-    ) -> Generator[None, None, Program]:
+    ) -> SmallSteps[Program]:
         """`fill`, a step of the plan at a time."""
         integers = [values[place] for place in self._open]
         if integers and not -(2**31) <= min(integers) <= max(integers) < 2**31:

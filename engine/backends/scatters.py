@@ -1,4 +1,4 @@
-"""Scatters: which updates aim at each place is found out first, and what they make of it is one more step.
+"""Scatters in two steps: find the updates of each position, then apply them.
 
 Without a reduction, a table of the last update that aims at each place is filled with -1 and then raised by
 atomic maxima: in whichever order they come, the last update of a place wins, as if they were written one

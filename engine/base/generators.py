@@ -1,15 +1,47 @@
-"""Work in small steps: generators that yield where the caller may do something else."""
+"""Incremental work: generators that yield where the caller may do something else."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 
-def finish(steps: Generator[None, None, T]) -> T:
+class Offload(Generic[T]):
+    """Work that a generator yields where any thread may do it: the caller may `run` it on another one."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._found: list[T] = []
+        self._error: Exception | None = None
+        self._running = threading.Lock()
+
+    def run(self) -> None:
+        """Do the work, unless that was done."""
+        with self._running:
+            if self._found or self._error is not None:
+                return
+            try:
+                self._found.append(self._work())
+            except Exception as error:  # noqa: BLE001 - raised by `result`
+                self._error = error
+
+    def result(self) -> T:
+        """What the work returned; raises what it raised. Does it here if nobody has."""
+        self.run()
+        if self._error is not None:
+            raise self._error
+        return self._found[0]
+
+
+SmallSteps = Generator[Offload[Any] | None, None, T]
+"""Yields None, or work that another thread may do before the generator is resumed."""
+
+
+def finish(steps: SmallSteps[T]) -> T:
     """Run a generator to its end, and return what it returns."""
     try:
         while True:
@@ -19,7 +51,7 @@ def finish(steps: Generator[None, None, T]) -> T:
         return found
 
 
-def in_one_step(steps: Generator[None, None, T]) -> T | None:
+def in_one_step(steps: SmallSteps[T]) -> T | None:
     """Return what a generator returns before its first yield; None if it yields, where it is closed."""
     try:
         next(steps)
@@ -30,15 +62,13 @@ def in_one_step(steps: Generator[None, None, T]) -> T | None:
     return None
 
 
-def within(
-    block: Callable[[], AbstractContextManager[Any]], steps: Generator[None, None, T]
-) -> Generator[None, None, T]:
+def within(block: Callable[[], AbstractContextManager[Any]], steps: SmallSteps[T]) -> SmallSteps[T]:
     """The same steps, each within a block of its own."""
     while True:
         try:
             with block():
-                next(steps)
+                work = next(steps)
         except StopIteration as end:
             found: T = end.value
             return found
-        yield
+        yield work

@@ -1,4 +1,4 @@
-"""Answers to C# spellings: `worker.Schedule` raises an error that names `schedule`."""
+"""Errors for C# spellings: `worker.Schedule` raises one that names `schedule`."""
 
 from __future__ import annotations
 

@@ -50,9 +50,6 @@ MOST_KNOWN = 1 << 28
 ADVICE = "give a smaller trip count, or shorter sequences"
 """What helps where a plan is too long."""
 
-Refusal = Callable[[Compute], "str | None"]
-"""Why a backend cannot run a formula, or None."""
-
 Shapes = list[tuple[int, ...]]
 """The shapes of everything that one layer makes, in order."""
 
@@ -152,11 +149,6 @@ class ShapeBuilder(Builder):
         fits = all(a.size == b.size and a.dtype == b.dtype for a, b in zip(before, after, strict=True))
         if not fits or any(v.known is not None for v in after) or not all(v.size for v in (*after, *kept)):
             return None
-        roots = [v.root for v in after]
-        for k, value in enumerate(after):
-            # A state of its own for each, that the run makes.
-            if value.root in (*before, *roots[:k]):
-                roots[k] = self.compute(value.shape, value.dtype, lambda *i, value=value: value[i])
         ends: dict[np.dtype, int] = {}
 
         def place(value: Value, times: int) -> int:
@@ -176,7 +168,7 @@ class ShapeBuilder(Builder):
                 tuple(Part(of[v.dtype], start) for v, start in zip(before, starts[1], strict=True)),
             )
 
-        states = list(zip(before, roots, strict=True))
+        states = list(zip(before, after, strict=True))
         outputs = self.repeat(count, first, states, kept, tensors, parts)
         return None if outputs is None else parts(outputs)
 
@@ -299,9 +291,6 @@ class PlanBuilder(ShapeBuilder):
     recorded: Sequence[Shapes] | None = None
     """What this layer made in each of the model's samples; None where the samples say nothing."""
 
-    refuses: Refusal = staticmethod(lambda compute: None)
-    """What formulas the backend cannot run."""
-
     recall: Recall | None = None
     """Where the tensors of earlier plans are, if the layer may make the same ones."""
 
@@ -335,17 +324,15 @@ class PlanBuilder(ShapeBuilder):
         outputs = super().repeat(count, first, states, kept, tensors, parts)
         assert outputs is not None
         whole, *besides = self.computes
+        self.computes = formulas
+        states = self._own_states(states)
         body = fuse_elementwise(formulas, [*(after for _, after in states), *kept], self.fan_in)
         repeat = repeat_of(
             (self.layer.name, self.layer.op_type), [*outputs.values()], count, first, states, body, kept,
             parts(outputs),
         )  # fmt: skip
-        refused = self.count is not None and any(
-            self.count in c.reads for c in body
-        )  # numbers are drawn again
-        if "nested repeat" not in self.whole:
-            refused = refused or any(c.hint is not None and c.hint.kind == "repeat" for c in body)
-        if refused or any(self.refuses(compute) for compute in (*repeat.formulas, whole, *besides)):
+        # Random numbers are drawn again in each run.
+        if self.count is not None and any(self.count in c.reads for c in body):
             # Beyond what the samples have made: nothing is known of the tensors that follow.
             self.computes, self.recorded = others, None
             return None
@@ -353,6 +340,19 @@ class PlanBuilder(ShapeBuilder):
         made += [replace(c, hint=Hint("repeated", (whole.output,), {})) for c in besides]
         self.computes = [*others, *made]
         return outputs
+
+    def _own_states(self, states: Sequence[tuple[Value, Value]]) -> list[tuple[Value, Value]]:
+        """The states, each after a run in a tensor of its own that the run makes."""
+        made = {c.output for c in self.computes}
+        found = []
+        for before, after in states:
+            root = after.root
+            if root in made:
+                made.remove(root)
+            else:
+                root = self.compute(after.shape, after.dtype, lambda *i, after=after: after[i])
+            found.append((before, root))
+        return found
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
         if self.recall is None or self.foldable or np.dtype(dtype).kind == "O":

@@ -1,4 +1,4 @@
-"""Guesses at the data that a plan stops for, so that the rest can be prepared before it runs.
+"""Predicts the data that a plan stops for, so that the rest can be prepared before it runs.
 
 A wrong guess costs nothing but the work of making it: what it says about shapes is one sample among others,
 and kernels do not depend on sizes.

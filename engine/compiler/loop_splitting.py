@@ -1,4 +1,4 @@
-"""Long loops in several kernels: some drivers leave a shader's loops after a number of rounds.
+"""Splits long loops into several kernels, for drivers that end a shader's loops after some iterations.
 
 `rounds_of` counts what a formula takes for one element. `split` turns a formula that takes too many into
 several, each of which stays below the limit: reductions over chunks and then over their results, sequential

@@ -1,4 +1,4 @@
-"""Long reductions to few elements, spread over more threads than there are elements.
+"""Splits long reductions to few elements over more threads than there are elements.
 
 A graphics card computes tens of thousands of elements at once, and a reduction to a hundred leaves it idle.
 `spread` lets several lanes share an element: each takes every so many-th term, and a second kernel adds up

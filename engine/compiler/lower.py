@@ -1,4 +1,4 @@
-"""From formulas to plans: fusion, the choice of backend per step, tuned kernels, buffers.
+"""Lowers formulas to a plan: fusion, backend per step, tuned kernels, buffers.
 
 A `Planner` belongs to one model on one backend. It yields `Segment`s: runs of steps that one backend
 executes without interruption. There is one segment unless layers fall back to the CPU.
@@ -19,7 +19,7 @@ from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.plan import AnyKernel, BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
 from engine.compiler.plan_memo import Recall, Tuned
-from engine.compiler.repeated import lower_repeat
+from engine.compiler.repeated import lower_repeat, refusal_of
 from engine.compiler.size_tensors import sizes_computed
 from engine.compiler.trace import InputShapes, ShapeOf, Tracer, live
 from engine.compiler.walk import Elements, Trace
@@ -106,7 +106,7 @@ class Planner:
         self.model = model
         self.native = native
         self.cpu = cpu
-        self.tracer = Tracer(model, native.fan_in, whole=native.whole, refuses=native.refusal)
+        self.tracer = Tracer(model, native.fan_in, whole=native.whole)
         self.recall = self.tracer.recall = Recall(len(model.layers)) if self.tracer.is_dynamic else None
         self.packed: dict[str, Packed] = {} if packed is None else packed
         self.pool = Pool(0) if pool is None else pool
@@ -163,8 +163,14 @@ class Planner:
             down = sum(v.size * v.dtype.itemsize for v in leaves(*call.inputs) if v.known is None)
             lowered.fallbacks.append(Fallback(call.layer.name, call.layer.op_type, why, down, 0))
         runs: list[tuple[Place, list[Compute]]] = []
+        reasons: dict[Value, str | None] = {}
         for compute in computes:
-            reason = self.native.refusal(compute)
+            if compute.hint is not None and compute.hint.kind == "repeated":
+                # Another output of the repeat before.
+                reason = reasons[compute.operands[0].root]
+            else:
+                reason = refusal_of(compute, self.native.refusal)
+            reasons[compute.output] = reason
             place: Place = "native" if reason is None else "cpu"
             if reason is not None:
                 down = sum(v.size * v.dtype.itemsize for v in compute.reads if v.known is None)

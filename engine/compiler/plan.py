@@ -146,6 +146,14 @@ class Step:
         window = None if self.window is None else Window(*(next(supply) for _ in self.window))
         return replace(self, kernel=kernel, space=space, values=values, window=window)
 
+    def renamed(self, names: Mapping[str, str]) -> Step:
+        """The step over other tensors, of which some have other names."""
+        kernel = self.kernel
+        if isinstance(kernel, RepeatedSteps):
+            kernel = kernel.renamed(names)
+        inputs = tuple([names.get(name, name) for name in self.inputs])
+        return replace(self, kernel=kernel, inputs=inputs, output=names.get(self.output, self.output))
+
     @property
     def is_generic(self) -> bool:
         """Whether any backend could run this step."""
@@ -180,10 +188,13 @@ class RepeatedSteps:
         if number % 2 == 0:
             return list(steps)
 
-        def named(name: str) -> str:
-            return self.swapped.get(name, name)
+        return [step.renamed(self.swapped) for step in steps]
 
-        return [replace(s, inputs=tuple(map(named, s.inputs)), output=named(s.output)) for s in steps]
+    def renamed(self, names: Mapping[str, str]) -> RepeatedSteps:
+        """The same over other tensors, of which some have other names."""
+        body = tuple([step.renamed(names) for step in self.body])
+        last = tuple([step.renamed(names) for step in self.last])
+        return RepeatedSteps(body, last, self.swapped)
 
     def of_run(self) -> dict[str, tuple[int, int]]:
         """The first and the last step of a run that touch each tensor which every run makes for itself."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.compiler.builders import PlanBuilder, Refusal, ShapeBuilder, Shapes
+from engine.compiler.builders import PlanBuilder, ShapeBuilder, Shapes
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import Built, Recall
 from engine.compiler.walk import CONTROL_PHASES, Elements, Frame, Graph, LayerKey, Walk
@@ -70,11 +70,9 @@ class PlanWalk(Walk):
         samples: Sequence[Mapping[LayerKey, Shapes | None]] | None,
         whole: frozenset[str] = frozenset(),
         recall: Recall | None = None,
-        refuses: Refusal = lambda compute: None,
     ) -> None:
         super().__init__(graphs, frames, learned)
         self.recall = recall
-        self.refuses = refuses
         self.fan_in = fan_in
         self.whole = whole
         self.count = count
@@ -87,7 +85,6 @@ class PlanWalk(Walk):
             frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
         )
         made.whole = frozenset() if foldable and phase not in CONTROL_PHASES else self.whole
-        made.refuses = self.refuses
         made.recorded = self._recorded((frame.layer.name, phase))
         if len(self.frames) == 1 and phase == "kernel":
             made.recall = self.recall

@@ -139,6 +139,18 @@ def _takes_run(compute: Compute) -> bool:
     return any(isinstance(node.attr.value, RunNumber) for node in params)
 
 
+def refusal_of(compute: Compute, refusal: Callable[[Compute], str | None]) -> str | None:
+    """Why a backend cannot run a formula or one of those that it repeats, all in one place, or None.
+
+    `refusal` says so of a single one.
+    """
+    found = refusal(compute)
+    if found is None and compute.hint is not None and compute.hint.kind == "repeat":
+        repeat: Repeat = compute.hint.attributes["repeat"]
+        found = next(filter(None, (refusal_of(part, refusal) for part in repeat.formulas)), None)
+    return found
+
+
 def lower_repeat(
     compute: Compute, lower: Callable[[Compute], Tuned], windowed: Callable[[Step], Step]
 ) -> Tuned:

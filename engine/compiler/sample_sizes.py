@@ -1,4 +1,4 @@
-"""Sizes for a model's open dimensions that the model can take, found by trying.
+"""Finds sizes for a model's open dimensions that the model accepts, by trying.
 
 A trial walks the model's shapes as far as they go. Where a layer refuses, it says which sizes do not fit and
 which would (`ShapeError.misfits`); sizes are corrected by that, and otherwise taken from what the model

@@ -1,4 +1,4 @@
-"""Tensors of open sizes that kernels read: each is stored by a kernel, to which the sizes are arguments."""
+"""Tensors that hold open sizes: a kernel stores each, with the sizes as arguments."""
 
 from __future__ import annotations
 

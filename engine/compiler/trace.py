@@ -1,4 +1,4 @@
-"""From layers to formulas: runs every operator's definition for given input shapes.
+"""Tracing: runs every operator's definition for given input shapes and records its formulas.
 
 A kernel's structure may depend on what the model's symbolic shapes fix, never on one set of sizes. What
 they fix is found by sampling: the shapes of all tensors are worked out for a few settings of the named
@@ -19,7 +19,7 @@ import numpy as np
 
 from engine.base.dtypes import TEXT
 from engine.base.errors import EngineError, ShapeError
-from engine.compiler.builders import Refusal, Shapes
+from engine.compiler.builders import Shapes
 from engine.compiler.entries import as_entries, mapped
 from engine.compiler.guesses import Guesses
 from engine.compiler.plan import Compute
@@ -130,8 +130,7 @@ class Tracer:
 
     `fan_in` is how many tensors a kernel may read: layers with many inputs become as many steps as it takes.
     `whole` are the kinds of layers that the backend computes as one (see `Builder.whole`).
-    `refuses` says why the backend cannot run a formula, or None. `is_random` says whether any layer draws
-    numbers.
+    `is_random` says whether any layer draws numbers.
     """
 
     def __init__(
@@ -140,12 +139,10 @@ class Tracer:
         fan_in: int = FAN_IN,
         registry: Registry = OPERATORS,
         whole: frozenset[str] = frozenset(),
-        refuses: Refusal = lambda compute: None,
     ) -> None:
         self.model = model
         self.fan_in = fan_in
         self.whole = whole
-        self.refuses = refuses
         self.graphs: dict[int, Graph] = {}
         self.constant_names: set[str] = set()
         self.root = Graph(model, registry, self.graphs, self.constant_names)
@@ -366,7 +363,6 @@ class Tracer:
             samples,
             self.whole,
             self.recall,
-            self.refuses,
         )
 
     def _finish(self, walk: PlanWalk, received: tuple[Value, ...]) -> Trace:

@@ -43,19 +43,16 @@ class Graph:
     def __init__(self, model: Model, registry: Registry, graphs: dict[int, Graph], taken: set[str]) -> None:
         """`graphs` collects the subgraphs by the identity of their models, `taken` the constants' names."""
         self.model = model
-        self.layers = model.layers
+        self.layers: list[Layer] = []
         self.operators: list[Operator] = []
-        for layer in model.layers:
-            found = registry.find(layer.domain, layer.op_type, layer.version)
-            if found is None:
-                reason = registry.unsupported(layer.domain, layer.op_type, layer.version)
-                raise UnsupportedLayerError(f"{layer}: {reason}")
-            found.check(layer)
-            self.operators.append(found)
+        for given in model.layers:
+            layer, operator = _resolved(registry, given)
+            self.layers.append(layer)
+            self.operators.append(operator)
             for body in layer.subgraphs:
                 graphs[id(body)] = Graph(body, registry, graphs, taken)
-        used = {n for layer in model.layers for n in layer.dependencies} | {o.name for o in model.outputs}
-        self.wanted = [[name in used for name in layer.outputs] for layer in model.layers]
+        used = {n for layer in self.layers for n in layer.dependencies} | {o.name for o in model.outputs}
+        self.wanted = [[name in used for name in layer.outputs] for layer in self.layers]
         self.declared = {o.name: o.dtype for o in model.outputs if o.dtype is not None}
         self.constants: dict[str, Value] = {}
         for name, array in model.constants.items():
@@ -73,6 +70,16 @@ class Graph:
                 f"{layer} yields {dtype.name} for '{name}', which the model declares as {declared.name}; "
                 f"convert it with .astype(numpy.{declared.name}), or change the declaration"
             )
+
+
+def _resolved(registry: Registry, layer: Layer) -> tuple[Layer, Operator]:
+    """What runs for a layer, and its operator, which accepts it."""
+    found = registry.find(layer.domain, layer.op_type, layer.version)
+    if found is None:
+        reason = registry.unsupported(layer.domain, layer.op_type, layer.version)
+        raise UnsupportedLayerError(f"{layer}: {reason}")
+    found.check(layer)
+    return _resolved(registry, found.rewrite(layer)) if found.kind == "rewritten" else (layer, found)
 
 
 MOST_SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""Arithmetic on open numbers: what operations yield, and what is known of the results."""
+"""Interval arithmetic on symbolic integers."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from engine.kernels.value import Value
 HintKind = Literal[
     "matmul", "conv", "shifted_matmul", "shifted_conv", "pool", "concat", "reduce", "transpose",
     "recurrence", "softmax", "normalize", "sort", "scan", "position", "scatter", "select", "count", "nonzero",
-    "compress", "suppression", "unpacked_matmul", "expert_matmul", "repeat", "repeated",
+    "compress", "suppression", "unpacked_matmul", "expert_matmul",
+    "unpacked_expert_matmul", "repeat", "repeated",
 ]  # fmt: skip
 
 
@@ -34,6 +35,8 @@ class Hint:
     expert_matmul: operands (chosen, x, w) with int32 chosen (rows, count) and w (experts, n, k); attribute
         shared, whether x is (rows, k) for all that a row has chosen, or else (rows * count, k). Output is
         (rows, count, n), the products with the weights of the chosen experts.
+    unpacked_expert_matmul: the same with weights that are unpacked from the operands behind x; attributes
+        experts, n, k, and weight, the formula of the element at (expert * n + row, column).
     pool: operands (x,); attributes kind "max", "average" or "sum", kernel, strides, dilations, pads (begin),
         include_pad, and ends (end pads). Output is (N, C, *out). With channels_last x is (N, *spatial, C) and
         the output (N, *out, C).

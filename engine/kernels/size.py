@@ -254,8 +254,8 @@ def smallest(*numbers: Number) -> Any:
 
 
 def _extreme(op: str, numbers: Sequence[Number]) -> Any:
-    found = numbers[0]
-    for number in numbers[1:]:
+    found, *others = {name_of(number): number for number in numbers}.values()
+    for number in others:
         symbol = next((x for x in (found, number) if isinstance(x, Size)), None)
         if symbol is None:
             found = max(found, number) if op == "max" else min(found, number)

@@ -1,4 +1,4 @@
-"""Functions that neither NumPy nor GLSL have, as NumPy sees them; printers carry their own text of these."""
+"""Functions that NumPy lacks, for NumPy evaluation; printers have their own source of these."""
 
 from __future__ import annotations
 

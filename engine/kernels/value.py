@@ -68,6 +68,17 @@ class Value:
         self.bound: Bound | None = None
         self.table: HostTable | None = None
 
+    @classmethod
+    def of_sizes(
+        cls, name: str, shape: tuple[int, ...], dtype: np.dtype, known: np.ndarray | None = None
+    ) -> Value:
+        """A tensor of a plan whose sizes were filled in: the arguments are stored as they are."""
+        made = cls.__new__(cls)
+        made.name, made.shape, made.dtype, made.known = name, shape, dtype, known
+        made.size = prod(shape)
+        made.signature = made._source = made.bound = made.table = None
+        return made
+
     def view(self, shape: Sequence[int], signature: Signature | None = None) -> Value:
         """The same elements under another shape of the same size."""
         known = None if self.known is None else self.known.reshape(tuple(shape))

@@ -1,4 +1,4 @@
-"""Runs of subgraphs: how many there may be, what they take, what becomes of their results."""
+"""Iterations of subgraphs: their limit, their inputs, and the use of their results."""
 
 from __future__ import annotations
 
@@ -47,18 +47,25 @@ def always_goes_on(body: Model) -> bool:
     return name == body.inputs[1].name or (constant is not None and bool(constant.all()))
 
 
-def stacked(k: Builder, slices: Sequence[Value], axis: int = 0) -> Value:
-    """Tensors of one shape along a new axis, by the same kernels however many there are."""
-    rank = slices[0].rank + 1
-    axis = k.axis(axis, rank)
-    for x in slices:
-        if x.shape != slices[0].shape:
-            k.error(f"its runs yield {list(slices[0].shape)} and {list(x.shape)}, which do not stack")
+def stacked(k: Builder, slices: Sequence[Value], axis: int = 0, counts: Sequence[int | None] = ()) -> Value:
+    """Tensors of one shape along a new axis, by the same kernels however many there are.
+
+    counts: How many each of the tensors has along its first axis, which then is that axis; None for a single
+        one, as all are without `counts`.
+    """
+    counts = counts or [None] * len(slices)
+    shapes = [x.shape if n is None else x.shape[1:] for x, n in zip(slices, counts, strict=True)]
+    shape = shapes[0]
+    axis = k.axis(axis, len(shape) + 1)
+    for x, own in zip(slices, shapes, strict=True):
+        if own != shape:
+            k.error(f"its runs yield {list(shape)} and {list(own)}, which do not stack")
         if x.dtype != slices[0].dtype:
             k.error(f"its runs yield {slices[0].dtype.name} and {x.dtype.name}, which do not stack")
-    shape = slices[0].shape
-    rows = [k.alias(x, (prod(shape[:axis]), prod(shape[axis:]))) for x in slices]
-    return k.alias(chained(k, rows, STACKED_AT_ONCE), (*shape[:axis], len(slices), *shape[axis:]))
+    runs = [1 if n is None else n for n in counts]
+    outer, inner = prod(shape[:axis]), prod(shape[axis:])
+    rows = [k.alias(x, (outer, n * inner)) for x, n in zip(slices, runs, strict=True)]
+    return k.alias(chained(k, rows, STACKED_AT_ONCE), (*shape[:axis], sum(runs), *shape[axis:]))
 
 
 def slice_at(k: Builder, x: Value, axis: int, position: int | Expr) -> Value:

@@ -1,4 +1,4 @@
-"""Which operators can work on a tensor whose exact size only the device knows.
+"""Operators that accept tensors whose exact size is known on the device only.
 
 A bounded tensor has room for more entries along one axis than are meant. An operator that treats the entries
 along that axis one by one can work on the whole room, and its output is bounded in turn: the rules here say

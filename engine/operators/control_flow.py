@@ -2,8 +2,8 @@
 
 A loop whose number of runs is known has one run in the plan, which is repeated (`StandIn`), or as many copies
 of its body where the backend or the body does not allow that. Where each run decides whether there is
-another, runs continue as if there were one, and keep the old state if not: after `CHUNK` of them the plan
-stops to ask. So a loop waits for its own data once in a while, not at every turn.
+another, runs continue as if there were one, and keep the old state if not (`RunsAhead`): after some of them
+the plan stops to ask. So a loop waits for its own data once in a while, not at every turn.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from sys import maxsize
 
 import numpy as np
 
-from engine.base.dtypes import INT64, arithmetic_type
+from engine.base.dtypes import INT64
 from engine.graph.model import Model
-from engine.kernels.expr import cast, run_number, select
 from engine.kernels.value import Entry, ListValue, Value
 from engine.operators.bodies import (
     LONGEST,
@@ -27,13 +26,17 @@ from engine.operators.bodies import (
     stacked,
     tensor_of,
 )
-from engine.operators.builder import Builder
+from engine.operators.builder import REPEATED, Builder
 from engine.operators.control import Body, ControlFlow
 from engine.operators.registry import control_operator
+from engine.operators.runs_ahead import RunsAhead, Stack, chosen, first_runs, one_more
 from engine.operators.stand_in import StandIn, alike
 
-CHUNK = 8
-"""Runs of a body made in advance of knowing whether they are due: wasted work against waiting."""
+CHUNK = REPEATED
+"""Fewest runs of a body made in advance of knowing whether they are due: wasted work against waiting."""
+
+SHARE = 4
+"""Of so many runs that were due, one more is made in advance."""
 
 
 def truth(k: Builder, condition: Value) -> bool | None:
@@ -121,7 +124,7 @@ class Loop(ControlFlow):
         self.going = condition is None or bool(truth(k, condition))
         self.is_counted = always_goes_on(body)
         self.carried = carried
-        self.stacks: list[tuple[Value, ...]] = []
+        self.stacks: list[Stack] = []
         self.runs = 0
         # Where it is not known yet whether the next run is due: that, and how many of the runs so far were
         # (None: all of them).
@@ -135,13 +138,17 @@ class Loop(ControlFlow):
         # The run that stands for all, and whether there may be one.
         self.stand_in: StandIn | None = None
         self.looks_for_all = True
+        # Runs made in advance of which one stands for all; whether data decides that, and whether it may.
+        self.runs_ahead: RunsAhead | None = None
+        self.data_decides = False
+        self.looks_for_ahead = True
 
     @property
     def _is_over(self) -> bool:
         return not self.going or self.runs >= self.limit
 
     def needs(self, k: Builder) -> tuple[Value, ...]:
-        counted = (self.due,) if self.due is not None and self.stacks and self.stacks[0] else ()
+        counted = (self.due,) if self.due is not None and self.stacks and self.stacks[0].tensors else ()
         if self._is_over:
             return counted
         if self.active is not None and (self.ahead >= CHUNK or not (self.is_steady and self.looks_ahead)):
@@ -151,7 +158,7 @@ class Loop(ControlFlow):
     def next_run(self, k: Builder) -> Body | None:
         active = None if self.active is None else truth(k, self.active)
         if self.due is not None and (count := k.elements(self.due)) is not None:
-            self.stacks = self.stacks[: int(count.reshape(-1)[0])]
+            self.stacks = first_runs(self.stacks, int(count.reshape(-1)[0]))
             self.due = None
         if active is not None:
             self.going = active
@@ -164,8 +171,7 @@ class Loop(ControlFlow):
             self.looks_for_all = False
             self.stand_in = StandIn.begin(k, self.limit, self.carried) if self.carried else None
             if self.stand_in is not None:
-                number = k.compute((), INT64, lambda: cast(run_number(), arithmetic_type(INT64)))
-                taken = (number, k.constant(np.array(True)), *self.stand_in.before)
+                taken = (self.stand_in.number(k), k.constant(np.array(True)), *self.stand_in.before)
                 return Body(self.body, taken, "each", True, len(self.carried) + 1, stands_for_all=True)
         if self.stand_in is not None:
             return None
@@ -176,6 +182,13 @@ class Loop(ControlFlow):
                 f"runs {runs}, and a loop may run {LONGEST:,} times; give it a smaller trip count, or a"
                 " condition that ends it"
             )
+        if self.data_decides and self.looks_for_ahead and not self._is_over:
+            count = min(max(CHUNK, self.runs // SHARE), self.limit - self.runs, LONGEST - self.runs)
+            self.runs_ahead = RunsAhead.open(k, self.runs, count, self.carried, self.active, self.due)
+            self.looks_for_ahead = self.runs_ahead is not None
+            if self.runs_ahead is not None:
+                label, first = f"{self.runs} on", len(self.carried) + 1
+                return Body(self.body, self.runs_ahead.inputs(k), label, True, first, stands_for_all=True)
         number = k.constant(np.array(self.runs, INT64))
         tentative = self._is_over or self.active is not None
         inputs = (number, k.constant(np.array(True)), *self.carried)
@@ -188,6 +201,9 @@ class Loop(ControlFlow):
     def gave_up(self) -> None:
         if self.stand_in is not None:
             self.stand_in = None
+            return
+        if self.runs_ahead is not None:
+            self.runs_ahead, self.looks_for_ahead = None, False
             return
         if self._is_over:
             self.sample = ()
@@ -206,6 +222,15 @@ class Loop(ControlFlow):
             self.sample = stacks
             return
         found = truth(k, condition)
+        if self.runs_ahead is not None:
+            self.looks_for_ahead = found is None and self.runs_ahead.took(k, condition, after, stacks)
+            if self.looks_for_ahead:
+                self.carried, self.active, self.due = self.runs_ahead.states(k)
+                self.stacks.append(self.runs_ahead.stack(k, len(stacks)))
+                self.runs += self.runs_ahead.count
+                self.ahead += self.runs_ahead.count
+            self.runs_ahead = None
+            return
         self.is_steady = all(map(alike, after, self.carried))
         if self.active is not None:
             if not self.is_steady:
@@ -214,13 +239,14 @@ class Loop(ControlFlow):
             active = self.active
             after = tuple(chosen(k, active, new, old) for new, old in zip(after, self.carried, strict=True))
             before = k.constant(np.array(self.runs, INT64)) if self.due is None else self.due
-            self.due = k.elementwise(lambda n, a: n + cast(a, "int64"), before, active)
+            self.due = one_more(k, before, active)
         self.carried = after
-        self.stacks.append(stacks)
+        self.stacks.append(Stack(stacks))
         self.runs += 1
         if found is False:
             self.going, self.active = False, None
         elif found is None:
+            self.data_decides = True
             flag = k.alias(condition, ())
             self.active = flag if self.active is None else k.elementwise(and_, self.active, flag)
             self.ahead += 1
@@ -232,28 +258,22 @@ class Loop(ControlFlow):
             return (*self.stand_in.states(k), *(self.stand_in.stack(k, n) for n in numbers))
         found = []
         for position in range(len(self.body.outputs) - first):
-            slices = [stack[position] for stack in self.stacks]
+            slices = [stack.tensors[position] for stack in self.stacks]
             if slices:
-                found.append(stacked(k, slices))
+                found.append(stacked(k, slices, counts=[stack.runs for stack in self.stacks]))
             else:
                 sample = self.sample[position] if self.sample else None
                 found.append(nothing_from(k, self.body, first + position, sample))
         return (*self.carried, *found)
 
     def holds(self) -> tuple[Entry, ...]:
-        return (*self.carried, *(x for stack in self.stacks for x in stack), self.active, self.due)
+        stacked_ = (x for stack in self.stacks for x in stack.tensors)
+        return (*self.carried, *stacked_, self.active, self.due)
 
     def copy(self) -> Loop:
         other = copy.copy(self)
         other.stacks = list(self.stacks)
         return other
-
-
-def chosen(k: Builder, active: Value, new: Entry, old: Entry) -> Entry:
-    """The new value where a run was due, else the old one."""
-    if new is old or not isinstance(new, Value) or not isinstance(old, Value):
-        return new
-    return k.elementwise(select, active, new, old, dtype=new.dtype)
 
 
 @control_operator("SequenceMap", since=17)

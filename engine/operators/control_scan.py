@@ -3,82 +3,20 @@
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 
-from engine.graph.model import Model
+from engine.base.errors import ShapeError
+from engine.graph.model import UNTYPED, Input, Layer, Model, Output
 from engine.kernels.expr import Expr, arg, run_number
 from engine.kernels.value import Entry, Value
-from engine.operators.bodies import LONGEST, nothing_from, slice_at, stacked, tensor_of
+from engine.operators.bodies import nothing_from, slice_at, stacked
 from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow
-from engine.operators.registry import control_operator
+from engine.operators.registry import control_operator, rewritten_operator
 from engine.operators.stand_in import StandIn
-
-
-class _Scan(ControlFlow):
-    """Runs of a body over the slices of some tensors, one batch entry after another."""
-
-    body: Model
-    scanned: tuple[Value, ...]
-    states: list[tuple[Entry, ...]]
-
-    def _prepare(self, k: Builder, batches: int, lengths: Sequence[int]) -> None:
-        self.batches = batches
-        self.lengths = lengths
-        self.batch = self.step = 0
-        # What a run would stack where there is none, for its shapes; empty where that is not known.
-        self.sample: tuple[Value, ...] | None = None
-        self.stacks: list[list[tuple[Value, ...]]] = [[] for _ in range(batches)]
-
-    @abstractmethod
-    def slices(self, k: Builder, batch: int, step: int) -> tuple[Value, ...]:
-        """What the body takes at a step besides the state."""
-
-    def next_run(self, k: Builder) -> Body | None:
-        while self.batch < self.batches and self.step >= self.lengths[self.batch]:
-            self.batch, self.step = self.batch + 1, 0
-        if self.batch >= self.batches:
-            if not self.batches or any(self.lengths) or self.sample is not None:
-                return None
-            return self._run((*self.states[0], *self.slices(k, 0, 0)), "0", tentative=True)
-        inputs = (*self.states[self.batch], *self.slices(k, self.batch, self.step))
-        label = f"{self.batch}, {self.step}" if self.batches > 1 else str(self.step)
-        return self._run(inputs, label)
-
-    def _run(self, inputs: tuple[Entry, ...], label: str, tentative: bool = False) -> Body:
-        return Body(self.body, inputs, label, tentative, exact_from=len(self.states[0]))
-
-    def runs_left(self) -> int:
-        return sum(self.lengths[self.batch :]) - self.step if self.batch < self.batches else 0
-
-    def gave_up(self) -> None:
-        self.sample = ()
-
-    def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
-        count = len(self.states[0])
-        stacks = tuple(x for x in outputs[count:] if isinstance(x, Value))
-        if len(stacks) + count < len(outputs):
-            k.error("its body may yield tensors only")
-        if self.batch >= self.batches:
-            self.sample = stacks
-            return
-        self.states[self.batch] = outputs[:count]
-        self.stacks[self.batch].append(stacks)
-        self.step += 1
-
-    def holds(self) -> tuple[Entry, ...]:
-        stacks = (x for runs in self.stacks for stack in runs for x in stack)
-        return (*self.scanned, *(x for state in self.states for x in state), *stacks)
-
-    def copy(self) -> Self:
-        other = copy.copy(self)
-        other.states = list(self.states)
-        other.stacks = [list(runs) for runs in self.stacks]
-        return other
 
 
 def one_for_each(k: Builder, name: str, given: Sequence[int], count: int) -> Sequence[int]:
@@ -89,7 +27,7 @@ def one_for_each(k: Builder, name: str, given: Sequence[int], count: int) -> Seq
 
 
 @control_operator("Scan", since=9)
-class Scan(_Scan):
+class Scan(ControlFlow):
     """A body run over the slices of the last `num_scan_inputs` inputs, with a state that it hands on."""
 
     def __init__(
@@ -111,8 +49,11 @@ class Scan(_Scan):
         sizes = [x.shape[a] for x, a in zip(self.scanned, self.axes, strict=True)]
         if any(n != sizes[0] for n in sizes):
             k.error(f"its inputs have different lengths {sorted(set(sizes))} along the axes to scan")
-        self.states = [tuple(inputs[:first])]
-        self._prepare(k, 1, sizes[:1])
+        self.length = sizes[0]
+        self.states: tuple[Entry, ...] = tuple(inputs[:first])
+        self.stacks: list[tuple[Value, ...]] = []
+        # What a run would stack where there is none, for its shapes; empty where that is not known.
+        self.sample: tuple[Value, ...] | None = None
         # The run that stands for all, and whether there may be one.
         self.stand_in: StandIn | None = None
         self.looks_for_all = True
@@ -120,89 +61,183 @@ class Scan(_Scan):
     def next_run(self, k: Builder) -> Body | None:
         if self.looks_for_all:
             self.looks_for_all = False
-            self.stand_in = StandIn.begin(k, self.lengths[0], self.states[0])
+            self.stand_in = StandIn.begin(k, self.length, self.states)
             if self.stand_in is not None:
-                inputs = (*self.stand_in.before, *self.slices(k, 0, run_number()))
-                return Body(self.body, inputs, "each", True, len(self.states[0]), stands_for_all=True)
-        return None if self.stand_in is not None else super().next_run(k)
+                inputs = (*self.stand_in.before, *self.slices(k, run_number()))
+                return Body(self.body, inputs, "each", True, len(self.states), stands_for_all=True)
+        step = len(self.stacks)
+        if self.stand_in is not None or (step >= self.length and (step or self.sample is not None)):
+            return None
+        inputs = (*self.states, *self.slices(k, step))
+        return Body(self.body, inputs, str(step), not self.length, exact_from=len(self.states))
 
-    def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
-        if self.stand_in is None:
-            super().took(k, outputs)
-            return
-        count = len(self.states[0])
-        if not self.stand_in.took(k, outputs[:count], outputs[count:]):
-            self.stand_in = None
-
-    def runs_left(self) -> int:
-        return super().runs_left() if self.stand_in is None else 0
-
-    def gave_up(self) -> None:
-        if self.stand_in is None:
-            super().gave_up()
-        self.stand_in = None
-
-    def slices(self, k: Builder, batch: int, step: int | Expr) -> tuple[Value, ...]:
-        last = arg(self.lengths[0] - 1) if isinstance(step, Expr) else self.lengths[0] - 1
+    def slices(self, k: Builder, step: int | Expr) -> tuple[Value, ...]:
+        """What the body takes at a step besides the state."""
+        last = arg(self.length - 1) if isinstance(step, Expr) else self.length - 1
         at = [last - step if reverse else step for reverse in self.reverse]
         return tuple(slice_at(k, x, a, p) for x, a, p in zip(self.scanned, self.axes, at, strict=True))
 
-    def results(self, k: Builder) -> tuple[Entry, ...]:
-        state = self.states[0]
-        found = []
+    def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
+        count = len(self.states)
         if self.stand_in is not None:
-            ways = zip(self.output_axes, self.output_reverse, strict=True)
-            stacks = (self.stand_in.stack(k, n, axis, bool(back)) for n, (axis, back) in enumerate(ways))
+            if not self.stand_in.took(k, outputs[:count], outputs[count:]):
+                self.stand_in = None
+            return
+        stacks = tuple(x for x in outputs[count:] if isinstance(x, Value))
+        if len(stacks) + count < len(outputs):
+            k.error("its body may yield tensors only")
+        if not self.length:
+            self.sample = stacks
+            return
+        self.states = outputs[:count]
+        self.stacks.append(stacks)
+
+    def runs_left(self) -> int:
+        return self.length - len(self.stacks) if self.stand_in is None else 0
+
+    def gave_up(self) -> None:
+        if self.stand_in is None:
+            self.sample = ()
+        self.stand_in = None
+
+    def results(self, k: Builder) -> tuple[Entry, ...]:
+        found = []
+        ways = [*zip(self.output_axes, map(bool, self.output_reverse), strict=True)]
+        if self.stand_in is not None:
+            stacks = (self.stand_in.stack(k, number, *way) for number, way in enumerate(ways))
             return (*self.stand_in.states(k), *stacks)
-        for position, (axis, reverse) in enumerate(zip(self.output_axes, self.output_reverse, strict=True)):
-            slices = [stack[position] for stack in self.stacks[0]]
-            slices = slices[::-1] if reverse else slices
+        for position, (axis, is_backwards) in enumerate(ways):
+            slices = [stack[position] for stack in self.stacks]
             if slices:
-                found.append(stacked(k, slices, axis))
+                found.append(stacked(k, slices[::-1] if is_backwards else slices, axis))
             else:
                 sample = self.sample[position] if self.sample else None
-                found.append(nothing_from(k, self.body, len(state) + position, sample, axis))
-        return (*state, *found)
+                found.append(nothing_from(k, self.body, len(self.states) + position, sample, axis))
+        return (*self.states, *found)
+
+    def holds(self) -> tuple[Entry, ...]:
+        return (*self.scanned, *self.states, *(x for stack in self.stacks for x in stack))
+
+    def copy(self) -> Self:
+        other = copy.copy(self)
+        other.stacks = list(self.stacks)
+        return other
 
 
-@control_operator("Scan", since=1, until=8, host=("sequence_lens",))
-class Scan8(_Scan):
-    """Scan over batches: axis 0 of every input is the batch, axis 1 of the last ones the sequence."""
+@rewritten_operator("Scan", until=8)
+def scan_with_batches(
+    layer: Layer, sequence_lens: str = "", *inputs: str,
+    body: Model, num_scan_inputs: int, directions: Sequence[int] = (),
+) -> Layer:  # fmt: skip
+    """Scan over axis 1 for each entry of axis 0, the batch: a scan over the batch, with one in its body.
 
-    def __init__(
-        self, k: Builder, sequence_lens: Value | None = None, *inputs: Value,
-        body: Model, num_scan_inputs: int, directions: Sequence[int] = (),
-    ) -> None:  # fmt: skip
-        first = len(inputs) - num_scan_inputs
-        if num_scan_inputs < 1 or first < 0 or any(x.rank < 1 + (i >= first) for i, x in enumerate(inputs)):
-            k.error(f"its {len(inputs)} inputs do not fit num_scan_inputs {num_scan_inputs}")
-        self.body = body
-        self.scanned = inputs[first:]
-        self.reverse = one_for_each(k, "directions", directions, num_scan_inputs)
-        batches, self.longest = self.scanned[0].shape[:2]
-        if not 0 < batches <= LONGEST or self.longest > LONGEST:
-            k.error(f"takes 1 to {LONGEST:,} batch entries and steps, not {batches:,} and {self.longest:,}")
-        lengths = [self.longest] * batches if sequence_lens is None else k.ints(sequence_lens)
-        self.states = [tuple(slice_at(k, x, 0, b) for x in inputs[:first]) for b in range(batches)]
-        self._prepare(k, batches, lengths)
+    Behind a sequence that is shorter than others, states stay as they are and outputs are 0.
+    """
+    if not 0 < num_scan_inputs <= len(inputs) or len(body.inputs) != len(inputs):
+        raise ShapeError(
+            f"{layer}: its {len(inputs)} inputs do not fit num_scan_inputs {num_scan_inputs} and its body"
+        )
+    if directions and len(directions) != num_scan_inputs:
+        count = len(directions)
+        raise ShapeError(f"{layer}: its directions has {count} entries for {num_scan_inputs} tensors")
+    first = len(inputs) - num_scan_inputs
+    parts = Parts(layer, body)
+    given = [parts.name(item.name) for item in body.inputs]
+    entry = [*given]
+    taken = [*inputs]
+    if sequence_lens:
+        taken.append(sequence_lens)
+        given.append(parts.name("length"))
+        for k, is_reversed in enumerate(directions or (0,) * num_scan_inputs, first):
+            if is_reversed:
+                entry[k] = parts.reversed(entry[k], given[-1])
+        entry.insert(first, parts.is_before(given[-1], entry[first]))
+        body, directions = parts.held(body, first), ()
+        num_scan_inputs += 1
+    outputs = [parts.name(item.name) for item in body.outputs]
+    attributes = {"body": body, "num_scan_inputs": num_scan_inputs}
+    parts.add("Scan", entry, outputs, {**attributes, "scan_input_directions": tuple(directions)})
+    whole = Model(
+        layer.name,
+        tuple([Input(name, UNTYPED, None) for name in given]),
+        tuple([Output(name, item.dtype, None) for name, item in zip(outputs, body.outputs, strict=True)]),
+        tuple(parts.layers),
+        parts.constants,
+    )
+    attributes = {"body": whole, "num_scan_inputs": len(taken)}
+    return layer.replace(inputs=tuple(taken), attributes=attributes, version=Parts.VERSION)
 
-    def slices(self, k: Builder, batch: int, step: int) -> tuple[Value, ...]:
-        length = self.lengths[batch]
-        at = [length - 1 - step if reverse else step for reverse in self.reverse]
-        rows = (slice_at(k, x, 0, batch) for x in self.scanned)
-        return tuple(slice_at(k, x, 0, p) for x, p in zip(rows, at, strict=True))
 
-    def results(self, k: Builder) -> tuple[Entry, ...]:
-        count = len(self.states[0])
-        found = [stacked(k, [tensor_of(k, state[i]) for state in self.states]) for i in range(count)]
-        samples = [stack for runs in self.stacks for stack in runs] or [self.sample or ()]
-        for position in range(len(self.body.outputs) - count):
-            sample = samples[0][position] if samples[0] else None
-            nothing = nothing_from(k, self.body, count + position, sample)
-            zero = k.constant(np.zeros(nothing.shape[1:], nothing.dtype))
-            rows = []
-            for runs in self.stacks:
-                slices = [stack[position] for stack in runs] + [zero] * (self.longest - len(runs))
-                rows.append(stacked(k, slices) if slices else nothing)
-            found.append(stacked(k, rows))
-        return tuple(found)
+class Parts:
+    """Layers that are made of one that runs a body, under names that the body does not use."""
+
+    VERSION = 18
+    """The operator set that they are of."""
+
+    def __init__(self, layer: Layer, body: Model) -> None:
+        self.layers: list[Layer] = []
+        self.constants: dict[str, np.ndarray] = {}
+        self._layer = layer
+        self._taken = set(body.captures)
+        for graph in (body, *(inner for each in body.walk() for inner in each.subgraphs)):
+            self._taken.update(graph.constants, (item.name for item in graph.inputs), graph.captures)
+            self._taken.update(name for each in graph.layers for name in each.outputs)
+
+    def name(self, like: str) -> str:
+        """A name that nothing has."""
+        name, number = like, 2
+        while name in self._taken:
+            name, number = f"{like} ({number})", number + 1
+        self._taken.add(name)
+        return name
+
+    def constant(self, array: np.ndarray) -> str:
+        """The name of a constant."""
+        name = self.name("constant")
+        self.constants[name] = array
+        return name
+
+    def add(
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str] = (),
+        attributes: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Add a layer; the name of its first output, which is a new one unless outputs are given."""
+        outputs = tuple(outputs) or (self.name(op_type),)
+        name = f"{self._layer.name} {op_type} {len(self.layers)}"
+        made = Layer(op_type, name, tuple(inputs), outputs, attributes or {}, "", self.VERSION)
+        self.layers.append(made)
+        return outputs[0]
+
+    def reversed(self, x: str, length: str) -> str:
+        """The first `length` entries of a tensor from their end on."""
+        axis = self.constant(np.array([0]))
+        rows = self.add("Unsqueeze", [x, axis])
+        lengths = self.add("Unsqueeze", [length, axis])
+        back = self.add("ReverseSequence", [rows, lengths], (), {"batch_axis": 0, "time_axis": 1})
+        return self.add("Squeeze", [back, axis])
+
+    def is_before(self, length: str, x: str) -> str:
+        """For each entry of a tensor, whether its number is below `length`."""
+        zero = self.constant(np.array(0))
+        size = self.add("Gather", [self.add("Shape", [x]), zero])
+        numbers = self.add("Range", [zero, size, self.constant(np.array(1))])
+        return self.add("Less", [numbers, length])
+
+    def held(self, body: Model, states: int) -> Model:
+        """A body that takes a flag behind its states: if that is false, these stay and outputs are 0."""
+        own = Parts(self._layer, body)
+        own.layers += body.layers
+        flag = own.name("is due")
+        none = own.constant(np.array(0, np.float32))
+        outputs = []
+        for k, output in enumerate(body.outputs):
+            other = body.inputs[k].name if k < states else own.add("CastLike", [none, output.name])
+            outputs.append(output.replace(name=own.add("Where", [flag, output.name, other])))
+        inputs = (*body.inputs[:states], Input(flag, np.dtype(bool), None), *body.inputs[states:])
+        constants = {**body.constants, **own.constants}
+        return body.replace(
+            inputs=inputs, outputs=tuple(outputs), layers=tuple(own.layers), constants=constants
+        )

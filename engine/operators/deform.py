@@ -1,4 +1,4 @@
-"""Windows whose places or results move: DeformConv, Col2Im, MaxUnpool, and the grid of AffineGrid."""
+"""DeformConv, Col2Im, MaxUnpool and AffineGrid."""
 
 from __future__ import annotations
 

@@ -35,16 +35,23 @@ ACTIVATIONS: dict[str, Callable[[Expr], Expr]] = {
 Product = Callable[[Expr, Expr, Callable[[Expr], Expr]], Expr]
 """From an expert, a row of its weights and a vector, by index, their product."""
 
+Weight = Callable[[Expr, Expr], Expr]
+"""The formula of the weight in a row, counted through all experts, and a column."""
+
 
 @dataclass(frozen=True)
 class Projection:
-    """The weights (experts, rows, columns) of one layer of all experts, and a bias for each row."""
+    """The weights (experts, rows, columns) of one layer of all experts, and a bias for each row.
+
+    weights: the tensor of them, or those that they are unpacked from by the formula `weight`.
+    """
 
     rows: int
     columns: int
     product: Product
     bias: Value | None
-    weights: Value | None = None
+    weights: tuple[Value, ...]
+    weight: Weight | None = None
 
     def of(self, k: Builder, chosen: Value, x: Value, *, shared: bool) -> Value:
         """The outputs of the experts that each row has chosen: (rows, count, self.rows).
@@ -59,9 +66,14 @@ class Projection:
         def formula(t: Expr, s: Expr, n: Expr) -> Expr:
             return self.product(expert(t, s), n, lambda c: x[t if shared else t * count + s, c])
 
-        weights, bias = self.weights, self.bias
-        attributes = {"shared": shared}
-        hint = None if weights is None else lambda: Hint("expert_matmul", (chosen, x, weights), attributes)
+        def hint() -> Hint:
+            operands, attributes = (chosen, x, *self.weights), {"shared": shared}
+            if self.weight is None:
+                return Hint("expert_matmul", operands, attributes)
+            sizes = {"experts": self.weights[0].shape[0], "n": self.rows, "k": self.columns}
+            return Hint("unpacked_expert_matmul", operands, attributes | sizes | {"weight": self.weight})
+
+        bias = self.bias
         found = k.compute((rows, count, self.rows), FLOAT32, formula, hint=hint)
         if bias is None:
             return found
@@ -191,7 +203,7 @@ def plain(k: Builder, weights: Value, bias: Value | None) -> Projection:
     def product(e: Expr, n: Expr, x: Callable[[Expr], Expr]) -> Expr:
         return reduce("sum", weights.shape[2], lambda r: x(r) * weights[e, n, r])
 
-    return Projection(weights.shape[1], weights.shape[2], product, bias, weights)
+    return Projection(weights.shape[1], weights.shape[2], product, bias, (weights,))
 
 
 @operator("MoE", domain=CONTRIB)
@@ -250,6 +262,17 @@ def packed(
         place = ((e, n), b) if block_size else ((e, lit(0)), n)
         return cast(unpacked(table, *place, bits), "float32")
 
+    lines, line_steps = k.alias(words, (experts * rows, width)), k.alias(scales, (experts * rows, blocks))
+
+    def weight(line: Expr, c: Expr) -> Expr:
+        # One block for a row, and the size of others, are known where a kernel is made.
+        b = c // lit(block) if block_size else lit(0)
+        e = line // arg(rows)
+        centre = zero(e, line - e * arg(rows), b)
+        return (cast(unpacked(lines, (line,), c, bits), "float32") - centre) * cast(
+            line_steps[line, b], "float32"
+        )
+
     def product(e: Expr, n: Expr, x: Callable[[Expr], Expr]) -> Expr:
         def of_block(b: Expr) -> Expr:
             centre, first = zero(e, n, b), b * (block // per_byte)
@@ -269,7 +292,8 @@ def packed(
 
     if bias is not None and bias.shape != (experts, rows):
         k.error(f"a bias must be {[experts, rows]}, not {list(bias.shape)}")
-    return Projection(rows, columns, product, bias)
+    read = (words, steps) if table is None else (words, steps, table)
+    return Projection(rows, columns, product, bias, read, weight)
 
 
 @operator("QMoE", domain=CONTRIB)

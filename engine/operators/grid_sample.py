@@ -1,4 +1,4 @@
-"""GridSample: reading a tensor at places that another tensor names, between elements too."""
+"""GridSample: interpolates a tensor at positions that another tensor holds."""
 
 from __future__ import annotations
 

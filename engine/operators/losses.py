@@ -1,4 +1,4 @@
-"""How wrong a classifier is: negative log-likelihood and softmax cross-entropy, per element or over all."""
+"""Losses: negative log-likelihood and softmax cross-entropy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Labels for numbers and numbers for labels (domain ai.onnx.ml): LabelEncoder, CategoryMapper, OneHotEncoder,
-ZipMap, DictVectorizer, CastMap.
+"""Label encoding (domain ai.onnx.ml): LabelEncoder, CategoryMapper, OneHotEncoder, ZipMap and others.
 
 Numbers are looked up in kernels, text on the host.
 """

@@ -1,4 +1,4 @@
-"""TreeEnsembleRegressor and TreeEnsembleClassifier (domain ai.onnx.ml): leaves are nodes among others."""
+"""TreeEnsembleRegressor and TreeEnsembleClassifier (domain ai.onnx.ml)."""
 
 from __future__ import annotations
 

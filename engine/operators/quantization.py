@@ -1,4 +1,4 @@
-"""Quantisation: numbers as small integers or floats times a scale, and products of such tensors.
+"""Quantisation: QuantizeLinear, DequantizeLinear, and products of quantised tensors.
 
 y = (x - zero point) * scale. Products add up in int32, which is exact on every backend, and are rounded once.
 """

@@ -2,8 +2,9 @@
 
 A definition's signature is its declaration: positional parameters are the inputs (a default of None, or a
 type that allows None, marks an optional one, `*xs` any number), keyword-only ones the attributes with their
-defaults. There are three kinds: formulas of the kernel language (`operator`), plain NumPy functions that run
-on the CPU for any backend (`numpy_operator`), and classes that run other layers (`control_operator`).
+defaults. There are four kinds: formulas of the kernel language (`operator`), plain NumPy functions that run
+on the CPU for any backend (`numpy_operator`), classes that run other layers (`control_operator`), and
+functions that return another layer instead (`rewritten_operator`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from engine.operators.declaration import (
 Definition = Callable[..., Entry | tuple[Entry, ...]]
 NumpyDefinition = Callable[..., Any]
 Precision = Literal["exact", "rounding", "random"]
-Kind = Literal["kernel", "numpy", "control"]
+Kind = Literal["kernel", "numpy", "control", "rewritten"]
 Form = Literal["tensor", "sequence"]
 _FORMS: dict[str, Form] = {
     "Value": "tensor",
@@ -153,6 +154,12 @@ class Operator:
         opened = self.define(builder, *inputs, **builder.layer.attributes)
         assert isinstance(opened, ControlFlow)
         return opened
+
+    def rewrite(self, layer: Layer) -> Layer:
+        """The layer that a "rewritten" operator's layer stands for, which `check` has accepted."""
+        found = self.define(layer, *layer.inputs, **layer.attributes)
+        assert isinstance(found, Layer)
+        return found
 
     def call(self, layer: Layer, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Run a "numpy" operator on arrays (lists of them for sequences, None for absent inputs)."""
@@ -296,6 +303,20 @@ def control_operator(
 ) -> Callable[[D], D]:
     """Register the decorated `ControlFlow` class as an operator that runs other layers."""
     return _registering(registry, name, since, until, domain, host, kind="control")
+
+
+def rewritten_operator(
+    name: str,
+    *,
+    since: int = 1,
+    until: int | None = None,
+    domain: str = "",
+    registry: Registry = OPERATORS,
+) -> Callable[[D], D]:
+    """Register the decorated function, which takes a layer, the names of its inputs and its attributes, and
+    returns a layer with the same outputs that runs instead.
+    """
+    return _registering(registry, name, since, until, domain, kind="rewritten")
 
 
 def _registering(registry: Registry, *declared: Any, **options: Any) -> Callable[[D], D]:

@@ -1,4 +1,4 @@
-"""Scatters, written from the output's side: each element looks for the updates that aim at it, in order.
+"""Scatters in gather form: each output element applies the updates of its position, in order.
 
 So the result is the same on every backend, and no update races another. Few updates are all looked at; many
 are sorted by their targets, stably, so that those of an element are a run of the sorted ones. Targets count

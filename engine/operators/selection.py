@@ -1,4 +1,4 @@
-"""Choosing entries by data: NonZero and Compress, whose sizes are counted on the device, and Unique.
+"""Selection by data: NonZero and Compress, whose sizes are counted on the device, and Unique.
 
 The entries to keep are numbered by a running sum; each slot of the output then looks for its entry by binary
 search, so that nothing is scattered.

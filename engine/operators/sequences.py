@@ -1,4 +1,4 @@
-"""Sequences and optionals: handled while a plan is made, so that they cost nothing at run time.
+"""Sequences and optionals, resolved at planning time.
 
 How many tensors a sequence has is part of the plan, as shapes are. Positions and split sizes are read on the
 host; only cutting a tensor up and joining a sequence move elements.

@@ -1,10 +1,11 @@
-"""A run of a body that stands for all runs of its loop: the plan has it once, and repeats it."""
+"""Loop bodies that the plan holds once and repeats."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.kernels.expr import Expr, arg, lit
+from engine.base.dtypes import INT64, arithmetic_type
+from engine.kernels.expr import Expr, arg, cast, lit, run_number
 from engine.kernels.value import Entry, Value
 from engine.operators.builder import REPEATED, Builder, Part, Repeated
 
@@ -32,16 +33,19 @@ class StandIn:
         self._repeated: Repeated | None = None
 
     @classmethod
-    def begin(cls, k: Builder, count: int, states: Sequence[Entry]) -> StandIn | None:
+    def begin(
+        cls, k: Builder, count: int, states: Sequence[Entry], may_be_sizes: bool = True
+    ) -> StandIn | None:
         """None where the runs are to be made one by one: few of them, or states whose elements are sizes.
 
         Integers that are known before the first run may be known after all of them, and shapes may depend on
-        them: such runs are made one by one as long as there are not too many.
+        them: such runs are made one by one as long as there are not too many, if their states `may_be_sizes`.
         """
         first = [s for s in states if isinstance(s, Value) and s.bound is None and s.dtype.kind != "O"]
         if len(first) < len(states) or count < REPEATED:
             return None
-        if any(s.known is not None and s.dtype.kind in "iub" for s in first) and count < MOST_COUNTED:
+        are_known = any(s.known is not None and s.dtype.kind in "iub" for s in first)
+        if may_be_sizes and are_known and count < MOST_COUNTED:
             return None
         before = k.before_runs(first)
         return None if before is None else cls(count, first, before)
@@ -69,6 +73,10 @@ class StandIn:
         shape, part = self._kept[number].shape, self._repeated.kept[number]
         axis = k.axis(axis, len(shape) + 1)
         return self._part(k, part, (*shape[:axis], self.count, *shape[axis:]), shape, axis, is_reversed)
+
+    def number(self, k: Builder, begin: int = 0) -> Value:
+        """The number of the run, which the first one has as `begin`: int64, without axes."""
+        return k.compute((), INT64, lambda: cast(run_number() + arg(begin), arithmetic_type(INT64)))
 
     def _part(
         self,

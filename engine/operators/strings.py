@@ -1,4 +1,4 @@
-"""Operators on text, which NumPy runs on the host: strings are object arrays of `str`."""
+"""String operators, which NumPy runs on the host on object arrays of `str`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that change a tensor's shape and nothing else: they cost nothing when a model runs."""
+"""Views: operators that change a tensor's shape only, at no cost at run time."""
 
 from __future__ import annotations
 

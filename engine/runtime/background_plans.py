@@ -1,21 +1,22 @@
 """`BackgroundPlans`: plans that are made in the background, one after another.
 
-A `SlicedThread` plans and compiles kernels; buffers, and where a device wants that the binding of constants,
-are left to the thread of the worker, in small steps. Hosts advance both as they advance loading
+A `SlicedThread` plans, compiles kernels, allocates memory and records plans with open sizes; the commands of
+others are recorded on the worker's thread, in small steps. Hosts advance both as they advance loading
 (`engine.runtime.loading.handle.advance_loads`), and so does polling what waits for the plan.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.backends.base import Backend
+from engine.backends.growing import Growing
 from engine.base.errors import DeviceError
-from engine.base.generators import within
+from engine.base.generators import SmallSteps, within
 from engine.base.sliced_thread import SlicedThread
 from engine.compiler.lower import Lowered
 from engine.compiler.trace import InputShapes
@@ -23,6 +24,7 @@ from engine.compiler.walk import Elements, Trace
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.open_plans import SizedPlan
 from engine.runtime.recorded_plan import Planning, RecordedPlan
+from engine.runtime.shared_memory import allocating_ahead
 
 if TYPE_CHECKING:
     from engine.runtime.session import Session
@@ -74,16 +76,26 @@ class BackgroundPlans:
         self._session = session
         self._line: deque[tuple[RecordedPlan, Planning]] = deque()
         self._loading: Loading[None] | None = None
+        # What is to be allocated ahead, in this order.
+        self._near: dict[Growing[Any, Any], None] = {}
 
     def begin(self, planning: Planning) -> RecordedPlan:
         """A plan to be made; it is empty until `Session.is_ready` says that it is there."""
         recorded = RecordedPlan(Lowered(Trace({}, [], {})), pending=planning)
         self._line.append((recorded, planning))
+        self._begin()
+        return recorded
+
+    def allocate_ahead(self, near: Sequence[Growing[Any, Any]]) -> None:
+        """Allocate a step more of some memory, once no plan is to be made."""
+        self._near |= dict.fromkeys(near)
+        self._begin()
+
+    def _begin(self) -> None:
         if self._loading is None or self._loading.is_over:
             self._loading = Loading(self._steps(), name=f"plans of {self._session.source.name}")
         # `schedule`, which calls this, does none of it.
         self._loading.postpone()
-        return recorded
 
     def is_ready(self, recorded: RecordedPlan, planning: Planning, wait: bool) -> bool:
         """Whether a plan was made; goes on with it if no host does. `wait` blocks. Raises what went wrong."""
@@ -114,12 +126,14 @@ class BackgroundPlans:
     def stop(self) -> None:
         """Make no further plans, and wait for the one that is being made."""
         self._line.clear()
+        self._near.clear()
         if self._loading is not None:
             self._loading.stop()
 
     def stop_later(self, then: Callable[[], None]) -> None:
         """Make no further plans, and do something once none is being made. Never waits."""
         self._line.clear()
+        self._near.clear()
         if self._loading is not None:
             self._loading.cancel()
         native = self._session.backends["native"]
@@ -131,7 +145,13 @@ class BackgroundPlans:
         self._loading = Loading(steps(), name=f"the end of {self._session.source.name}")
 
     def _steps(self) -> Steps[None]:
-        while self._line:
+        native = self._session.backends["native"]
+        while self._line or self._near:
+            if not self._line:
+                near, self._near = [*self._near], {}
+                with suppress(DeviceError):
+                    yield from in_small_steps(self._session, allocating_ahead(near, native))
+                continue
             recorded, planning = self._line[0]
             # A plan that was dropped meanwhile is pending no more.
             if recorded.pending is planning:
@@ -147,16 +167,16 @@ class BackgroundPlans:
         session = self._session
         native = session.backends["native"]
         # A plan that was made meanwhile may do.
-        made = yield from on_this_thread(native, planning.fill())
+        made = yield from in_small_steps(session, planning.fill())
         if made is None:
             sized = yield from on_a_thread(session, planning.make)
             if sized is not None:
                 yield from binding(session, sized, partial(planning.use, sized))
-                made = yield from on_this_thread(native, planning.fill())
+                made = yield from in_small_steps(session, planning.fill())
         if made is None and recorded.pending is planning:
             lowered = yield from on_a_thread(session, lambda: self._planned(planning))
             if recorded.pending is planning:
-                made = yield from on_this_thread(native, session.recording(lowered, planning.before))
+                made = yield from in_small_steps(session, session.recording(lowered, planning.before))
         if made is None:
             return
         if recorded.pending is planning:
@@ -234,7 +254,7 @@ def binding(session: Session, sized: SizedPlan, use: Callable[[bool], None]) -> 
         if native.is_host:
             yield from on_a_thread(session, lambda: sized.bind(session))
         else:
-            yield from on_this_thread(native, sized.binding(session))
+            yield from in_small_steps(session, sized.binding(session))
             yield from on_a_thread(session, lambda: sized.record_steps(session))
         is_bound = True
     finally:
@@ -242,6 +262,16 @@ def binding(session: Session, sized: SizedPlan, use: Callable[[bool], None]) -> 
             use(is_bound)
 
 
-def on_this_thread(native: Backend, steps: Generator[None, None, T]) -> Steps[T]:
-    """Create a plan's buffers and commands on the caller's thread, a few at a time."""
-    return (yield from within(native.entered, steps))
+def in_small_steps(session: Session, steps: SmallSteps[T]) -> Steps[T]:
+    """Create a plan's commands on the caller's thread, a few at a time, and what others may on another."""
+    entered = within(session.backends["native"].entered, steps)
+    while True:
+        try:
+            work = next(entered)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        if work is None:
+            yield None
+        else:
+            yield from on_a_thread(session, work.run)

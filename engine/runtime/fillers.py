@@ -1,4 +1,4 @@
-"""Functions that fill in the open numbers of tensors and traces.
+"""Native functions that fill in the open sizes of tensors and traces.
 
 Each function here appends the numbers that it needs to a list, and returns a function that takes the values
 of the whole list.
@@ -33,10 +33,13 @@ def of_value(value: Value, numbers: list[Number]) -> Callable[[Values], Value]:
     if value.bound is not None:
         axis, count = value.bound.axis, of_value(value.bound.count, numbers)
 
+    if count is None and stop == end:
+        return lambda values: Value.of_sizes(name, tuple(values[begin:end]), dtype, known)
+
     def filled(values: Values) -> Value:
-        shape = values[begin:end]
+        shape = tuple(values[begin:end])
         elements = known if stop == end else np.array(values[end:stop], dtype).reshape(shape)
-        made = Value(name, shape, dtype, None, elements)
+        made = Value.of_sizes(name, shape, dtype, elements)
         if count is not None:
             made.bound = Bound(axis, count(values))
         return made

@@ -1,4 +1,4 @@
-"""Which inputs of a model decide its plans by their elements, not by their shapes alone."""
+"""Finds the inputs of a model whose elements, not only shapes, decide its plan."""
 
 from __future__ import annotations
 

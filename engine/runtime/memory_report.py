@@ -76,7 +76,7 @@ def memory_of(session: Session) -> WorkerMemory:
         constants = {id(b): b for (at, _), (_, b) in session.recorder.constants.items() if at == place}
         sums[f"{side}_weights"] += _bytes_of(constants.values())
         sums[f"{side}_tensors"] += _bytes_of(_tensors(session, place, backend, recorded_plans, constants))
-        temporaries: dict[int, int] = {}
+        temporaries = {id(t.memory): t.held_bytes() for t in backend.shared_temporaries()}
         for recorded in recorded_plans:
             for submission in recorded.submissions:
                 if submission.place == place:
@@ -94,7 +94,8 @@ def _tensors(
 ) -> list[DeviceBuffer]:
     """The buffers of inputs and outputs at a place; those of plans that share memory are counted once."""
     if backend.shares:
-        return [buffer for (at, _), buffer in session.recorder.shared_buffers.items() if at == place]
+        shared = session.recorder.shared_buffers
+        return [held.memory for (at, *_), held in shared.items() if at == place and held.memory is not None]
     found = {
         id(b): b for recorded in recorded_plans for (at, _), b in recorded.buffers.items() if at == place
     }

@@ -1,4 +1,4 @@
-"""Plans for all sizes behind stops for data, with that data open, and guesses at it while loading."""
+"""Plans for all sizes after a stop for data, with the data as variables."""
 
 from __future__ import annotations
 

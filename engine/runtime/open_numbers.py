@@ -1,4 +1,4 @@
-"""Computed data as open numbers: which elements and sizes a plan for all sizes leaves open."""
+"""Computed data as variables of a plan for all sizes."""
 
 from __future__ import annotations
 

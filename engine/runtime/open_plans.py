@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.backends.base import DeviceBuffer
 from engine.base.errors import EngineError
+from engine.base.generators import SmallSteps
 from engine.compiler.lower import Fallback, Lowered, Segment
 from engine.compiler.plan import Plan
 from engine.compiler.trace import InputShapes
@@ -21,9 +22,11 @@ from engine.runtime import fillers
 from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
 from engine.runtime.open_segments import OpenSegment
 from engine.runtime.open_sizes import OpenSizes
+from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
 from engine.runtime.plan_store.plans import PlanFile
 from engine.runtime.recorded_plan import Filling, RecordedPlan
+from engine.runtime.shared_memory import allocating
 from engine.runtime.sized_lowered import Again, SizedLowered
 
 if TYPE_CHECKING:
@@ -56,9 +59,20 @@ class _Recorded:
 
     segments: list[OpenSegment]
     trace: Callable[[Sequence[Any]], Trace]
-    inputs: Callable[[Sequence[Any]], Sequence[Value]]
+    inputs: Callable[[Trace], Sequence[Value]]
     kept: frozenset[str]
     program: Any
+
+
+def _inputs_of(session: Session) -> Callable[[Trace], Sequence[Value]]:
+    """What comes into a plan that begins with the model's inputs."""
+    names, extra = [item.name for item in session.source.inputs], session.extra_inputs()
+    return lambda trace: [*leaves(*[trace.values[name] for name in names]), *extra]
+
+
+def _received(trace: Trace) -> Sequence[Value]:
+    """What comes into a plan that continues another."""
+    return trace.received
 
 
 class SizedPlan:
@@ -86,7 +100,7 @@ class SizedPlan:
         """The numbers with which it was made: the guards accept them, without a program to ask."""
         self._recorded: _Recorded | None = None
         self._constants: list[dict[str, DeviceBuffer]] = []
-        self._binding: Generator[None, None, None] | None = None
+        self._binding: SmallSteps[None] | None = None
         self._programs: dict[bool, Any] = {}
 
     @property
@@ -114,7 +128,7 @@ class SizedPlan:
             pass
         self.record_steps(session)
 
-    def binding(self, session: Session) -> Generator[None, None, None]:
+    def binding(self, session: Session) -> SmallSteps[None]:
         """The first part of `bind`, in small steps: constants. `record_steps` follows."""
         if self._binding is None:
             self._binding = self._bound(session)
@@ -127,7 +141,7 @@ class SizedPlan:
         program = self._all_numbers(()) if self._recorded is None else self._recorded.program
         return program(*sizes) is not None
 
-    def _bound(self, session: Session) -> Generator[None, None, None]:
+    def _bound(self, session: Session) -> SmallSteps[None]:
         for segment in self.lowered.segments:
             self._constants.append((yield from session.recorder.binding(self.owner, segment)))
 
@@ -141,13 +155,9 @@ class SizedPlan:
                 template = session.backends[segment.place].template(segment.plan, constants)
                 segments.append(OpenSegment.of(segment, template, numbers))
             kept = {value.root.name for value in trace.kept}
-            incoming: Sequence[Value] = trace.received
-            if self._is_start:
-                incoming = leaves(*(trace.values[item.name] for item in session.source.inputs))
-                incoming = (*incoming, *session.extra_inputs())
-                if trace.stop is not None:
-                    kept.update(value.name for value in session.extra_inputs())
-            inputs = fillers.of_values(incoming, numbers)
+            inputs = _inputs_of(session) if self._is_start else _received
+            if self._is_start and trace.stop is not None:
+                kept.update(value.name for value in session.extra_inputs())
             filled = fillers.of_trace(trace, outer_names(session.source), numbers)
             program = self.recorder.program(numbers)
         if trace.stop is None:
@@ -183,20 +193,22 @@ class SizedPlan:
         numbers = made.program(*sizes)
         if numbers is None:
             return None
-        recorded = RecordedPlan(SizedLowered(made.trace(numbers), self, tuple(sizes), again))
-        inputs, recorder = made.inputs(numbers), session.recorder
+        trace, recorder = made.trace(numbers), session.recorder
+        recorded = RecordedPlan(SizedLowered(trace, self, tuple(sizes), again))
+        inputs = made.inputs(trace)
         try:
-            yield from recorder.reserving_inputs(self.lowered.segments, inputs, made.kept)
-            for segment in made.segments:
-                yield from segment.reserving(session, numbers, before)
+            make_plans = [partial(self._plan, tuple(sizes), k) for k in range(len(made.segments))]
+            needs = recorder.needs_of_inputs(self.lowered.segments, inputs, made.kept)
+            for segment, make_plan in zip(made.segments, make_plans, strict=True):
+                needs += segment.needs(session, numbers, before, make_plan)
+            near = yield from allocating(needs)
             if self._recorded is not made:
                 return None  # released meanwhile
             if before is not None:
                 recorded.buffers.update(before.buffers)
                 recorded.placement.update(before.placement)
             recorder.input_buffers(recorded, self.lowered.segments, inputs, made.kept)
-            for position, segment in enumerate(made.segments):
-                make_plan = partial(self._plan, tuple(sizes), position)
+            for segment, make_plan in zip(made.segments, make_plans, strict=True):
                 yield from segment.filling(session, recorded, numbers, make_plan)
         except OverflowError:
             # What is wrong with such sizes, if anything, is reported when they are planned for themselves.
@@ -205,6 +217,8 @@ class SizedPlan:
         except BaseException:
             recorded.release()
             raise
+        if near and plans_in_background():
+            session.background_plans.allocate_ahead(near)
         return recorded
 
     def filled(self, sizes: Sequence[int]) -> tuple[list[Segment], list[Fallback]]:

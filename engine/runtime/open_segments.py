@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.backends.plan_template import PlanTemplate, Template
+from engine.base.generators import SmallSteps
 from engine.base.memory.out_of_memory import LARGE, naming_out_of_memory
 from engine.compiler.lower import Place, Segment
 from engine.compiler.plan import BufferSpec, Plan
 from engine.kernels.size import Number, put_together, taken_apart
 from engine.runtime.recorded_plan import RecordedPlan, Submission
+from engine.runtime.shared_memory import Needs
 
 if TYPE_CHECKING:
     from engine.runtime.session import Session
@@ -60,22 +63,21 @@ class OpenSegment:
         """Inputs and outputs with their sizes."""
         return [BufferSpec(spec.name, numbers[at], spec.dtype, spec.role) for spec, at in self.outer]
 
-    def reserving(
-        self, session: Session, numbers: Sequence[Any], before: RecordedPlan | None
-    ) -> Generator[None, None, None]:
-        """Allocate what `filling` lacks for these numbers, a buffer a step. May raise `OverflowError`.
+    def needs(
+        self,
+        session: Session,
+        numbers: Sequence[Any],
+        before: RecordedPlan | None,
+        make_plan: Callable[[], Plan],
+    ) -> list[Needs]:
+        """The shared memory that `filling` takes for these numbers. May raise `OverflowError`.
 
         The buffers of the plan `before`, which this one continues, stay as they are.
         """
-        backend = session.backends[self.place]
-        if backend.is_host:
-            return
-        held = () if before is None else before.buffers
-        for spec in self.specs(numbers):
-            if (self.place, spec.name) not in held:
-                yield from session.recorder.reserving(self.place, spec.name, spec.elements, spec.dtype)
-        with naming_out_of_memory(f"the temporaries of model '{session.source.name}'"):
-            yield from self.template.reserving(numbers[self.numbers])
+        recorder, backend = session.recorder, session.backends[self.place]
+        needs = recorder.needs_of_outer(self.place, self.specs(numbers), before)
+        naming = partial(recorder.allocating_temporaries, backend, make_plan)
+        return [*needs, Needs(backend, self.template.shared_memory(numbers[self.numbers]), naming)]
 
     def filling(
         self,
@@ -83,10 +85,13 @@ class OpenSegment:
         recorded: RecordedPlan,
         numbers: Sequence[Any],
         make_plan: Callable[[], Plan],
-    ) -> Generator[None, None, None]:
+    ) -> SmallSteps[None]:
         """Add buffers and the program for these numbers to a recorded plan: in one step, unless each set of
         sizes is recorded anew.
         """
+        if isinstance(self.template, PlanTemplate):
+            # It takes several steps, and the caller may have time for one.
+            yield None
         bound, transfers = session.recorder.bind(recorded, self.place, self.specs(numbers))
         backend = session.backends[self.place]
         for spec, function, form, begin in self.tables:
@@ -98,8 +103,8 @@ class OpenSegment:
             template, own = self.template, numbers[self.numbers]
             if isinstance(template, PlanTemplate):
                 program = yield from template.recording(own, bound)
+                if sum(program.temporaries().values()) >= LARGE:
+                    backend.check_memory()
             else:
                 program = template.fill(own, bound)
             recorded.submissions.append(Submission(self.place, program, make_plan, transfers))
-            if sum(program.temporaries().values()) >= LARGE:
-                backend.check_memory()

@@ -24,7 +24,7 @@ class OpenSizes:
     def __init__(self, model: Model) -> None:
         self._items = {item.name: item for item in model.inputs}
         self._has_known_ranks = all(i.shape is not None and i.kind == "tensor" for i in model.inputs)
-        self._known_keys: dict[tuple[str, int], list[object]] = {}
+        self._known_keys: dict[tuple[str, int], list[tuple[int, object]]] = {}
         self.is_possible = True
         self.has_any = not self._has_known_ranks or any(
             not isinstance(dim, int) for item in model.inputs for dim in item.shape or ()
@@ -37,8 +37,9 @@ class OpenSizes:
             return None
         for name, shape in shapes.items():
             for leaf, leaf_shape in leaf_names(name, shape):
-                for key, size in zip(self._keys(name, leaf, leaf_shape), leaf_shape, strict=True):
-                    if key is not None and sizes.setdefault(key, size) != size:
+                for axis, key in self._keys(name, leaf, len(leaf_shape)):
+                    size = leaf_shape[axis]
+                    if sizes.setdefault(key, size) != size:
                         return None
         return OpenNumbers(tuple(sizes.values()), self._structure(shapes))
 
@@ -49,11 +50,11 @@ class OpenSizes:
         for name, shape in shapes.items():
             found = []
             for leaf, leaf_shape in leaf_names(name, shape):
-                sizes: list[Any] = []
-                for key, size in zip(self._keys(name, leaf, leaf_shape), leaf_shape, strict=True):
-                    if key is not None and key not in inputs:
-                        inputs[key] = recorder.input(size)
-                    sizes.append(size if key is None else inputs[key])
+                sizes: list[Any] = [*leaf_shape]
+                for axis, key in self._keys(name, leaf, len(leaf_shape)):
+                    if key not in inputs:
+                        inputs[key] = recorder.input(sizes[axis])
+                    sizes[axis] = inputs[key]
                 found.append(tuple(sizes))
             if isinstance(shape, SequenceShape):
                 opened[name] = SequenceShape(found)
@@ -61,22 +62,23 @@ class OpenSizes:
                 opened[name] = None if shape is None else found[0]
         return opened
 
-    def _keys(self, name: str, leaf: str, shape: Sequence[int]) -> list[object]:
-        """What sets apart each open dimension of a tensor; None for those that are not open."""
-        found = self._known_keys.get((leaf, len(shape)))
+    def _keys(self, name: str, leaf: str, rank: int) -> list[tuple[int, object]]:
+        """The open dimensions of a tensor, and what sets each apart."""
+        found = self._known_keys.get((leaf, rank))
         if found is None:
-            found = self._known_keys[leaf, len(shape)] = self._new_keys(name, leaf, shape)
+            found = self._known_keys[leaf, rank] = self._new_keys(name, leaf, rank)
         return found
 
-    def _new_keys(self, name: str, leaf: str, shape: Sequence[int]) -> list[object]:
+    def _new_keys(self, name: str, leaf: str, rank: int) -> list[tuple[int, object]]:
         item = self._items[name]
-        declared: Sequence[object] = [None] * len(shape) if item.shape is None else [*item.shape]
-        if item.kind == "map" or len(declared) != len(shape):
-            declared = [None] * len(shape)
-        keys: list[object] = []
+        declared: Sequence[object] = () if item.shape is None or item.kind == "map" else [*item.shape]
+        if len(declared) != rank:
+            declared = [None] * rank
+        keys: list[tuple[int, object]] = []
         for axis, dim in enumerate(declared):
             is_shared = isinstance(dim, str) and item.kind == "tensor"
-            keys.append(None if isinstance(dim, int) else dim if is_shared else (leaf, axis))
+            if not isinstance(dim, int):
+                keys.append((axis, dim if is_shared else (leaf, axis)))
         return keys
 
     def _structure(self, shapes: InputShapes) -> tuple[object, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from typing import Any
 
 from engine.runtime.recorded_plan import PLAN_BYTES, RecordedPlan
@@ -127,17 +127,20 @@ class _Memory:
         self.nbytes = 0
         self._blocks: dict[RecordedPlan, dict[int, int]] = {}
         # Of each block: how many plans use it.
-        self._users: Counter[int] = Counter()
+        self._users: dict[int, int] = {}
 
     def add(self, recorded: RecordedPlan) -> None:
         """Count a plan."""
         self.remove(recorded)
         self.nbytes += PLAN_BYTES
-        blocks = self._blocks[recorded] = recorded.memory()
+        blocks, users = recorded.memory(), self._users
+        self._blocks[recorded] = blocks
         for block, nbytes in blocks.items():
-            if not self._users[block]:
+            if block in users:
+                users[block] += 1
+            else:
+                users[block] = 1
                 self.nbytes += nbytes
-            self._users[block] += 1
 
     def beside(self, recorded: RecordedPlan) -> int:
         """What dropping all other plans would free."""

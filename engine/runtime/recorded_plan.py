@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.backends.base import Backend, Compiling, DeviceBuffer, Program, Read
 from engine.backends.readback import ArrivedRead, PendingRead, delivered
+from engine.base.generators import SmallSteps
 from engine.compiler.lower import Lowered, Place
 from engine.compiler.plan import Plan
 from engine.kernels.value import Value
@@ -84,8 +85,8 @@ class Submission:
         return self.make_plan()
 
 
-Filling: TypeAlias = "Generator[None, None, RecordedPlan | None]"
-"""Fills in a plan for all sizes: a step for each buffer that is missing, and one for the rest."""
+Filling: TypeAlias = "SmallSteps[RecordedPlan | None]"
+"""Fills in a plan for all sizes: steps for memory that is missing, and one for the rest."""
 
 
 @dataclass(eq=False)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer
 from engine.base.errors import OutOfMemoryError
+from engine.base.generators import Offload, SmallSteps
 from engine.base.lifetime import drop_aside
 from engine.base.memory.out_of_memory import LARGE, MOST_BYTES, naming_out_of_memory, out_of_memory
 from engine.base.memory.parallel import prefetched
@@ -20,6 +22,10 @@ from engine.graph.model import Model
 from engine.kernels.value import Value
 from engine.runtime.integer_checks import check_int32
 from engine.runtime.recorded_plan import RecordedPlan, Submission, Transfers
+from engine.runtime.shared_memory import Needs, SharedBuffer, allocating
+
+_AT_ONCE = 1 << 20
+"""Bytes of constants that are bound in one step."""
 
 DROPPED_AT_ONCE = 1 << 18
 """Elements of constants that are freed at once with a worker; more are freed in the background."""
@@ -48,7 +54,7 @@ class Recorder:
         self._lasting = lasting
         self.constants: dict[tuple[Place, str], tuple[np.ndarray | None, DeviceBuffer]] = {}
         # Runs follow each other, so inputs and outputs of plans for other shapes share memory.
-        self.shared_buffers: dict[tuple[Place, str], DeviceBuffer] = {}
+        self.shared_buffers: dict[tuple[Place, str, np.dtype], SharedBuffer] = {}
 
     def recording(
         self,
@@ -56,7 +62,7 @@ class Recorder:
         before: RecordedPlan | None,
         inputs: Sequence[Value],
         kept: AbstractSet[str],
-    ) -> Generator[None, None, None]:
+    ) -> SmallSteps[None]:
         """Create a plan's buffers and programs in small steps, between which the caller may do other work.
 
         Args:
@@ -68,14 +74,19 @@ class Recorder:
         Raises:
             OutOfMemoryError: A buffer cannot be allocated.
         """
+        segments = recorded.lowered.segments
         try:
             with naming_out_of_memory(f"a plan of model '{self._model.name}'"):
                 if before is not None:
                     recorded.buffers.update(before.buffers)
                     recorded.placement.update(before.placement)
-                self.input_buffers(recorded, recorded.lowered.segments, inputs, kept)
-                yield
-                for segment in recorded.lowered.segments:
+                needs = self.needs_of_inputs(segments, inputs, kept)
+                for segment in segments:
+                    needs += self.needs_of_outer(segment.place, segment.plan.buffers.values(), before)
+                yield from allocating(needs)
+                self.input_buffers(recorded, segments, inputs, kept)
+                yield None
+                for segment in segments:
                     recorded.submissions.append((yield from self._submission(recorded, segment)))
                 recorded.lowered.trace.settle()
         except BaseException:
@@ -96,7 +107,7 @@ class Recorder:
             recorded.inputs[value.name] = []
             places = self._places_of(value, segments, kept)
             for place in places:
-                buffer = self.buffer_of(recorded, place, value.name, value.size, value.dtype)
+                buffer = self.buffer_of(recorded, place, value.name, value.size, value.dtype, is_input=True)
                 recorded.inputs[value.name].append((place, buffer))
             if places:
                 recorded.placement[value.name] = recorded.inputs[value.name][0][0]
@@ -112,35 +123,56 @@ class Recorder:
             places.append("native" if self._backends["native"].holds(value.dtype) else "cpu")
         return [*dict.fromkeys(places)]
 
-    def reserving_inputs(
+    def needs_of_inputs(
         self, segments: Sequence[Segment], inputs: Sequence[Value], kept: AbstractSet[str]
-    ) -> Generator[None, None, None]:
-        """Allocate what `input_buffers` lacks, a buffer a step."""
-        for value in inputs:
-            for place in self._places_of(value, segments, kept):
-                yield from self.reserving(place, value.name, value.size, value.dtype)
+    ) -> list[Needs]:
+        """The shared memory that `input_buffers` takes."""
+        return [
+            need
+            for value in inputs
+            for place in self._places_of(value, segments, kept)
+            for need in self._needs_of(place, value.name, value.size, value.dtype, is_input=True)
+        ]
 
-    def reserving(
-        self, place: Place, name: str, elements: int, dtype: np.dtype
-    ) -> Generator[None, None, None]:
-        """Allocate memory for the buffer of an input or output if that is missing, in one step."""
+    def _needs_of(
+        self, place: Place, name: str, elements: int, dtype: np.dtype, is_input: bool
+    ) -> list[Needs]:
+        """The shared memory that the buffer of an input or output takes."""
         backend, elements = self._backends[place], max(elements, 1)
-        whole = self.shared_buffers.get((place, name))
-        if not backend.is_host and backend.shares and (whole is None or whole.elements < elements):
-            yield
-            self._shared_buffer(place, name, elements, dtype)
+        if backend.is_host or not backend.shares:
+            return []
+        naming = partial(self._allocating, backend, name, elements, dtype)
+        return [Needs(backend, [(self._shared_buffer(place, name, dtype, is_input), elements)], naming)]
+
+    def needs_of_outer(
+        self, place: Place, specs: Iterable[BufferSpec], before: RecordedPlan | None
+    ) -> list[Needs]:
+        """The shared memory of a segment's inputs and outputs, without those that `before` has."""
+        held = () if before is None else before.buffers
+        return [
+            need
+            for spec in specs
+            if spec.role in ("input", "output") and (place, spec.name) not in held
+            for need in self._needs_of(place, spec.name, spec.elements, spec.dtype, spec.role == "input")
+        ]
 
     def buffer_of(
-        self, recorded: RecordedPlan, place: Place, name: str, elements: int, dtype: np.dtype
+        self,
+        recorded: RecordedPlan,
+        place: Place,
+        name: str,
+        elements: int,
+        dtype: np.dtype,
+        *,
+        is_input: bool,
     ) -> DeviceBuffer:
         """A buffer for a plan's input or output. Raises `OutOfMemoryError` with the tensor's name."""
         backend, elements = self._backends[place], max(elements, 1)
-        whole = self.shared_buffers.get((place, name))
-        buffer = None if whole is None else backend.share(whole, elements)
-        if buffer is None and backend.shares:
-            buffer = backend.share(self._shared_buffer(place, name, elements, dtype), elements)
-        elif buffer is None:
-            with self._allocating(backend, name, elements, dtype):
+        with self._allocating(backend, name, elements, dtype):
+            if backend.shares:
+                shared = self._shared_buffer(place, name, dtype, is_input)
+                buffer = backend.share(shared.of(elements), elements)
+            else:
                 buffer = backend.create(elements, dtype)
         assert buffer is not None
         recorded.buffers[place, name] = buffer
@@ -168,19 +200,15 @@ class Recorder:
             spec = _largest_temporary(make_plan())
             raise out_of_memory(spec.name, (spec.elements,), spec.dtype, backend.name, error) from error
 
-    def _shared_buffer(self, place: Place, name: str, elements: int, dtype: np.dtype) -> DeviceBuffer:
-        """New memory for an input or output, which plans for other shapes share."""
-        backend, before = self._backends[place], self.shared_buffers.pop((place, name), None)
-        with self._allocating(backend, name, elements, dtype):
-            # What has grown once is likely to grow on.
-            whole = backend.create(elements + (elements // 2 if before is not None else 0), dtype)
-        if before is not None:
-            # Plans that use it hold its memory.
-            before.release()
-        self.shared_buffers[place, name] = whole
-        return whole
+    def _shared_buffer(self, place: Place, name: str, dtype: np.dtype, is_input: bool) -> SharedBuffer:
+        """Memory for an input or output, which plans for other shapes share."""
+        key = (place, name, dtype)
+        found = self.shared_buffers.get(key)
+        if found is None:
+            found = self.shared_buffers[key] = SharedBuffer(self._backends[place], dtype, is_input)
+        return found
 
-    def _submission(self, recorded: RecordedPlan, segment: Segment) -> Generator[None, None, Submission]:
+    def _submission(self, recorded: RecordedPlan, segment: Segment) -> SmallSteps[Submission]:
         place, plan = segment.place, segment.plan
         bound = yield from self.binding(recorded, segment)
         outer, transfers = self.bind(recorded, place, plan.buffers.values())
@@ -201,26 +229,59 @@ class Recorder:
             if spec.role == "input":
                 if (place, name) not in recorded.buffers:
                     source = recorded.buffers[recorded.placement[name], name]
-                    target = self.buffer_of(recorded, place, name, spec.elements, spec.dtype)
+                    target = self.buffer_of(recorded, place, name, spec.elements, spec.dtype, is_input=True)
                     transfers.append((name, source, target))
                 bound[name] = recorded.buffers[place, name]
             elif spec.role == "output":
-                bound[name] = self.buffer_of(recorded, place, name, spec.elements, spec.dtype)
+                bound[name] = self.buffer_of(recorded, place, name, spec.elements, spec.dtype, is_input=False)
                 recorded.placement[name] = place
         return bound, tuple(transfers)
 
-    def binding(
-        self, recorded: RecordedPlan, segment: Segment
-    ) -> Generator[None, None, dict[str, DeviceBuffer]]:
-        """The buffers of a segment's constants, in small steps; those of no other plan go with this one."""
+    def binding(self, recorded: RecordedPlan, segment: Segment) -> SmallSteps[dict[str, DeviceBuffer]]:
+        """The buffers of a segment's constants, in small steps; those of no other plan go with this one.
+
+        The plan drops its references to elements, so that packed ones exist in buffers only.
+        """
         place, plan = segment.place, segment.plan
         bound: dict[str, DeviceBuffer] = {}
+        missing: list[str] = []
+        for name, spec in plan.buffers.items():
+            if spec.role != "constant":
+                continue
+            held = self.constants.get((place, name))
+            if held is not None and (name in plan.packed or held[0] is plan.constants[name]):
+                bound[name] = held[1]
+                self._drop_elements(plan, name)
+            else:
+                missing.append(name)
         with self._packing(place, plan) as take:
-            for name, spec in plan.buffers.items():
-                if spec.role == "constant":
-                    bound[name] = self._constant(place, name, plan, recorded, take)
-                    yield
+            for names in _in_groups(plan, missing):
+                work = Offload(partial(self._constants_of, place, plan, names, take))
+                yield work
+                for name, buffer in zip(names, work.result(), strict=True):
+                    bound[name] = buffer
+                    if name in plan.packed or name in self._lasting():
+                        # One for all plans, as it is the model's or packed from the model's.
+                        self.constants[place, name] = (plan.constants.get(name), buffer)
+                    else:
+                        recorded.owned.append(buffer)
+                    self._drop_elements(plan, name)
         return bound
+
+    def _constants_of(
+        self, place: Place, plan: Plan, names: Sequence[str], take: Callable[[str], np.ndarray]
+    ) -> list[DeviceBuffer]:
+        """New buffers of constants, which are packed now if they are to be."""
+        packed = plan.packed
+        return [self._filled(place, n, take(n) if n in packed else plan.constants[n]) for n in names]
+
+    @staticmethod
+    def _drop_elements(plan: Plan, name: str) -> None:
+        packed = plan.packed.pop(name, None)
+        if packed is None:
+            del plan.constants[name]
+        else:
+            packed.drop()
 
     def pack(self, segment: Segment) -> None:
         """Pack a segment's weights ahead of recording it, where any thread may create buffers."""
@@ -248,30 +309,6 @@ class Recorder:
             }
         )
 
-    def _constant(
-        self, place: Place, name: str, plan: Plan, recorded: RecordedPlan, take: Callable[[str], np.ndarray]
-    ) -> DeviceBuffer:
-        """The buffer of a constant, one for all plans if it is the model's or packed from the model's.
-
-        The plan drops its reference to the elements, so that packed ones exist in the buffer only.
-        """
-        packed = plan.packed.pop(name, None)
-        held = self.constants.get((place, name))
-        if packed is not None:
-            if held is None:
-                held = self.constants[place, name] = (None, self._filled(place, name, take(name)))
-            packed.drop()
-            return held[1]
-        array = plan.constants.pop(name)
-        if held is not None and held[0] is array:
-            return held[1]
-        buffer = self._filled(place, name, array)
-        if name in self._lasting():
-            self.constants[place, name] = (array, buffer)
-        else:
-            recorded.owned.append(buffer)
-        return buffer
-
     def _filled(self, place: Place, name: str, array: np.ndarray) -> DeviceBuffer:
         backend = self._backends[place]
         if not backend.keeps_int64:
@@ -288,8 +325,23 @@ class Recorder:
         if sum(buffer.elements for _, buffer in constants) > DROPPED_AT_ONCE:
             drop_aside(constants)
         for buffer in self.shared_buffers.values():
-            buffer.release()
+            buffer.forget()
         self.shared_buffers.clear()
+
+
+def _in_groups(plan: Plan, names: Sequence[str]) -> Iterator[list[str]]:
+    """Constants that are bound at once: about `_AT_ONCE` bytes of them."""
+    group: list[str] = []
+    nbytes = 0
+    for name in names:
+        group.append(name)
+        packed = plan.packed.get(name)
+        nbytes += plan.constants[name].nbytes if packed is None else packed.size * packed.dtype.itemsize
+        if nbytes >= _AT_ONCE:
+            yield group
+            group, nbytes = [], 0
+    if group:
+        yield group
 
 
 def _largest_temporary(plan: Plan) -> BufferSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import cached_property, partial
@@ -14,7 +14,7 @@ import numpy as np
 from engine.backends.base import Backend, Progress
 from engine.base import instrumentation
 from engine.base.errors import EngineError, OutOfMemoryError, ShapeError, UnsupportedLayerError
-from engine.base.generators import finish, in_one_step
+from engine.base.generators import SmallSteps, finish, in_one_step
 from engine.base.memory.out_of_memory import naming_out_of_memory
 from engine.base.memory.pool import Pool
 from engine.base.sliced_thread import SlicedThread
@@ -377,13 +377,13 @@ class Session:
         with self.backends["native"].entered():
             return finish(self.recording(lowered, before))
 
-    def recording(self, lowered: Lowered, before: RecordedPlan | None) -> Generator[None, None, RecordedPlan]:
+    def recording(self, lowered: Lowered, before: RecordedPlan | None) -> SmallSteps[RecordedPlan]:
         """`record` in small steps, between which the caller may do other work."""
         recorded = RecordedPlan(lowered)
         yield from self._recording(recorded, before)
         return recorded
 
-    def _recording(self, recorded: RecordedPlan, before: RecordedPlan | None) -> Generator[None, None, None]:
+    def _recording(self, recorded: RecordedPlan, before: RecordedPlan | None) -> SmallSteps[None]:
         trace = recorded.lowered.trace
         kept = {v.root.name for v in trace.kept}
         if trace.stop is not None:

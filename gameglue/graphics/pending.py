@@ -1,4 +1,4 @@
-"""`PendingWork`: how much of what was enqueued in a game's OpenGL context has not been drawn yet."""
+"""`PendingWork`: counts what is enqueued in an OpenGL context and not executed yet."""
 
 from __future__ import annotations
 

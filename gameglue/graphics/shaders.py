@@ -1,4 +1,4 @@
-"""GLSL 3.30 of the drawing that gameglue does itself."""
+"""GLSL 3.30 source of the shaders that gameglue draws with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`SpriteSheet`: a picture that holds many, and `AnimationClip`: their order."""
+"""`SpriteSheet`: an image divided into frames; `AnimationClip`: a sequence of frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where pictures go: a window, or nowhere but memory."""
+"""Surfaces: a window, or off-screen memory."""
 
 from __future__ import annotations
 

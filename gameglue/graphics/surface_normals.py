@@ -1,4 +1,4 @@
-"""Normals of surfaces that come without."""
+"""Computes vertex normals of meshes that have none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`WebCamTexture`: what a camera sees, as a texture and as an array, read in the background."""
+"""`WebCamTexture`: camera images as a texture and an array, read in the background."""
 
 from __future__ import annotations
 

@@ -1,16 +1,15 @@
-"""`App`: the host. It opens a window, or none, and runs the frame that `gameglue.host.frame` writes down."""
+"""`App`: the host of a game. Opens a window, or none, and runs the phases of `gameglue.host.frame`."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import random
-import threading
 import time as clock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import moderngl
 import numpy as np
@@ -21,11 +20,9 @@ from engine import (
     Model,
     ModelAsset,
     Worker,
-    background_planning,
     leave_a_core_to_the_game,
 )
 from engine.base.spelling import answers_spelling
-from engine.device.native import children
 from gameglue.audio import Audio
 from gameglue.errors import FrameError
 from gameglue.graphics.graphics import Graphics
@@ -35,12 +32,12 @@ from gameglue.host.clock import Time
 from gameglue.host.component_error import ComponentError
 from gameglue.host.drawing_threads import prefer_this_thread
 from gameglue.host.frame import Frame
-from gameglue.host.garbage_collection import long_lived_kept
+from gameglue.host.frame_loop import FrameLoop
 from gameglue.host.idle_time import Rest
-from gameglue.host.interrupts import Interrupts
 from gameglue.host.lifecycle import Lifecycle
 from gameglue.host.loaders import register_loaders
 from gameglue.host.resources import Resources
+from gameglue.host.scene_loading import SceneLoading
 from gameglue.host.watchdog import Watchdog
 from gameglue.inference import FrameSlack, InferenceQueue
 from gameglue.inference.backend_choice import BackendChoice
@@ -51,9 +48,6 @@ from gameglue.profiling.gpu_phases import GPUPhases
 from gameglue.reloading import HotReload
 from gameglue.scene.files.prefab import Prefab
 from gameglue.scene.files.prefabs import Prefabs
-from gameglue.scene.finding import Finder
-from gameglue.scene.game_object import GameObject
-from gameglue.scene.scene import Scene
 from gameglue.scene.scenes import Scenes
 from gameglue.scripting.behaviour import MonoBehaviour
 from gameglue.scripting.coroutines import (
@@ -69,16 +63,8 @@ from gameglue.scripting.coroutines import (
 _log = logging.getLogger("gameglue")
 
 
-_UNPACED_REST = 0.1
-"""Seconds that inference may have of a frame which nobody waits for, where the processor draws."""
-
-
-_FEW_FRAMES = 60
-"""Runs of fewer frames begin without a full garbage collection, which may take longer than they do."""
-
-
 @answers_spelling
-class App(Finder):
+class App(SceneLoading, FrameLoop):
     """A game: frame loop, scenes, window, input, graphics, inference and profiler.
 
         with App("pong", size=(800, 600)) as app:
@@ -113,9 +99,6 @@ class App(Finder):
         hot_reload: Reloads shaders and models when their files change.
         input: Keys, mouse, gamepads and actions of this frame.
     """
-
-    runner: ClassVar[Callable[[App, int | None], None] | None] = None
-    """What `run` calls instead of running: how a tool takes over the frames of a script's app."""
 
     def __init__(
         self,
@@ -159,8 +142,9 @@ class App(Finder):
             seed: Makes `app.random` (NumPy) and `app.python_random` repeat. Without it, `app.seed` is random.
             target_frame_rate: Most frames per second in real time.
             real_time: Whether frames are paced by the clock. `None` means with a window; without one,
-                every frame stands for 1 / target_frame_rate seconds and nothing waits, so a headless run
-                repeats exactly.
+                every frame stands for 1 / target_frame_rate seconds, so a headless run repeats exactly, and
+                nothing waits but for what is being loaded or planned: that has as much time of each frame as
+                in real time.
             fixed_delta_time: Seconds of game time between two `fixed_update` calls.
             max_fixed_steps: Most `fixed_update` calls per frame.
             max_delta_time: Longest frame in seconds; game time falls behind longer ones.
@@ -190,6 +174,7 @@ class App(Finder):
         if replay is not None:
             seed, target_frame_rate = replay.seed, replay.frame_rate
             deterministic, latency_frames = replay.deterministic, replay.latency_frames
+        super().__init__(time_source, sleep)
         self.title = title
         self.target_frame_rate = target_frame_rate
         self.frame_budget_ms = frame_budget_ms
@@ -256,25 +241,6 @@ class App(Finder):
         self.resources.register_loader(Prefab, self._prefabs.load_path, suffixes=(".prefab",))
         self._scenes = Scenes(self)
         self._on_error = on_error
-        self._time_source = time_source
-        self._sleep = sleep
-        self._thread = threading.get_ident()
-        self._last_frame: float | None = None
-        self._in_frame = False
-        self.halted = False
-        """Whether the game stands still: frames are drawn, but no time passes, and of the game's own code
-        only what draws is called. `single_step()` runs one frame all the same. See also `time.paused`.
-        """
-        self._single_steps = 0
-        self._stands_still = False
-        """Whether this frame is one in which the game stands still."""
-        self._player_time = 0.0
-        """Seconds that the player has had, those with a halted game included."""
-        self.was_interrupted = False
-        """Whether Ctrl-C ended `run`."""
-        self._quitting = False
-        self._ended = False
-        self._disposed = False
         # Workers that are made now belong on this app's context, also where another app's was current.
         self.graphics.make_current()
 
@@ -295,195 +261,7 @@ class App(Finder):
         """Width and height of the picture in pixels."""
         return self.graphics.size
 
-    @property
-    def is_quitting(self) -> bool:
-        """True once `quit()` was called."""
-        return self._quitting
-
-    # -- scenes ---------------------------------------------------------------------------------
-
-    @property
-    def scene(self) -> Scene:
-        """The active scene: the one loaded last in the place of others. At first it is empty."""
-        return self._scenes.active
-
-    @scene.setter
-    def scene(self, scene: Scene) -> None:
-        self._scenes.active = scene
-
-    @property
-    def scenes(self) -> tuple[Scene, ...]:
-        """Every loaded scene: the active one, additive ones, and the one of objects that survive loads."""
-        return self._scenes.loaded
-
-    def new_scene(self, name: str = "scene") -> Scene:
-        """An empty scene that is not loaded: fill it, then `load_scene(scene)`."""
-        return Scene(self, name)
-
-    def load_scene(self, scene: Scene | str | Path, additive: bool = False) -> Scene:
-        """Put `scene` in the place of the loaded ones, whose objects are destroyed, or add it to them.
-
-        `scene` may be the name of a file, such as "level 1.scene", as for `resources`. Within a frame the
-        change happens at its end.
-
-        Returns:
-            The scene.
-
-        Raises:
-            SceneError: Something in the file is wrong; the message names it and its line, and all stays as it
-                is.
-        """
-        loaded = self._scenes.load(scene, additive=additive)
-        self._change_scenes()
-        return loaded
-
-    def load_scene_async(self, name: str | Path, additive: bool = False) -> Loading[Scene]:
-        """Load a scene file in the background: `await self.app.load_scene_async("level 2.scene")`.
-
-        Its objects are made within `loading_budget_ms` of each frame, its textures and other resources read
-        on another thread. When the handle is done they are there, and the scene takes its place at the end of
-        that frame. The handle has `progress`, and `result()` raises what `load_scene` does.
-        """
-
-        def loaded(scene: Scene) -> None:
-            self.load_scene(scene, additive)
-
-        return self._scenes.load_async(name, loaded)
-
-    def unload_scene(self, scene: Scene) -> None:
-        """Destroy a loaded scene and all in it, within a frame at its end; other scenes stay.
-
-        Raises:
-            SceneError: The scene is not loaded.
-        """
-        self._scenes.unload(scene)
-        self._change_scenes()
-
-    def dont_destroy_on_load(self, owner: GameObject) -> None:
-        """Let `owner`, at the top of its hierarchy, and all below it survive when other scenes are loaded.
-
-        It moves into a scene of its own, the last of `scenes`.
-
-        Raises:
-            SceneError: The object hangs under another.
-        """
-        self._scenes.keep(owner)
-
-    def _change_scenes(self) -> None:
-        if not self._in_frame:
-            self._scenes.change()
-
-    def _every_object(self) -> Iterator[GameObject]:
-        return (owner for scene in self._scenes.loaded for owner in scene.objects)
-
-    # -- running --------------------------------------------------------------------------------
-
-    def run(self, frames: int | None = None) -> None:
-        """Run frames until `quit()` is called or the window is closed, or until `frames` of them have run.
-
-        On quitting the hooks run: `on_application_quit`, `on_disable`, `on_destroy`. The last picture and the
-        report stay available until `dispose()`. Ctrl-C quits too, and leaves
-        `was_interrupted`.
-        """
-        self._check_usable()
-        if App.runner is not None:
-            App.runner(self, frames)
-            return
-        done = 0
-        is_long = frames is None or frames >= _FEW_FRAMES
-        with long_lived_kept(collects=is_long), Interrupts(self.quit) as interrupts:
-            try:
-                while not self._quitting and not self._is_played(done, frames):
-                    self.step()
-                    done += 1
-                    self._pace()
-            except KeyboardInterrupt:
-                interrupts.is_asked = True
-            finally:
-                self._stop_watching()
-        if interrupts.is_asked:
-            _log.warning("interrupted in frame %d", self.time.frame_count)
-            self.was_interrupted = True
-            self.quit()
-        if self._quitting:
-            self._end()
-
-    @property
-    def exit_code(self) -> int:
-        """What a program should end with: 0, 1 where a component raised, 130 where Ctrl-C ended the game.
-
-        app.run()
-        raise SystemExit(app.exit_code)
-        """
-        return 130 if self.was_interrupted else 1 if self.errors else 0
-
-    def _is_played(self, done: int, frames: int | None) -> bool:
-        """Whether `run` has done all requested frames."""
-        replay = self.input.replay
-        return (frames is not None and done >= frames) or (replay is not None and replay.is_over)
-
-    def step(self, dt: float | None = None) -> None:
-        """Run one frame that stands for `dt` seconds; without it, for the time since the last one.
-
-        The first frame stands for 1 / target_frame_rate seconds, and so does every frame without `real_time`
-        and where the app is deterministic.
-        """
-        self._check_usable()
-        now = self._time_source()
-        self._stands_still = self.halted and self._single_steps == 0
-        if self.halted and not self._stands_still:
-            self._single_steps -= 1
-            dt = 1.0 / self.target_frame_rate if dt is None else dt
-        if self.input.replay is not None and not self._stands_still:
-            recorded = self.input.replay.begin_frame()
-            dt = recorded if dt is None else dt
-        if dt is None:
-            known = self.real_time and not self.deterministic and self._last_frame is not None
-            dt = now - (self._last_frame or 0.0) if known else 1.0 / self.target_frame_rate
-        self._last_frame = now
-        self.graphics.make_current()
-        self._player_time += dt
-        if self._stands_still:
-            self.time.hold()
-        else:
-            self.time.begin_frame(dt)
-        profiler, tick = self.profiler, clock.perf_counter
-        self._in_frame = True
-        start = before = tick()
-        profiler._begin_frame(start, self.time.frame_count)
-        self._slack.begin_frame(start, 1e3 / self.target_frame_rate)
-        children.hold()
-        try:
-            with background_planning():
-                for phase in self.frame:
-                    if self._stands_still and not phase.goes_on:
-                        continue
-                    if self._gpu_phases is not None:
-                        self._gpu_phases.begin(phase.name)
-                    phase.run(self)
-                    after = tick()
-                    profiler.add_phase(phase.name, after - before, before)
-                    before = after
-        finally:
-            children.let_go()
-            self._in_frame = False
-            if self._gpu_phases is not None:
-                self._gpu_phases.end_frame()
-            profiler._end_frame(before - start, start)
-            self._slack.end_frame(before)
-            if self._watchdog is not None:
-                self._watchdog.frame_ended(before)
-        with background_planning():
-            self._change_scenes()
-
-    def quit(self) -> None:
-        """End the game after this frame."""
-        self._quitting = True
-
-    def single_step(self) -> None:
-        """Let a halted game (`app.halted`) run one more frame, of 1 / target_frame_rate seconds."""
-        if self.halted:
-            self._single_steps += 1
+    # -- coroutines -----------------------------------------------------------------------------
 
     def next_frame(self) -> NextFrame:
         """`await self.app.next_frame()` continues in the next frame, after `update`."""
@@ -500,17 +278,6 @@ class App(Finder):
     def start_coroutine(self, routine: Routine) -> Coroutine:
         """Run a generator or coroutine that belongs to no component."""
         return self._coroutines.start(routine)
-
-    def _pace(self) -> None:
-        if not self.real_time:
-            # Nobody waits for the next frame: inference continues as it would with a faster device.
-            self._rest.spend(_UNPACED_REST, loads=False)
-        elif self._last_frame is not None and not self._quitting:
-            end = self._last_frame + 1.0 / self.target_frame_rate
-            self._rest.spend(end - self._time_source())
-            left = end - self._time_source()
-            if left > 0.0:
-                self._sleep(left)
 
     # -- recording input ------------------------------------------------------------------------
 
@@ -621,10 +388,6 @@ class App(Finder):
     ) -> None:
         self.dispose()
 
-    def _stop_watching(self) -> None:
-        if self._watchdog is not None:
-            self._watchdog.stop()
-
     def _end(self) -> None:
         if self._ended:
             return
@@ -648,18 +411,3 @@ class App(Finder):
             _log.error("%s raised", where, exc_info=error)
         if self._on_error == "raise":
             raise error
-
-    def _check_not_over(self) -> None:
-        """Raise `FrameError` once the app has ended."""
-        if self._disposed or self._ended:
-            raise FrameError("this app has ended; make a new App to play again")
-
-    def _check_usable(self) -> None:
-        self._check_not_over()
-        if self._in_frame:
-            raise FrameError("step() was called from within a frame; use a coroutine to wait for frames")
-        self._check_thread()
-
-    def _check_thread(self) -> None:
-        if threading.get_ident() != self._thread:
-            raise FrameError("an App is used on the thread that made it: its OpenGL context lives there")

@@ -1,4 +1,4 @@
-"""Three clocks with separate jobs, and the view of them that components see as `self.time`.
+"""The real, game and fixed clocks, and `Time`, which components read as `self.time`.
 
 No clock reads the computer's time: the host passes seconds in, so a test, a replay or a video capture owns
 time completely.

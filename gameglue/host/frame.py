@@ -1,4 +1,4 @@
-"""The frame, written down as a list: what happens in which order, and why there.
+"""The frame: its phases as a list, in order.
 
 `FRAME` is the list that an app starts with. A game inserts phases of its own with
 `app.frame.insert(Phase("physics", "...", run), after="fixed_update")`. The order of the hooks within a phase

@@ -1,4 +1,4 @@
-"""What Python's garbage collector does to frames, and what a game's host does about it."""
+"""Garbage collection: keeps full collections out of a game's frames."""
 
 from __future__ import annotations
 

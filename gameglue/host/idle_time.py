@@ -1,4 +1,4 @@
-"""`Rest`: what a frame leaves over until the next is due, and what it is spent on."""
+"""`Rest`: spends the idle time between frames on loading and inference."""
 
 from __future__ import annotations
 
@@ -74,16 +74,20 @@ class Rest:
         took, self.takes_inference = self.takes_inference, False
         return took
 
-    def spend(self, seconds: float, *, loads: bool = True) -> None:
-        """Use up to so many seconds; returns early where nothing is left to do. loads: also for loading.
+    def spend(self, seconds: float, *, loading: float | None = None) -> None:
+        """Use up to so many seconds; returns early where nothing is left to do.
 
         It takes longer while more than `MOST_IN_FLIGHT` pictures would be in flight with the next one.
+
+        Args:
+            seconds: For inference and loading together.
+            loading: The most of them for loading; None for all.
         """
         end = self._time_source() + seconds
-        self._use(seconds, loads)
+        self._use(seconds, seconds if loading is None else loading)
         before = self._time_source()
         while self._pending() >= MOST_IN_FLIGHT:
-            if not (loads and self._load(_LOAD_SLICE)):
+            if not self._load(_LOAD_SLICE):
                 self._sleep(_NAP)
         now = self._time_source()
         self.late = max(0.0, now - end)
@@ -92,14 +96,15 @@ class Rest:
             self._waits += 1
             self._waited += now - before
 
-    def _use(self, seconds: float, loads: bool) -> None:
-        end = self._time_source() + seconds - _MARGIN
+    def _use(self, seconds: float, loading: float) -> None:
+        now = self._time_source()
+        end, loading_end = now + seconds - _MARGIN, now + loading - _MARGIN
         is_long = seconds >= _LEAST_FOR_INFERENCE
         self.takes_inference = self._infers()
         fruitless = 0 if is_long and self.takes_inference else _FRUITLESS
         self._has_inferred = False
-        while (left := end - self._time_source()) > 0.0:
-            is_loading = loads and self._load(left)
+        while (left := end - (now := self._time_source())) > 0.0:
+            is_loading = loading_end > now and self._load(min(left, loading_end - now))
             if fruitless < _FRUITLESS and left > _LEAST_FOR_INFERENCE and self._queue._wants_turn:
                 fruitless = 0 if self._infer(left) else fruitless + 1
             elif not is_loading:

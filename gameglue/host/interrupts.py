@@ -1,4 +1,4 @@
-"""Ctrl-C in a frame loop: it ends the game in the game's own code, or after the frame, not inside the engine.
+"""Ctrl-C in a frame loop: interrupts the game's own code, or ends the game after the frame.
 
 Python raises `KeyboardInterrupt` wherever the main thread happens to be. In the middle of a change of OpenGL
 context, or between a job and the note of it, that would leave one half done. So where the engine or the

@@ -1,4 +1,4 @@
-"""From added to destroyed: when components wake, start, are enabled and disabled, and go away."""
+"""The life cycle of components: awake, enable, start, disable, destroy."""
 
 from __future__ import annotations
 

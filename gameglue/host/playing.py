@@ -1,4 +1,4 @@
-"""`PlayOptions` and `Facts`: what a game gets when it is built, and what it adds to the report."""
+"""`PlayOptions`: the options of a played game; `Facts`: entries that it adds to the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`play`: the main program of a game of one's own, with the options that demos have."""
+"""`play`: the main program of a game, with the command-line options that demos have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the game's files by name: first in the game's folder, then among what gameglue brings along.
+"""Finds files by name: in the game's folder, then among gameglue's own assets.
 
 What kinds of resources there are, and which file is of which kind, is registered: a loader for textures,
 another for models, and so on. A game adds its own with `register_loader`.

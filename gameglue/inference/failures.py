@@ -1,4 +1,4 @@
-"""Failures of inference: which are reported, to whom, and from which line of the game they come."""
+"""Errors of inference requests: how they are reported, and which line of the game caused them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Line`: the requests to one worker, in the order in which they run, and what its steps cost."""
+"""`Line`: the queue of requests to one worker, and the measured cost of its steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`InferenceQueue`: where the frame loop and the inference engine meet.
+"""`InferenceQueue`: runs inference requests within the budget of each frame.
 
 A loop calls `poll()` at the start of its frame, which delivers results, and `pump(budget_ms)` where the frame
 has time left, which begins and continues work. Neither ever waits, but for a deterministic queue, whose

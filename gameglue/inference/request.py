@@ -1,4 +1,4 @@
-"""`InferenceRequest`: one question to a network, from asking to answer."""
+"""`InferenceRequest`: one request to a worker, from submission to result."""
 
 from __future__ import annotations
 

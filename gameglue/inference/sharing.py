@@ -1,4 +1,4 @@
-"""Who may spend the frame's budget next: priority, then deadline, then fair shares of the time.
+"""Scheduling policy of the frame budget: priority, then deadline, then fair shares.
 
 Fairness is that of virtual time: what was spent on one sharer, divided by its weight; the one with the least
 has the next turn. A sharer that was idle begins at the least of those that are not, so idling saves nothing.

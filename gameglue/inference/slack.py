@@ -1,4 +1,4 @@
-"""`FrameSlack`: what a frame leaves until the next one is due."""
+"""`FrameSlack`: measures the time that a frame leaves until the next one is due."""
 
 from __future__ import annotations
 

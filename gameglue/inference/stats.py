@@ -1,4 +1,4 @@
-"""What the queue is doing, for an overlay or a log."""
+"""`QueueStats`: the state of the inference queue, for an overlay or a log."""
 
 from __future__ import annotations
 

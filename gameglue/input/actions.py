@@ -1,4 +1,4 @@
-"""`InputActions`: what a game calls its controls, and what each is bound to.
+"""`InputActions`: named controls of a game, and their bindings.
 
 A game asks for `"jump"`, not for the space bar: the same action may be on a key, a mouse button and a
 gamepad, and the player may change that while the game runs. The definitions can be kept in a file:

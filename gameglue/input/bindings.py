@@ -1,4 +1,4 @@
-"""What an action or axis is bound to, as text: `"space"`, `"mouse left"`, `"pad left_x"`, `"a/d"`.
+"""Bindings of actions and axes as text: `"space"`, `"mouse left"`, `"pad left_x"`, `"a/d"`.
 
 "space"             a key
 "mouse left"        a mouse button: left, right, middle, back, forward, or 0 to 4

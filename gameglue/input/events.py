@@ -1,4 +1,4 @@
-"""What can happen to a game from outside: keys, text, pointer, gamepads, the window."""
+"""Input events: keys, text, pointer, gamepads, window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gamepads through pygame: which are plugged in, and what their events mean.
+"""Gamepads through pygame: connected devices and their events.
 
 SDL knows the layout of most gamepads and names their events; the others are taken for Xbox
 controllers, as most of what is sold calls itself one.

@@ -1,4 +1,4 @@
-"""Names of keys and mouse buttons, and the answers to wrong ones."""
+"""Names of keys and mouse buttons, and errors for wrong ones."""
 
 from __future__ import annotations
 

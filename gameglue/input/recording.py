@@ -1,4 +1,4 @@
-"""`InputRecording`: what was played, frame by frame, so that it can be played again exactly.
+"""`InputRecording`: frame lengths and input of a run, for exact replay.
 
 The game it belongs to is the same function of seed, frame lengths, events and the answers of its networks; a
 deterministic app (see `App`) has the last of these in the same frames regardless of the computer's speed.

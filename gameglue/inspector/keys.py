@@ -1,4 +1,4 @@
-"""Our names of keys as imgui's."""
+"""Key names of gameglue mapped to imgui's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparing speeds fairly: contenders take turns, and the figures are medians of many calls.
+"""Compares speeds: contenders alternate, and results are medians of many calls.
 
 On a machine that others use too, what runs first and what runs later meet different loads. So contenders
 alternate within one run, and a ratio is formed from turns of the same round. Before each turn the threads of

@@ -1,4 +1,4 @@
-"""How long the GPU draws for each phase of the frame, by timestamps in the game's own context."""
+"""GPU time of each phase of the frame, by timer queries in the game's context."""
 
 from __future__ import annotations
 

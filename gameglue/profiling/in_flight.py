@@ -1,4 +1,4 @@
-"""A network kept busy while a game runs: scheduled again as soon as it has a result."""
+"""Keeps a network busy while a game runs: schedules it again as soon as it has a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each node of a model takes on onnxruntime, from its own profile."""
+"""Times of a model's nodes on onnxruntime, from its own profile."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import onnx
+
+from gameglue.profiling.contenders import onnxruntime_options
 
 _EVENT = "_kernel_time"
 _RUN = "model_run"
@@ -53,8 +55,7 @@ class PeerProfile:
             node.name = next((name for name in node.output if name), node.name)
         self._folder = tempfile.TemporaryDirectory(prefix="gameglue-profile-")
         folder = Path(self._folder.name)
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
+        options = onnxruntime_options(severity=4)
         options.enable_profiling = True
         options.profile_file_prefix = str(folder / "profile")
         options.optimized_model_filepath = str(folder / "optimised.onnx")

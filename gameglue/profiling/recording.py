@@ -1,4 +1,4 @@
-"""What happened in the latest frames, event by event: the source of the trace, the report and the overlay.
+"""`Recording`: events of the latest frames, for the trace, the report and the overlay.
 
 A `Recording` exists only while somebody wants to know (`Profiler.record`); without one, a hook list makes one
 test a frame and the engine one test a schedule.

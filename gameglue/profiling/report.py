@@ -1,4 +1,4 @@
-"""The frame-time report: what a run's frames cost, as text or JSON."""
+"""`FrameReport`: frame times of a run, as text or JSON."""
 
 from __future__ import annotations
 

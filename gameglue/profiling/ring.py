@@ -1,4 +1,4 @@
-"""The latest of many numbers."""
+"""`Ring`: a ring buffer of numbers."""
 
 from __future__ import annotations
 

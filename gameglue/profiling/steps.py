@@ -1,4 +1,4 @@
-"""What each step of a worker's plan takes, on any backend."""
+"""Times of the steps of a worker's plan, on any backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is looked for in tensors whose elements come to the CPU anyway: NaN, and pictures of them.
+"""Tensor watches: look for NaN in tensors that come to the CPU, and show them as heat maps.
 
 Neither requests a readback: a tensor that is never read back is never shown.
 """

@@ -1,4 +1,4 @@
-"""What each worker of a game does: how often, for how long, on which of the machine's parts."""
+"""Statistics of a game's workers: schedules, durations and devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a file has changed, by its time and size: cheap enough for every frame."""
+"""Detects changed files by time and size, cheaply enough for every frame."""
 
 from __future__ import annotations
 

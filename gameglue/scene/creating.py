@@ -1,4 +1,4 @@
-"""What `scene.create` answers to arguments that it cannot take, before anything is created."""
+"""Checks of the arguments of `scene.create`, before anything is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking for objects and components: in one scene, or in all that are loaded."""
+"""Finds objects and components, in one scene or in all loaded ones."""
 
 from __future__ import annotations
 

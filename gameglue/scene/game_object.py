@@ -1,4 +1,4 @@
-"""`GameObject`: a named place in a scene that components hang on."""
+"""`GameObject`: a named object in a scene, with a transform and components."""
 
 from __future__ import annotations
 

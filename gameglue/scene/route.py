@@ -1,4 +1,4 @@
-"""`Route`: a way through points, and where on it something is that follows it."""
+"""`Route`: a path through points, with a position for each time."""
 
 from __future__ import annotations
 

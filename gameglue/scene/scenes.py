@@ -1,4 +1,4 @@
-"""The scenes of one app that are loaded: the active one, additive ones, and what survives loads."""
+"""`Scenes`: the loaded scenes of an app, and their loading and unloading."""
 
 from __future__ import annotations
 
@@ -47,6 +47,10 @@ class Scenes:
     def loaded(self) -> tuple[Scene, ...]:
         """Every loaded scene, in the order of loading; the one that survives loads comes last."""
         return (*self._loaded, *(() if self._persistent is None else (self._persistent,)))
+
+    def new(self, name: str) -> Scene:
+        """An empty scene that is not loaded."""
+        return Scene(self._app, name)
 
     def load(self, scene: Scene | str | Path, *, additive: bool) -> Scene:
         """Load `scene`, or the file of that name, in place of all others, or in addition to them.

@@ -1,4 +1,4 @@
-"""Where an object is: position, rotation and scale, relative to a parent."""
+"""`Transform`: position, rotation and scale of an object, relative to a parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that spreads over frames: generators and `async def`, driven by the host without asyncio.
+"""Coroutines: generators and `async def` that continue over frames, without asyncio.
 
 A coroutine runs until it yields (or awaits) something to wait for:
 

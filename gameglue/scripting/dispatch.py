@@ -1,4 +1,4 @@
-"""One list of ready-made calls per hook, so that a frame only walks lists.
+"""Hook dispatch: one list of bound methods per hook, in execution order.
 
 Ten thousand components with an `update` cost little more than the ten thousand calls: methods are looked up
 when a component is attached, the list is ordered when it changes, and `try` surrounds the loop, not the call.

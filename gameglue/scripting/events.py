@@ -1,4 +1,4 @@
-"""Events: something happens to one component, and others that want to know are called.
+"""`Event`: a list of listeners that `emit` calls.
 
     class Hero(MonoBehaviour):
         on_hit = Event[[int]]()  # each hero has its own; the brackets say what listeners are given

@@ -1,4 +1,4 @@
-"""Components that need neighbours: what is missing is added, and what is needed cannot be taken away."""
+"""Required components: added where they are missing, and kept while they are needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that are due later: what `self.invoke` and `self.invoke_repeating` keep."""
+"""Timers of `self.invoke` and `self.invoke_repeating`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A built game's first launch: the kernels of its models are compiled, with progress, and kept."""
+"""First launch of a built game: compiles and caches the kernels of its models, with progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a built game's program does: make ready what compiles at the first launch, then play."""
+"""Entry point of a built game: compiles kernels at the first launch, then plays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a game consists of: its own files, and the packages that they import."""
+"""Finds the source files of a game, and the packages that they import."""
 
 from __future__ import annotations
 

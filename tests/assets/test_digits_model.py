@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from demos.digits.preprocess import prepare
+from tests.peer import open_session
 
 FOLDER = Path(__file__).parents[2] / "assets" / "digits"
 MODEL = FOLDER / "digits.onnx"
@@ -26,8 +27,7 @@ def stated(row: str) -> tuple[int, float]:
 
 @pytest.fixture(scope="module")
 def session() -> Any:
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime measures the model independently")
-    return onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
+    return open_session(MODEL)
 
 
 def test_held_out_real_digits_are_read_as_the_card_says(session: Any) -> None:

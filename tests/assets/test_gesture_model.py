@@ -14,6 +14,7 @@ import pytest
 from demos.gesture.strokes import GESTURES, SIGNS
 from demos.gesture.trail import features
 from gameglue import ALL_CHOICES, BackendChoice, DeviceError, ModelLoader, open_worker
+from tests.peer import open_session
 
 FOLDER = Path(__file__).parents[2] / "assets" / "gesture"
 MODEL = FOLDER / "gesture.onnx"
@@ -21,8 +22,7 @@ MODEL = FOLDER / "gesture.onnx"
 
 @pytest.fixture(scope="module")
 def session() -> Any:
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime measures the model independently")
-    return onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
+    return open_session(MODEL)
 
 
 def test_held_out_hands_are_read_as_the_card_says(session: Any) -> None:

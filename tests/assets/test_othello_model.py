@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from demos.othello.rules import Position, legal_moves, opening, planes, squares, turned_by
+from tests.peer import open_session
 
 FOLDER = Path(__file__).parents[2] / "assets" / "othello"
 MODEL = FOLDER / "othello.onnx"
@@ -26,8 +27,7 @@ def stated(player: str) -> list[float]:
 
 @pytest.fixture(scope="module")
 def session() -> Any:
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime measures the model independently")
-    return onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
+    return open_session(MODEL)
 
 
 def random_positions(count: int, seed: int) -> list[Position]:

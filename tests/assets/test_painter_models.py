@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.peer import open_session
+
 FOLDER = Path(__file__).parents[2] / "assets" / "painter"
 STYLES = ("comic", "gouache", "etching")
 
@@ -34,13 +36,12 @@ def stated(style: str) -> tuple[float, float]:
 
 @pytest.mark.long
 def test_networks_paint_as_the_card_says(run_child: Callable[..., str], tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime measures the models independently")
     pytest.importorskip("torch", reason="the painters are written with it")
     path = tmp_path / "painted.npz"
     run_child(f"PATH = {str(path)!r}\n{PAINT}")
     pictures = np.load(path)
     for style in STYLES:
-        session = onnxruntime.InferenceSession(FOLDER / f"{style}.onnx", providers=["CPUExecutionProvider"])
+        session = open_session(FOLDER / f"{style}.onnx")
         decibels = []
         for given, wanted in zip(pictures["given"], pictures[style], strict=True):
             (painting,) = session.run(None, {"picture": given[None]})

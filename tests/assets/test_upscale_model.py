@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.demos.upscale.test_scene import psnr, stretched
+from tests.peer import open_session
 
 FOLDER = Path(__file__).parents[2] / "assets" / "upscale"
 
@@ -32,11 +33,10 @@ def stated(row: str) -> float:
 
 @pytest.mark.gl
 def test_held_out_frames_are_enlarged_as_the_card_says(run_child: Callable[..., str], tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime measures the model independently")
     path = tmp_path / "frames.npz"
     run_child(f"PATH = {str(path)!r}\n{DRAW}")
     drawn = np.load(path)
-    session = onnxruntime.InferenceSession(FOLDER / "upscale.onnx", providers=["CPUExecutionProvider"])
+    session = open_session(FOLDER / "upscale.onnx")
     decibels = []
     for low, high in zip(drawn["low"], drawn["high"], strict=True):
         (large,) = session.run(None, {"small": (low[None] / 255).astype(np.float32)})
@@ -51,11 +51,10 @@ def test_held_out_frames_are_enlarged_as_the_card_says(run_child: Callable[..., 
 
 
 def test_errors_are_compared_as_numpy_does() -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
     rng = np.random.default_rng(0)
     names = ("native", "bilinear", "network")
     three = {name: rng.random((1, 3, 32, 48), np.float32) for name in names}
-    session = onnxruntime.InferenceSession(FOLDER / "compare.onnx", providers=["CPUExecutionProvider"])
+    session = open_session(FOLDER / "compare.onnx")
     (errors,) = session.run(None, three)
     expected = [((three[name] - three["native"]) ** 2).mean() for name in names[1:]]
     np.testing.assert_allclose(errors, expected, rtol=1e-5)

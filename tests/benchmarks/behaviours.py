@@ -8,12 +8,11 @@ without components. Ratios are formed round by round; above 1, the loop over pla
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 
 from gameglue import App, MonoBehaviour
 from gameglue.profiling.compare import alternate
-from tests.benchmarks.setting import console, load_average, positive, print_setting, print_table
+from tests.benchmarks.setting import BenchmarkParser, console, print_end, print_setting, print_table
 
 
 class Idle(MonoBehaviour):
@@ -53,22 +52,9 @@ def bare_loop(count: int) -> Callable[[], None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.behaviours",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--batches",
-        type=positive,
-        nargs="+",
-        default=[10_000],
-        metavar="N",
-        help="components. Default: 10000",
-    )
-    parser.add_argument(
-        "--runs", type=positive, default=41, metavar="N", help="turns of each contender. Default: 41"
-    )
+    parser = BenchmarkParser("benchmarks.behaviours", __doc__)
+    parser.add_counts("--batches", [10_000], "components")
+    parser.add_count("--runs", 41, "turns of each contender")
     options = parser.parse_args(argv)
     out = console()
     print_setting(
@@ -96,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ratio = times["bare loop"].median / added
         rows.append(["frame less an empty one", str(count), f"{added * 1e6:.1f}", f"{ratio:.2f}"])
     print_table(out, ["µs", "components", "median", "bare loop / this"], rows)
-    out.print(f"\nload average at the end: {load_average()}")
+    print_end(out)
     return 0
 
 

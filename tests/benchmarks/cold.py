@@ -9,7 +9,6 @@ On a busy machine the first rows are the long ones: kernels are compiled by a pr
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,10 +19,10 @@ from gameglue.cli.console import errors
 from tests.benchmarks.child import PEER
 from tests.benchmarks.processes import ChildFailed, own_caches, run_child
 from tests.benchmarks.setting import (
-    add_backend_option,
+    BenchmarkParser,
     chosen_backends,
     console,
-    load_average,
+    print_end,
     print_setting,
     print_table,
 )
@@ -34,14 +33,10 @@ STEPS = ("import", "import model", "worker", "first run", "second run")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; 1 if a process failed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.cold",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = BenchmarkParser("benchmarks.cold", __doc__)
     squeezenet = present(["squeezenet1.1_fp32"]) or ["light_squeezenet"]
     add_model_option(parser, ["digits", *squeezenet])
-    add_backend_option(parser)
+    parser.add_backends()
     options = parser.parse_args(argv)
     channels = chosen_backends(options.backends)
     out = console()
@@ -69,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print_table(out, columns, rows)
     for problem in problems:
         out.print(problem, markup=False)
-    out.print(f"\nload average at the end: {load_average()}")
+    print_end(out)
     return 1 if problems else 0
 
 

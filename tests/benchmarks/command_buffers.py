@@ -9,7 +9,6 @@ execution of a buffer: the same schedules, and noting what they came down to.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from statistics import median
@@ -19,12 +18,11 @@ import numpy as np
 
 from engine import CommandBuffer, ModelLoader, Worker
 from tests.benchmarks.setting import (
-    add_backend_option,
+    BenchmarkParser,
     chosen_backends,
     console,
-    load_average,
     open_worker,
-    positive,
+    print_end,
     print_setting,
     print_table,
 )
@@ -38,15 +36,11 @@ Given = list[tuple[Worker, Inputs]]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.command_buffers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_backend_option(parser, "cpu")
-    parser.add_argument("--workers", type=positive, default=20, metavar="N", help="policies. Default: 20")
+    parser = BenchmarkParser("benchmarks.command_buffers", __doc__)
+    parser.add_backends("cpu")
+    parser.add_count("--workers", 20, "policies")
     parser.add_argument("--models", nargs="*", default=[], metavar="NAME", help="others beside them")
-    parser.add_argument("--runs", type=positive, default=200, metavar="N", help="turns. Default: 200")
+    parser.add_count("--runs", 200, "turns")
     options = parser.parse_args(argv)
     out = console()
     others = present(options.models)
@@ -58,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             given = workers_of(stack, channel, options.workers, others)
             rows += [[channel, *row] for row in measure(given, options.runs)]
     print_table(out, ["µs", "way", "scheduling", "until the last output", "commands replayed"], rows)
-    out.print(f"\nload average at the end: {load_average()}")
+    print_end(out)
     return 0
 
 

@@ -8,7 +8,6 @@ on the backend that suits this machine. The first seconds do not count.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -25,7 +24,7 @@ from gameglue.cli.demos import find_demo
 from gameglue.cli.play import DEFAULT_SIZE
 from gameglue.host.garbage_collection import long_lived_kept
 from tests.benchmarks.processes import ChildFailed, last_line
-from tests.benchmarks.setting import console, load_average, positive, print_setting, print_table
+from tests.benchmarks.setting import BenchmarkParser, console, print_end, print_setting, print_table
 
 ANSWERS = {
     "chatter": "the next word of each speaker",
@@ -110,11 +109,7 @@ def play_in_child(name: str, seconds: float) -> Pace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; 1 if a demo failed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.demos",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = BenchmarkParser("benchmarks.demos", __doc__)
     parser.add_argument(
         "--demos",
         nargs="+",
@@ -123,9 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="NAME",
         help="Default: all",
     )
-    parser.add_argument(
-        "--seconds", type=positive, default=10, metavar="S", help="seconds that count. Default: 10"
-    )
+    parser.add_count("--seconds", 10, "seconds that count", "S")
     options = parser.parse_args(argv)
     out = console()
     settings = {
@@ -156,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         out.print(f"missed by {', '.join(missed)}")
     for problem in problems:
         out.print(problem, markup=False)
-    out.print(f"\nload average at the end: {load_average()}")
+    print_end(out)
     return 1 if problems else 0
 
 

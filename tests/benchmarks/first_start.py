@@ -13,7 +13,6 @@ results, or, with --nothing-compiles, if a kernel was compiled at all.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.setting import console, load_average, print_setting, print_table
+from tests.benchmarks.setting import BenchmarkParser, console, print_end, print_setting, print_table
 from tests.benchmarks.subjects import add_model_option, present, subject
 
 CHILD = Path(__file__).with_name("first_start_child.py")
@@ -35,11 +34,7 @@ PEER, OURS, COMPILED = "onnxruntime", "gameglue", "gameglue, compiled here"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.first_start",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = BenchmarkParser("benchmarks.first_start", __doc__)
     detector = present(["yunet_n_320"]) or ["mobilenet_v2"]
     add_model_option(parser, ["policy", *detector, "encoder"])
     parser.add_argument("--python", help="of an environment with the package; default: this source tree")
@@ -79,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print_table(out, columns, rows)
     for problem in problems:
         out.print(problem, markup=False)
-    out.print(f"\nload average at the end: {load_average()}")
+    print_end(out)
     return 1 if problems else 0
 
 

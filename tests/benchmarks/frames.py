@@ -9,7 +9,6 @@ time is what its phases take on the main thread; "in the engine" is the part spe
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,12 +24,11 @@ from gameglue.profiling.compare import take_turns
 from gameglue.profiling.contenders import infer
 from tests.benchmarks.scene import SAMPLE, Asker, build
 from tests.benchmarks.setting import (
-    add_backend_option,
+    BenchmarkParser,
     chosen_backends,
     console,
-    load_average,
     open_worker,
-    positive,
+    print_end,
     print_setting,
     print_table,
 )
@@ -71,26 +69,14 @@ def play_turn(app: App, asker: Asker, companion: Companion, frames: int) -> None
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; 1 if a component raised."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.frames",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = BenchmarkParser("benchmarks.frames", __doc__)
     squeezenet = present(["squeezenet1.1_fp32"]) or ["light_squeezenet"]
     add_model_option(parser, ["digits", *squeezenet])
-    add_backend_option(parser)
-    parser.add_argument(
-        "--frames", type=positive, default=120, metavar="N", help="frames in a turn. Default: 120"
-    )
-    parser.add_argument("--rounds", type=positive, default=4, metavar="N", help="turns of each. Default: 4")
-    parser.add_argument("--sprites", type=positive, default=60, metavar="N", help="in the scene. Default: 60")
-    parser.add_argument(
-        "--rate",
-        type=float,
-        default=60.0,
-        metavar="F",
-        help="frames a second; 0 plays without a pause. Default: 60",
-    )
+    parser.add_backends()
+    parser.add_count("--frames", 120, "frames in a turn")
+    parser.add_count("--rounds", 4, "turns of each")
+    parser.add_count("--sprites", 60, "in the scene")
+    parser.add_number("--rate", 60.0, "frames a second; 0 plays without a pause", "F")
     options = parser.parse_args(argv)
     channels = chosen_backends(options.backends)
     out = console()
@@ -123,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 companion.worker.dispose()
         failed = len(app.errors)
     _print_frames(out, companions)
-    out.print(f"\nload average at the end: {load_average()}")
+    print_end(out)
     return 1 if failed else 0
 
 

@@ -8,7 +8,6 @@ one's.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from time import perf_counter
 
@@ -20,7 +19,7 @@ from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
-from tests.benchmarks.setting import console, positive, print_setting, print_table
+from tests.benchmarks.setting import BenchmarkParser, console, print_setting, print_table
 from tests.engine.backends.steps import Bound, chain_plan, conv_compute, tuned_plan, value
 
 CALLS = 20_000
@@ -28,8 +27,8 @@ CALLS = 20_000
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.gl_kernels", description=__doc__)
-    parser.add_argument("--runs", type=positive, default=5, metavar="N", help="turns. Default: 5")
+    parser = BenchmarkParser("benchmarks.gl_kernels", __doc__)
+    parser.add_count("--runs", 5, "turns")
     options = parser.parse_args(argv)
     out = console()
     with GLDevice.for_context() as device:

@@ -33,12 +33,11 @@ from tests.benchmarks.processes import ChildFailed, own_caches, run_child
 from tests.benchmarks.scene import build
 from tests.benchmarks.setting import (
     CHANNELS,
-    add_backend_option,
+    BenchmarkParser,
     chosen_backends,
     console,
-    load_average,
     open_worker,
-    positive,
+    print_end,
     print_setting,
     print_table,
 )
@@ -174,21 +173,13 @@ def play_load(
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.hitches",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = BenchmarkParser("benchmarks.hitches", __doc__)
     squeezenet = present(["squeezenet1.1_fp32"]) or ["light_squeezenet"]
     add_model_option(parser, ["digits", *squeezenet])
-    add_backend_option(parser)
-    parser.add_argument("--rate", type=positive, default=60, metavar="F", help="frames a second. Default: 60")
-    parser.add_argument(
-        "--frames",
-        type=positive,
-        default=300,
-        metavar="N",
-        help="frames with nothing beside the scene, and frames after the first answer. Default: 300",
+    parser.add_backends()
+    parser.add_count("--rate", 60, "frames a second", "F")
+    parser.add_count(
+        "--frames", 300, "frames with nothing beside the scene, and frames after the first answer"
     )
     parser.add_argument(
         "--tasks", nargs="+", choices=TASKS, default=TASKS, metavar="T", help="some of the rows"
@@ -230,7 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print_table(out, ["longest frame, ms", "backend", "caches", "ready s", *STAGES], rows)
     for problem in problems:
         out.print(problem, markup=False)
-    out.print(f"\nload average at the end: {load_average()}")
+    print_end(out)
     return 1 if problems else 0
 
 

@@ -12,7 +12,6 @@ out if one does when the job is submitted or later.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.stock import stock_functions
 from engine.device.jobs.system import JobSystem
 from gameglue.host.drawing_threads import prefer_this_thread
-from tests.benchmarks.setting import console, load_average, positive, print_setting, print_table
+from tests.benchmarks.setting import BenchmarkParser, console, print_end, print_setting, print_table
 
 LOOKS = (0.3, 1.0, 3.0)
 """Milliseconds after `submit` at which a job is looked at."""
@@ -119,18 +118,10 @@ def _is_running(thread: Path) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.job_start",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--runs", type=positive, default=5, metavar="N", help="turns of each row. Default: 5")
-    parser.add_argument(
-        "--batches", type=positive, default=40, metavar="N", help="jobs in a turn. Default: 40"
-    )
-    parser.add_argument(
-        "--work", type=float, default=0.2, metavar="MS", help="that two cores take. Default: 0.2"
-    )
+    parser = BenchmarkParser("benchmarks.job_start", __doc__)
+    parser.add_count("--runs", 5, "turns of each row")
+    parser.add_count("--batches", 40, "jobs in a turn")
+    parser.add_number("--work", 0.2, "that two cores take", "MS")
     options = parser.parse_args(argv)
     out = console()
     wanted = options.runs * options.batches
@@ -160,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     columns += [f"begun {ms}" for ms in looks] + [f"done {ms}" for ms in looks]
     print_table(out, columns, rows)
     out.print("\nbegun, done: % of the jobs within so many ms")
-    out.print(f"load average at the end: {load_average()}")
+    print_end(out)
     return 0
 
 

@@ -9,7 +9,6 @@ drivers keep their buffers in the process too; the memory of a graphics card is 
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,11 +19,10 @@ from gameglue.cli.console import errors
 from tests.benchmarks.child import PEER
 from tests.benchmarks.processes import ChildFailed, run_child
 from tests.benchmarks.setting import (
-    add_backend_option,
+    BenchmarkParser,
     chosen_backends,
     console,
-    load_average,
-    positive,
+    print_end,
     print_setting,
     print_table,
 )
@@ -42,16 +40,10 @@ DEFAULT = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; 1 if a process failed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.memory",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = BenchmarkParser("benchmarks.memory", __doc__)
     add_model_option(parser, present(DEFAULT))
-    add_backend_option(parser)
-    parser.add_argument(
-        "--runs", type=positive, default=5, metavar="N", help="inferences after the first. Default: 5"
-    )
+    parser.add_backends()
+    parser.add_count("--runs", 5, "inferences after the first")
     options = parser.parse_args(argv)
     channels = chosen_backends(options.backends)
     out = console()
@@ -95,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print_table(out, columns, rows)
     for problem in problems:
         out.print(problem, markup=False)
-    out.print(f"\nload average at the end: {load_average()}")
+    print_end(out)
     return 1 if problems else 0
 
 

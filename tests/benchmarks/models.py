@@ -27,11 +27,11 @@ from tests.benchmarks.measuring import SCHEDULES, Pace, Result, measure
 from tests.benchmarks.peers import PEERS, add_peer_option, installed
 from tests.benchmarks.report import Report
 from tests.benchmarks.setting import (
-    add_backend_option,
+    BenchmarkParser,
     chosen_backends,
     console,
-    load_average,
     positive,
+    print_end,
     print_setting,
 )
 from tests.benchmarks.subjects import (
@@ -51,14 +51,10 @@ SHORT = Pace(rounds=3, turn=0.02, budget=0.3, loads=1, schedule=0.1)
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.models",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = BenchmarkParser("benchmarks.models", __doc__)
     standard = present([name for name in NAMES if name not in OPTIONAL])
     add_model_option(parser, standard)
-    add_backend_option(parser)
+    parser.add_backends()
     add_peer_option(parser)
     parser.add_argument(
         "--folder",
@@ -74,13 +70,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--runs", type=positive, metavar="N", help=f"turns of each contender. Default: {pace.rounds}"
     )
-    parser.add_argument(
-        "--threads",
-        type=positive,
-        default=2,
-        metavar="N",
-        help="of the cpu backend and of the peers. Default: 2",
-    )
+    parser.add_count("--threads", 2, "of the cpu backend and of the peers")
     parser.add_argument(
         "--turn", type=float, metavar="S", help=f"seconds of calls in one turn. Default: {pace.turn}"
     )
@@ -158,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     report.print_verdicts(out)
     for name, contender, problem in problems:
         out.print(f"{name} on {contender}: {problem}", markup=False)
-    out.print(f"load average at the end: {load_average()}")
+    print_end(out)
     if options.json is not None:
         options.json.write_text(json.dumps(report.figures(), indent=1), encoding="utf-8")
     return 1 if problems else 0

@@ -32,11 +32,10 @@ from engine.backends.gl.commands import Replayer
 from gameglue.host.garbage_collection import long_lived_kept
 from gameglue.profiling.contenders import onnxruntime_call
 from tests.benchmarks.setting import (
-    add_backend_option,
+    BenchmarkParser,
     chosen_backends,
     console,
     open_worker,
-    positive,
     print_setting,
     print_table,
 )
@@ -52,18 +51,14 @@ MODELS = [ASSETS / name / f"{name}.onnx" for name in ("swarm", "digits", "gestur
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.new_sizes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_backend_option(parser, "cpu")
+    parser = BenchmarkParser("benchmarks.new_sizes", __doc__)
+    parser.add_backends("cpu")
     parser.add_argument(
         "--models", type=Path, nargs="+", default=MODELS, metavar="FILE", help="Default: some of the demos'"
     )
-    parser.add_argument("--rounds", type=positive, default=24, metavar="N", help="sizes. Default: 24")
-    parser.add_argument("--least", type=positive, default=2, metavar="N", help="least size. Default: 2")
-    parser.add_argument("--most", type=positive, default=64, metavar="N", help="largest size. Default: 64")
+    parser.add_count("--rounds", 24, "sizes")
+    parser.add_count("--least", 2, "least size")
+    parser.add_count("--most", 64, "largest size")
     options = parser.parse_args(argv)
     out = console()
     print_setting(out, "sizes never seen", {"times": f"ms over {options.rounds} sets of sizes"})

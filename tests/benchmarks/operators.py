@@ -40,12 +40,11 @@ from tests.benchmarks.operator_case import Case
 from tests.benchmarks.operator_cases import OPERATORS
 from tests.benchmarks.operator_variants import VARIANTS
 from tests.benchmarks.setting import (
-    add_backend_option,
+    BenchmarkParser,
     chosen_backends,
     console,
-    load_average,
     open_worker,
-    positive,
+    print_end,
     print_setting,
     print_table,
 )
@@ -89,11 +88,7 @@ class Figures:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.operators",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = BenchmarkParser("benchmarks.operators", __doc__)
     parser.add_argument(
         "--only",
         nargs="+",
@@ -101,21 +96,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="PATTERN",
         help='operators whose name, type and size contain it, as "conv", "float16", "conv*3-D"',
     )
-    add_backend_option(parser, "cpu")
-    parser.add_argument(
-        "--threads", type=positive, default=2, metavar="N", help="of both on the CPU. Default: 2"
-    )
-    parser.add_argument("--runs", type=positive, default=5, metavar="N", help="turns of each. Default: 5")
-    parser.add_argument(
-        "--turn", type=float, default=0.02, metavar="S", help="seconds of one turn. Default: 0.02"
-    )
-    parser.add_argument(
-        "--limit",
-        type=float,
-        default=120.0,
-        metavar="S",
-        help="seconds after which an operator is given up. Default: 120",
-    )
+    parser.add_backends("cpu")
+    parser.add_count("--threads", 2, "of both on the CPU")
+    parser.add_count("--runs", 5, "turns of each")
+    parser.add_number("--turn", 0.02, "seconds of one turn", "S")
+    parser.add_number("--limit", 120.0, "seconds after which an operator is given up", "S")
     parser.add_argument("--list", action="store_true", help="only print the names")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     return parser.parse_args(argv)
@@ -235,7 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if options.json is not None:
                 options.json.write_text(json.dumps(_plain(results), indent=1), encoding="utf-8")
     show(out, results, channels)
-    out.print(f"load average at the end: {load_average()}")
+    print_end(out)
     return (
         1 if any(channel in figures.problems for figures in results.values() for channel in channels) else 0
     )

@@ -8,7 +8,6 @@ Through `schedule` and a blocking readback, beside `run` of onnxruntime with one
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -18,12 +17,11 @@ from gameglue.profiling.compare import alternate
 from gameglue.profiling.contenders import infer, onnxruntime_call, schedule_cost
 from tests.benchmarks.measuring import BOUNDS
 from tests.benchmarks.setting import (
-    add_backend_option,
+    BenchmarkParser,
     chosen_backends,
     console,
-    load_average,
     open_worker,
-    positive,
+    print_end,
     print_setting,
     print_table,
 )
@@ -36,23 +34,10 @@ SCHEDULES = 200
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; 1 if the outputs differ from onnxruntime's."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.policy",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_backend_option(parser, "cpu")
-    parser.add_argument(
-        "--batches",
-        type=positive,
-        nargs="+",
-        default=[1, 32, 1024],
-        metavar="N",
-        help="agents. Default: 1 32 1024",
-    )
-    parser.add_argument(
-        "--runs", type=positive, default=15, metavar="N", help="turns of each contender. Default: 15"
-    )
+    parser = BenchmarkParser("benchmarks.policy", __doc__)
+    parser.add_backends("cpu")
+    parser.add_counts("--batches", [1, 32, 1024], "agents")
+    parser.add_count("--runs", 15, "turns of each contender")
     options = parser.parse_args(argv)
     channels = chosen_backends(options.backends or ["cpu"])
     out = console()
@@ -93,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print_table(out, columns, rows)
     for problem in problems:
         out.print(problem)
-    out.print(f"\nload average at the end: {load_average()}")
+    print_end(out)
     return 1 if problems else 0
 
 

@@ -43,15 +43,49 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def add_backend_option(parser: argparse.ArgumentParser, default: str = "what this machine has") -> None:
-    """Add `--backends`; `default` says what is taken without it."""
-    parser.add_argument(
-        "--backends",
-        nargs="+",
-        choices=tuple(CHANNELS),
-        metavar="NAME",
-        help=f"some of {', '.join(CHANNELS)}. Default: {default}",
-    )
+class BenchmarkParser(argparse.ArgumentParser):
+    """The command line of a benchmark, with the options that many of them take."""
+
+    def __init__(self, module: str, description: str | None) -> None:
+        super().__init__(
+            prog=f"python -m tests.{module}",
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def add_count(self, option: str, default: int, meaning: str, unit: str = "N") -> None:
+        """Add an option that takes a whole number above 0."""
+        self.add_argument(
+            option, type=positive, default=default, metavar=unit, help=f"{meaning}. Default: {default}"
+        )
+
+    def add_counts(self, option: str, default: list[int], meaning: str) -> None:
+        """Add an option that takes several whole numbers above 0."""
+        shown = " ".join(map(str, default))
+        self.add_argument(
+            option,
+            type=positive,
+            nargs="+",
+            default=default,
+            metavar="N",
+            help=f"{meaning}. Default: {shown}",
+        )
+
+    def add_number(self, option: str, default: float, meaning: str, unit: str) -> None:
+        """Add an option that takes a number."""
+        self.add_argument(
+            option, type=float, default=default, metavar=unit, help=f"{meaning}. Default: {default:g}"
+        )
+
+    def add_backends(self, default: str = "what this machine has") -> None:
+        """Add `--backends`; `default` says what is taken without it."""
+        self.add_argument(
+            "--backends",
+            nargs="+",
+            choices=tuple(CHANNELS),
+            metavar="NAME",
+            help=f"some of {', '.join(CHANNELS)}. Default: {default}",
+        )
 
 
 def chosen_backends(wanted: Sequence[str] | None) -> list[str]:
@@ -112,6 +146,11 @@ def print_setting(out: Console, title: str, settings: Mapping[str, object]) -> N
 def print_table(out: Console, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table whose first column is names and whose others are numbers."""
     out.print(table(columns, rows, right=columns[1:]))
+
+
+def print_end(out: Console) -> None:
+    """Say how busy the machine is after measuring."""
+    out.print(f"\nload average at the end: {load_average()}")
 
 
 def load_average() -> str:

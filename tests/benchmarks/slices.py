@@ -9,7 +9,6 @@ if slices were whole steps. With OpenGL, a game's context is current meanwhile.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
@@ -22,12 +21,11 @@ import numpy as np
 from engine import ModelLoader, SystemInfo, Worker
 from gameglue.profiling.contenders import infer
 from tests.benchmarks.setting import (
-    add_backend_option,
+    BenchmarkParser,
     chosen_backends,
     console,
-    load_average,
     open_worker,
-    positive,
+    print_end,
     print_setting,
     print_table,
 )
@@ -43,17 +41,11 @@ LEARNING = 8
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.slices",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = BenchmarkParser("benchmarks.slices", __doc__)
     add_model_option(parser, ["squeezenet1.1_fp32"])
-    add_backend_option(parser)
-    parser.add_argument(
-        "--runs", type=positive, default=9, metavar="N", help="inferences of each kind. Default: 9"
-    )
-    parser.add_argument("--slice-ms", type=float, default=0.5, metavar="MS", help="Default: 0.5")
+    parser.add_backends()
+    parser.add_count("--runs", 9, "inferences of each kind")
+    parser.add_number("--slice-ms", 0.5, "", "MS")
     options = parser.parse_args(argv)
     out = console()
     print_setting(
@@ -78,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "", "backend", "at once", "in slices", "slices", "call: median", "p99", "longest", "heaviest step",
     ]  # fmt: skip
     print_table(out, columns, rows)
-    out.print(f"\nload average at the end: {load_average()}")
+    print_end(out)
     return 0
 
 

@@ -12,7 +12,6 @@ workers may keep, no more at its end than in its middle. Exits with 1 where some
 
 from __future__ import annotations
 
-import argparse
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -25,7 +24,7 @@ import numpy as np
 from engine import CLDevice, GLDevice, Model, Tensor, Worker, leave_a_core_to_the_game
 from gameglue import InferenceQueue
 from tests.benchmarks.holdings import Holdings, ObjectLoader, growth, held, thread_names
-from tests.benchmarks.setting import CHANNELS, DEFAULT, console, positive, print_setting, print_table
+from tests.benchmarks.setting import CHANNELS, DEFAULT, BenchmarkParser, console, print_setting, print_table
 from tests.contract.networks import falling_back, filters, network, policy, positives, repeating
 
 ROUNDS = 4
@@ -175,13 +174,9 @@ class Soak:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Soak and print; 1 if something has grown."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.benchmarks.soak",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = BenchmarkParser("benchmarks.soak", __doc__)
     parser.add_argument("--backend", choices=DEFAULT, default="cpu", help="Default: cpu")
-    parser.add_argument("--schedules", type=positive, default=100_000, metavar="N", help="Default: 100000")
+    parser.add_count("--schedules", 100_000, "")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random acts. Default: 0")
     parser.add_argument("--trace", action="store_true", help="print the lines whose memory grew most. Slow")
     options = parser.parse_args(argv)

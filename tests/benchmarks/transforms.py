@@ -7,22 +7,21 @@ Each row is the median of its runs; the ways take turns. "below one" are objects
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from statistics import median
 from time import perf_counter
 
 from gameglue import Transform
-from tests.benchmarks.setting import console, positive, print_setting, print_table
+from tests.benchmarks.setting import BenchmarkParser, console, print_setting, print_table
 
 Way = Callable[[list[Transform]], object]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.transforms", description=__doc__)
-    parser.add_argument("--objects", type=positive, default=10_000, metavar="N", help="default: 10000")
-    parser.add_argument("--runs", type=positive, default=15, metavar="N", help="turns. Default: 15")
+    parser = BenchmarkParser("benchmarks.transforms", __doc__)
+    parser.add_count("--objects", 10_000, "")
+    parser.add_count("--runs", 15, "turns")
     options = parser.parse_args(argv)
     single = [Transform() for _ in range(options.objects)]
     above, below = Transform(), [Transform() for _ in range(options.objects)]

@@ -8,6 +8,7 @@ import pytest
 from engine import ModelLoader
 from tests.contract.faults import CHANNELS, open_worker
 from tests.graphs import model, node, proto
+from tests.peer import open_session
 
 pytestmark = pytest.mark.gl
 
@@ -28,7 +29,7 @@ def test_what_is_not_a_number_arrives_as_such_and_is_gone_with_the_next_schedule
     names = [n.output[0] for n in nodes]
     outputs = {name: ("bool" if name == "nan" else "float32", None) for name in names}
     data = proto(nodes, {"x": ("float32", [1, 8])}, outputs, {"w": np.ones((8, 3), np.float32)})
-    session = pytest.importorskip("onnxruntime").InferenceSession(data)
+    session = open_session(data)
     worker = open_worker(request, ModelLoader.load(data), channel)
     for x in (SPECIAL, np.ones((1, 8), np.float32), SPECIAL):
         worker.schedule(x)
@@ -68,7 +69,7 @@ def test_suppression_goes_on_beside_what_is_not_a_number(request: Request, chann
         scores[:] = np.nan
     else:
         boxes[:, 1] = np.nan if where == "a box" else np.inf
-    session = pytest.importorskip("onnxruntime").InferenceSession(data)
+    session = open_session(data)
     (expected,) = session.run(None, {"b": boxes, "s": scores})
     worker = open_worker(request, ModelLoader.load(data), channel)
     worker.schedule(boxes, scores)

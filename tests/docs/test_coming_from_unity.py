@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import gameglue
@@ -21,6 +20,7 @@ from gameglue.cli import build_parser
 from gameglue.errors import HookError
 from gameglue.scripting.hooks import HOOKS
 from tests.conftest import ROOT
+from tests.peer import open_session
 from tests.unity_functional import CASES, SAME_FORMULA, compiled
 from tests.unity_names import API, COROUTINES, FUNCTIONAL, IN_EXAMPLES, LAYERS, MESSAGES
 
@@ -162,7 +162,7 @@ def test_a_formula_computes_what_the_method_does(name: str) -> None:
     model = compiled(formula, case.inputs)
     ModelLoader.load(model.SerializeToString())
     given = {item.name: case.inputs[item.name] for item in model.graph.input}
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = open_session(model.SerializeToString())
     result = np.asarray(session.run(None, given)[0])
     if case.holds is not None:
         assert case.holds(result)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from tests.docs.test_pages import limits, play, steps
+from tests.peer import open_session
 
 PAGE = "start/first-game.md"
 
@@ -28,9 +28,7 @@ def test_there_is_something_to_type() -> None:
 
 def test_the_network_foresees_what_stars_do(typed: Path) -> None:
     """Step by step, not by the formula that it was trained with."""
-    session = onnxruntime.InferenceSession(
-        typed / "assets" / "brain.onnx", providers=["CPUExecutionProvider"]
-    )
+    session = open_session(typed / "assets" / "brain.onnx")
     random = np.random.default_rng(5)
     x, y, drift = random.uniform(0, 1, 50), random.uniform(0, 0.9, 50), random.uniform(-1.2, 1.2, 50)
     (said,) = session.run(None, {"star": np.stack((x, y, drift), 1).astype(np.float32)})

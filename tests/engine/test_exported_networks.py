@@ -21,6 +21,7 @@ import pytest
 from engine import ModelLoader
 from tests.engine.conftest import MakeWorker
 from tests.graphs import node, proto
+from tests.peer import open_session
 
 ort = pytest.importorskip("onnxruntime", reason="onnxruntime is the independent answer")
 
@@ -35,7 +36,7 @@ def compare(
     data: bytes, feeds: list[Feeds], channel: str, make_worker: MakeWorker, *, quantum: float = 0.0
 ) -> None:
     """Every output for every feed. `quantum`: a step of a quantised output, which rounding may miss."""
-    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    session = open_session(data)
     worker = make_worker(ModelLoader.load(data), channel)
     for feed in feeds:
         worker.schedule(dict(feed))

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper
 
 from engine import Model, ModelLoader
 from tests.engine.conftest import MakeWorker
 from tests.graphs import node, proto
+from tests.peer import open_session
 
 SEED = np.random.SeedSequence(21)
 Arrays = Mapping[str, np.ndarray]
@@ -80,7 +80,7 @@ def axes(make: Callable[[np.random.Generator], list[np.ndarray]], *along: int) -
 
 def by_onnxruntime(made: bytes, arrays: Arrays) -> list[np.ndarray]:
     """What onnxruntime yields."""
-    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    session = open_session(made)
     return list(session.run(None, dict(arrays)))
 
 

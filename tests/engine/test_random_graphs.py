@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import onnxruntime
 import pytest
@@ -14,7 +12,8 @@ from engine.compiler.trace import Tracer
 from tests.engine.compiler.running import kernel_keys, run_fused
 from tests.engine.conftest import MakeWorker
 from tests.networks import error
-from tests.random_graphs import RandomGraph
+from tests.peer import open_session
+from tests.random_graphs import GIVEN, RandomGraph, long_seeds
 
 onnxruntime.set_default_logger_severity(4)
 
@@ -22,8 +21,7 @@ Answers = list[dict[str, np.ndarray]]
 
 QUICK = range(30)
 QUICK_BACKENDS = range(3)
-GIVEN = os.environ.get("GAMEGLUE_RANDOM_GRAPHS", "")
-LONG = range(1000, 1000 + int(GIVEN or "200"))
+LONG = long_seeds(200)
 """The graphs of the long suite; more of them on demand."""
 LONG_BACKENDS = LONG if GIVEN else LONG[::5]
 """Those that run on every backend: all that somebody asked for, a fifth without."""
@@ -31,10 +29,7 @@ LONG_BACKENDS = LONG if GIVEN else LONG[::5]
 
 def reference(graph: RandomGraph) -> Answers:
     """onnxruntime's outputs at each setting, without its own fusions."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(graph.source, options)
+    session = open_session(graph.source, threads=1, optimised=False)
     names = [o.name for o in session.get_outputs()]
     return [dict(zip(names, session.run(None, feeds), strict=True)) for feeds in graph.feeds]
 

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gameglue.cli.console import table
-from tests.benchmarks.setting import add_backend_option, chosen_backends, console
+from tests.benchmarks.setting import BenchmarkParser, chosen_backends, console
 from tests.field.accepted import reason
 from tests.field.preparing import SOURCES, Source, SourceFailed, prepare
 from tests.field.running import SECONDS, Row, run_model
@@ -30,11 +30,7 @@ FAILED_SUFFIX = ".failed"
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.field",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = BenchmarkParser("field", __doc__)
     names = [source.name for source in SOURCES]
     parser.add_argument(
         "--sources",
@@ -44,7 +40,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME",
         help=f"some of {', '.join(names)}. Default: all",
     )
-    add_backend_option(parser)
+    parser.add_backends()
     parser.add_argument(
         "--models",
         nargs="+",
@@ -56,13 +52,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--folder", type=Path, help="take the models that are in a folder instead of sources'"
     )
     parser.add_argument("--sample", action="store_true", help="only a few small published models")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=SECONDS,
-        metavar="S",
-        help=f"that a model may take on a backend. Default: {SECONDS:.0f}",
-    )
+    parser.add_number("--seconds", SECONDS, "that a model may take on a backend", "S")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to a file")
     return parser.parse_args(argv)
 

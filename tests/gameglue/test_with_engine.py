@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from gameglue import App, BackendType, ModelAsset, MonoBehaviour, Worker
 from gameglue.host.resources import Resources
+from tests.peer import open_session
 
 MODEL = "digits/digits.onnx"
 
@@ -20,7 +20,7 @@ MODEL = "digits/digits.onnx"
 @pytest.fixture(scope="module")
 def reference() -> tuple[np.ndarray, np.ndarray]:
     """An input for the digits network, and what onnxruntime makes of it."""
-    session = onnxruntime.InferenceSession(Resources().read_bytes(MODEL))
+    session = open_session(Resources().read_bytes(MODEL))
     item = session.get_inputs()[0]
     shape = [size if isinstance(size, int) else 1 for size in item.shape]
     image = np.random.default_rng(3).random(shape, np.float32)

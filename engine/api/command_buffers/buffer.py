@@ -1,4 +1,4 @@
-"""`CommandBuffer`: schedules, jobs and calls, collected once and executed as often as one likes.
+"""`CommandBuffer`: records schedules, jobs and calls, and executes them together any number of times.
 
 The first execution schedules each command as it would be by itself, and records what that came down to. After
 that, consecutive commands go out together (`engine.api.command_buffers.replay`): on the CPU as one job, on

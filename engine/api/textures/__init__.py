@@ -1,4 +1,4 @@
-"""Pictures as tensors and tensors as pictures."""
+"""Conversion between textures or images and tensors."""
 
 from __future__ import annotations
 

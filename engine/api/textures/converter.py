@@ -1,4 +1,4 @@
-"""`TextureConverter`: pictures in, tensors out, and back."""
+"""`TextureConverter`: converts textures and images to tensors and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pixels in the computer's memory to tensors of any backend, and tensors to pixels: one kernel in its stream.
+"""Conversion of pixels in host memory to tensors of any backend and back: one kernel in its stream.
 
 The pixels go into a buffer of the backend and are converted there, by the same formula that textures are. The
 last few conversions stay recorded.

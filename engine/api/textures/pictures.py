@@ -1,4 +1,4 @@
-"""What may be a picture: textures of the GPU, pygame surfaces, Pillow images and arrays, as `Grid`s.
+"""Accepted images: GPU textures, pygame surfaces, Pillow images and arrays, each as a `Grid`.
 
 Nothing of pygame, Pillow or gameglue is imported: their objects are known by what they have.
 """

@@ -1,4 +1,4 @@
-"""Matching sizes: which pixels an output pixel is made of, and how much of each. Exact, in whole numbers."""
+"""Resampling: source pixels and weights of each output pixel, in exact integer arithmetic."""
 
 from __future__ import annotations
 

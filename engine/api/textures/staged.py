@@ -1,4 +1,4 @@
-"""Pictures that go by way of the host: from a texture to a tensor of another device, and back into one.
+"""Conversions staged through host memory: between a texture and a tensor on another device.
 
 Copies never wait. What is on its way is taken up by `pump`, which a host calls every frame.
 """

@@ -1,4 +1,4 @@
-"""`TextureTransform`: how a picture and a tensor belong to each other, in either direction."""
+"""`TextureTransform`: size, layout, channels and scaling of a conversion between image and tensor."""
 
 from __future__ import annotations
 

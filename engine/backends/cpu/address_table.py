@@ -16,6 +16,7 @@ from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilog
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Schedule, TaskGrid, elapsed_ns, evenly
+from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute
 
@@ -45,8 +46,8 @@ _FETCHED_UNSEEN = 0.15
 
 _GRID = TaskGrid(m="m_size", pixel="pixels")
 _ARGUMENTS = ArgumentBlock(
-    "pixels m_size channels groups height width out_height out_width kernel_rows kernel_columns row_stride "
-    "stride row_dilation dilation top left",
+    "pixels m_size channels groups",
+    WINDOW_ARGUMENTS,
     _GRID.arguments,
     "room zeros_place group_weights ahead next_parts",
 )
@@ -179,10 +180,7 @@ class NHWCConv:
         once = win.taps == 1 and win.strides == (1, 1) and bytes_of_pixel <= 2048
         return _ARGUMENTS.values(
             pixels=self.pixels, m_size=self.m, channels=self.channels, groups=self.group,
-            height=win.height, width=win.width, out_height=win.out[0], out_width=win.out[1],
-            kernel_rows=win.kernel[0], kernel_columns=win.kernel[1], row_stride=win.strides[0],
-            stride=win.strides[1], row_dilation=win.dilations[0], dilation=win.dilations[1],
-            top=win.pads[0], left=win.pads[1], **_GRID.values(panels.times(width), tiles.times(rows)),
+            **window_values(win), **_GRID.values(panels.times(width), tiles.times(rows)),
             room=room, zeros_place=zeros_place, group_weights=group_weights,
             ahead=rows * bytes_of_pixel if once else 0,
             next_parts=width * 4 // 64 if 4 * self.m * self.depth > _SMALL_WEIGHTS else 0,
@@ -224,8 +222,8 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
                 "while first < pixel1:",
                 "    count = min(room, pixel1 - first)",
                 "    fill_table(table, step, source, w + zeros_place * 4, first, count, height, width,"
-                " groups * channels * 4, out_height, out_width, kernel_rows, kernel_columns, row_stride,"
-                " stride, row_dilation, dilation, top, left)",
+                " groups * channels * 4, out_rows, out_columns, kernel_rows, kernel_columns, row_stride,"
+                " column_stride, row_dilation, column_dilation, top, left)",
                 *indent(tiles),
                 "    first += room",
             ]

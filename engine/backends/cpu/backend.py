@@ -18,7 +18,6 @@ from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Rea
 from engine.backends.cpu.cost import DETERMINISTIC_THREADS, step_ns
 from engine.backends.cpu.fast_path import CPURepeat, seen
 from engine.backends.cpu.joined import join_parts
-from engine.backends.cpu.listing import Listing
 from engine.backends.cpu.memory import CPUBuffer, native_type
 from engine.backends.cpu.native_kernel import source_of
 from engine.backends.cpu.partial_run import CPUPartialDispatch
@@ -37,8 +36,7 @@ from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
 from engine.base.dtypes import STORAGE_TYPES
 from engine.base.errors import DisposedError
-from engine.base.memory.aligned import ALIGNMENT, address_of, allocate, is_readable_in_place, reserve
-from engine.compiler.memory_planner import place
+from engine.base.memory.aligned import allocate, is_readable_in_place, reserve
 from engine.compiler.passes import channels_last, join_quantized, remove_dead_layers, unpack_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device import native
@@ -65,7 +63,7 @@ class CPUBackend(HostBackend):
     shares: ClassVar[bool] = True
     chooses_by_size: ClassVar[bool] = True
     fan_in = 16
-    whole = frozenset({"recurrence", "repeat", "nested repeat", "suppression"})
+    whole = frozenset({"recurrence", "repeat", "suppression"})
     passes = (join_quantized, remove_dead_layers, unpack_weights, channels_last)
 
     def __init__(
@@ -164,8 +162,7 @@ class CPUBackend(HostBackend):
         assert isinstance(room, CPUBuffer)
         if elements > room.elements:
             return None
-        _, block_bytes = room.block()
-        return CPUBuffer(elements, room.dtype, room.array[:elements], block_bytes, room.address)
+        return room.first(elements)
 
     def constant(self, array: np.ndarray) -> CPUBuffer:
         """A read-only buffer: the array's own memory if kernels can read it."""
@@ -229,33 +226,12 @@ class CPUBackend(HostBackend):
     # Plans
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> CPUProgram:
-        """Place the temporaries, fill every step's args block, and list the commands."""
-        self.prepare(plan.kernels)
-        sizes = {
-            name: max(b.elements * b.dtype.itemsize, 1)
-            for name, b in plan.buffers.items()
-            if b.role == "temporary"
-        }
-        lifetimes = plan.lifetimes()
-        offsets, total = place({n: s for n, s in sizes.items() if n in lifetimes}, lifetimes, ALIGNMENT)
-        arena = self.arena_of(total)
-        start = address_of(arena)
-        addresses = {name: start + offset for name, offset in offsets.items()}
-        held = [arena]
-        for name, buffer in buffers.items():
-            assert isinstance(buffer, CPUBuffer)
-            addresses[name] = buffer.address
-            held.append(buffer.array)
-        inputs = [addresses[name] for name in buffers if plan.buffers[name].role == "input"]
-        listing = Listing(self._functions, addresses, self.planned_threads, {a: [] for a in inputs})
-        for step in plan.steps:
-            listing.add(step)
-        rows, block = listing.close()
-        commands = CommandList(rows, (block, held))
-        return CPUProgram(commands, listing.nanoseconds, self.jobs, listing.places, self._verdicts)
+        """Lay out the plan, and fill in its addresses."""
+        constants = {n: buffer for n, buffer in buffers.items() if plan.buffers[n].role == "constant"}
+        return self.template(plan, constants).fill((), buffers)
 
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> CPUTemplate:
-        """Lay out every step's args block, with room for what sizes decide."""
+        """Lay out every step's args block, with room for what sizes and addresses decide."""
         self.prepare(plan.kernels)
         return CPUTemplate(self, plan, constants, self._functions, self._verdicts)
 

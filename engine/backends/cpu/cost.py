@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod, trunc
 
 from engine.backends.cost import formula_ns
@@ -52,20 +51,3 @@ def tasks_wanted(nanoseconds: float, threads: int) -> int:
     if threads == 1:
         return 1
     return largest(1, smallest(trunc(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))
-
-
-def grain(total: int, nanoseconds: float, threads: int) -> int:
-    """Into chunks of how many of its `total` units a command is cut."""
-    chunks = min(tasks_wanted(nanoseconds, threads), total)
-    if threads == 1 or chunks <= 1:
-        return max(total, 1)
-    return -(-total // chunks)
-
-
-def row_blocks(space: Sequence[int], nanoseconds: float, threads: int) -> int:
-    """The number of blocks per row of a printed kernel, if rows are few and long."""
-    rows = prod(space[:-1])
-    wanted = tasks_wanted(nanoseconds, threads)
-    if len(space) == 1 or rows == 0 or rows >= wanted:
-        return 1
-    return max(1, min(-(-wanted // rows), space[-1] // SHORTEST_BLOCK))

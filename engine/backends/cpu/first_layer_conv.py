@@ -2,7 +2,7 @@
 
 A single channel that lies last is a plane as well.
 
-A task copies the input of a few rows of results, padding included, into its own memory. There every product
+A task stages the input of a few rows of results, padding included, in its own memory. There every product
 of a window lies at a fixed distance from the window's start, whatever the pixel.
 """
 
@@ -24,9 +24,12 @@ from engine.backends.cpu.pixel_tiles import (
     tile_makers,
     walk_tiles,
 )
+from engine.backends.cpu.planes import SLACK, staging_text, tap_offsets_text, zero_text
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, elapsed_ns, emit, evenly, halve
 from engine.backends.cpu.tiles import Tile, host_tile
+from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
+from engine.backends.cpu.words import Words
 from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
@@ -45,45 +48,10 @@ _MOST_FLOATS = 32768
 _NS_PER_COPY = 0.1
 _NS_PER_TASK = 100.0
 
-_GRID = TaskGrid(row="out_height", column="out_width")
-_ARGUMENTS = ArgumentBlock(
-    "m_size channels height width out_height out_width kernel_rows kernel_columns row_stride stride "
-    "row_dilation dilation top left in_place",
-    _GRID.arguments,
-    "band_rows pitch",
-)
+_GRID = TaskGrid(row="out_rows", column="out_columns")
+_ARGUMENTS = ArgumentBlock("m_size channels in_place", WINDOW_ARGUMENTS, _GRID.arguments, "band_rows pitch")
 
-_HELPERS = """
-
-@helper
-def pack_band(band, x, channels, height, width, y0, x0, rows, band_rows, pitch):
-    # Rows y0..y0+rows-1 of every channel from column x0 on, `pitch` long; zeros outside the input.
-    low = min(max(-x0, 0), pitch)
-    high = max(min(width - x0, pitch), low)
-    for c in range(channels):
-        for row in range(rows):
-            y = y0 + row
-            target = band + (c * band_rows + row) * pitch * 4
-            if y < 0 or y >= height:
-                set_bytes(target, 0, pitch * 4)
-            else:
-                for k in range(low):
-                    store_f32(target, k, 0.0)
-                copy_bytes(target + low * 4, x + ((c * height + y) * width + x0 + low) * 4, (high - low) * 4)
-                for k in range(high, pitch):
-                    store_f32(target, k, 0.0)
-
-
-@helper
-def lay_offsets(offsets, channels, kernel_rows, kernel_columns, plane, row_step, step):
-    # How far behind the start of a window each of its products lies, in bytes.
-    place = 0
-    for c in range(channels):
-        for a in range(kernel_rows):
-            for b in range(kernel_columns):
-                store_i64(offsets, place, (c * plane + a * row_step + b * step) * 4)
-                place += 1
-"""
+_WORDS = Words("float32", 1)
 
 
 def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -109,10 +77,7 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     )
     rows, columns = schedule.blocks
     sizes = _ARGUMENTS.values(
-        m_size=m, channels=channels, height=win.height, width=win.width, out_height=win.out[0],
-        out_width=win.out[1], kernel_rows=win.kernel[0], kernel_columns=win.kernel[1],
-        row_stride=win.strides[0], stride=win.strides[1], row_dilation=win.dilations[0],
-        dilation=win.dilations[1], top=win.pads[0], left=win.pads[1], in_place=int(_in_place(win)),
+        m_size=m, channels=channels, in_place=int(_in_place(win)), **window_values(win),
         **_GRID.values(rows, columns), band_rows=_reach(win, 0, rows.size),
         pitch=_reach(win, 1, columns.size),
     )  # fmt: skip
@@ -173,17 +138,20 @@ def conv_first_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
 
     body = [
         *_ARGUMENTS.prologue("x", "weights", epilogue=epilogue),
-        "depth = channels * kernel_rows * kernel_columns",
+        "taps = kernel_rows * kernel_columns",
+        "depth = channels * taps",
         "m_total = m_size",
         "group, m0, m1 = 0, 0, m_size",
         f"offsets = stack_bytes({_MAX_DEPTH * 8})",
         f"table = stack_bytes({(_MAX_PIXELS + rows) * 8})",
-        f"band = stack_bytes({_MOST_FLOATS * 4})",
+        f"band = stack_bytes({(_MOST_FLOATS + SLACK) * 4})",
         f"sums = stack_bytes({rows * tile.width * 4})",
         "row_length = width if in_place == 1 else pitch",
         "plane = height * width if in_place == 1 else band_rows * pitch",
-        "lay_offsets(offsets, channels, kernel_rows, kernel_columns, plane, row_dilation * row_length,"
-        " dilation)",
+        "for c in range(channels):",
+        "    tap_offsets(offsets + c * taps * 8, c * plane, kernel_rows, kernel_columns,"
+        " row_dilation * row_length, 0, column_dilation, 1)",
+        *zero_text(_WORDS, ""),
         *epilogue.kernel,
         "for task in range(begin, end):",
         *indent(
@@ -191,23 +159,26 @@ def conv_first_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
                 *_GRID.locate("image"),
                 "rows, length = row1 - row0, column1 - column0",
                 "picture = x + image * channels * height * width * 4",
-                "origin = picture + (row0 * row_stride * width + column0 * stride) * 4",
+                "origin = picture + (row0 * row_stride * width + column0 * column_stride) * 4",
                 "if in_place == 0:",
                 "    origin = band",
                 "    needed = (rows - 1) * row_stride + (kernel_rows - 1) * row_dilation + 1",
-                "    pack_band(band, picture, channels, height, width, row0 * row_stride - top,"
-                " column0 * stride - left, needed, band_rows, pitch)",
+                "    for c in range(channels):",
+                "        source = picture + c * height * width * 4",
+                "        stage_rows(band + c * plane * 4, source, height, width, row0 * row_stride - top,"
+                " left - column0 * column_stride, 1, 1, 1, needed, pitch, 0, filling, zero)",
                 "for row in range(rows):",
                 "    for k in range(length):",
-                "        address = origin + (row * row_stride * row_length + k * stride) * 4",
+                "        address = origin + (row * row_stride * row_length + k * column_stride) * 4",
                 "        store_i64(table, row * length + k, address)",
                 "count = rows * length",
                 f"for k in range(count, count + {rows}):",
                 "    store_i64(table, k, origin)",
-                "first = (image * out_height + row0) * out_width + column0",
+                "first = (image * out_rows + row0) * out_columns + column0",
                 *walk_tiles(tile, call, epilogue, rank),
             ]
         ),
     ]
     makers = tile_makers(tile, "make_plane_tile", False, epilogue.recipe)
-    return kernel_text(library_text("vectors", "epilogue", "gemm", helpers=_HELPERS) + makers, body)
+    helpers = staging_text(_WORDS, "float32") + tap_offsets_text(_WORDS.element_size)
+    return kernel_text(library_text("vectors", "epilogue", "gemm", helpers=helpers) + makers, body)

@@ -108,8 +108,8 @@ def _rows(part: HostPart, held: list[object]) -> np.ndarray:
     commands = part.program.commands
     assert commands is not None
     held.append(commands)
-    # A program without elements has a command over an empty range.
-    return np.concatenate([_copies(part.copies, held), commands.array[commands.array[:, 2] > 0]])
+    # A program without elements has a command without a function.
+    return np.concatenate([_copies(part.copies, held), commands.array[commands.array[:, 0] > 0]])
 
 
 def _copies(pairs: Sequence[tuple[np.ndarray, HostBuffer]], held: list[object]) -> np.ndarray:

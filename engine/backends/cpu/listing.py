@@ -1,24 +1,90 @@
-"""From steps to commands: rows of a command list and the words of their arguments."""
+"""From steps to commands: the rows of a command list, and the words that they and `lay_out` read.
+
+Of words and rows, sizes and addresses stay open: `engine.backends.cpu.template_source` fills them in.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import NamedTuple
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.backends.cpu.arguments import argument_words, count_words, generic_units, generic_words
-from engine.backends.cpu.cost import grain, row_blocks, step_ns
+from engine.backends.cpu.arguments import as_word, count_words, has_blocks
+from engine.backends.cpu.cost import step_ns
 from engine.compiler.plan import RepeatedSteps, Step
-from engine.device.jobs.repetition import BEGIN, HEADER_WORDS, TURN, table_of
+from engine.device.jobs.repetition import BEGIN, TURN
 from engine.device.jobs.stock import stock_functions
 from engine.kernels.expr import RunNumber
-from engine.kernels.size import Number
+from engine.kernels.size import Number, Size, as_float
+
+INSIDE = -1
+"""What a row within a repetition has in place of followers, unless it begins another one."""
 
 
-class Changing(NamedTuple):
-    """A word of a repeated step that is another in each run, by its place among the step's words.
+class Words:
+    """Words of which some are open: integers, or floats as their bits."""
+
+    def __init__(self) -> None:
+        self._words: list[int] = []
+        self._open: dict[bool, list[tuple[int, Size]]] = {False: [], True: []}
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def add(self, *numbers: Any) -> int:
+        """Append numbers; the place of the first."""
+        words = self._words
+        begin = len(words)
+        for number in numbers:
+            if isinstance(number, Size):
+                self._open[isinstance(number.hint, float)].append((len(words), number))
+                words.append(0)
+            else:
+                words.append(as_word(number))
+        return begin
+
+    def reserve(self, count: int) -> int:
+        """Append so many zeros; the place of the first."""
+        self._words += [0] * count
+        return len(self._words) - count
+
+    def set(self, place: int, number: int) -> None:
+        """Give a word another value."""
+        self._words[place] = number
+
+    def array(self) -> np.ndarray:
+        """The words, 0 where they are open."""
+        return np.array(self._words, np.int64)
+
+    def close(self) -> tuple[list[Size], list[Size], list[tuple[int, int]]]:
+        """The open integers and floats, each once; and of each open word its place and its number's."""
+        kinds = [{size.name: size for _, size in self._open[is_float]} for is_float in (False, True)]
+        order = {key: n for n, key in enumerate((k, name) for k, sizes in enumerate(kinds) for name in sizes)}
+        pairs = [(place, order[k, size.name]) for k in (0, 1) for place, size in self._open[bool(k)]]
+        return [*kinds[0].values()], [*kinds[1].values()], pairs
+
+
+class Row(NamedTuple):
+    """A command before its sizes are known.
+
+    Attributes:
+        function: Its address.
+        words: Where its argument words begin.
+        blocks: The place of the word for the blocks of a row of elements, which the size of one follows; -1
+            if rows are not cut.
+        followers: How many rows belong to the repetition that it begins, `INSIDE`, or 0.
+    """
+
+    function: int
+    words: int
+    blocks: int = -1
+    followers: int = 0
+
+
+class _Changing(NamedTuple):
+    """A word that is another in each run of a repetition.
 
     Before run n it is `first + n * stride`, or the address of the tensor `even`; of `odd` where n is odd.
     """
@@ -30,129 +96,93 @@ class Changing(NamedTuple):
     odd: str = ""
 
 
-def changing_words(step: Step, swapped: Mapping[str, str]) -> Iterator[Changing]:
-    """Those of a step. A window's come first among its words: the kernel, and where it begins."""
-    names = (step.output, *step.inputs)
-    end = count_words(step)
-    if step.window is not None:
-        yield Changing(1, step.window.start, step.window.stride)
-    for place, value in enumerate(step.values, end - len(names) - len(step.values)):
-        if isinstance(value, RunNumber):
-            yield Changing(place, 0, 1)
-    for place, name in enumerate(names, end - len(names)):
-        if name in swapped:
-            yield Changing(place, even=name, odd=swapped[name])
-
-
-class OpenRepeats:
-    """The repeats whose steps are being added, innermost last, and the words that change in their runs."""
-
-    def __init__(self) -> None:
-        self._levels: list[tuple[Mapping[str, str], list[tuple[int, Changing]]]] = []
-
-    @contextmanager
-    def opened(self, swapped: Mapping[str, str]) -> Iterator[list[tuple[int, Changing]]]:
-        """A block in which steps are added to one more repeat.
-
-        Yields the words that change, each with where those of its step begin. `swapped`: which tensors stand
-        for which in runs with an odd number.
-        """
-        changing: list[tuple[int, Changing]] = []
-        self._levels.append((swapped, changing))
-        yield changing
-        self._levels.pop()
-
-    def add(self, step: Step, start: int) -> None:
-        """Add a step whose words begin at `start`."""
-        for outer, (swapped, changing) in enumerate(reversed(self._levels)):
-            # Numbers of runs, and windows, are those of the innermost.
-            changing += [(start, word) for word in changing_words(step, swapped) if word.even or not outer]
-
-
 class Listing:
-    """Collects the commands of steps whose buffers have addresses.
+    """Collects the rows and words of steps.
 
-    nanoseconds: what they are estimated to take on one thread. places: for addresses of which that is to be
-    known, which words they are.
+    Attributes:
+        words: All argument words, with 0 for addresses.
+        pointers: The places of the address of each tensor.
+        ways: Places of words that say how far one tensor's address is from another's.
+        rows: The commands.
+        sizes: What a row's range and its chunks depend on: its cost, its units or rows of elements, the
+            elements of such a row, and how often it runs.
     """
 
-    def __init__(
-        self,
-        functions: Mapping[str, int],
-        addresses: Mapping[str, int],
-        threads: int,
-        places: dict[int, list[int]],
-    ) -> None:
+    def __init__(self, functions: Mapping[str, int]) -> None:
+        """`functions` are the addresses of compiled kernels by their keys."""
         self._functions = functions
-        self._addresses = addresses
-        self._threads = threads
-        self._words: list[int] = []
-        self._rows: list[tuple[int, int, int, int]] = []
-        self._repeats = OpenRepeats()
-        self.places = places
-        self.nanoseconds = 0.0
+        self.words = Words()
+        self.pointers: dict[str, list[int]] = {}
+        self.ways: list[tuple[int, str, str]] = []
+        self.rows: list[Row] = []
+        self.sizes: list[tuple[Number, Number, Number, Number]] = []
+        # Of each repetition that is being added, innermost last: which tensors stand for which in runs with
+        # an odd number, and the words that change.
+        self._repetitions: list[tuple[Mapping[str, str], list[_Changing]]] = []
 
-    def close(self) -> tuple[np.ndarray, np.ndarray]:
-        """The rows, and the words that they point to."""
-        block = np.array(self._words, np.int64)
-        table = np.array(self._rows, np.int64).reshape(-1, 4)
-        table[:, 1] = table[:, 1] * 8 + block.ctypes.data
-        return table, block
-
-    def add(self, step: Step) -> None:
-        """Add a step, if it has elements."""
-        self.nanoseconds += step_ns(step)
-        self._add(step)
-
-    def _add(self, step: Step) -> None:
+    def add(self, step: Step, runs: Number = 1) -> None:
+        """Add a step that runs so often."""
         if isinstance(step.kernel, RepeatedSteps):
-            self._repeat(step, step.kernel)
+            self._repeat(step, step.kernel, runs)
         else:
-            self._command(step)
+            self._command(step, runs)
 
-    def _command(self, step: Step) -> None:
-        cost, window = step_ns(step), step.window
-        pointers = [self._addresses[n] for n in (step.output, *step.inputs)]
-        function = self._functions[step.kernel.key]
-        start = len(self._words)
-        if not step.is_generic:
-            count = step.space[0]
-            words = argument_words(step.space, step.values, pointers)
-        else:
-            blocks = row_blocks(step.space, cost, self._threads)
-            count = generic_units(step.space, blocks)
-            words = generic_words(step.space, step.values, pointers, blocks)
+    def _command(self, step: Step, runs: Number) -> None:
+        words, window, blocks = self.words, step.window, -1
+        function, start, units = self._functions[step.kernel.key], len(words), step.space[0]
         if window is not None:
-            words = [function, window.start, *words]
-            count, function = window.elements, stock_functions()["window"]
-        if count == 0:
-            return
-        self._words += words
-        for behind, pointer in enumerate(reversed(pointers)):
-            if pointer in self.places:
-                self.places[pointer].append(len(self._words) - 1 - behind)
-        self._rows.append((function, start, count, grain(count, cost, self._threads)))
-        self._repeats.add(step, start)
+            words.add(function, window.start)
+            function, units = stock_functions()["window"], window.elements
+        words.add(*step.space)
+        if has_blocks(step):
+            blocks, units = words.reserve(2), prod(step.space[:-1])
+        words.add(*step.values)
+        for name in (step.output, *step.inputs):
+            self.pointers.setdefault(name, []).append(words.reserve(1))
+        assert len(words) == start + count_words(step)
+        self.rows.append(Row(function, start, blocks, INSIDE if self._repetitions else 0))
+        self.sizes.append((as_float(step_ns(step)), units, step.space[-1], runs))
+        for outer, (swapped, changing) in enumerate(reversed(self._repetitions)):
+            # Numbers of runs, and windows, are those of the innermost.
+            changing += [word for word in _changing(step, start, swapped) if word.even or not outer]
 
-    def _repeat(self, step: Step, kernel: RepeatedSteps) -> None:
-        header, first = len(self._words), len(self._rows)
-        self._words += [0, 0, step.space[0], 0]
-        assert len(self._words) == header + HEADER_WORDS
-        self._rows.append((BEGIN, header, 0, 0))
-        with self._repeats.opened(kernel.swapped) as changing:
-            for inner in kernel.body:
-                self._add(inner)
-            span = len(self._rows) - first - 1
-            self._rows.append((TURN, header, span, 1))
-            for inner in kernel.last:
-                self._add(inner)
-        self._rows[first] = (BEGIN, header, span, len(self._rows) - first - 1)
-        table = len(self._words)
-        self._words[header + 3] = 8 * (table - header)
-        self._words += table_of([self._entry(start - table, word) for start, word in changing])
+    def _repeat(self, step: Step, kernel: RepeatedSteps, runs: Number) -> None:
+        """Add repeated commands, as `engine.device.jobs.repetition` has them."""
+        words, changing = self.words, list[_Changing]()
+        header, begin = words.add(0, 0, step.space[0], 0), len(self.rows)
+        self._mark(BEGIN, header, 0)
+        self._repetitions.append((kernel.swapped, changing))
+        for inner in kernel.body:
+            self.add(inner, runs * step.space[0])
+        span = len(self.rows) - 1 - begin
+        self._mark(TURN, header, span)
+        for inner in kernel.last:
+            self.add(inner, runs)
+        self._repetitions.pop()
+        self.rows[begin] = Row(BEGIN, header, followers=len(self.rows) - 1 - begin)
+        self.sizes[begin] = (0.0, span, 1, 0)
+        table = words.add(len(changing))
+        words.set(header + 3, 8 * (table - header))
+        for word in changing:
+            entry = words.add(8 * (word.place - table), word.first, word.stride, 0)
+            if word.even:
+                self.pointers.setdefault(word.even, []).append(entry + 1)
+                self.ways.append((entry + 3, word.even, word.odd))
 
-    def _entry(self, start: int, word: Changing) -> tuple[int, int, int, int]:
-        if not word.even:
-            return 8 * (start + word.place), int(word.first), int(word.stride), 0
-        even, odd = self._addresses[word.even], self._addresses[word.odd]
-        return 8 * (start + word.place), even, 0, odd - even
+    def _mark(self, function: int, header: int, span: int) -> None:
+        self.rows.append(Row(function, header, followers=INSIDE))
+        self.sizes.append((0.0, span, 1, 0))
+
+
+def _changing(step: Step, start: int, swapped: Mapping[str, str]) -> Iterator[_Changing]:
+    """Those of a step whose words begin at `start`: first a window's kernel, and where the window begins."""
+    names = (step.output, *step.inputs)
+    end = start + count_words(step)
+    if step.window is not None:
+        yield _Changing(start + 1, step.window.start, step.window.stride)
+    for place, value in enumerate(step.values, end - len(names) - len(step.values)):
+        if isinstance(value, RunNumber):
+            yield _Changing(place, 0, 1)
+    for place, name in enumerate(names, end - len(names)):
+        if name in swapped:
+            yield _Changing(place, even=name, odd=swapped[name])

@@ -43,6 +43,7 @@ from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
 from engine.backends.cpu.tiles import MAX_TAPS
+from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred
@@ -61,9 +62,9 @@ _GRID = TaskGrid(output="n_size", row="out_rows", column="out_columns")
 """Tasks that follow each other share their columns, which stay in cache."""
 
 _ARGUMENTS = ArgumentBlock(
-    "height width channels out_rows out_columns last_size n_size groups tap_rows tap_columns row_stride "
-    "column_stride row_dilation column_dilation top left row_phases phases row_reach row_cells region pitch "
-    "x_image x_row x_column x_channel",
+    WINDOW_ARGUMENTS,
+    "channels last_size n_size groups tap_rows tap_columns row_phases phases row_reach row_cells region",
+    "pitch x_image x_row x_column x_channel",
     _GRID.arguments,
     "columns_at_once rows_at_once",
 )
@@ -264,10 +265,8 @@ def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithm
     steps = (win.width, 1, plane) if x_first else (win.width * channels, channels, 1)
     epilogue = print_epilogue(compute, _ARGUMENTS.end, len(compute.space) - 1)
     sizes = _ARGUMENTS.values(
-        height=win.height, width=win.width, channels=channels, out_rows=win.out[0], out_columns=win.out[1],
-        last_size=compute.space[-2], n_size=columns, groups=cells.groups, tap_rows=cells.tap_rows,
-        tap_columns=cells.tap_columns, row_stride=win.strides[0], column_stride=win.strides[1],
-        row_dilation=win.dilations[0], column_dilation=win.dilations[1], top=win.pads[0], left=win.pads[1],
+        **window_values(win), channels=channels, last_size=compute.space[-2], n_size=columns,
+        groups=cells.groups, tap_rows=cells.tap_rows, tap_columns=cells.tap_columns,
         row_phases=bands.row_phases, phases=bands.phases, row_reach=bands.row_reach,
         row_cells=bands.row_cells, region=bands.region, pitch=cells.pitch, x_image=plane * channels,
         x_row=steps[0], x_column=steps[1], x_channel=steps[2], **_GRID.values(*blocks), columns_at_once=held,

@@ -17,30 +17,29 @@ class CPUBuffer(HostBuffer):
 
     __slots__ = ("_array", "_block_bytes", "address", "dtype", "elements")
 
-    def __init__(
-        self,
-        elements: int,
-        dtype: np.dtype,
-        memory: np.ndarray | None = None,
-        block_bytes: int | None = None,
-        address: int | None = None,
-    ) -> None:
+    def __init__(self, elements: int, dtype: np.dtype, memory: np.ndarray | None = None) -> None:
         """A buffer of its own, or over an array.
 
         Args:
             elements: How many elements it has.
             dtype: Their type.
             memory: The array to take as it is; see `engine.base.memory.aligned.is_readable_in_place`.
-            block_bytes: Size of the block whose beginning `memory` is; by default its own.
-            address: Where `memory` begins, if the caller knows.
         """
         self.elements = elements
         self.dtype = native_type(dtype)
         if memory is None:
             memory = allocate(elements * self.dtype.itemsize).view(self.dtype)
         self._array: np.ndarray | None = memory
-        self.address = address_of(memory) if address is None else address
-        self._block_bytes = memory.nbytes if block_bytes is None else block_bytes
+        self.address = address_of(memory)
+        # Of the block whose beginning this is.
+        self._block_bytes = memory.nbytes
+
+    def first(self, elements: int) -> CPUBuffer:
+        """A buffer over its first elements."""
+        made = CPUBuffer.__new__(CPUBuffer)
+        made.elements, made.dtype, made._array = elements, self.dtype, self.array[:elements]
+        made.address, made._block_bytes = self.address, self._block_bytes
+        return made
 
     def block(self) -> tuple[int, int]:
         """The block by its address."""

@@ -53,7 +53,7 @@ def pool_last_text(kind: str, lanes: int, rank: int, epilogue: Epilogue) -> str:
     # Windows that go together lie inside, and so have equally many taps.
     share = [
         "amount = taps_between(y, row_dilation, kernel_rows, count_top, count_bottom)",
-        "amount *= taps_between(x0, dilation, kernel_columns, count_left, count_right)",
+        "amount *= taps_between(x0, column_dilation, kernel_columns, count_left, count_right)",
         "factor = to_float32(1.0 / amount)",
     ]
     body = [

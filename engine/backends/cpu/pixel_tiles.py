@@ -190,11 +190,11 @@ def pixel_indices(rank: int) -> list[str]:
     pixel = ["pixel = first + t + r"]
     if rank == 4:
         pixel += [
-            "i0 = op_div(pixel, out_height * out_width)",
-            "at_pixel = pixel - i0 * out_height * out_width",
-            "i1 = op_div(at_pixel, out_width)",
-            "i2 = at_pixel - i1 * out_width",
+            "i0 = op_div(pixel, out_rows * out_columns)",
+            "at_pixel = pixel - i0 * out_rows * out_columns",
+            "i1 = op_div(at_pixel, out_columns)",
+            "i2 = at_pixel - i1 * out_columns",
         ]
     else:
-        pixel += ["i0 = op_div(pixel, out_width)", "i1 = pixel - i0 * out_width"]
+        pixel += ["i0 = op_div(pixel, out_columns)", "i1 = pixel - i0 * out_columns"]
     return pixel

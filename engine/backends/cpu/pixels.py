@@ -12,6 +12,7 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.schedule import Schedule, TaskGrid, evenly, up
 from engine.backends.cpu.tiles import MAX_TAPS
+from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.windows import Windows
 
 TILES = ((8, 1), (4, 2), (2, 4), (1, 4))
@@ -30,8 +31,8 @@ _EDGES = 8
 _GRID = TaskGrid(row="out_rows")
 PIXEL_ARGUMENTS = ArgumentBlock(
     _GRID.arguments,
-    "block_channels out_rows out_columns height width channels kernel_rows kernel_columns row_stride stride "
-    "row_dilation dilation top left inner_begin inner_end weight_step",
+    WINDOW_ARGUMENTS,
+    "block_channels channels inner_begin inner_end weight_step",
 )
 
 _HELPERS = """
@@ -61,7 +62,7 @@ def schedule_pixels(
     win: Windows, batch: int, channels: int, lanes: int, threads: int
 ) -> tuple[Schedule, tuple[float, ...]]:
     """Tasks of some rows of results each, and the run-time arguments `PIXEL_ARGUMENTS`."""
-    (kh, kw), (sh, sw), (dh, dw), (oh, ow) = win.kernel, win.strides, win.dilations, win.out
+    (oh, ow), stride, reach = win.out, win.strides[1], (win.kernel[1] - 1) * win.dilations[1]
     padded = up(channels, lanes)
     vectors = batch * oh * ow * (padded // lanes)
     nanoseconds = vectors * (win.taps * NS_PER_TAP + NS_PER_VECTOR) + 200.0
@@ -69,13 +70,11 @@ def schedule_pixels(
     # As many for each thread, for rows of windows take equally long.
     wanted = wanted // threads * threads if wanted > threads else wanted
     rows = evenly(oh, -(-wanted // batch))
-    begin = min(-(-win.pads[1] // sw), ow)
-    end = max(min((win.width - 1 - (kw - 1) * dw + win.pads[1]) // sw + 1, ow), begin)
+    begin = min(-(-win.pads[1] // stride), ow)
+    end = max(min((win.width - 1 - reach + win.pads[1]) // stride + 1, ow), begin)
     sizes = PIXEL_ARGUMENTS.values(
         **_GRID.values(rows), block_channels=evenly(padded, -(-padded // BLOCK_CHANNELS), lanes).size,
-        out_rows=oh, out_columns=ow, height=win.height, width=win.width, channels=channels, kernel_rows=kh,
-        kernel_columns=kw, row_stride=sh, stride=sw, row_dilation=dh, dilation=dw, top=win.pads[0],
-        left=win.pads[1], inner_begin=begin, inner_end=end, weight_step=padded * 4,
+        **window_values(win), channels=channels, inner_begin=begin, inner_end=end, weight_step=padded * 4,
     )  # fmt: skip
     return Schedule.over((rows,), nanoseconds, batch), sizes
 
@@ -96,7 +95,7 @@ def pixel_memory(lanes: int) -> list[str]:
         f"inner_places = stack_bytes({MAX_TAPS * 16})",
         f"edge_lists = stack_bytes({_EDGES * MAX_TAPS * 16})",
         f"edge_taps = stack_bytes({_EDGES * 8})",
-        "row_step, column_step = row_dilation * width * channels * 4, dilation * channels * 4",
+        "row_step, column_step = row_dilation * width * channels * 4, column_dilation * channels * 4",
         "factor = _types.float32(1.0)",
     ]
 
@@ -110,7 +109,7 @@ def walk_pixels(
     """
     row_axis, column_axis = (1, 2) if rank == 4 else (0, 1)
     target = "sums" if recipe is None else "ends"
-    call = f"(source + c * 4, stride * channels * 4, places, taps, {weights}, factor, {target})"
+    call = f"(source + c * 4, column_stride * channels * 4, places, taps, {weights}, factor, {target})"
     tiles = []
     for k, (n, wide) in enumerate(TILES):
         head = "else:" if k == len(TILES) - 1 else f"{'elif' if k else 'if'} pixels == {n}:"
@@ -144,7 +143,7 @@ def walk_pixels(
     pixel_loop = [
         "pixel = 0",
         "while pixel < out_columns:",
-        "    x0 = pixel * stride - left",
+        "    x0 = pixel * column_stride - left",
         "    source = line + x0 * channels * 4",
         "    if pixel >= inner_begin and pixel < inner_end:",
         "        room = inner_end - pixel",
@@ -157,8 +156,8 @@ def walk_pixels(
         f"        places = edge_lists + edge * {MAX_TAPS * 16}",
         "        taps = load_i64(edge_taps, edge)",
         f"        if taps < 0 or edge == {_EDGES - 1}:",
-        "            b0 = first_tap(x0, dilation, kernel_columns, 0)",
-        "            b1 = max(b0, first_tap(x0, dilation, kernel_columns, width))",
+        "            b0 = first_tap(x0, column_dilation, kernel_columns, 0)",
+        "            b1 = max(b0, first_tap(x0, column_dilation, kernel_columns, width))",
         "            taps = list_taps(places, a0, a1, b0, b1, kernel_columns, row_step, column_step,"
         " weight_step)",
         "            store_i64(edge_taps, edge, taps)",

@@ -1,14 +1,16 @@
-"""Windows over one plane each, channels first: depthwise convolutions of any element type, and pools.
+"""Windows over planes, channels first: pools, depthwise convolutions, and narrow groups of float32.
 
-A plane is staged with its padding, so that a tap of neighbouring windows is a run. Where a word has several
-elements, nothing is gathered either: a vector of words that starts one element later holds the next windows,
-so there are as many vectors of sums as a word has elements, and their elements are interleaved at the end.
+The planes of a group are staged with their padding, so that a tap of neighbouring windows is a run. Where a
+word has several elements, nothing is gathered either: a vector of words that starts one element later holds
+the next windows, so there are as many vectors of sums as a word has elements, and their elements are
+interleaved at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,16 +21,17 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.planes import (
     SLACK,
-    TAP_OFFSETS,
     Layout,
     input_shift,
     layout_of,
     staging_text,
+    tap_offsets_text,
     zero_text,
 )
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
 from engine.backends.cpu.tiles import MAX_TAPS, host_tile
+from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.cpu.words import (
     Words,
     byte_shift,
@@ -42,8 +45,11 @@ from engine.backends.windows import Windows, counted_sides, windows_first
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred
 
-_WIDE = 4
-"""Vectors of float32 results at a time."""
+_VECTORS = {4: (8, 4, 1), 8: (8, 4, 1), 16: (4, 1)}
+"""Vectors of float32 results at a time, by lanes: as many of wide ones as read no further than `SLACK`."""
+
+_MOST_OUTPUTS = 15
+"""Outputs of a group of several inputs: more of them are worth gathering the words of a column for all."""
 
 _SUMS = 2048
 """Results held at a time, in words."""
@@ -65,14 +71,15 @@ _NS_PER_STAGED = 0.3
 _GRID = TaskGrid(row="out_rows")
 _ARGUMENTS = ArgumentBlock(
     _GRID.arguments,
-    "out_rows last_size height width columns_at_once in_place",
-    "kernel_rows tap_columns tap_step tap_row_step row_step top left row_stride column_stride staged_stride",
-    "stride phases step reach_rows advance length region",
+    WINDOW_ARGUMENTS,
+    "channels group_inputs group_outputs input_size",
+    "last_size columns_at_once in_place tap_columns tap_step tap_row_step row_step",
+    "staged_stride stride phases step reach_rows advance length region",
 )
-_CONV_ARGUMENTS = ArgumentBlock(_ARGUMENTS, "channels multiplier pitch shift")
+_CONV_ARGUMENTS = ArgumentBlock(_ARGUMENTS, "pitch shift")
 _POOL_ARGUMENTS = ArgumentBlock(
     _ARGUMENTS,
-    "channels kernel_columns row_dilation dilation count_top count_bottom count_left count_right",
+    "count_top count_bottom count_left count_right",
 )
 
 _COUNT = """
@@ -91,15 +98,20 @@ def taps_inside(first, dilation, count, low, high):
 
 
 class Cut(NamedTuple):
-    """The rows of a task, the arguments `_ARGUMENTS`, and the nanoseconds that staging a plane takes."""
+    """The rows of a task, the arguments `_ARGUMENTS`, and the nanoseconds that staging takes for a group."""
 
     rows: Blocks
     sizes: tuple[float, ...]
     nanoseconds: float
 
 
-def cut_planes(win: Windows, elements: int, count: int, threads: int) -> Cut | None:
-    """Bands that fit a task's memory, for `count` planes of words of so many elements; None if none do."""
+def cut_planes(
+    win: Windows, elements: int, images: int, groups: int, inputs: int, outputs: int, threads: int
+) -> Cut | None:
+    """Bands that fit a task's memory, for words of so many elements; None if none do.
+
+    images, groups: a task computes rows of a group's planes of an image. inputs, outputs: the planes of one.
+    """
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = win.kernel, win.strides, win.dilations, win.out
     in_place = elements == 1 and win.reads_in_place
     layout = layout_of(win) if elements == 1 else Layout(1, sh, kh - 1, 1, 1, sw, kw - 1)
@@ -107,66 +119,75 @@ def cut_planes(win: Windows, elements: int, count: int, threads: int) -> Cut | N
     at_once = _SUMS // (win.width if in_place else layout.length(column.block))
 
     def staged(row: Axis, column: Axis) -> int:
-        return 0 if in_place else layout.size(row.block, column.block)
+        if in_place:
+            return 0 if inputs == 1 else inputs * row.block * win.width
+        return inputs * layout.size(row.block, column.block)
 
     (row,) = halve([Axis(oh, max(1, min(oh, at_once)))], lambda row: staged(row, column) > _NEAR_ELEMENTS)
     (column,) = halve([column], lambda column: staged(row, column) > _MOST_ELEMENTS)
-    if staged(row, column) > _MOST_ELEMENTS or win.taps > MAX_TAPS:
+    if staged(row, column) > _MOST_ELEMENTS or inputs * win.taps > MAX_TAPS:
         return None
-    (rows,) = share([Axis(oh, row.block, 1, 8)], count, 2 * threads)
+    (rows,) = share([Axis(oh, row.block, 1, 8)], images * groups, 2 * threads)
     columns, line = column.block, win.width if in_place else layout.length(column.block)
     sizes = _ARGUMENTS.values(
-        **_GRID.values(rows), out_rows=oh, last_size=ow, height=win.height, width=win.width,
-        columns_at_once=columns, in_place=int(in_place), kernel_rows=kh, tap_columns=-(-kw // elements),
-        tap_step=dw if elements == 1 else elements, tap_row_step=dh * line,
-        row_step=(sh if in_place else layout.step) * line, top=win.pads[0], left=win.pads[1], row_stride=sh,
-        column_stride=sw, staged_stride=layout.row_stride, stride=layout.stride, phases=layout.phases,
-        step=layout.step, reach_rows=layout.reach_rows, advance=layout.advance, length=line,
+        **_GRID.values(rows), **window_values(win), channels=groups * outputs, group_inputs=inputs,
+        group_outputs=outputs,
+        input_size=win.height * win.width if in_place else layout.size(rows.size, columns),
+        last_size=ow, columns_at_once=columns,
+        in_place=int(in_place), tap_columns=-(-kw // elements), tap_step=dw if elements == 1 else elements,
+        tap_row_step=dh * line, row_step=(sh if in_place else layout.step) * line,
+        staged_stride=layout.row_stride, stride=layout.stride, phases=layout.phases, step=layout.step,
+        reach_rows=layout.reach_rows, advance=layout.advance, length=line,
         region=layout.region(rows.size, columns),
     )  # fmt: skip
-    return Cut(rows, sizes, 0.0 if in_place else win.height * win.width * _NS_PER_STAGED)
+    return Cut(rows, sizes, 0.0 if in_place else inputs * win.height * win.width * _NS_PER_STAGED)
 
 
 def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows, words: Words, threads: int) -> bool:
-    """Whether a convolution of one channel each is one over neighbours, and its steps are emitted."""
+    """Whether a convolution of few channels each is one over neighbours, and its steps are emitted."""
     x, w = compute.operands[:2]
     x_zero, w_zero = zeros_of(compute)
     (kh, kw), sw, outputs = win.kernel, win.strides[1], win.out[0] * win.out[1]
     in_words, in_bytes = words.elements > 1, words.form == "bytes"
     if in_words and (words.elements % sw or win.dilations != (1, 1)):
         return False
-    channels, groups = w.shape[0], words.count(kw)
+    group, (channels, inputs) = int(compute.attributes["group"]), w.shape[:2]
+    group_outputs = channels // group
+    if inputs > 1 and (words.form != "float32" or group_outputs > _MOST_OUTPUTS):
+        return False
+    rows, columns = inputs * kh, words.count(kw)
     zeros = known_zeros(w_zero, byte_shift(w.dtype, signed=True) if in_bytes else 0)
     is_known = w.known is not None and (w_zero is None or w_zero.known is not None)
     if in_words and not is_known and (in_bytes or (w_zero is not None and w_zero.size > 1)):
         return False
     if in_bytes and is_known and zeros.any():
         return False
-    count = x.shape[0] * channels
-    cut = deferred(cut_planes, win, words.elements, count, threads)
+    batch = x.shape[0]
+    cut = deferred(cut_planes, win, words.elements, batch, group, inputs, group_outputs, threads)
     if cut is None:
         return False
     if in_words and is_known:
         name = f"{w.name}|taps of {words.form}|{'' if w_zero is None else w_zero.name}"
         weights = tuner.constant(name, partial(pack_taps_of_words, elements_of(w), words, zeros))
     else:
-        sizes, strides = (1, channels * kh, kw), (0, kw, 1)
+        sizes, strides = (1, channels * rows, kw), (0, kw, 1)
         weights = emit_rows_of_words(tuner, w, sizes, strides, words, w_zero).name
     total = "to_int32(read_int32(tile, column) - row_total)" if in_bytes else ""
     epilogue = print_epilogue(compute, _CONV_ARGUMENTS.end, core=compute.body.dtype, total=total)
-    nanoseconds = outputs * kh * groups * _NS_PER_VECTOR / words.tile.lanes + cut.nanoseconds
+    nanoseconds = outputs * rows * columns * _NS_PER_VECTOR / words.tile.lanes
     nanoseconds += outputs * (epilogue.nanoseconds / 2 + 0.3) + 30.0
+    nanoseconds = group_outputs * nanoseconds + cut.nanoseconds
+    pitch = (rows * columns + in_bytes) * words.size
     arguments = _CONV_ARGUMENTS.values(
-        **_ARGUMENTS.named(cut.sizes), channels=channels, multiplier=channels // x.shape[1],
-        pitch=(kh * groups + in_bytes) * words.size, shift=input_shift(words, x),
+        **_ARGUMENTS.named(cut.sizes), pitch=pitch, shift=input_shift(words, x)
     )  # fmt: skip
     zero = [x_zero] if in_words and x_zero is not None else []
     text = plane_conv_text(
         words, x.dtype.name, sw if in_words else 1, epilogue, zero[0].dtype.name if zero else ""
     )
-    kernel, inputs = NativeKernel("plane_conv", text), (x.name, weights, *(z.name for z in zero))
-    schedule = Schedule.over((cut.rows,), count * nanoseconds, count)
-    emit(tuner, kernel, schedule, arguments, inputs, compute.output.name, epilogue)
+    kernel, names = NativeKernel("plane_conv", text), (x.name, weights, *(z.name for z in zero))
+    schedule = Schedule.over((cut.rows,), batch * group * nanoseconds, batch * group)
+    emit(tuner, kernel, schedule, arguments, names, compute.output.name, epilogue)
     return True
 
 
@@ -195,14 +216,13 @@ def plane_conv_text(words: Words, dtype: str, stride: int, epilogue: Epilogue, x
         *zero_text(words, x_zero),
     ]
     plane = [
-        "input_plane = op_div(plane, multiplier)",
         "weights = w + i1 * pitch",
         *(["row_total = to_int32(to_int32(filling) * load_i32(weights, taps))"] if in_bytes else []),
     ]
     call = "(at, offsets, weights, taps, target)"
     if words.form == "float32":
-        tiles = f"wide_tile = make_tap_tile({_WIDE}, {lanes})\nslim_tile = make_tap_tile(1, {lanes})\n"
-        calls = {_WIDE * lanes: f"wide_tile{call}", lanes: f"slim_tile{call}"}
+        tiles = "".join(f"tile_{n} = make_tap_tile({n}, {lanes})\n" for n in _VECTORS[lanes])
+        calls = {n * lanes: f"tile_{n}{call}" for n in _VECTORS[lanes]}
     else:
         made = f"{words.multiplied_as(True)!r}, {words.elements}, {words.element_size}, {stride}, {lanes}"
         tiles = f"plane_tile = make_plane_tile({made})\n"
@@ -221,10 +241,10 @@ def _text(
     `count` each, `tile_row` apart, from `row0` and `first` on.
     """
     element, size, widest, narrowest = words.element_size, words.size, max(calls), min(calls)
-    step = [f"{calls[narrowest]}", f"j += {narrowest}"]
-    if widest > narrowest:
-        wide = [f"    {calls[widest]}", f"    j += {widest}"]
-        step = [f"if span - j > {narrowest}:", *wide, "else:", *indent(step)]
+    step = [calls[narrowest], f"j += {narrowest}"]
+    for below, count in pairwise(sorted(calls)):
+        wide = [f"    {calls[count]}", f"    j += {count}"]
+        step = [f"if span - j > {below}:", *wide, "else:", *indent(step)]
     # Vectors run on over the ends of short rows that lie close together.
     is_joined = words.form == "float32"
     join = [
@@ -238,6 +258,31 @@ def _text(
         f"        for j in range(0, count, {narrowest}):",
         "            copy_run(tile + (i * count + j) * 4, sums + (i * row_step + j) * 4)",
     ]
+    results = [
+        "plane = group * group_outputs + output",
+        "i0 = op_div(plane, channels)",
+        "i1 = plane - i0 * channels",
+        *plane,
+        "tile, span, lines, tile_row = sums, count, rows, count",
+        *(join if is_joined else []),
+        "for i in range(lines):",
+        "    j = 0",
+        # What a run writes too far, the next row overwrites.
+        "    while j < span:",
+        f"        at = source + (i * row_step + j * advance) * {element}",
+        f"        target = sums + (i * span + j) * {size}",
+        *indent(indent(step)),
+        *(pack if is_joined else []),
+        *after,
+        "runs, columns = 1, rows * count",
+        "if count != last_size or tile_row != count:",
+        "    runs, columns = rows, count",
+        "for run in range(runs):",
+        "    first_column = (row0 + run) * last_size + first",
+        "    start = plane * out_rows * last_size + first_column",
+        *indent(epilogue.store),
+        f"    tile += tile_row * {size}",
+    ]
     body = [
         *lead,
         f"packed = stack_bytes({(_SUMS + widest) * 4})" if is_joined else "",
@@ -245,17 +290,17 @@ def _text(
         f"band = stack_bytes({(_MOST_ELEMENTS + 2 * SLACK) * element})",
         f"offsets = stack_bytes({MAX_TAPS * 8})",
         "taps = kernel_rows * tap_columns",
-        "tap_offsets(offsets, kernel_rows, tap_columns, tap_row_step, region, tap_step, stride)",
+        "for k in range(group_inputs):",
+        "    tap_offsets(offsets + k * taps * 8, k * input_size, kernel_rows, tap_columns, tap_row_step,"
+        " region, tap_step, stride)",
+        "taps *= group_inputs",
         *epilogue.kernel,
         "for task in range(begin, end):",
         *indent(
             [
-                *_GRID.locate("plane"),
+                *_GRID.locate("group"),
                 "rows = row1 - row0",
-                "i0 = op_div(plane, channels)",
-                "i1 = plane - i0 * channels",
-                *plane,
-                f"origin = x + input_plane * height * width * {np.dtype(dtype).itemsize}",
+                f"origin = x + group * group_inputs * height * width * {np.dtype(dtype).itemsize}",
                 "first = 0",
                 "while first < last_size:",
                 "    count = min(columns_at_once, last_size - first)",
@@ -263,34 +308,19 @@ def _text(
                 "    if in_place == 0:",
                 "        source = band",
                 "        needed = (rows - 1) * step + reach_rows + 1",
-                "        stage_rows(band, origin, height, width, row0 * row_stride - top,"
-                " left - first * column_stride, staged_stride, stride, phases, needed, length, region,"
-                " filling, zero)",
-                "    tile, span, lines, tile_row = sums, count, rows, count",
-                *indent(join if is_joined else []),
-                "    for i in range(lines):",
-                "        j = 0",
-                # What a run writes too far, the next row overwrites.
-                "        while j < span:",
-                f"            at = source + (i * row_step + j * advance) * {element}",
-                f"            target = sums + (i * span + j) * {size}",
-                *indent(indent(indent(step))),
-                *indent(pack if is_joined else []),
-                *indent(after),
-                "    runs, columns = 1, rows * count",
-                "    if count != last_size or tile_row != count:",
-                "        runs, columns = rows, count",
-                "    for run in range(runs):",
-                "        first_column = (row0 + run) * last_size + first",
-                "        start = plane * out_rows * last_size + first_column",
-                *indent(indent(epilogue.store)),
-                f"        tile += tile_row * {size}",
+                "        for k in range(group_inputs):",
+                f"            plane = origin + k * height * width * {np.dtype(dtype).itemsize}",
+                f"            stage_rows(band + k * input_size * {element}, plane, height, width,"
+                " row0 * row_stride - top, left - first * column_stride, staged_stride, stride, phases,"
+                " needed, length, region, filling, zero)",
+                "    for output in range(group_outputs):",
+                *indent(indent(results)),
                 "    first += count",
             ]
         ),
     ]
     head = library_text("vectors", "products", "words") + tiles + staging_text(words, dtype)
-    return kernel_text(head + TAP_OFFSETS.replace("{element_size}", str(element)), body)
+    return kernel_text(head + tap_offsets_text(element), body)
 
 
 def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -299,14 +329,13 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
         return False
     kind, count = str(attributes["kind"]), x.shape[0] * x.shape[1]
-    cut = deferred(cut_planes, win, 1, count, threads)
+    cut = deferred(cut_planes, win, 1, *x.shape[:2], 1, 1, threads)
     if cut is None:
         return False
     epilogue = print_epilogue(compute, _POOL_ARGUMENTS.end)
     nanoseconds = win.out[0] * win.out[1] * (win.taps * _NS_PER_TAP + _NS_PER_OUTPUT) + cut.nanoseconds
     arguments = _POOL_ARGUMENTS.values(
-        **_ARGUMENTS.named(cut.sizes), channels=x.shape[1], kernel_columns=win.kernel[1],
-        row_dilation=win.dilations[0], dilation=win.dilations[1], **counted_sides(compute, win),
+        **_ARGUMENTS.named(cut.sizes), **counted_sides(compute, win)
     )  # fmt: skip
     kernel = NativeKernel(f"plane_pool_{kind}", plane_pool_text(kind, epilogue))
     schedule = Schedule.over((cut.rows,), count * nanoseconds, count)
@@ -324,7 +353,7 @@ def plane_pool_text(kind: str, epilogue: Epilogue) -> str:
         "    counted = first",
         "    for column in range(count):",
         "        reached = (first + column) * column_stride - left",
-        "        inside = taps_inside(reached, dilation, kernel_columns, count_left, count_right)",
+        "        inside = taps_inside(reached, column_dilation, kernel_columns, count_left, count_right)",
         "        store_f32(counts, column, to_float32(inside))",
         "for i in range(rows):",
         "    reached = (row0 + i) * row_stride - top",
@@ -338,11 +367,7 @@ def plane_pool_text(kind: str, epilogue: Epilogue) -> str:
     lead = [*_POOL_ARGUMENTS.prologue("x", epilogue=epilogue), *zero_text(words, "", padding)]
     lead += [f"counts = stack_bytes({_SUMS * 4})", "counted = _types.int64(-1)"] if is_average else []
     tiles = _COUNT + "".join(
-        f"\n{name}_tile = make_pool_tile({vectors}, {lanes}, {kind == 'max'})\n"
-        for name, vectors in (("wide", _WIDE), ("slim", 1))
+        f"\ntile_{n} = make_pool_tile({n}, {lanes}, {kind == 'max'})\n" for n in _VECTORS[lanes]
     )
-    call = "(at, offsets, taps, target)"
-    calls = {_WIDE * lanes: f"wide_tile{call}", lanes: f"slim_tile{call}"}
-    return _text(
-        words, "float32", lead, ["input_plane = plane"], tiles, calls, divide if is_average else [], epilogue
-    )
+    calls = {n * lanes: f"tile_{n}(at, offsets, taps, target)" for n in _VECTORS[lanes]}
+    return _text(words, "float32", lead, [], tiles, calls, divide if is_average else [], epilogue)

@@ -31,18 +31,17 @@ _ARGUMENTS = ArgumentBlock(
     "height width rows length region row_stride stride phases top left plane_size shift"
 )
 
-TAP_OFFSETS = """
+_TAP_OFFSETS = """
 
 @helper
-def tap_offsets(offsets, kernel_rows, kernel_columns, tap_row_step, phase_step, dilation, stride):
+def tap_offsets(offsets, origin, kernel_rows, kernel_columns, tap_row_step, phase_step, dilation, stride):
     for a in range(kernel_rows):
         for b in range(kernel_columns):
             reach = b * dilation
             quotient = op_div(reach, stride)
-            offset = a * tap_row_step + (reach - quotient * stride) * phase_step + quotient
+            offset = origin + a * tap_row_step + (reach - quotient * stride) * phase_step + quotient
             store_i64(offsets, a * kernel_columns + b, offset * {element_size})
 """
-"""`tap_offsets(offsets, ...)`: where each tap reads, in bytes from where an output's window starts."""
 
 _STAGE_ROWS = """
 
@@ -258,6 +257,13 @@ def zero_text(words: Words, zero: str, padding: str = "0.0") -> list[str]:
     filling = f"_types.float32({filling})" if words.form in ("float32", "int32") else filling
     value = read_text(zero, "zeros", "0") if zero else "_types.int32(0)"
     return [f"zero = {value}", f"filling = {filling}"]
+
+
+def tap_offsets_text(element_size: int) -> str:
+    """The function `tap_offsets(offsets, origin, ...)`: where each tap reads, in bytes from where an output's
+    window starts, which lies `origin` elements before a plane's.
+    """
+    return _TAP_OFFSETS.format(element_size=element_size)
 
 
 def staging_text(words: Words, dtype: str) -> str:

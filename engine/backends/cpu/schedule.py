@@ -83,7 +83,7 @@ class TaskGrid:
         return lines
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Axis:
     """An axis while it is divided: a block has a multiple of `step` results, and at least `least`."""
 
@@ -150,8 +150,16 @@ def share(
     choose: Callable[..., int | None] = first_divisible,
 ) -> tuple[Blocks, ...]:
     """Halve blocks until `outer` grids of them are as many tasks as wanted; see `halve`."""
-    found = halve(axes, lambda *axes: outer * prod([axis.count for axis in axes]) < wanted, choose)
-    return tuple([axis.blocks for axis in found])
+    found = [*axes]
+    counts = [axis.count for axis in found]
+    # Plans for all sizes call this for each product at every new size.
+    while outer * prod(counts) < wanted:
+        next_one = choose(*found)
+        if next_one is None:
+            break
+        axis = found[next_one] = found[next_one].halved()
+        counts[next_one] = axis.count
+    return tuple([Blocks(count, axis.block) for count, axis in zip(counts, found, strict=True)])
 
 
 def evenly(size: int, wanted: int, step: int = 1) -> Blocks:

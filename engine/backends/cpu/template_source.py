@@ -6,49 +6,57 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import CHUNK_NS, SHORTEST_BLOCK
+from engine.backends.cpu.printer import indent
 from engine.base.memory.aligned import ALIGNMENT
 from engine.base.memory.out_of_memory import MOST_BYTES
 from engine.device import native
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE
 
+LAYOUT = ArgumentBlock(
+    # In the layout: pairs of a word and the number or address that it takes, pairs of a word and the slot
+    # that it is the address of, words that say how far a slot is from another, and rows.
+    "inserted inserted_count placed placed_count ways way_count rows row_count",
+    # In the block: numbers and addresses, the sizes of slots, of which so many are to be placed, what rows
+    # depend on, and where commands go, and results.
+    "given slots slot_count sizes commands results most_chunks",
+    first=0,
+)
+
 _TEXT = f"""
-def lay_out(layout, block, is_measured):
-    # Lists of pairs: where a word is, and which one of the given numbers, addresses or slots goes there.
-    pairs = load_i64(layout, 0) * 8 + layout
+    results = block + 8 * results
+    slots = block + 8 * slots
     if is_measured == 0:
-        given = block + 8 * load_i64(layout, 2)
-        for k in range(load_i64(layout, 1)):
-            store_i64(block, load_i64(pairs, 2 * k), load_i64(given, load_i64(pairs, 2 * k + 1)))
-        slots = block + 8 * load_i64(layout, 4)
-        total = 0
-        for k in range(load_i64(layout, 3)):
+        inserted = args + 8 * inserted
+        given = block + 8 * given
+        for k in range(inserted_count):
+            store_i64(block, load_i64(inserted, 2 * k), load_i64(given, load_i64(inserted, 2 * k + 1)))
+        total = load_i64(results, 0)
+        for k in range(slot_count):
             size = (load_i64(slots, k) + {ALIGNMENT - 1}) // {ALIGNMENT} * {ALIGNMENT}
             store_i64(slots, k, total)
             total = -1 if total < 0 or not 0 <= size <= {MOST_BYTES} else total + size
-        store_i64(block, load_i64(layout, 5), total)
+        store_i64(results, 0, total)
         return
-    arena = load_i64(block, load_i64(layout, 5))
-    slots = block + 8 * load_i64(layout, 4)
-    pairs += 16 * load_i64(layout, 1)
-    for k in range(load_i64(layout, 6)):
-        store_i64(block, load_i64(pairs, 2 * k), arena + load_i64(slots, load_i64(pairs, 2 * k + 1)))
-    # Words that say how far one slot is from another.
-    ways = layout + 8 * load_i64(layout, 7)
-    for k in range(load_i64(layout, 8)):
+    arena = load_i64(results, 0)
+    placed = args + 8 * placed
+    for k in range(placed_count):
+        store_i64(block, load_i64(placed, 2 * k), arena + load_i64(slots, load_i64(placed, 2 * k + 1)))
+    ways = args + 8 * ways
+    for k in range(way_count):
         even, odd = load_i64(ways, 3 * k + 1), load_i64(ways, 3 * k + 2)
         store_i64(block, load_i64(ways, 3 * k), load_i64(slots, odd) - load_i64(slots, even))
-    rows = layout + 8 * load_i64(layout, 9)
-    threads, most = load_i64(layout, 11), load_i64(layout, 12)
-    sizes = block + 8 * load_i64(layout, 13)
-    commands = block + 8 * load_i64(layout, 14)
+    rows = args + 8 * rows
+    sizes = block + 8 * sizes
+    commands = block + 8 * commands
     nanoseconds = 0.0
     count = 0
-    for k in range(load_i64(layout, 10)):
+    for k in range(row_count):
         cost, total = load_f64(sizes, 4 * k), load_i64(sizes, 4 * k + 1)
         nanoseconds += cost * load_i64(sizes, 4 * k + 3)
-        wanted = int(min(cost / {CHUNK_NS!r}, float(most)))
+        wanted = int(min(cost / {CHUNK_NS!r}, float(most_chunks)))
         place, followers = load_i64(rows, 4 * k + 2), load_i64(rows, 4 * k + 3)
         if place >= 0:
             # Rows of elements that are few and long are cut into blocks.
@@ -59,19 +67,21 @@ def lay_out(layout, block, is_measured):
             store_i64(block, place, cut)
             store_i64(block, place + 1, (last + cut - 1) // cut)
             total = cut * units if last > 0 else 0
-        if total > 0:
-            chunks = 1 if threads == 1 else max(1, min(wanted, total))
+        # Rows of a repetition say how many they are, so they stay where they have nothing to do.
+        if total > 0 or followers != 0:
+            chunks = max(1, min(wanted, total))
             record = commands + 32 * count
             store_i64(record, 0, load_i64(rows, 4 * k))
             store_i64(record, 1, block + 8 * load_i64(rows, 4 * k + 1))
             store_i64(record, 2, total)
-            store_i64(record, 3, followers if followers > 0 else (total + chunks - 1) // chunks)
+            store_i64(record, 3, followers if followers > 0 else max(1, (total + chunks - 1) // chunks))
             count += 1
-    store_i64(block, load_i64(layout, 5), count)
-    store_f64(block, load_i64(layout, 5) + 1, nanoseconds)
+    store_i64(results, 0, count)
+    store_f64(results, 1, nanoseconds)
 """
 
-LAY_OUT = NativeSource("sizes of a plan", PRELUDE + _TEXT, "lay_out")
+_HEAD = ["def lay_out(args, block, is_measured):", *indent(LAYOUT.prologue())]
+LAY_OUT = NativeSource("sizes of a plan", PRELUDE + "\n".join(_HEAD) + _TEXT, "lay_out")
 
 
 @cache

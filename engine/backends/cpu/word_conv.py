@@ -16,7 +16,7 @@ from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.plane_windows import tune_plane_conv
-from engine.backends.cpu.planes import TAP_OFFSETS, Planes, in_place, input_shift, stage_planes
+from engine.backends.cpu.planes import Planes, in_place, input_shift, stage_planes, tap_offsets_text
 from engine.backends.cpu.printer import indent, kernel_text, read_text
 from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share, up
 from engine.backends.cpu.tiles import MAX_TAPS, Tile, by_height
@@ -125,7 +125,7 @@ def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     x_zero, w_zero = zeros_of(compute)
     group = int(attributes["group"])
     batch, channels, m = x.shape[0], w.shape[1], w.shape[0] // group
-    if channels == 1 and group > 1 and tune_plane_conv(compute, tuner, win, words, threads):
+    if group > 1 and tune_plane_conv(compute, tuner, win, words, threads):
         return True
     if w_zero is not None and w_zero.size not in (1, w.shape[0]):
         return False
@@ -288,7 +288,7 @@ def word_conv_text(
         f"right = stack_bytes({(WORDS_AT_ONCE + 1) * width})",
         f"offsets = stack_bytes({MAX_TAPS * 8})",
         f"runs = stack_bytes({step * 24})",
-        "tap_offsets(offsets, kernel_rows, kernel_columns, tap_row_step, phase_step, dilation, stride)",
+        "tap_offsets(offsets, 0, kernel_rows, kernel_columns, tap_row_step, phase_step, dilation, stride)",
         *epilogue.kernel,
         "for task in range(begin, end):",
         *indent(
@@ -302,4 +302,4 @@ def word_conv_text(
         ),
     ]
     head = library_text("vectors", "products", "words") + words.tiles_text(heights, signed_left=True)
-    return kernel_text(head + helpers + TAP_OFFSETS.replace("{element_size}", str(words.element_size)), body)
+    return kernel_text(head + helpers + tap_offsets_text(words.element_size), body)

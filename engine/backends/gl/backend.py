@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import pairwise
@@ -21,7 +21,7 @@ from engine.backends.gl.timing import ObservedCommands
 from engine.backends.integers import check_integers
 from engine.base import instrumentation
 from engine.base.errors import InputError
-from engine.base.generators import finish, within
+from engine.base.generators import SmallSteps, finish, within
 from engine.compiler.loop_splitting import Temporary, split
 from engine.compiler.loop_spreading import GRAPHICS, Width, spread
 from engine.compiler.plan import Compute, Plan
@@ -41,7 +41,7 @@ SOFTWARE = Width(threads=32, terms=1024, work=1 << 16, with_open_spaces=False)
 class PlanRecorder(Protocol):
     """Turns the steps of one plan into calls."""
 
-    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Generator[None, None, GLProgram]:
+    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[GLProgram]:
         """Make the plan a program, a step at a time; `buffers` holds every tensor that is no temporary."""
         ...
 
@@ -169,9 +169,13 @@ class GLBackend(Backend):
         if source.elements:
             self.move(source, target, min(source.elements, target.elements))
 
+    def transfers_ahead(self, elements: int, dtype: np.dtype, upload: bool) -> None:
+        """Create staging buffers."""
+        self.device.staging.create_ahead(elements * memory_dtype(dtype).itemsize, upload, self.programs.home)
+
     def check_memory(self) -> None:
         """Check for OpenGL's out-of-memory error, which does not stop later calls."""
-        self.device.check_errors("making room for a tensor")
+        self.programs.home.check_errors("making room for a tensor")
 
     @abstractmethod
     def recorder(self) -> PlanRecorder:
@@ -182,10 +186,10 @@ class GLBackend(Backend):
         with self.device.current():
             return finish(self.recording(plan, buffers))
 
-    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Generator[None, None, GLProgram]:
+    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[GLProgram]:
         """`record`, a step of the plan at a time."""
         self.prepare(plan.kernels)
-        yield
+        yield None
         return (yield from within(self.device.current, self.recorder().recording(plan, buffers)))
 
     def run(self, program: Program) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,22 +54,30 @@ Setting = Callable[[np.ndarray, int, int], None]
 """Sets what differs by run: called with a list's rows, where those of the repetition begin, and the run."""
 
 
-@dataclass(frozen=True)
-class Repetition:
-    """Rows of a list that are issued in several runs: a part for even numbers, and one for odd ones.
+class RunRows(NamedTuple):
+    """The rows of one run, counted from the first row of its repetition on.
 
-    rows: where each part begins and ends, from the first row on. settings: what sets the arguments of each.
+    settings: what sets their arguments. repetitions: those among the rows, which begin at rows counted alike.
     """
 
+    begin: int
+    end: int
+    settings: Sequence[Setting]
+    repetitions: Sequence[Repetition]
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """Rows of a list that are issued in several runs: those of even numbers, and those of odd ones."""
+
     first: int
-    rows: tuple[tuple[int, int], tuple[int, int]]
-    settings: tuple[Sequence[Setting], Sequence[Setting]]
+    rows: tuple[RunRows, RunRows]
     runs: range
 
     @property
     def end(self) -> int:
         """Behind its last row."""
-        return self.first + self.rows[1][1]
+        return self.first + self.rows[1].end
 
 
 class CommandList:
@@ -164,19 +172,24 @@ class Replayer:
 
     def run(self, commands: CommandList, first: int = 0, end: int | None = None) -> None:
         """Issue the calls of a finished list, or its rows `first` to `end`; the context must be current."""
-        table = commands.table
-        end = len(table) if end is None else end
-        for repetition in commands.repetitions:
-            if not first <= repetition.first < end:
+        end = len(commands.table) if end is None else end
+        self._run(commands.table, first, end, commands.repetitions, 0)
+
+    def _run(
+        self, table: np.ndarray, first: int, end: int, repetitions: Sequence[Repetition], origin: int
+    ) -> None:
+        """Rows of a list; `origin` is the row from which those of the repetitions are counted."""
+        for repetition in repetitions:
+            begin = origin + repetition.first
+            if not first <= begin < end:
                 continue
-            self._issue(table, first, repetition.first)
-            for run in repetition.runs:
-                part = run % 2
-                for setting in repetition.settings[part]:
-                    setting(table, repetition.first, run)
-                begin, stop = repetition.rows[part]
-                self._issue(table, repetition.first + begin, repetition.first + stop)
-            first = repetition.end
+            self._issue(table, first, begin)
+            for number in repetition.runs:
+                rows = repetition.rows[number % 2]
+                for setting in rows.settings:
+                    setting(table, begin, number)
+                self._run(table, begin + rows.begin, begin + rows.end, rows.repetitions, begin)
+            first = origin + repetition.end
         self._issue(table, first, end)
 
     def _issue(self, table: np.ndarray, first: int, end: int) -> None:

@@ -57,9 +57,13 @@ class GLObjects:
         self._finalizer = weakref.finalize(self, device.call_later, deletion)
         self._finalizer.atexit = False
 
-    def generate(self, kind: str) -> int:
-        """The name of a new object; `kind` as in glGen<kind>. The device's context must be current."""
-        name = generate(getattr(self.device.gl, f"glGen{kind}"))
+    def generate(self, kind: str, context: GLDevice | SharedContext | None = None) -> int:
+        """The name of a new object; `kind` as in glGen<kind>.
+
+        context: the one that is current, if not the device's. Their objects are shared, apart from
+        framebuffers.
+        """
+        name = generate(getattr((context or self.device).gl, f"glGen{kind}"))
         self._names.setdefault(kind, []).append(name)
         return name
 

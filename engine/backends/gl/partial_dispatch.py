@@ -1,4 +1,4 @@
-"""A recorded plan on OpenGL in parts: a list of calls for each step, aimed at a part before it is issued."""
+"""Partial dispatch on OpenGL: a list of calls for each step, whose range is set before it is issued."""
 
 from __future__ import annotations
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from engine.backends.base import Program
-from engine.backends.gl.commands import CommandList, Repetition, Setting
+from engine.backends.gl.commands import CommandList, Repetition, RunRows, Setting
 from engine.backends.gl.memory import GLObjects
 from engine.backends.gl.programs import ProgramStore
 from engine.base.errors import DisposedError
@@ -59,6 +59,13 @@ class GLProgram(Program):
             memory.release()
 
 
+class _OpenRun(NamedTuple):
+    """What `RunRows` say of a run, while it is being recorded."""
+
+    settings: list[Setting]
+    repetitions: list[Repetition]
+
+
 class GLRecorder:
     """Adds calls to a list, leaving out what it has bound. Nothing is assumed of the state at its start."""
 
@@ -72,7 +79,8 @@ class GLRecorder:
         self.used_words = np.zeros(0, np.int32)
         """The arguments of the kernel that is used."""
         self.first_row = 0
-        """Where the rows of the latest repetition begin."""
+        """Where the rows of the innermost repetition begin that is being recorded."""
+        self._open: list[_OpenRun] = []
 
     def forget(self) -> None:
         """Assume nothing of what is bound."""
@@ -96,19 +104,25 @@ class GLRecorder:
         runs: range,
         add: Callable[[Step], Sequence[Setting]],
     ) -> None:
-        first = self.first_row = len(self.commands)
-        rows: list[tuple[int, int]] = []
-        settings: list[Sequence[Setting]] = []
+        origin, first = self.first_row, len(self.commands)
+        self.first_row = first
+        made: list[RunRows] = []
         for part in range(2):
-            self.forget()
-            begin = len(self.commands) - first
-            made = [setting for inner in kernel.in_run(steps, part) for setting in add(inner)]
-            rows.append((begin, len(self.commands) - first))
-            settings.append(made)
+            begin, own = len(self.commands) - first, _OpenRun([], [])
+            if any(run % 2 == part for run in runs[:2]):
+                self.forget()
+                self._open.append(own)
+                for inner in kernel.in_run(steps, part):
+                    if isinstance(inner.kernel, RepeatedSteps):
+                        self.repeat(inner, add)
+                    else:
+                        own.settings.extend(add(inner))
+                self._open.pop()
+            made.append(RunRows(begin, len(self.commands) - first, *own))
         self.forget()
-        self.commands.repetitions.append(
-            Repetition(first, (rows[0], rows[1]), (settings[0], settings[1]), runs)
-        )
+        self.first_row = origin
+        around = self._open[-1].repetitions if self._open else self.commands.repetitions
+        around.append(Repetition(first - origin, (made[0], made[1]), runs))
 
     def run_numbers(self, step: Step) -> list[Setting]:
         """What sets the number of the run among the arguments of a kernel, which were just used."""

@@ -1,4 +1,4 @@
-"""Layout of a tensor's elements in OpenGL memory, what shaders make of them, and how arrays get in and out.
+"""Layout of tensor elements in OpenGL memory, and conversion of arrays to it and back.
 
 Shaders compute in 32-bit words: `float`, `int` or `uint`. Memory holds float16, bfloat16, narrow integers and
 bool (as 0 or 1) in their own size, and what has less than a byte in one; int64 and uint64 are kept in 32

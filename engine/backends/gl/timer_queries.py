@@ -1,4 +1,4 @@
-"""How long work on a GL device took, by timestamps that are never waited for."""
+"""Durations of work on a GL device, by timer queries that are never waited for."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from time import perf_counter
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readb
 from engine.backends.cost import formula_ns
 from engine.backends.integers import check_integers
 from engine.backends.opencl.dispatches import CLProgram, Command, Repetition, command_count, dispatches, each
-from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Transfers
+from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Slot, Transfers
 from engine.backends.opencl.partial_dispatch import CLPartialDispatch
 from engine.backends.opencl.printer import Signature
 from engine.backends.opencl.programs import ProgramStore
@@ -29,7 +29,7 @@ from engine.backends.plan_template import PlanTemplate, Template
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
 from engine.base.errors import InputError, OutOfMemoryError
-from engine.base.generators import finish
+from engine.base.generators import Offload, SmallSteps, finish
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.loop_spreading import GRAPHICS, Width, spread
 from engine.compiler.memory_planner import place, share
@@ -76,7 +76,7 @@ class OpenCLBackend(Backend):
         is_apart = device.info.is_gpu and not device.device.host_unified_memory
         self._transfers = Transfers(device, HostPool(device, is_apart if pinned is None else pinned))
         # Temporaries of all programs of templates.
-        self._slots: list[Any] = []
+        self._slots: list[Slot] = []
 
     @classmethod
     def device_for(cls, device: CLDevice | None) -> CLDevice:
@@ -187,15 +187,17 @@ class OpenCLBackend(Backend):
         """Turn a plan into a command list. `buffers` binds inputs, outputs and constants by name."""
         return finish(self.recording(plan, buffers))
 
-    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Generator[None, None, CLProgram]:
+    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[CLProgram]:
         """`record`, a step of the plan at a time."""
-        memory, temporaries = self._place(plan)
+        placed = Offload(lambda: self._place(plan))
+        yield placed
+        memory, temporaries = placed.result()
         bound = {name: _own(buffer).mem for name, buffer in buffers.items()} | temporaries
         commands: list[Command | Repetition] = []
         for step in plan.steps:
             if prod(step.space) == 0:
                 continue
-            yield
+            yield None
             if isinstance(step.kernel, RepeatedSteps):
                 commands.append(Repeater(self.programs, bound, self.numbers_in_buffer).repetition(step))
                 continue
@@ -215,19 +217,15 @@ class OpenCLBackend(Backend):
             return PlanTemplate(self, plan, constants)
         return CLTemplate(self, plan, constants)
 
-    def has_slot(self, number: int, nbytes: int) -> bool:
-        """Whether `slot_of` has such a buffer already."""
-        return number < len(self._slots) and self._slots[number].size >= nbytes
+    def slot(self, number: int) -> Slot:
+        """A buffer for temporaries; all programs of templates share it."""
+        if number == len(self._slots):
+            self._slots.append(Slot(self.device.limits.max_allocation, self._allocate))
+        return self._slots[number]
 
-    def slot_of(self, number: int, nbytes: int) -> Any:
-        """A buffer for temporaries; all programs of templates share it, as they run in turn."""
-        slots, most = self._slots, self.device.limits.max_allocation
-        if number == len(slots):
-            slots.append(self._allocate(nbytes))
-        elif slots[number].size < nbytes:
-            # Programs made before keep the buffer that they know. What has grown is likely to grow on.
-            slots[number] = self._allocate(max(nbytes, min(nbytes + nbytes // 4, most)))
-        return slots[number]
+    def shared_temporaries(self) -> Sequence[Slot]:
+        """The buffers of templates."""
+        return self._slots
 
     def numbers_in_buffer(self, numbers: np.ndarray) -> Any:
         """A new buffer with the numbers of a kernel."""

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from engine.backends.opencl.tuned import Epilogue, TunedKernel, build, indent
+from engine.compiler.plan import storable
 
 COLUMNS = 16
 _LOCAL = (1, 1, 1)
 # Multiplications that are worth a group of their own: a microsecond or two.
 _WORK = 1 << 15
 # A dereference of this type is one unaligned vector move; PoCL's vload16 is a function call.
-_LOOSE = "typedef item16 loose16 __attribute__((aligned(4)));\n"
+LOOSE = "typedef item16 loose16 __attribute__((aligned(4)));\n"
 MATMUL_NUMBERS = ("M", "N", "K", "a_b", "a_m", "a_k", "b_b", "b_strip", "b_k", "readable")
 CONV_NUMBERS = (
     "Q", "Mg", "Cg", "KH", "KW", "G", "OH", "OW", "Wq", "x_n", "x_g", "x_c", "plane",
@@ -23,6 +26,7 @@ CONV_NUMBERS = (
 )  # fmt: skip
 PACK_NUMBERS = ("H", "W", "Hq", "Wq", "sh", "sw", "top", "left", "planes")
 PACK_ROWS = 8
+STRIP_ROWS = 32
 STRIP_NUMBERS = ("N", "K", "b_b", "b_row", "b_col", "strips")
 
 
@@ -101,24 +105,40 @@ def matmul(epilogue: Epilogue, rows: int) -> TunedKernel:
 """
     return build(
         body, epilogue, ("A", "B"), MATMUL_NUMBERS, _LOCAL, rounds=("K",), area=16 * rows,
-        head=_LOOSE, item=epilogue.item,
+        head=LOOSE, item=epilogue.item,
     )  # fmt: skip
 
 
 def strips(item: str) -> TunedKernel:
     """A matrix with any strides -> strips of 16 columns, each contiguous, the last filled up with 0."""
     body = """\
-    const int k = f0 + (int)get_global_id(0), strip = f1 + (int)get_global_id(1);
+    const int first = (f0 + (int)get_global_id(0)) * STRIP_ROWS, strip = f1 + (int)get_global_id(1);
     const int batch = f2 + (int)get_global_id(2);
-    if (k >= K || strip >= strips) return;
-    __global const item* from = B + (long)batch * b_b + (long)k * b_row;
-    __global item* to = y + (((long)batch * strips + strip) * K + k) * 16;
-    for (int l = 0; l < 16; ++l) {
-        const int j = strip * 16 + l;
-        to[l] = j < N ? from[(long)j * b_col] : (item)0;
+    if (first >= K || strip >= strips) return;
+    for (int k = first; k < min(first + STRIP_ROWS, K); ++k) {
+        __global const item* from = B + (long)batch * b_b + (long)k * b_row;
+        __global item* to = y + (((long)batch * strips + strip) * K + k) * 16;
+        for (int l = 0; l < 16; ++l) {
+            const int j = strip * 16 + l;
+            to[l] = j < N ? from[(long)j * b_col] : (item)0;
+        }
     }
-"""
+""".replace("STRIP_ROWS", str(STRIP_ROWS))
     return build(body, None, ("B",), STRIP_NUMBERS, _LOCAL, item=item)
+
+
+@storable
+def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, ...], k: int, n: int) -> np.ndarray:
+    """A strided (batch, k, n) matrix as (batch, strips, k, 16), the last strip filled up with 0."""
+    flat = np.ascontiguousarray(known).reshape(-1)
+    step = flat.itemsize
+    in_bytes = tuple(s * step for s in strides)
+    view = np.lib.stride_tricks.as_strided(flat, (batch, k, n), in_bytes, writeable=False)
+    width = COLUMNS
+    count = -(-n // width)
+    wide = np.zeros((batch, k, count * width), flat.dtype)
+    wide[:, :, :n] = view
+    return np.ascontiguousarray(wide.reshape(batch, k, count, width).transpose(0, 2, 1, 3)).reshape(-1)
 
 
 def conv(epilogue: Epilogue, rows: int) -> TunedKernel:
@@ -188,7 +208,7 @@ def conv(epilogue: Epilogue, rows: int) -> TunedKernel:
     rounds = ("Cg", "KH", "KW", "span")
     return build(
         body, epilogue, ("X", "W"), CONV_NUMBERS, _LOCAL, rounds=rounds, area=rows,
-        head=_LOOSE, item=epilogue.item,
+        head=LOOSE, item=epilogue.item,
     )  # fmt: skip
 
 

@@ -35,19 +35,27 @@ class Repetition:
     """What a step repeats: the dispatches of runs with even and odd numbers, and those after the last."""
 
     count: int
-    body: tuple[Sequence[tuple[Command, Setting | None]], Sequence[tuple[Command, Setting | None]]]
-    last: Sequence[tuple[Command, Setting | None]]
+    body: tuple[Sequence[Part], Sequence[Part]]
+    last: Sequence[Part]
 
     def commands(self, runs: range) -> Iterator[Command]:
         """Those of some runs, each to be enqueued before the next is taken."""
         for run in runs:
-            yield from _set(self.body[run % 2], run)
+            yield from _of_run(self.body[run % 2], run)
         if runs.stop == self.count:
-            yield from _set(self.last, self.count)
+            yield from _of_run(self.last, self.count)
 
 
-def _set(parts: Sequence[tuple[Command, Setting | None]], run: int) -> Iterator[Command]:
-    for command, setting in parts:
+Part = tuple[Command, Setting | None] | Repetition
+"""Something repeated: a dispatch and what sets its arguments for a run, or a repetition of its own."""
+
+
+def _of_run(parts: Sequence[Part], run: int) -> Iterator[Command]:
+    for part in parts:
+        if isinstance(part, Repetition):
+            yield from part.commands(range(part.count))
+            continue
+        command, setting = part
         if setting is not None:
             setting(run)
         yield command

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Readback
+from engine.backends.growing import GrowingBlock
 from engine.backends.opencl.storage import device_dtype, from_device
 from engine.base.errors import DeviceError, DisposedError, ValuePending
 from engine.device.cl.device import CLDevice
@@ -48,6 +50,18 @@ class CLBuffer(DeviceBuffer):
         if self._mem is not None:
             self._mem.release()
             self._mem = None
+
+
+class Slot(GrowingBlock[Any]):
+    """A buffer for temporaries of all programs of templates, as they run in turn."""
+
+    def __init__(self, limit: int, allocate: Callable[[int], Any]) -> None:
+        super().__init__(1, limit)
+        self._allocate = allocate
+
+    def make(self, size: int) -> Any:
+        """A new buffer; on any thread."""
+        return self._allocate(size)
 
 
 class HostBlock:

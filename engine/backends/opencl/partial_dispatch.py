@@ -1,4 +1,4 @@
-"""A recorded plan on OpenCL in parts: kernels whose first group or element is set before each dispatch."""
+"""Partial dispatch on OpenCL: kernels whose first group or element is set before each dispatch."""
 
 from __future__ import annotations
 

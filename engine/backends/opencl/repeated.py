@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.opencl.dispatches import Command, Repetition, Setting, dispatches
+from engine.backends.opencl.dispatches import Part, Repetition, Setting, dispatches
 from engine.backends.opencl.printer import GenericSource
 from engine.backends.opencl.programs import Compiled, ProgramStore, set_arguments
 from engine.compiler.plan import RepeatedSteps, Step
@@ -32,10 +32,13 @@ class Repeater:
         even, odd = (self._parts(kernel.in_run(kernel.body, part)) for part in range(2))
         return Repetition(count, (even, odd), self._parts(kernel.in_run(kernel.last, count)))
 
-    def _parts(self, steps: Sequence[Step]) -> list[tuple[Command, Setting | None]]:
+    def _parts(self, steps: Sequence[Step]) -> list[Part]:
         return [part for step in steps if prod(step.space) for part in self._step(step)]
 
-    def _step(self, step: Step) -> Iterator[tuple[Command, Setting | None]]:
+    def _step(self, step: Step) -> Iterator[Part]:
+        if isinstance(step.kernel, RepeatedSteps):
+            yield self.repetition(step)
+            return
         compiled = self._programs.get(step.kernel)
         source = compiled.source
         operands = [self._buffers[name] for name in (*step.inputs, step.output)]

@@ -1,4 +1,4 @@
-"""A work-item for each block of a running sum, and for each place that may be marked."""
+"""Tuned scans: one work-item per block of a running sum, or per element of a mask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layout of a tensor's elements in OpenCL memory, and how arrays get into that form and out of it.
+"""Layout of tensor elements in OpenCL memory, and conversion of arrays to it and back.
 
 Narrow integers, float16, bfloat16 and float64 keep their own size. int64 and uint64 are kept as 32-bit
 words (computed values wrap), bool as one byte of 0 or 1, what has less than a byte, and small floats'

@@ -6,7 +6,7 @@ the same kernels in turn. Temporaries are in buffers that all sizes share and th
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
+from engine.backends.growing import GrowingBlock
 from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots, Values, check_limits
 from engine.backends.opencl.dispatches import CLProgram, Command, dispatches, fits_one, largest_dispatch
 from engine.backends.opencl.functions import dividers
@@ -37,11 +38,7 @@ class Host(Protocol):
 
     programs: ProgramStore
 
-    def has_slot(self, number: int, nbytes: int) -> bool:
-        """Whether `slot_of` has such a buffer already."""
-        ...
-
-    def slot_of(self, number: int, nbytes: int) -> Any:
+    def slot(self, number: int) -> GrowingBlock[Any]:
         """A buffer for temporaries."""
         ...
 
@@ -261,17 +258,13 @@ class CLTemplate:
         set_arguments(own.kernel(0), tuple(item for pair in mems for item in pair), tuple(pairs))
         return True
 
-    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
-        """Allocate the buffers for temporaries that are missing or too small."""
-        for number, nbytes in enumerate(self._slot_sizes(self._values(values))):
-            if not self._host.has_slot(number, nbytes):
-                yield
-                self._host.slot_of(number, nbytes)
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowingBlock[Any], int]]:
+        """The buffers for temporaries, and what they take."""
+        return self._rooms(self._values(values))
 
-    def _slot_sizes(self, given: Values) -> list[int]:
+    def _rooms(self, given: Values) -> Sequence[tuple[GrowingBlock[Any], int]]:
         nbytes = np.maximum(_SMALLEST, self._elements(given) * self._items)
-        sizes: list[int] = self._slots.sizes(nbytes).tolist()
-        return sizes
+        return [(self._host.slot(k), size) for k, size in enumerate(self._slots.sizes(nbytes).tolist())]
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CLOpenProgram:
         """The program for one set of sizes."""
@@ -283,7 +276,7 @@ class CLTemplate:
         is_whole = self._is_plain & fits_one(sizes, counts, limits, is_generic)
         work = np.where(is_generic[:, None], 1, sizes * self._locals)
         work[is_generic, 0] = -(-counts[is_generic] // LOCAL_SIZE) * LOCAL_SIZE
-        slots = [self._host.slot_of(k, n) for k, n in enumerate(self._slot_sizes(given))]
+        slots = [slot.of(size) for slot, size in self._rooms(given)]
         tensors = [slots[k] for k in self._slots.of]
         tensors += [_own(buffers[name]).mem for name in self._outer]
         mems: list[Any] = [None] * (2 * len(self._mem_positions))

@@ -1,4 +1,4 @@
-"""Tuned kernels: which steps get one, and what they share: their form, and the epilogue in their store."""
+"""The common part of tuned kernels: their source template and the epilogue in their store."""
 
 from __future__ import annotations
 

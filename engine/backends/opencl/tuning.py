@@ -1,4 +1,4 @@
-"""Which steps get tuned kernels, and how their operands are laid out for them."""
+"""Chooses tuned kernels for a step, and packs their operands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from math import prod
 
 import numpy as np
 
+from engine.backends.expert_products import tune_experts
 from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
+from engine.backends.opencl.experts import TILES, emit_product, lay_out
 from engine.backends.opencl.packed_rows import read_packed
 from engine.backends.opencl.scans import emit_blocks, emit_marks
 from engine.backends.opencl.scatter import mark_runs, raise_all
@@ -42,12 +44,19 @@ def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
     """Replace a step by tuned kernels of a form, "cpu" or "gpu"; False leaves it to the generic kernel."""
     if compute.hint is None:
         return False
-    if compute.hint.kind in _RULES:
-        return _RULES[compute.hint.kind](compute, tuner, form)
+    if compute.hint.kind in RULES:
+        return RULES[compute.hint.kind](compute, tuner, form)
     widened = plain(compute, tuner, lambda elements, dtype: True)
     if widened is None or widened.hint is None:
         return False
-    return _PRODUCTS[widened.hint.kind, form](widened, tuner)
+    return PRODUCTS[widened.hint.kind, form](widened, tuner)
+
+
+def _experts(compute: Compute, tuner: Tuner, form: str) -> bool:
+    return tune_experts(
+        compute, tuner, lambda elements, dtype: True, TILES[form], lambda w: lay_out(w, tuner, form),
+        lambda product: emit_product(product, compute, tuner, form),
+    )  # fmt: skip
 
 
 def _scatter(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -78,7 +87,7 @@ def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:
     return tune_packed(
         compute, tuner, lambda elements, dtype: True,
         lambda rows: read_packed(rows, compute, tuner, form),
-        lambda product: _PRODUCTS["matmul", form](product, tuner),
+        lambda product: PRODUCTS["matmul", form](product, tuner),
     )  # fmt: skip
 
 
@@ -95,11 +104,18 @@ def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
         if b.known is not None:
             known = b.known
             label = f"{b.root.name}:strips:{slices}:{b_b}:{k}x{n}:{b_k}:{b_n}"
-            source = tuner.constant(label, partial(pack_strips, known, slices, (b_b, b_k, b_n), k, n))
+            pack = partial(cpu_kernels.pack_strips, known, slices, (b_b, b_k, b_n), k, n)
+            source = tuner.constant(label, pack)
         else:
             source = tuner.temporary(slices * strips * k * cpu_kernels.COLUMNS, b.dtype)
             matrix = (n, k, b_b, b_k, b_n, strips)
-            tuner.emit(cpu_kernels.strips(b.dtype.name), (k, strips, slices), matrix, (b.root.name,), source)
+            tuner.emit(
+                cpu_kernels.strips(b.dtype.name),
+                (-(-k // cpu_kernels.STRIP_ROWS), strips, slices),
+                matrix,
+                (b.root.name,),
+                source,
+            )
         b_strip, b_k, readable = k * cpu_kernels.COLUMNS, cpu_kernels.COLUMNS, strips * cpu_kernels.COLUMNS
         b_b = strips * b_strip if b_b else 0
     row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
@@ -285,20 +301,6 @@ def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 
 @storable
-def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, ...], k: int, n: int) -> np.ndarray:
-    """A strided (batch, k, n) matrix as (batch, strips, k, 16), the last strip filled up with 0."""
-    flat = np.ascontiguousarray(known).reshape(-1)
-    step = flat.itemsize
-    in_bytes = tuple(s * step for s in strides)
-    view = np.lib.stride_tricks.as_strided(flat, (batch, k, n), in_bytes, writeable=False)
-    width = cpu_kernels.COLUMNS
-    count = -(-n // width)
-    wide = np.zeros((batch, k, count * width), flat.dtype)
-    wide[:, :, :n] = view
-    return np.ascontiguousarray(wide.reshape(batch, k, count, width).transpose(0, 2, 1, 3)).reshape(-1)
-
-
-@storable
 def pack_tiles(known: np.ndarray, group: int, rows: int) -> np.ndarray:
     """Weights (M, C, *kernel) as (group, tile, *kernel, c, row); a group's last tile is filled up with 0."""
     per_group, channels, taps = known.shape[0] // group, known.shape[1], prod(known.shape[2:])
@@ -321,7 +323,8 @@ def _emit_tiles(tuner: Tuner, w: Value, group: int, rows: int) -> str:
     return name
 
 
-_RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
+RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
+    "expert_matmul": _experts,
     "pool": _pool,
     "nonzero": _nonzero,
     "scan": _scan,
@@ -329,11 +332,12 @@ _RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
     "select": _select,
     "sort": _sort,
     "suppression": _suppression,
+    "unpacked_expert_matmul": _experts,
     "unpacked_matmul": _packed,
 }
 """By the kind of a step's hint: rules that take operands as they are."""
 
-_PRODUCTS: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
+PRODUCTS: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
     ("matmul", "cpu"): _matmul_cpu,
     ("matmul", "gpu"): _matmul_gpu,
     ("conv", "cpu"): _conv_cpu,

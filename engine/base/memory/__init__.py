@@ -1,1 +1,1 @@
-"""The host's memory: where native kernels can read it, in large pages, or so that it can be taken back."""
+"""Host memory: aligned for native kernels, in large pages, or pageable by the system."""

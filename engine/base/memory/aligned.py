@@ -1,4 +1,4 @@
-"""Memory as native kernels want it: on a cache line, and readable a little beyond its end."""
+"""Aligned arrays: they start on a cache line and are readable a little beyond their end."""
 
 from __future__ import annotations
 

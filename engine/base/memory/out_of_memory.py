@@ -1,4 +1,4 @@
-"""Memory that is not there: which tensor was too large, and what to do about it."""
+"""Out-of-memory errors: name the tensor that was too large and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights in memory that the system can take back: a file without a name, mapped to be read.
+"""Pageable weights: a read-only mapping of an unnamed file, which the system can evict.
 
 A worker packs a model's weights in an order of its own, and then seldom reads those of the model. Mapped from
 a file they are still there, for plans yet to come and for other workers, but take no memory until they are

@@ -1,4 +1,4 @@
-"""Work of NumPy's on large arrays, cut in parts for several threads: its loops do not hold Python's lock."""
+"""NumPy operations on large arrays in several threads, as their loops release the GIL."""
 
 from __future__ import annotations
 

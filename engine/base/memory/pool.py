@@ -1,4 +1,4 @@
-"""Memory for packed weights: pieces of large blocks, which the system can give in large pages.
+"""Pool for packed weights: parts of large blocks, which the system can back with large pages.
 
 A product with one row reads each weight once. Scattered over pages of 4 KiB, large weights cost an entry of
 the address cache every 4 KiB, and every block of its own begins at a page that the processor has not

@@ -1,4 +1,4 @@
-"""Channels behind the spatial axes around convolutions, for backends whose vectors run along channels.
+"""NHWC layout around convolutions, for backends whose vectors run along channels.
 
 A convolution reads and yields (N, *spatial, C), and what follows it does too as long as it can: elementwise
 layers, pools, resizing, concatenation... Transposes stand only where such a region begins or ends, and one

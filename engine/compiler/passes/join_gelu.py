@@ -1,4 +1,4 @@
-"""GELU as older exporters write it: five layers that read their input twice become one that reads it once."""
+"""GELU fusion: the five layers that older exporters write become one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layer normalisation as exporters before opset 17 write it: up to nine layers become one."""
+"""Layer normalisation fusion: the up to nine layers of exporters before opset 17 become one."""
 
 from __future__ import annotations
 

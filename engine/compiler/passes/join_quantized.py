@@ -1,4 +1,4 @@
-"""Products between DequantizeLinear and QuantizeLinear as products of integers, as onnxruntime runs them."""
+"""QDQ fusion: products between DequantizeLinear and QuantizeLinear become integer products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of transposed matrices: they are read the other way round, and the copy is not made."""
+"""Transpose folding: a product reads its transposed operand in place."""
 
 from __future__ import annotations
 

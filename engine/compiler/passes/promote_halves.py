@@ -1,4 +1,4 @@
-"""Arithmetic in float16 and bfloat16 becomes float32, which every backend has tuned kernels for.
+"""Promotes float16 and bfloat16 arithmetic to float32, for which backends have tuned kernels.
 
 Weights are converted once, and tensors between layers stay float32. A tensor is rounded to its declared type
 only where that shows: in an output, at the border of a subgraph, and for layers that are not listed here. In

@@ -1,4 +1,4 @@
-"""Helpers of `GLDevice`: the block in which its context is current, its loader, a disposed device."""
+"""Helpers of `GLDevice`: the block that makes its context current, its loader, a disposed device."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 from engine.device.gl.functions import FUNCTION_TYPE
 
@@ -40,9 +40,6 @@ class Platform(ABC):
 
     name: str
 
-    creates_anywhere: ClassVar[bool] = False
-    """Whether any thread may call `create_sibling` for a context that is current on another one."""
-
     @abstractmethod
     def current_context(self) -> int:
         """The handle of the context that is current on this thread, 0 if none."""
@@ -65,6 +62,10 @@ class Platform(ABC):
 
         of: the other, if the platform `creates_anywhere`; the one that is current on this thread by default.
         """
+
+    def creates_anywhere(self, of: Binding) -> bool:
+        """Whether any thread may call `create_sibling` for a context that is current on another one."""
+        return False
 
     @abstractmethod
     def destroy(self, context: NativeContext) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol, Self, cast
 import moderngl
 
 from engine.base import instrumentation
-from engine.base.errors import DeviceError, DisposedError, OutOfMemoryError, ThreadError
+from engine.base.errors import DeviceError, DisposedError, ThreadError
 from engine.device.counting import DeviceCounters
 from engine.device.gl import counting_contexts
 from engine.device.gl.block import DISPOSED, CurrentBlock, DeviceLoader
@@ -30,6 +30,7 @@ from engine.device.gl.create import (
 from engine.device.gl.fence import has_passed
 from engine.device.gl.functions import GL, GLFunctions, Loader
 from engine.device.gl.limits import GLInfo, GLLimits
+from engine.device.gl.recorded_errors import raise_recorded
 from engine.device.gl.shared_context import SharedContext
 from engine.device.gl.staging import StagingPool
 from engine.device.gl.switch import Switch, current_platform
@@ -112,10 +113,15 @@ class GLDevice:
         self.staging = StagingPool(self)
         self._spare: list[SharedContext] = []
         self._lent: list[SharedContext] = []
+        self._creating = threading.Lock()
         self._finalizer = weakref.finalize(self, destroy_abandoned, self._native, self._thread)
         self._finalizer.atexit = False
         _cache.register(self)
         _devices.add(self)
+        if self._game_handle and not self._native.platform.creates_anywhere(self._native.binding):
+            # Now rather than in a frame, as it takes milliseconds.
+            with contextlib.suppress(DeviceError):
+                self._spare.append(self.create_shared())
 
     @classmethod
     def for_context(cls, ctx: moderngl.Context | None = None) -> GLDevice:
@@ -175,16 +181,17 @@ class GLDevice:
         Where the platform refuses, it does nothing.
         """
         native, version = self._native, self.info.version_code
-        if self._spare or not native.platform.creates_anywhere:
+        if self._spare or not native.platform.creates_anywhere(native.binding):
             return None
 
         def make() -> None:
-            with contextlib.suppress(DeviceError):
+            with self._creating, contextlib.suppress(DeviceError):
+                if self._disposed:
+                    return
+                native.platform.check_alive(native)
                 sibling = native.platform.create_sibling((version // 100, version // 10 % 10), native.binding)
                 context = SharedContext(sibling, self.limits)
                 self._spare.append(context)
-                if self._disposed:
-                    context.dispose()
 
         return make
 
@@ -247,10 +254,7 @@ class GLDevice:
             error = self.gl.glGetError()
         if error == GL.CONTEXT_LOST:
             self._lose(_LOST)
-        if error != GL.NO_ERROR:
-            if error == GL.OUT_OF_MEMORY:
-                raise OutOfMemoryError(f"OpenGL reports that it is out of memory while {doing}")
-            raise DeviceError(f"OpenGL reports error 0x{error:04x} while {doing}")
+        raise_recorded(error, doing)
 
     def release_later(self, resource: Releasable) -> None:
         """Have a moderngl object released by the next `collect`; may be called from any thread."""
@@ -288,10 +292,12 @@ class GLDevice:
                 self._timer.release()
             self.gl.glDeleteSync(self._sentinel)
             self._collect()
+        # The display may be closed next, in whose library a thread must not be then.
+        with self._creating:
+            self._disposed = True
         for shared in (*self._spare, *self._lent):
             shared.dispose()
         self._spare.clear()
-        self._disposed = True
         self._finalizer.detach()
         if self._lost != _FORKED:
             self._native.destroy()
@@ -428,6 +434,8 @@ def _after_fork_in_child() -> None:
     for device in list(_devices):
         with contextlib.suppress(DeviceError):
             device._lose(_FORKED)
+        # A thread that only the parent has may hold it.
+        device._creating = threading.Lock()
         device._finalizer.detach()
 
 

@@ -66,7 +66,6 @@ class EGL(Platform):
     """EGL, bound from its library."""
 
     name = "EGL"
-    creates_anywhere = True
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._egl = bind_functions(library, _FUNCTIONS)
@@ -133,6 +132,10 @@ class EGL(Platform):
             self._egl.eglBindAPI(api)
         own_surface = surfaces[0] if surfaces[0] not in (0, draw) else 0
         return NativeContext(self, (display, *surfaces, handle), (own_surface,))
+
+    def creates_anywhere(self, of: Binding) -> bool:
+        """It does: EGL is safe for threads."""
+        return True
 
     def destroy(self, context: NativeContext) -> None:
         """Destroy a context and the surface made for it."""

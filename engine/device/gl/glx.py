@@ -26,6 +26,9 @@ _CONTEXT_FLAGS, _ROBUST_ACCESS_BIT = 0x2094, 0x0004
 _RESET_STRATEGY, _LOSE_CONTEXT_ON_RESET = 0x8256, 0x8252
 _NO_ERROR = 0x31B3
 
+_LOCK_FUNCTIONS = 2408
+"""Where `lock_fns` is in Xlib's display on 64-bit systems (Xlibint.h); null without threads."""
+
 _p, _i, _xid = ctypes.c_void_p, ctypes.c_int, ctypes.c_ulong
 _GLX_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "glXGetCurrentContext": (_p,),
@@ -111,14 +114,15 @@ class GLX(Platform):
         return self._glx.glXGetProcAddressARB(name.encode()) or 0
 
     def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
-        """A core-profile context that shares objects with the current one. Raises `DeviceError`."""
-        game = self.binding()
-        display = game[0]
-        config = self._config_of(display, game[-1])
+        """A core-profile context that shares objects with another. Raises `DeviceError`."""
+        before = self.binding()
+        shared = before if of is None else of
+        display = shared[0]
+        config = self._config_of(display, shared[-1])
         # X reports a refusal through a handler whose default ends the process.
         with self._errors_ignored(display):
-            handle = self._create_context(display, config, game[-1], version)
-            drawable, pbuffer = self._drawable_for(game, config, handle)
+            handle = self._create_context(display, config, shared[-1], version)
+            drawable, pbuffer = self._drawable_for(shared, before, config, handle)
         binding = (display, drawable, drawable, handle)
         return NativeContext(self, binding, (pbuffer, self._connection(display)))
 
@@ -215,9 +219,20 @@ class GLX(Platform):
             " game's; update the graphics driver"
         )
 
-    def _drawable_for(self, game: Binding, config: int, handle: int) -> tuple[int, int]:
-        """The default drawable of the context and the pixel buffer created for it, if any."""
-        display = game[0]
+    def creates_anywhere(self, of: Binding) -> bool:
+        """Whether Xlib was initialised for threads before it opened the display: SDL and glfw do so, and
+        libX11 itself since 1.8.
+        """
+        # No function tells. What Xlib's macros read is part of its interface to extension libraries.
+        is_known = ctypes.sizeof(ctypes.c_void_p) == ctypes.sizeof(ctypes.c_long) == 8
+        return is_known and bool(ctypes.c_void_p.from_address(of[0] + _LOCK_FUNCTIONS).value)
+
+    def _drawable_for(self, shared: Binding, before: Binding, config: int, handle: int) -> tuple[int, int]:
+        """The default drawable of the context and the pixel buffer created for it, if any.
+
+        before: what this thread goes back to.
+        """
+        display = shared[0]
         for make_pbuffer in (False, True):
             pbuffer = self._pbuffer(display, config) if make_pbuffer else 0
             if make_pbuffer and not pbuffer:
@@ -225,12 +240,12 @@ class GLX(Platform):
             works = self._glx.glXMakeContextCurrent(display, pbuffer, pbuffer, handle)
             self._x11.XSync(display, 0)
             works = works and self._glx.glXGetCurrentContext() == handle
-            self._glx.glXMakeContextCurrent(*game)
+            self._glx.glXMakeContextCurrent(display, *before[1:])
             if works:
                 return pbuffer, pbuffer
             if pbuffer:
                 self._glx.glXDestroyPbuffer(display, pbuffer)
-        return game[1], 0
+        return shared[1], 0
 
     def _pbuffer(self, display: int, config: int) -> int:
         kinds = ctypes.c_int(0)

@@ -1,4 +1,4 @@
-"""A further context with a device's objects, for a thread that compiles programs in the background."""
+"""A shared context, in which another thread compiles programs in the background."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from engine.device.gl.context import NativeContext
 from engine.device.gl.fence import has_passed
 from engine.device.gl.functions import GL, GLFunctions
 from engine.device.gl.limits import GLLimits
+from engine.device.gl.recorded_errors import raise_recorded
 from engine.device.gl.switch import Switch
 
 _SECOND = 1_000_000_000
@@ -41,6 +42,11 @@ class SharedContext:
     def address(self, name: str) -> int:
         """The address of an OpenGL function."""
         return self.gl.address(name)
+
+    def check_errors(self, doing: str) -> None:
+        """Raise `DeviceError` (`OutOfMemoryError`) if OpenGL recorded an error in this context."""
+        with self.current():
+            raise_recorded(self.gl.glGetError(), doing)
 
     def call_later(self, function: Callable[[], Any]) -> None:
         """Have a function called, with the context current, when it is left."""

@@ -1,9 +1,10 @@
-"""Readbacks and uploads that never wait: staging buffers, fences, and a pool that uses them again."""
+"""Asynchronous readbacks and uploads: staging buffers, fences, and a pool that reuses them."""
 
 from __future__ import annotations
 
 import ctypes
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,11 @@ from engine.device.gl.staging_readback import StagingBuffer, StagingReadback
 
 if TYPE_CHECKING:
     from engine.device.gl.device import GLDevice
+    from engine.device.gl.shared_context import SharedContext
 
 _SMALLEST = 4096
+# A smaller one is created in a tenth of a millisecond.
+_WORTH = 1 << 17
 # Idle staging memory kept for the next readback: about ten full-HD RGBA images.
 _IDLE_LIMIT = 64 << 20
 
@@ -37,6 +41,9 @@ class StagingPool:
         self._idle: dict[tuple[int, bool], list[StagingBuffer]] = {}
         self._idle_bytes = 0
         self._busy_uploads: list[StagingBuffer] = []
+        # Those that other threads have created, and in which directions there were transfers at all.
+        self._created: deque[StagingBuffer] = deque()
+        self._directions: set[bool] = set()
         self._framebuffer = 0
         self._all: set[StagingBuffer] = set()
 
@@ -170,6 +177,20 @@ class StagingPool:
             gl.glBindBuffer(GL.PIXEL_UNPACK_BUFFER, 0)
             self._finish_write(staging, source.nbytes)
 
+    def create_ahead(self, nbytes: int, upload: bool, context: GLDevice | SharedContext) -> None:
+        """Create buffers for transfers to come of so many bytes or a third less, in a context of the calling
+        thread.
+
+        Not for small ones, and not before there was a transfer in that direction.
+        """
+        if upload not in self._directions:
+            return
+        for size in {_size_for(nbytes), _size_for(nbytes * 2 // 3)}:
+            if size >= _WORTH and not self._idle.get((size, upload)):
+                with context.current():
+                    staging = self._create(size, upload, context)
+                self._created.append(staging)
+
     def dispose(self) -> None:
         """Delete every staging buffer; the device's context must be current."""
         gl = self._device.gl
@@ -178,6 +199,7 @@ class StagingPool:
         if self._framebuffer:
             gl.glDeleteFramebuffers(1, ctypes.byref(ctypes.c_uint(self._framebuffer)))
         self._idle.clear()
+        self._created.clear()
         self._busy_uploads.clear()
         self._framebuffer = self._idle_bytes = 0
 
@@ -232,15 +254,18 @@ class StagingPool:
         return staging
 
     def _acquire(self, nbytes: int, *, upload: bool) -> StagingBuffer:
-        size = max(_SMALLEST, 1 << max(0, nbytes - 1).bit_length())
+        size = _size_for(nbytes)
+        self._directions.add(upload)
+        while self._created:
+            self._keep(self._created.popleft())
         idle = self._idle.get((size, upload))
         if idle:
             self._idle_bytes -= size
             return idle.pop()
-        return self._create(size, upload)
+        return self._create(size, upload, self._device)
 
-    def _create(self, size: int, upload: bool) -> StagingBuffer:
-        gl = self._device.gl
+    def _create(self, size: int, upload: bool, context: GLDevice | SharedContext) -> StagingBuffer:
+        gl = context.gl
         buffer = _generate(gl.glGenBuffers)
         gl.glBindBuffer(GL.COPY_WRITE_BUFFER, buffer)
         pointer = 0
@@ -251,7 +276,7 @@ class StagingPool:
             gl.glBufferStorage(GL.COPY_WRITE_BUFFER, size, None, storage)
             pointer = gl.glMapBufferRange(GL.COPY_WRITE_BUFFER, 0, size, access) or 0
             if not pointer:
-                self._delete(StagingBuffer(buffer, size, 0, upload))
+                gl.glDeleteBuffers(1, ctypes.byref(ctypes.c_uint(buffer)))
                 gl.glGetError()  # known now, and not to be taken for another's
                 raise OutOfMemoryError(f"OpenGL has no memory for a staging buffer of {size} bytes")
         else:
@@ -270,6 +295,10 @@ class StagingPool:
             gl.glBindBuffer(GL.COPY_READ_BUFFER, staging.buffer)
             gl.glUnmapBuffer(GL.COPY_READ_BUFFER)
             staging.pointer = 0
+        self._keep(staging)
+
+    def _keep(self, staging: StagingBuffer) -> None:
+        """Keep a buffer for the next transfer, unless there are many."""
         if self._idle_bytes + staging.size > _IDLE_LIMIT:
             self._delete(staging)
             return
@@ -285,6 +314,11 @@ class StagingPool:
         gl.glDeleteBuffers(1, ctypes.byref(ctypes.c_uint(staging.buffer)))
         staging.pointer = 0
         self._all.discard(staging)
+
+
+def _size_for(nbytes: int) -> int:
+    """Bytes of a staging buffer for a transfer."""
+    return max(_SMALLEST, 1 << max(0, nbytes - 1).bit_length())
 
 
 def _generate(generate: Any) -> int:

@@ -1,4 +1,4 @@
-"""Which OpenGL context is current on this thread, and going to another one and back."""
+"""Gets and switches the OpenGL context that is current on this thread."""
 
 from __future__ import annotations
 

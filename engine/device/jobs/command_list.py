@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,11 @@ from engine.base.errors import InputError
 from engine.base.memory.aligned import address_of
 from engine.device.jobs.layout import OP_RUN
 
+REQUEST_WORDS = 4
+"""Words of the request that runs a list."""
+
+_REQUEST = struct.Struct(f"={REQUEST_WORDS}q")
+
 
 class CommandList:
     """Commands in native memory: int64 (n, 4) rows of (function, args, total, grain).
@@ -18,7 +24,7 @@ class CommandList:
     It may be submitted any number of times, also while it is running; it must not change meanwhile.
     `keep_alive` is held as long as the list is: what the args point to. A plain array works wherever a
     `CommandList` does, and is checked at every call.
-    Raises `InputError` for rows that cannot run, unless they are known to be right (`is_checked`).
+    Raises `InputError` for rows that cannot run.
     """
 
     __slots__ = ("_request", "address", "array", "count", "keep_alive", "run_request")
@@ -27,11 +33,9 @@ class CommandList:
         self,
         rows: np.ndarray | Sequence[tuple[int, int, int, int]],
         keep_alive: object = None,
-        *,
-        is_checked: bool = False,
     ) -> None:
         array = np.ascontiguousarray(rows, dtype=np.int64).reshape(-1, 4)
-        if not is_checked and array.size and (array[:, 0].min() <= 0 or array[:, 3].min() < 1):
+        if array.size and (array[:, 0].min() <= 0 or array[:, 3].min() < 1):
             raise InputError("a command needs a function address and a grain of at least 1")
         self.array = array if array.size else _EMPTY
         self.count = len(self.array)
@@ -39,6 +43,29 @@ class CommandList:
         self.keep_alive = keep_alive
         self._request = np.array([OP_RUN, self.address, self.count, 0], np.int64)
         self.run_request = ctypes.c_int64(address_of(self._request))
+
+    @classmethod
+    def within(
+        cls, block: np.ndarray, address: int, begin: int, count: int, request: int, keep_alive: object
+    ) -> CommandList:
+        """The commands in a block of words, which are not checked.
+
+        Args:
+            block: The block, 1-D int64.
+            address: Its address.
+            begin: Where the commands begin in it, in words.
+            count: How many there are.
+            request: Where `REQUEST_WORDS` words are, which are written.
+            keep_alive: As for the constructor; it holds the block.
+        """
+        if not count:
+            return cls(NO_ROWS, keep_alive)
+        made = cls.__new__(cls)
+        made.array, made.count = block[begin : begin + 4 * count].reshape(-1, 4), count
+        made.address, made.keep_alive, made._request = address + 8 * begin, keep_alive, block
+        _REQUEST.pack_into(block, 8 * request, OP_RUN, made.address, count, 0)
+        made.run_request = ctypes.c_int64(address + 8 * request)
+        return made
 
     @classmethod
     def single(
@@ -58,4 +85,5 @@ class CommandList:
 
 # A job of no commands still has to come round to its dependents: one command over an empty range.
 _EMPTY = np.array([[0, 0, 0, 1]], np.int64)
-NOTHING = CommandList(np.zeros((0, 4), np.int64))
+NO_ROWS = np.zeros((0, 4), np.int64)
+NOTHING = CommandList(NO_ROWS)

@@ -1,4 +1,4 @@
-"""Commands of a list that run repeatedly: two rows around them, and a table of words that change in between.
+"""Repeated commands: a loop in a command list, with a table of the argument words that change.
 
 They stand between the rows (BEGIN, header, span, followers) and (TURN, header, span, 1). `span` is how many
 commands these are, `followers` how many rows belong to the unit that BEGIN begins: the commands, TURN, and

@@ -1,4 +1,4 @@
-"""The commands that every command list may use: copy, fill, parts of commands, lists of them, the clock."""
+"""Built-in commands of command lists: copy, fill, sub-ranges, nested lists, timestamps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Child processes that compile kernels, so that neither the GIL nor numba's lock ever holds up a frame.
+"""Child processes that compile kernels, so that neither the GIL nor numba's lock delays a frame.
 
 A `CompilePool` keeps one daemon thread per child. Each thread sends its child one kernel at a time and waits
 for the reply without the GIL. It takes one once its child is ready, those first that somebody waits for.

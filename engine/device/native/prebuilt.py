@@ -1,4 +1,4 @@
-"""Object code that the package brings along: kernels that networks commonly need, compiled with the wheel.
+"""Prebuilt object code in the wheel: kernels that networks commonly need.
 
 There is one file for each kind of processor, in the folder `objects`, named after the system, the machine and
 a level of its instructions (`linux-x86_64-v4`). The highest level that this processor has all instructions of

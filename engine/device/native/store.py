@@ -1,4 +1,4 @@
-"""The store of native code: kernel text in, function addresses out, without importing numba when warm.
+"""The store of native code: from kernel source to function addresses, without numba when cached.
 
 Each kernel's object code is kept in a file of a per-user cache folder, named after a key made of the complete
 source (prelude included), this CPU, and the versions of the compilers. A warm `load` reads the files and

@@ -1,8 +1,8 @@
 """Background creation of workers, and plans made before the first schedule.
 
-A `SlicedThread` makes plans and compiles kernels (the CPU's kernels in compile processes, GL programs in a
-shared context). Buffers, textures and command lists of a GL device are created on the caller's thread, a few
-at a time.
+A `SlicedThread` makes plans, compiles kernels (the CPU's kernels in compile processes, GL programs in a
+shared context) and creates buffers and textures. Command lists are recorded on the caller's thread, a few
+steps at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from engine.runtime.background_plans import (
     PlanInProgress,
     binding,
     compiling_on_a_thread,
-    on_this_thread,
+    in_small_steps,
 )
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.recorded_plan import RecordedPlan
@@ -75,7 +75,7 @@ def session_steps(
     loading.report(RECORDING, 0.7)
     for key, lowered in plans:
         recording = session.recording(lowered, None)
-        session.cache.keep(key, (yield from on_this_thread(native, recording)))
+        session.cache.keep(key, (yield from in_small_steps(session, recording)))
     for home, sized in reversed(session.open_plans.unbound):
         yield from binding(session, sized, partial(home.use, sized))
     return session

@@ -1,4 +1,4 @@
-"""Where scene and prefab files are, and reading and writing their text."""
+"""Locates scene and prefab files, and reads and writes their text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an instance of a prefab has otherwise than the prefab.
+"""Overrides: how an instance differs from its prefab.
 
 Enemy.speed: 3              # a field of a component
 tag: boss                   # a property of the object

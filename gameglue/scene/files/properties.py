@@ -1,4 +1,4 @@
-"""What a file, or an override, says of an object itself: name, tag, layer, active, place."""
+"""Properties of an object in files and overrides: name, tag, layer, active, transform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML in and out: a small, strict part of it, with the line of each value.
+"""Reads and writes a small, strict subset of YAML, with the line of each value.
 
 Plain words mean what YAML 1.2's core schema says (`no` is a text, `1e-3` a number). There are no anchors,
 tags, merged or repeated keys, and no more than `MAX_DEPTH` levels: a file means what one reads in it.

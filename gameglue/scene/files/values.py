@@ -1,4 +1,4 @@
-"""Field values in files: what a node means for a field of some type, and how a value is written.
+"""Field values in files: reads a node as a value of the field's type, and writes it.
 
 A type says how plain data is read: `[1, 2]` is a `Vec3`, a tuple or a list; "hero/hat" an object, a component
 of it, or a file. Where the type leaves it open, a mapping with one marked key decides:

@@ -11,6 +11,7 @@ import pytest
 
 from demos.digits.canvas import Canvas
 from demos.digits.strokes import curve, pen_strokes
+from tests.peer import open_session
 
 MODEL = Path(__file__).parents[3] / "assets" / "digits" / "digits.onnx"
 
@@ -27,8 +28,7 @@ def write(digit: int, canvas: Canvas, step: float) -> None:
 
 @pytest.fixture(scope="module")
 def session() -> Any:
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime reads the drawings independently")
-    return onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
+    return open_session(MODEL)
 
 
 @pytest.mark.parametrize("side", [96, 168, 320])

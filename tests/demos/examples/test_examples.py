@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 from demos.examples import (
@@ -25,13 +24,14 @@ from demos.examples import (
     whole_workflow,
 )
 from tests.conftest import ROOT
+from tests.peer import open_session
 
 DIGITS = ROOT / "assets/digits/digits.onnx"
 
 
 def digits(image: np.ndarray) -> np.ndarray:
     """What onnxruntime says of a picture: (1, 10)."""
-    session = onnxruntime.InferenceSession(DIGITS, providers=["CPUExecutionProvider"])
+    session = open_session(DIGITS)
     (answer,) = session.run(None, {"image": image.astype(np.float32)})
     return np.asarray(answer)
 
@@ -136,7 +136,7 @@ def test_quantize_a_model() -> None:
     np.testing.assert_allclose(exact, digits(image), atol=1e-5)
     np.testing.assert_allclose(rounded, exact, atol=0.05)
     model = quantize_a_model.quantize_weights(onnx.load(DIGITS)).SerializeToString()
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    session = open_session(model)
     np.testing.assert_allclose(rounded, np.asarray(session.run(None, {"image": image})[0]), atol=1e-4)
 
 

@@ -13,6 +13,7 @@ from demos.painter.painter import Painter
 from demos.painter.panel import Panel
 from gameglue import BackendType, Camera3D, InputScript, TextureConverter
 from tests.demos.playing import Demo, Play, part
+from tests.peer import open_session
 
 SIZE = (240, 160)
 FOLDER = Path(__file__).parents[3] / "assets" / "painter"
@@ -33,10 +34,9 @@ def play(play_drawn: Play) -> Play:
 
 def painted_by_onnxruntime(style: str, picture: np.ndarray) -> np.ndarray:
     """What the network makes of a picture (rows, columns, 3) at half the size."""
-    onnxruntime = pytest.importorskip("onnxruntime")
     rows, columns = picture.shape[0] // 2, picture.shape[1] // 2
     small = picture.reshape(rows, 2, columns, 2, 3).mean(axis=(1, 3)).astype(np.float32) / 255
-    session = onnxruntime.InferenceSession(FOLDER / f"{style}.onnx", providers=["CPUExecutionProvider"])
+    session = open_session(FOLDER / f"{style}.onnx")
     (painting,) = session.run(None, {"picture": small.transpose(2, 0, 1)[None]})
     return np.asarray(painting[0].transpose(1, 2, 0) * 255)
 

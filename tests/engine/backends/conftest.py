@@ -11,6 +11,7 @@ import pytest
 
 from engine.backends.base import Backend
 from engine.backends.gl.compute.backend import GLComputeBackend
+from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.backends.opencl import OpenCLBackend
 from engine.device.cl.device import CLDevice
 from engine.device.gl.device import GLDevice
@@ -26,6 +27,11 @@ FORMS = [
 ]
 """Ways of GL compute and OpenCL. "minimal" and "small" have no more than devices must have to be used."""
 
+TUNED = [
+    *(p for p in FORMS if p.values[0] not in ("minimal", "small")),
+    pytest.param("pixel", marks=pytest.mark.gl),
+]
+"""The same without limits, and the pixel backend."""
 
 SMALL_GROUP, SMALL_MEMORY = 64, 1024
 """Work-items in a group, without which a device is not used, and bytes that every OpenCL device has."""
@@ -44,6 +50,17 @@ def minimal_device(game_context: moderngl.Context) -> Iterator[GLDevice]:
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """A backend with tuned kernels, in one of their forms."""
+    yield from opened(request)
+
+
+@pytest.fixture(params=TUNED)
+def tuned_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """Every GPU backend, each way of reading tensors in tuned kernels."""
+    yield from opened(request)
+
+
+def opened(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """The backend that a fixture's parameter names, until the test is over."""
     backend: Backend
     if request.param in ("cpu", "gpu", "small"):
         is_small = request.param == "small"
@@ -54,14 +71,17 @@ def form(request: pytest.FixtureRequest) -> Iterator[Backend]:
         backend = GLComputeBackend(request.getfixturevalue("minimal_device"), texels=False)
     else:
         gl_device: GLDevice = request.getfixturevalue("gl_device")
-        backend = GLComputeBackend(gl_device, texels=request.param == "texels")
-        if not gl_device.info.supports_compute:
+        if request.param == "pixel":
+            backend = GLPixelBackend(gl_device, deferred_transfers=False)
+        elif gl_device.info.supports_compute:
+            backend = GLComputeBackend(gl_device, texels=request.param == "texels")
+        else:
             pytest.skip("no OpenGL 4.3 here")
     yield backend
-    if isinstance(backend, OpenCLBackend):
-        if request.param == "small":
-            check_groups(backend)
-        backend.dispose()
+    if request.param == "small":
+        assert isinstance(backend, OpenCLBackend)
+        check_groups(backend)
+    backend.dispose()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from engine.backends.base import Backend
 from engine.backends.opencl import OpenCLBackend
 from engine.device.cl.device import CLDevice
 from engine.kernels.value import Value
-from tests.engine.backends.gl.test_tuned import CONVOLUTIONS
 from tests.engine.backends.steps import (
     conv_compute,
     conv_expected,
@@ -21,6 +20,7 @@ from tests.engine.backends.steps import (
     tuned_plan,
     value,
 )
+from tests.engine.backends.test_tuned import CONVOLUTIONS
 from tests.graphs import node, proto
 
 

@@ -286,8 +286,10 @@ def test_plans_for_other_shapes_share_memory_and_leave_each_other_s_results() ->
         result = run(session, {"x": x})
         for name, array in expected(session.model, x).items():
             np.testing.assert_allclose(result[name], array, rtol=1e-5, atol=1e-6)
-        shared_buffers.add(id(session.recorder.shared_buffers["native", "x"]))
+        held = session.recorder.shared_buffers["native", "x", np.dtype(np.float32)]
+        shared_buffers.add(id(held.memory))
     assert len(shared_buffers) == 2
-    assert session.recorder.shared_buffers["native", "x"].elements == (9 + 4) * 4 + 2
+    assert held.memory is not None
+    assert held.memory.elements == (9 + 4) * 4 + 2
     session.release()
     assert not session.recorder.shared_buffers

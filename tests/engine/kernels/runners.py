@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from engine.backends.base import Backend
-from engine.backends.cpu.arguments import generic_units, generic_words
+from engine.backends.cpu.arguments import as_word
 from engine.backends.cpu.printer import NumbaPrinter
 from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.backends.gl.pixel.backend import GLPixelBackend
@@ -60,10 +60,11 @@ def run_on_cpu(
     address = native.load([source])[source.key]
     output = np.zeros(prod(space), as_dtype(kernel.dtype))
     inputs = [np.ascontiguousarray(a) for a in arrays]
-    words = generic_words(space, values, [a.ctypes.data for a in (output, *inputs)], blocks=2)
-    block = np.array(words, np.int64)
+    blocks = (2, -(-space[-1] // 2)) if len(space) > 1 else ()
+    addresses = [a.ctypes.data for a in (output, *inputs)]
+    block = np.array([*space, *blocks, *map(as_word, values), *addresses], np.int64)
     function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
-    count = generic_units(space, blocks=2)
+    count = 2 * prod(space[:-1]) if blocks else space[0]
     for begin, end in ((count // 2, count), (0, count // 2)):
         function(block.ctypes.data, begin, end)
     return output

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+
+from tests.peer import open_session
 
 Arrays = Sequence[np.ndarray | None]
 Attributes = Mapping[str, Any] | None
@@ -41,7 +42,7 @@ def by_onnxruntime(
 ) -> list[np.ndarray]:  # fmt: skip
     """What onnxruntime yields."""
     model = proto(op_type, arrays, attributes, opset, outputs, domain, known)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session = open_session(model.SerializeToString())
     feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None and i not in known}
     return [np.asarray(y) for y in session.run(None, feeds)]
 

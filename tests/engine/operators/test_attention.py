@@ -24,6 +24,7 @@ from engine.kernels.value import Value
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.single import one_layer, run
 from tests.onnx_cases import disagreement
+from tests.peer import open_session
 
 onnxruntime.set_default_logger_severity(4)
 
@@ -258,7 +259,7 @@ def decoder(width: int = 12, heads: int = 4, kv_heads: int = 2) -> onnx.ModelPro
 def test_a_decoder_feeds_its_cache_back(channel: str, make_worker: MakeWorker) -> None:
     """A prompt of 4 tokens into an empty cache, then one token after another."""
     source = decoder().SerializeToString()
-    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    session = open_session(source)
     worker = make_worker(ModelLoader.load(source), channel)
     rng = np.random.default_rng(4)
     empty = np.zeros((2, 2, 0, 6), np.float32)
@@ -323,7 +324,7 @@ def masked_layers() -> bytes:
 def test_nan_reaches_nothing_that_does_not_see_it(channel: str, make_worker: MakeWorker) -> None:
     """Of q only its own row, of k only rows that see it, of v only its column."""
     source, at, column = masked_layers(), LENGTH - 2, 3
-    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    session = open_session(source)
     names = [o.name for o in session.get_outputs()]
     worker = make_worker(ModelLoader.load(source), channel)
     rng = np.random.default_rng(8)

@@ -19,6 +19,7 @@ from engine.base.errors import ShapeError
 from engine.compiler.interpreter import interpret
 from tests.engine.conftest import MakeWorker
 from tests.onnx_cases import disagreement
+from tests.peer import open_session
 
 onnxruntime.set_default_logger_severity(4)
 
@@ -58,7 +59,7 @@ def named(arrays: Inputs) -> dict[str, np.ndarray]:
 def theirs(op_type: str, arrays: Inputs, attributes: dict[str, Any], outputs: int = 1) -> list[np.ndarray]:
     """onnxruntime's answer."""
     source = layer(op_type, arrays, attributes, outputs)
-    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    session = open_session(source)
     return [np.asarray(y) for y in session.run(None, named(arrays))]
 
 

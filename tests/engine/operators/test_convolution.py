@@ -6,7 +6,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from tests.engine.conftest import MakeWorker
 from tests.engine.operators.single import one_layer, run
 from tests.graphs import node, proto
 from tests.networks import error
+from tests.peer import open_session
 
 PADS = [(0, 0, 1, 2), (1, 2, 0, 0), (0, 1, 0, 0), (3, 0, 1, 1)]
 STRIDES = [(1, 1), (2, 1), (2, 3)]
@@ -49,7 +49,7 @@ def many_convolutions(kernel: tuple[int, int], group: int) -> bytes:
 @pytest.mark.parametrize("group", [1, 4])
 def test_uneven_geometry(kernel: tuple[int, int], group: int, channel: str, make_worker: MakeWorker) -> None:
     source = many_convolutions(kernel, group)
-    session = onnxruntime.InferenceSession(source)
+    session = open_session(source)
     worker = make_worker(ModelLoader.load(source), channel)
     for shape in ((1, 4, 5, 6), (2, 4, 3, 17)):
         x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
@@ -86,7 +86,7 @@ def test_windows_as_large_as_the_picture(is_open: bool, channel: str, make_worke
         layer = node("Conv", ["x", "w"], ["y"], **attributes)
         source = proto([layer], {"x": ("float32", sizes)}, {"y": ("float32", None)}, {"w": w})
         x = rng.normal(size=shape).astype(np.float32)
-        (expected,) = onnxruntime.InferenceSession(source).run(None, {"x": x})
+        (expected,) = open_session(source).run(None, {"x": x})
         worker = make_worker(ModelLoader.load(source), channel)
         worker.schedule(x)
         assert error(worker.peek_output().download_to_array(), expected) < 1e-5, (shape, weights)
@@ -121,7 +121,7 @@ def test_transposed_convolution(group: int, channel: str, make_worker: MakeWorke
         nodes.append(node("Relu", [f"t{i}"], [f"y{i}"]))
     outputs = {f"y{i}": ("float32", None) for i in range(len(TRANSPOSED))}
     source = proto(nodes, {"x": ("float32", ["n", 4, "h", "w"])}, outputs, constants)
-    session = onnxruntime.InferenceSession(source)
+    session = open_session(source)
     worker = make_worker(ModelLoader.load(source), channel)
     for shape in ((1, 4, 5, 4), (3, 4, 6, 5)):
         x = rng.normal(size=shape).astype(np.float32)
@@ -215,7 +215,7 @@ def test_nan_reaches_what_it_touches(make_worker: MakeWorker, channel: str, know
         feeds = {"x": x} if known else {"x": x, "w": w}
         declared = {name: ("float32", list(a.shape)) for name, a in feeds.items()}
         made = proto([layer], declared, {"y": ("float32", None)}, {"w": w} if known else {})
-        (expected,) = onnxruntime.InferenceSession(made).run(None, feeds)
+        (expected,) = open_session(made).run(None, feeds)
         worker = make_worker(ModelLoader.load(made), channel)
         worker.schedule(feeds)
         found = worker.peek_output().download_to_array()

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -14,6 +13,7 @@ from engine.base.errors import ShapeError
 from tests.engine.operators.independent import by_reference
 from tests.engine.operators.single import run
 from tests.onnx_cases import disagreement
+from tests.peer import open_session
 
 
 def by_onnxruntime(x: np.ndarray, grid: np.ndarray, attributes: Mapping[str, Any], opset: int) -> np.ndarray:
@@ -23,7 +23,7 @@ def by_onnxruntime(x: np.ndarray, grid: np.ndarray, attributes: Mapping[str, Any
     node = helper.make_node("GridSample", ["x", "g"], ["y"], **attributes)
     graph = helper.make_graph([node], "one", infos, [out])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    session = onnxruntime.InferenceSession(model.SerializeToString())
+    session = open_session(model.SerializeToString())
     return np.asarray(session.run(None, {"x": x, "g": grid})[0])
 
 

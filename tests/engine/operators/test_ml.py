@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from engine.operators import OPERATORS
 from engine.runtime.outputs import fetch
 from tests.engine.conftest import MakeWorker
 from tests.onnx_cases import compare
+from tests.peer import open_session
 
 FLOAT, INT64, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
 NAN = float("nan")
@@ -58,7 +58,7 @@ def found(proto: onnx.ModelProto, arrays: list[np.ndarray]) -> list[Any]:
 def agree(op_type: str, arrays: list[np.ndarray], outputs: list[int], **attributes: Any) -> list[Any]:
     """Compare with onnxruntime, and return the outputs."""
     proto = ml(op_type, arrays, outputs, **attributes)
-    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    session = open_session(proto.SerializeToString())
     expected = session.run(None, {f"x{i}": a for i, a in enumerate(arrays)})
     actual = found(proto, arrays)
     for one, other in zip(actual, expected, strict=True):
@@ -334,7 +334,7 @@ def zip_map(x: np.ndarray, dims: Any = None, **attributes: Any) -> onnx.ModelPro
 def test_maps_of_scores(attributes: dict[str, Any], channel: str, make_worker: MakeWorker) -> None:
     x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
     proto = zip_map(x, ("n", 3), **attributes)
-    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    session = open_session(proto.SerializeToString())
     worker = make_worker(ModelLoader.load(proto.SerializeToString()), channel)
     for count in (4, 1, 4, 0):
         rows = x[:count]
@@ -409,7 +409,7 @@ def test_maps_as_inputs(
 ) -> None:  # fmt: skip
     key = STRING if op_type == "DictVectorizer" else INT64
     proto = of_a_map(op_type, key, FLOAT, result, **attributes)
-    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    session = open_session(proto.SerializeToString())
     worker = make_worker(ModelLoader.load(proto.SerializeToString()), channel)
     for values in (feed, {name: -value for name, value in feed.items()}, dict(reversed(feed.items()))):
         (expected,) = session.run(None, {"x0": values})
@@ -456,7 +456,7 @@ LAYERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("op_type", LAYERS)
 def test_every_backend(op_type: str, channel: str, make_worker: MakeWorker) -> None:
     proto = ml(op_type, [np.zeros((1, 3), np.float32)], [FLOAT], dims=("n", 3), **LAYERS[op_type])
-    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    session = open_session(proto.SerializeToString())
     worker = make_worker(ModelLoader.load(proto.SerializeToString()), channel)
 
     @given(st.integers(0, 9), st.integers(0, 99))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from sklearn.svm import SVC, SVR, OneClassSVM
 
@@ -13,6 +12,7 @@ from engine import ModelLoader
 from engine.base.errors import ShapeError
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.test_ml import FLOAT, INT64, STRING, agree, found, ml
+from tests.peer import open_session
 
 KERNELS: list[dict[str, Any]] = [
     {"kernel": "linear"}, {"kernel": "rbf", "gamma": 0.4}, {"kernel": "sigmoid", "gamma": 0.1, "coef0": 0.2},
@@ -103,7 +103,7 @@ def test_a_linear_model_without_support_vectors() -> None:
 def test_every_backend(channel: str, make_worker: MakeWorker) -> None:
     x, facts = probable(3)
     proto = ml("SVMClassifier", [x], [STRING, FLOAT], dims=("n", 4), **facts)
-    expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": x})
+    expected = open_session(proto.SerializeToString()).run(None, {"x0": x})
     worker = make_worker(ModelLoader.load(proto.SerializeToString()), channel, allow_fallback=True)
     for rows in (slice(0, 80), slice(3, 4), slice(0, 0)):
         worker.schedule(x[rows])

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from engine import ModelLoader
 from engine.base.errors import ShapeError
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.test_ml import FLOAT, INT64, STRING, agree, found, ml
+from tests.peer import open_session
 
 MODES = ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER"]
 COMPARE: dict[str, Any] = {
@@ -197,7 +197,7 @@ def test_regressors_agree_with_onnxruntime(transform: str) -> None:
         "base_values": [0.5, 0.25, 1.0],
     }
     proto = ml("TreeEnsembleRegressor", [x], [FLOAT], **facts)
-    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": x})
+    (expected,) = open_session(proto.SerializeToString()).run(None, {"x0": x})
     np.testing.assert_allclose(found(proto, [x])[0], expected, atol=1e-5)
 
 
@@ -237,7 +237,7 @@ def test_classifiers_agree_with_onnxruntime(
     facts = old_style(trees, "class") | {"classlabels_int64s": labels, "post_transform": transform}
     facts |= {"base_values": base} if base else {}
     proto = ml("TreeEnsembleClassifier", [x], [INT64, FLOAT], **facts)
-    expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": x})
+    expected = open_session(proto.SerializeToString()).run(None, {"x0": x})
     actual = found(proto, [x])
     np.testing.assert_array_equal(actual[0], expected[0])
     np.testing.assert_allclose(actual[1], expected[1], atol=1e-5)

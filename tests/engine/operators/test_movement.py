@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import permutations, product
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from engine.base.dtypes import STORAGE_TYPES, as_dtype
@@ -16,6 +15,7 @@ from engine.compiler.trace import Tracer
 from engine.operators.movement import cut_of
 from tests.engine.operators.single import one_layer, run
 from tests.graphs import node, proto
+from tests.peer import open_session
 
 
 def numbered(*shape: int, dtype: str = "float32") -> np.ndarray:
@@ -128,7 +128,7 @@ def test_the_ends_of_a_slice_are_limited_as_onnxruntime_does() -> None:
     declared: dict[str, tuple[str, Sequence[int | None]]] = {n: ("int64", [1]) for n in names}
     declared["x0"] = ("float32", [None])
     made = proto([node("Slice", names, ["y"])], declared, {"y": ("float32", None)})
-    session = onnxruntime.InferenceSession(made)
+    session = open_session(made)
     for size in (0, 1, 5):
         x = numbered(size)
         for start, end, step in product(FAR, FAR, (-(2**63), -2, -1, 1, 3, 2**63 - 1)):

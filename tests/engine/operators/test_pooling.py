@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from engine import ModelLoader
@@ -13,6 +12,7 @@ from engine.base.errors import ShapeError
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.single import run
 from tests.graphs import node, proto
+from tests.peer import open_session
 
 LEFT_OPEN: list[tuple[str, dict[str, Any]]] = [
     ("MaxPool", {"kernel_shape": (5, 5), "pads": (0, 0, 1, 0)}),
@@ -37,7 +37,7 @@ def test_what_onnx_leaves_open(op_type: str, attributes: dict[str, Any]) -> None
         {"y": ("float32", None)},
         dict(zip(names[1:], weights, strict=True)),
     )
-    expected = onnxruntime.InferenceSession(source).run(None, {"x": x})[0]
+    expected = open_session(source).run(None, {"x": x})[0]
     (actual,) = run(op_type, [x, *weights], attributes, known=range(1, 1 + len(weights)), opset=18)
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from tests.engine.operators.properties import (
     sizes_of,
     tensor,
 )
+from tests.peer import open_session
 
 LARGE = st.sampled_from([4, 5, 7, 9])
 """Sizes that a window fits into."""
@@ -31,7 +31,7 @@ LARGE = st.sampled_from([4, 5, 7, 9])
 
 def by_onnxruntime(example: Example) -> Example:
     """The example, with onnxruntime to say what it should yield."""
-    session = onnxruntime.InferenceSession(example.proto().SerializeToString())
+    session = open_session(example.proto().SerializeToString())
     answer = tuple(session.run(None, example.feeds))
     return Example(
         example.op_type, example.inputs, example.attributes, example.opset, example.outputs,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization
 
 from engine import ModelLoader
 from tests.engine.conftest import MakeWorker
+from tests.peer import open_session
 
 SHAPE = (2, 3, 12, 12)
 FORMATS = ("operators", "pairs", "dynamic")
@@ -87,7 +87,7 @@ def quantise(form: str, folder: Path) -> Path:
 def test_quantised_networks(form: str, channel: str, make_worker: MakeWorker, tmp_path: Path) -> None:
     path = quantise(form, tmp_path)
     x = np.random.default_rng(3).standard_normal(SHAPE).astype(np.float32)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = open_session(path)
     worker = make_worker(ModelLoader.load(path), channel)
     worker.schedule(x)
     found = worker.peek_output().download_to_array()

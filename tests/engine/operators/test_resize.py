@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -17,6 +16,7 @@ from engine.compiler.trace import Tracer
 from engine.kernels.expr import nodes
 from tests.engine.operators.single import one_layer, run
 from tests.onnx_cases import disagreement
+from tests.peer import open_session
 
 Arrays = Sequence[np.ndarray | None]
 SCALES = [(1.0, 1.0, 2.0, 3.0), (1.0, 1.0, 0.5, 0.7), (1.0, 1.0, 1.7, 2.3)]
@@ -54,7 +54,7 @@ def reference(op_type: str, opset: int, arrays: Arrays, attributes: dict[str, An
 
 def by_onnxruntime(op_type: str, opset: int, arrays: Arrays, attributes: dict[str, Any]) -> np.ndarray:
     """What onnxruntime says."""
-    session = onnxruntime.InferenceSession(proto(op_type, opset, arrays, attributes).SerializeToString())
+    session = open_session(proto(op_type, opset, arrays, attributes).SerializeToString())
     return np.asarray(session.run(None, {"x0": arrays[0]})[0])
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from engine import ModelLoader
 from tests.engine.conftest import MakeWorker
 from tests.graphs import node, proto
 from tests.networks import error
+from tests.peer import open_session
 
 CONVOLUTIONS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((5, 6, 3, 3, 3), {"pads": (1,) * 6}),
@@ -51,7 +51,7 @@ SHAPES = ((1, 6, 5, 6, 7), (2, 6, 3, 4, 5))
 
 def check(source: bytes, channel: str, make_worker: MakeWorker) -> None:
     """Outputs of the model at two shapes."""
-    session = onnxruntime.InferenceSession(source)
+    session = open_session(source)
     worker = make_worker(ModelLoader.load(source), channel)
     for shape in SHAPES:
         x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
@@ -127,7 +127,7 @@ def test_large_windows(channel: str, make_worker: MakeWorker) -> None:
     ]
     outputs = {f"y{i}": ("float32", None) for i in range(4)}
     source = proto(nodes, {"x": ("float32", ["n", 3, "h", "w"])}, outputs)
-    session = onnxruntime.InferenceSession(source)
+    session = open_session(source)
     worker = make_worker(ModelLoader.load(source), channel)
     for shape in ((1, 3, 12, 16), (2, 3, 9, 11)):
         x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
@@ -145,7 +145,7 @@ def test_a_window_over_all_of_a_plane(op_type: str, channel: str, make_worker: M
     nodes = [node(op_type, ["x"], ["y"], kernel_shape=(8, 6))]
     source = proto(nodes, {"x": ("float32", [2, 3, 8, 6])}, {"y": ("float32", None)})
     x = np.random.default_rng(0).normal(size=(2, 3, 8, 6)).astype(np.float32)
-    expected = onnxruntime.InferenceSession(source).run(None, {"x": x})[0]
+    expected = open_session(source).run(None, {"x": x})[0]
     worker = make_worker(ModelLoader.load(source), channel)
     worker.schedule(x)
     assert error(worker.peek_output().download_to_array(), expected) < 1e-5

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import onnx.parser
-import onnxruntime
 import pytest
 
 from engine import ModelLoader
@@ -15,6 +14,7 @@ from engine.compiler.plan import AnyKernel
 from tests.engine.conftest import MakeWorker
 from tests.graphs import node, proto
 from tests.networks import error
+from tests.peer import open_session
 
 RNG = np.random.default_rng(7)
 
@@ -91,7 +91,7 @@ def test_new_shapes_compile_nothing(
 ) -> None:
     make, shapes = NETWORKS[name]
     source = make()
-    session = onnxruntime.InferenceSession(source)
+    session = open_session(source)
     worker = make_worker(ModelLoader.load(source), channel)
     compiled: list[int] = []
     for backend in worker._session.backends.values():

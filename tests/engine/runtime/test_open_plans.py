@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,7 @@ from tests.engine.runtime.test_new_shapes import picture_network, sequence_netwo
 from tests.graphs import node, proto
 from tests.open_sizes import check_sizes as check_sizes_of
 from tests.open_sizes import plan_apart
-from tests.random_graphs import RandomGraph
-
-GIVEN = os.environ.get("GAMEGLUE_RANDOM_GRAPHS", "")
-"""How many random graphs the long suite takes; more of them on demand, at more sizes."""
+from tests.random_graphs import GIVEN, RandomGraph, long_seeds
 
 ASSETS = Path(__file__).resolve().parents[3] / "assets"
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23, 31, 32, 33, 47, 48, 63, 64, 65)
@@ -263,7 +259,7 @@ def test_random_graphs_answer_the_same(seed: int, make_worker: MakeWorker) -> No
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1000, 1000 + int(GIVEN or "100")))
+@pytest.mark.parametrize("seed", long_seeds(100))
 def test_many_random_graphs_answer_the_same(seed: int, make_worker: MakeWorker) -> None:
     check_random_graph(seed, "cpu", make_worker, 50 if GIVEN else 12)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -17,6 +16,7 @@ from engine.graph.model import Model
 from tests.engine.conftest import MakeWorker
 from tests.graphs import Declared, Dims, model, node, proto
 from tests.networks import error
+from tests.peer import open_session
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -173,7 +173,7 @@ KINDS: dict[str, tuple[bytes, list[dict[str, np.ndarray]]]] = {
 
 def expected(source: bytes, feeds: Feeds) -> list[np.ndarray]:
     """onnxruntime's outputs."""
-    session = onnxruntime.InferenceSession(source)
+    session = open_session(source)
     return [np.asarray(a) for a in session.run(None, dict(feeds))]
 
 

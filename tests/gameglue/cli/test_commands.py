@@ -23,6 +23,7 @@ from gameglue.cli.demos import Demo, demos_folder, find_demos
 from gameglue.graphics.context import how_to_get_opengl
 from gameglue.profiling.contenders import infer
 from tests.graphs import node, proto
+from tests.peer import open_session
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "assets" / "digits" / "digits.onnx"
@@ -48,8 +49,7 @@ BARE = SystemInfo(
 
 def expected(image: np.ndarray) -> np.ndarray:
     """What onnxruntime says to a picture."""
-    onnxruntime = pytest.importorskip("onnxruntime")
-    session = onnxruntime.InferenceSession(DIGITS, providers=["CPUExecutionProvider"])
+    session = open_session(DIGITS)
     (probabilities,) = session.run(None, {"image": image})
     return np.asarray(probabilities)
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from engine import BackendType, ModelLoader, Tensor, TextureConverter, TextureTransform, Worker
 from gameglue import App, MonoBehaviour, RenderTarget, SpriteRenderer
 from tests.graphs import node, proto
+from tests.peer import open_session
 
 MakeApp = Callable[..., App]
 SHARPEN = np.array([[0, -1, 0], [-1, 5, -1], [0, -1, 0]], np.float32)
@@ -85,7 +85,7 @@ def expected(frame: np.ndarray, how: TextureTransform) -> np.ndarray:
         x = np.where(x <= 0.04045, x / 12.92, ((x + 0.055) / 1.055) ** 2.4).astype(np.float32)
     x = x[..., ::-1] if how.swizzle == "bgr" else x
     x = x[::-1] if how.coord_origin == "bottom_left" else x
-    session = onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
+    session = open_session(MODEL)
     (y,) = session.run(None, {"x": np.ascontiguousarray(x.transpose(2, 0, 1)[None])})
     y = y[0].transpose(1, 2, 0)
     y = y[::-1] if how.coord_origin == "bottom_left" else y

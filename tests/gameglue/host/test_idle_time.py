@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from gameglue import App
 from gameglue.host.idle_time import MOST_IN_FLIGHT, Rest
 from gameglue.inference import InferenceQueue
 
@@ -77,6 +78,42 @@ def test_nothing_to_do_ends_it_early(clock: Clock) -> None:
     rest = rest_of(clock, Work(clock, 0.0))
     rest.spend(0.1)
     assert clock.now - 100.0 < 0.01
+
+
+class Load:
+    """Something that is being loaded without an end."""
+
+    def __init__(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.spent = 0.0
+
+        def advance(budget_ms: float) -> int:
+            self.spent += budget_ms
+            clock.now += budget_ms / 1e3
+            return 1
+
+        monkeypatch.setattr("gameglue.host.idle_time.advance_loads", advance)
+
+
+def test_loading_has_its_own_share(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = Load(clock, monkeypatch)
+    rest = rest_of(clock, Work(clock, 0.0))
+    rest.spend(0.1, loading=0.012)
+    assert load.spent == pytest.approx(11.0, abs=1.5)
+    assert clock.now - 100.0 == pytest.approx(0.011, abs=0.0015)
+    rest.spend(0.1, loading=-0.002)
+    assert load.spent == pytest.approx(11.0, abs=1.5)
+    rest.spend(0.012)
+    assert load.spent == pytest.approx(22.0, abs=3.0)
+
+
+def test_frames_without_a_pace_load_as_long_as_paced_ones(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = Load(clock, monkeypatch)
+    with App(headless=True, real_time=False, time_source=clock, sleep=clock.sleep) as app:
+        app.loading_budget_ms = 0.0
+        app.run(3)
+    assert load.spent == pytest.approx(3 * (1e3 / 60 - 1.0), abs=4.0)
 
 
 def test_where_it_may_not_infer_frames_keep_their_inference(clock: Clock) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from engine import DisposedError
@@ -23,6 +22,7 @@ from gameglue import (
     open_worker,
 )
 from gameglue.host.resources import Resources
+from tests.peer import open_session
 
 MODEL = "digits/digits.onnx"
 SHAPES = {"batch": 1}
@@ -47,7 +47,7 @@ def test_answers_are_those_of_another_engine_and_are_counted(app: App) -> None:
     second = brain.ask(PICTURE)
     assert brain.pending == 2
     step_until(app, lambda: brain.answers == 2)
-    session = onnxruntime.InferenceSession(Resources().find(MODEL))
+    session = open_session(Resources().find(MODEL))
     (expected,) = session.run(None, {session.get_inputs()[0].name: PICTURE})
     np.testing.assert_allclose(taken[0].result(), expected, atol=1e-5)
     assert taken[0].payload == "first"

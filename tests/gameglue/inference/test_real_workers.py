@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from gameglue import (
@@ -24,6 +23,7 @@ from gameglue import (
 )
 from gameglue.host.resources import Resources
 from tests.graphs import model, node
+from tests.peer import open_session
 
 MODEL = "digits/digits.onnx"
 CHANNELS = [
@@ -72,7 +72,7 @@ def images() -> np.ndarray:
 @pytest.fixture(scope="module")
 def expected(images: np.ndarray) -> np.ndarray:
     """What onnxruntime answers to each."""
-    session = onnxruntime.InferenceSession(Resources().read_bytes(MODEL))
+    session = open_session(Resources().read_bytes(MODEL))
     name = session.get_inputs()[0].name
     return np.concatenate([session.run(None, {name: image[None]})[0] for image in images])
 

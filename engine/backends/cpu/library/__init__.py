@@ -6,12 +6,13 @@ source, and so of the key under which the kernel's object code is stored.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
 from engine.device.native.prelude import PRELUDE, shared
 
-_PACKAGE = "from engine.backends.cpu.library"
+_OWN_IMPORT = re.compile(r"^from engine\.backends\.cpu\.library.*? import (\([^)]*\)|.*)\n", re.MULTILINE)
 
 # Read at once: files that change under a running process do not fit what it has imported.
 _SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py")}
@@ -23,12 +24,11 @@ def library_text(*extra: str, helpers: str = "") -> str:
 
     helpers: text that follows, in which several kernels are alike: what it defines is compiled once for all.
     """
-    modules = ("lane", "functions", "operations", *extra)
+    modules = ("instruction", "lane", "functions", "operations", *extra)
     return "".join([PRELUDE, *map(_text, modules), shared(helpers) if helpers else ""])
 
 
 @cache
 def _text(name: str) -> str:
     # All modules end up in one namespace.
-    lines = _SOURCES[name].splitlines(keepends=True)
-    return shared("".join(line for line in lines if not line.startswith(_PACKAGE)))
+    return shared(_OWN_IMPORT.sub("", _SOURCES[name]))

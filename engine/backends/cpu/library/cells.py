@@ -6,10 +6,9 @@ input gives. Addresses are bytes.
 """
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from engine.backends.cpu.library.functions import exp_lane, tanh_lane
+from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import _SINGLE, _vector_at, _word
 
@@ -44,24 +43,18 @@ def make_cell(name, lanes):
     """
     kind = ir.VectorType(_SINGLE, lanes)
 
-    @intrinsic
-    def cell(typing_context, sums, given, bias, c, h, new_h):
-        def generate(context, builder, signature, args):
-            sums, given, bias, c, h, new_h = args
+    @instruction()
+    def cell(builder, sums, given, bias, c, h, new_h):
+        def vector(address, number=0):
+            pointer = _vector_at(builder, address, _word(4 * lanes * number), kind)
+            return Lane(builder, builder.load(pointer, align=4))
 
-            def vector(address, number=0):
-                pointer = _vector_at(builder, address, _word(4 * lanes * number), kind)
-                return Lane(builder, builder.load(pointer, align=4))
+        def gate(number, change=lambda total: total):
+            return change(vector(sums, number)) + vector(given, number)
 
-            def gate(number, change=lambda total: total):
-                return change(vector(sums, number)) + vector(given, number)
-
-            state, hidden = CELLS[name](gate, vector(c), vector(h), vector(bias)), new_h
-            for value, address in zip(state, (hidden, c), strict=True):
-                if value is not None:
-                    builder.store(value.value, _vector_at(builder, address, _word(0), kind), align=4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 6), generate
+        state, hidden = CELLS[name](gate, vector(c), vector(h), vector(bias)), new_h
+        for value, address in zip(state, (hidden, c), strict=True):
+            if value is not None:
+                builder.store(value.value, _vector_at(builder, address, _word(0), kind), align=4)
 
     return cell

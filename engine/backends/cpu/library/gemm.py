@@ -4,12 +4,20 @@
 from functools import partial
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from engine.backends.cpu.library.epilogue import Finish
+from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.lane import Lane
-from engine.backends.cpu.library.vectors import _SINGLE, _WORD, _counted_loop, _spread, _vector_at, _word
+from engine.backends.cpu.library.vectors import (
+    _SINGLE,
+    _WORD,
+    _counted_loop,
+    _opaque,
+    _spread,
+    _vector_at,
+    _word,
+    prefetch_line,
+)
 
 # With more, the addresses of pixels do not fit into registers with what else an iteration needs; LLVM would
 # then load all numbers before the first product, and lack registers for sums.
@@ -28,26 +36,13 @@ def _keep_order(builder):
     builder.call(ir.InlineAsm(kind, "", "~{memory}", side_effect=True), [])
 
 
-def _prefetch(builder, address):
-    """Ask for the cache line at an address, which need not be valid."""
-    pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
-    number = ir.IntType(32)
-    kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-    function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
-    builder.call(function, [pointer, *(ir.Constant(number, n) for n in (0, 3, 1))])
-
-
 def make_ask(size):
     """ask(address): ask for `size` bytes before they are read."""
 
-    @intrinsic
-    def ask(typing_context, address):
-        def generate(context, builder, signature, args):
-            for offset in range(0, size, 64):
-                _prefetch(builder, builder.add(args[0], _word(offset)))
-            return context.get_dummy_value()
-
-        return types.void(types.int64), generate
+    @instruction()
+    def ask(builder, address):
+        for offset in range(0, size, 64):
+            prefetch_line(builder, builder.add(address, _word(offset)))
 
     return ask
 
@@ -75,12 +70,6 @@ def _add_products(builder, pixels, offset, weights, vectors, lanes, totals):
             total = Lane(builder, totals[r * vectors + v])
             sums.append(left.times_plus(right[v], total).value)
     return sums
-
-
-def _opaque(builder, number):
-    """The same number, opaque to LLVM, which would otherwise keep one pointer per pixel."""
-    kind = ir.FunctionType(_WORD, [_WORD])
-    return builder.call(ir.InlineAsm(kind, "", "=r,0"), [number])
 
 
 def _walk(builder, offset, end, step, right, right_step, sums, body):
@@ -133,46 +122,40 @@ def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
     """
     width = vectors * lanes * 4
 
-    @intrinsic
-    def pixel_tile(typing_context, table, table_step, taps, channels, weights, target, ahead):
-        def generate(context, builder, signature, args):
-            table, table_step, taps, channels, weights, target, ahead = args
+    @instruction()
+    def pixel_tile(builder, table, table_step, taps, channels, weights, target, ahead):
+        def add_tap(places, totals):
+            pixels = _fixed([_address_at(builder, places[0], 8 * r) for r in range(rows)])
 
-            def add_tap(places, totals):
-                pixels = _fixed([_address_at(builder, places[0], 8 * r) for r in range(rows)])
+            def turns(count):
+                def body(offset, right, sums):
+                    for u in range(count):
+                        place = builder.add(offset, _word(4 * u))
+                        row = builder.add(right, _word(width * u))
+                        prefetch_line(builder, builder.add(asked, builder.lshr(row, shift)))
+                        sums = _add_products(builder, pixels, place, row, vectors, lanes, sums)
+                    return sums
 
-                def turns(count):
-                    def body(offset, right, sums):
-                        for u in range(count):
-                            place = builder.add(offset, _word(4 * u))
-                            row = builder.add(right, _word(width * u))
-                            _prefetch(builder, builder.add(asked, builder.lshr(row, shift)))
-                            sums = _add_products(builder, pixels, place, row, vectors, lanes, sums)
-                        return sums
+                return body
 
-                    return body
+            def walk(offset, end, count, right, sums):
+                return _walk(builder, offset, end, 4 * count, right, width * count, sums, turns(count))
 
-                def walk(offset, end, count, right, sums):
-                    return _walk(builder, offset, end, 4 * count, right, width * count, sums, turns(count))
+            offset, right, sums = _word(0), places[1], totals
+            if unroll > 1:
+                offset, right, sums = walk(offset, whole, unroll, right, sums)
+            return walk(offset, channel_bytes, 1, right, sums)[2]
 
-                offset, right, sums = _word(0), places[1], totals
-                if unroll > 1:
-                    offset, right, sums = walk(offset, whole, unroll, right, sums)
-                return walk(offset, channel_bytes, 1, right, sums)[2]
-
-            channel_bytes = builder.mul(channels, _word(4))
-            # As many cache lines as there are products, while the weights advance by `width` bytes each.
-            shift = _word(max(0, (width // 64).bit_length() - 1))
-            asked = builder.sub(ahead, builder.lshr(weights, shift))
-            # Of the channels taken several at a time, as many as there are whole turns.
-            whole = builder.sub(channel_bytes, _word(4 * (unroll - 1)))
-            steps = [table_step, builder.mul(channels, _word(width))]
-            zeros = _zeros(rows * vectors, lanes)
-            _, sums = _counted_loop(builder, taps, [table, weights], steps, zeros, add_tap)
-            _store_sums(builder, target, sums, lanes, vectors, recipe)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 7), generate
+        channel_bytes = builder.mul(channels, _word(4))
+        # As many cache lines as there are products, while the weights advance by `width` bytes each.
+        shift = _word(max(0, (width // 64).bit_length() - 1))
+        asked = builder.sub(ahead, builder.lshr(weights, shift))
+        # Of the channels taken several at a time, as many as there are whole turns.
+        whole = builder.sub(channel_bytes, _word(4 * (unroll - 1)))
+        steps = [table_step, builder.mul(channels, _word(width))]
+        zeros = _zeros(rows * vectors, lanes)
+        _, sums = _counted_loop(builder, taps, [table, weights], steps, zeros, add_tap)
+        _store_sums(builder, target, sums, lanes, vectors, recipe)
 
     return pixel_tile
 
@@ -186,31 +169,25 @@ def make_plane_tile(rows, vectors, lanes, recipe=None):
     """
     width = vectors * lanes * 4
 
-    @intrinsic
-    def plane_tile(typing_context, table, offsets, depth, weights, target):
-        def generate(context, builder, signature, args):
-            table, offsets, depth, weights, target = args
+    @instruction()
+    def plane_tile(builder, table, offsets, depth, weights, target):
+        def read(r):
+            _keep_order(builder)
+            return _address_at(builder, table, 8 * r)
 
-            def read(r):
-                _keep_order(builder)
-                return _address_at(builder, table, 8 * r)
+        if rows * vectors > _MOST_SUMS:
+            pixels = [partial(read, r) for r in range(rows)]
+        else:
+            pixels = _fixed([_address_at(builder, table, 8 * r) for r in range(rows)])
 
-            if rows * vectors > _MOST_SUMS:
-                pixels = [partial(read, r) for r in range(rows)]
-            else:
-                pixels = _fixed([_address_at(builder, table, 8 * r) for r in range(rows)])
+        def body(places, totals):
+            offset = _address_at(builder, places[0], 0)
+            return _add_products(builder, pixels, offset, places[1], vectors, lanes, totals)
 
-            def body(places, totals):
-                offset = _address_at(builder, places[0], 0)
-                return _add_products(builder, pixels, offset, places[1], vectors, lanes, totals)
-
-            steps = [_word(8), _word(width)]
-            zeros = _zeros(rows * vectors, lanes)
-            _, sums = _counted_loop(builder, depth, [offsets, weights], steps, zeros, body)
-            _store_sums(builder, target, sums, lanes, vectors, recipe)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5), generate
+        steps = [_word(8), _word(width)]
+        zeros = _zeros(rows * vectors, lanes)
+        _, sums = _counted_loop(builder, depth, [offsets, weights], steps, zeros, body)
+        _store_sums(builder, target, sums, lanes, vectors, recipe)
 
     return plane_tile
 
@@ -241,45 +218,39 @@ def make_sum_tile(rows, outputs, lanes):
     kind = ir.VectorType(_SINGLE, lanes)
     width = outputs * lanes * 4
 
-    @intrinsic
-    def sum_tile(typing_context, table, table_step, taps, channels, weights, target):
-        def generate(context, builder, signature, args):
-            table, table_step, taps, channels, weights, target = args
+    @instruction()
+    def sum_tile(builder, table, table_step, taps, channels, weights, target):
+        def load(address, offset):
+            pointer = _vector_at(builder, address, offset, kind)
+            return Lane(builder, builder.load(pointer, align=4))
 
-            def load(address, offset):
-                pointer = _vector_at(builder, address, offset, kind)
-                return Lane(builder, builder.load(pointer, align=4))
+        def add_tap(places, totals):
+            pixels = [_address_at(builder, places[0], 8 * r) for r in range(rows)]
 
-            def add_tap(places, totals):
-                pixels = [_address_at(builder, places[0], 8 * r) for r in range(rows)]
+            def body(offset, right, sums):
+                columns = [load(right, _word(4 * lanes * j)) for j in range(outputs)]
+                following = []
+                for r in range(rows):
+                    numbers = load(pixels[r], offset)
+                    for j, column in enumerate(columns):
+                        total = Lane(builder, sums[r * outputs + j])
+                        following.append(numbers.times_plus(column, total).value)
+                return following
 
-                def body(offset, right, sums):
-                    columns = [load(right, _word(4 * lanes * j)) for j in range(outputs)]
-                    following = []
-                    for r in range(rows):
-                        numbers = load(pixels[r], offset)
-                        for j, column in enumerate(columns):
-                            total = Lane(builder, sums[r * outputs + j])
-                            following.append(numbers.times_plus(column, total).value)
-                    return following
+            step = 4 * lanes
+            _, right, sums = _walk(builder, _word(0), whole, step, places[1], width, totals, body)
+            return _walk(builder, last, last_end, step, right, width, sums, body)[2]
 
-                step = 4 * lanes
-                _, right, sums = _walk(builder, _word(0), whole, step, places[1], width, totals, body)
-                return _walk(builder, last, last_end, step, right, width, sums, body)[2]
-
-            rest = builder.srem(channels, _word(lanes))
-            whole = builder.mul(builder.sub(channels, rest), _word(4))
-            last = builder.mul(builder.sub(channels, _word(lanes)), _word(4))
-            last_end = builder.add(last, rest)
-            vectors = builder.sdiv(builder.add(channels, _word(lanes - 1)), _word(lanes))
-            steps = [table_step, builder.mul(vectors, _word(width))]
-            zeros = _zeros(rows * outputs, lanes)
-            _, sums = _counted_loop(builder, taps, [table, weights], steps, zeros, add_tap)
-            for i, total in enumerate(sums):
-                pointer = _vector_at(builder, target, _word(4 * i), _SINGLE)
-                builder.store(_added_up(builder, total, lanes), pointer, align=4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 6), generate
+        rest = builder.srem(channels, _word(lanes))
+        whole = builder.mul(builder.sub(channels, rest), _word(4))
+        last = builder.mul(builder.sub(channels, _word(lanes)), _word(4))
+        last_end = builder.add(last, rest)
+        vectors = builder.sdiv(builder.add(channels, _word(lanes - 1)), _word(lanes))
+        steps = [table_step, builder.mul(vectors, _word(width))]
+        zeros = _zeros(rows * outputs, lanes)
+        _, sums = _counted_loop(builder, taps, [table, weights], steps, zeros, add_tap)
+        for i, total in enumerate(sums):
+            pointer = _vector_at(builder, target, _word(4 * i), _SINGLE)
+            builder.store(_added_up(builder, total, lanes), pointer, align=4)
 
     return sum_tile

@@ -8,9 +8,9 @@ of its 16 columns side by side. The matrix unit (AMX) and the dot products of ve
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
-from engine.backends.cpu.library.vectors import _counted_loop, _spread, _vector_at, _word
+from engine.backends.cpu.library.instruction import instruction
+from engine.backends.cpu.library.vectors import _counted_loop, _processor_call, _spread, _vector_at, _word
 
 _BYTE, _WORD32, _LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _POINTER = _BYTE.as_pointer()
@@ -35,39 +35,22 @@ _SINGLES = ir.VectorType(ir.FloatType(), 16)
 _NUMBERS = ir.VectorType(_WORD32, 16)
 
 
-def _call(builder, name, result, kinds, args):
-    function = builder.module.globals.get(name)
-    if function is None:
-        function = ir.Function(builder.module, ir.FunctionType(result, kinds), name)
-    return builder.call(function, args)
-
-
 def _tile_call(builder, name, *args):
     """An instruction of the matrix unit: numbers are registers, the rest values."""
     values = [ir.Constant(_BYTE, a) if isinstance(a, int) else a for a in args]
-    _call(builder, f"llvm.x86.{name}", ir.VoidType(), [v.type for v in values], values)
+    _processor_call(builder, f"llvm.x86.{name}", ir.VoidType(), [v.type for v in values], values)
 
 
-@intrinsic
-def configure_tiles(typing_context, shapes):
+@instruction()
+def configure_tiles(builder, shapes):
     """Set the matrix unit up as the 64 bytes at an address say."""
-
-    def generate(context, builder, signature, args):
-        _tile_call(builder, "ldtilecfg", builder.inttoptr(args[0], _POINTER))
-        return context.get_dummy_value()
-
-    return types.void(types.int64), generate
+    _tile_call(builder, "ldtilecfg", builder.inttoptr(shapes, _POINTER))
 
 
-@intrinsic
-def release_tiles(typing_context):
+@instruction()
+def release_tiles(builder):
     """Leave the matrix unit unused, so that a switch of threads need not save it."""
-
-    def generate(context, builder, signature, args):
-        _tile_call(builder, "tilerelease")
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    _tile_call(builder, "tilerelease")
 
 
 def _over_groups(builder, a, b, offsets, taps, groups, totals, multiply):
@@ -96,41 +79,36 @@ def make_matrix_product(row_tiles, column_tiles, operation):
     B is a panel. All strides are bytes. `operation` is the unit's instruction.
     """
 
-    @intrinsic
-    def product(typing_context, a, a_row, offsets, taps, groups, b, c, c_row, first):
-        def generate(context, builder, signature, args):
-            a, a_row, offsets, taps, groups, b, c, c_row, first = args
-            grid = [(r, v) for r in range(row_tiles) for v in range(column_tiles)]
+    @instruction()
+    def product(builder, a, a_row, offsets, taps, groups, b, c, c_row, first):
+        grid = [(r, v) for r in range(row_tiles) for v in range(column_tiles)]
 
-            def sums_at(r, v):
-                row = builder.add(c, builder.mul(c_row, _word(16 * r)))
-                return builder.inttoptr(builder.add(row, _word(_GROUP * v)), _POINTER)
+        def sums_at(r, v):
+            row = builder.add(c, builder.mul(c_row, _word(16 * r)))
+            return builder.inttoptr(builder.add(row, _word(_GROUP * v)), _POINTER)
 
-            with builder.if_else(builder.icmp_signed("==", first, _word(0))) as (start, go_on):
-                with start:
-                    for r, v in grid:
-                        _tile_call(builder, "tilezero", 2 * r + v)
-                with go_on:
-                    for r, v in grid:
-                        _tile_call(builder, "tileloadd64", 2 * r + v, sums_at(r, v), c_row)
+        with builder.if_else(builder.icmp_signed("==", first, _word(0))) as (start, go_on):
+            with start:
+                for r, v in grid:
+                    _tile_call(builder, "tilezero", 2 * r + v)
+            with go_on:
+                for r, v in grid:
+                    _tile_call(builder, "tileloadd64", 2 * r + v, sums_at(r, v), c_row)
 
-            def multiply(a_place, b_place, totals):
+        def multiply(a_place, b_place, totals):
+            for v in range(column_tiles):
+                source = builder.inttoptr(builder.add(b_place, _word(_TILE * v)), _POINTER)
+                _tile_call(builder, "tileloadd64", 6 + v, source, _word(_GROUP))
+            for r in range(row_tiles):
+                row = builder.add(a_place, builder.mul(a_row, _word(16 * r)))
+                _tile_call(builder, "tileloadd64", 4 + r, builder.inttoptr(row, _POINTER), a_row)
                 for v in range(column_tiles):
-                    source = builder.inttoptr(builder.add(b_place, _word(_TILE * v)), _POINTER)
-                    _tile_call(builder, "tileloadd64", 6 + v, source, _word(_GROUP))
-                for r in range(row_tiles):
-                    row = builder.add(a_place, builder.mul(a_row, _word(16 * r)))
-                    _tile_call(builder, "tileloadd64", 4 + r, builder.inttoptr(row, _POINTER), a_row)
-                    for v in range(column_tiles):
-                        _tile_call(builder, operation, 2 * r + v, 4 + r, 6 + v)
-                return []
+                    _tile_call(builder, operation, 2 * r + v, 4 + r, 6 + v)
+            return []
 
-            _over_groups(builder, a, b, offsets, taps, groups, [], multiply)
-            for r, v in grid:
-                _tile_call(builder, "tilestored64", 2 * r + v, sums_at(r, v), c_row)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 9), generate
+        _over_groups(builder, a, b, offsets, taps, groups, [], multiply)
+        for r, v in grid:
+            _tile_call(builder, "tilestored64", 2 * r + v, sums_at(r, v), c_row)
 
     return product
 
@@ -141,13 +119,13 @@ def _dot_bytes(builder, total, left, right):
     wide = ir.VectorType(_BYTE, 4 * kind.count)
     pair = [builder.bitcast(x, wide) for x in (left, right)]
     name = f"llvm.x86.avx512.vpdpbusd.{32 * kind.count}"
-    return _call(builder, name, kind, [kind, wide, wide], [total, *pair])
+    return _processor_call(builder, name, kind, [kind, wide, wide], [total, *pair])
 
 
 def _dot_bf16(builder, total, left, right):
     wide = ir.VectorType(_BF, 32)
     pair = [builder.bitcast(x, wide) for x in (left, right)]
-    return _call(
+    return _processor_call(
         builder, "llvm.x86.avx512bf16.dpbf16ps.512", _SINGLES, [_SINGLES, wide, wide], [total, *pair]
     )
 
@@ -163,46 +141,40 @@ def make_vector_product(rows, column_tiles, bytewise, lanes):
     # Where the vectors of a row of columns lie, in a panel and among the sums.
     places_in_panel = [_TILE * (v * lanes // 16) + 4 * (v * lanes % 16) for v in range(vectors)]
 
-    @intrinsic
-    def product(typing_context, a, a_row, offsets, taps, groups, b, c, c_row, first):
-        def generate(context, builder, signature, args):
-            a, a_row, offsets, taps, groups, b, c, c_row, first = args
+    @instruction()
+    def product(builder, a, a_row, offsets, taps, groups, b, c, c_row, first):
+        def multiply(a_place, b_place, totals):
+            def quad(places, totals):
+                right = [
+                    builder.load(_vector_at(builder, places[1], _word(place), numbers), align=4)
+                    for place in places_in_panel
+                ]
+                sums = []
+                for r in range(rows):
+                    pointer = _vector_at(builder, places[0], builder.mul(a_row, _word(r)), ir.FloatType())
+                    left = _spread(builder, builder.load(pointer, align=2), lanes)
+                    for v in range(vectors):
+                        sums.append(dot(builder, totals[r * vectors + v], left, right[v]))
+                return sums
 
-            def multiply(a_place, b_place, totals):
-                def quad(places, totals):
-                    right = [
-                        builder.load(_vector_at(builder, places[1], _word(place), numbers), align=4)
-                        for place in places_in_panel
-                    ]
-                    sums = []
-                    for r in range(rows):
-                        pointer = _vector_at(builder, places[0], builder.mul(a_row, _word(r)), ir.FloatType())
-                        left = _spread(builder, builder.load(pointer, align=2), lanes)
-                        for v in range(vectors):
-                            sums.append(dot(builder, totals[r * vectors + v], left, right[v]))
-                    return sums
+            steps = [_word(4), _word(_GROUP)]
+            _, totals = _counted_loop(builder, _word(16), [a_place, b_place], steps, totals, quad)
+            return totals
 
-                steps = [_word(4), _word(_GROUP)]
-                _, totals = _counted_loop(builder, _word(16), [a_place, b_place], steps, totals, quad)
-                return totals
-
-            zeros = [ir.Constant(kind, [ir.Constant(element, zero)] * lanes)] * (rows * vectors)
-            totals = _over_groups(builder, a, b, offsets, taps, groups, zeros, multiply)
-            pointers = []
-            for r in range(rows):
-                row = builder.add(c, builder.mul(c_row, _word(r)))
-                pointers += [_vector_at(builder, row, _word(4 * lanes * v), kind) for v in range(vectors)]
-            with builder.if_else(builder.icmp_signed("==", first, _word(0))) as (store, add):
-                with store:
-                    for pointer, total in zip(pointers, totals, strict=True):
-                        builder.store(total, pointer, align=4)
-                with add:
-                    add_up = builder.add if bytewise else builder.fadd
-                    for pointer, total in zip(pointers, totals, strict=True):
-                        builder.store(add_up(builder.load(pointer, align=4), total), pointer, align=4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 9), generate
+        zeros = [ir.Constant(kind, [ir.Constant(element, zero)] * lanes)] * (rows * vectors)
+        totals = _over_groups(builder, a, b, offsets, taps, groups, zeros, multiply)
+        pointers = []
+        for r in range(rows):
+            row = builder.add(c, builder.mul(c_row, _word(r)))
+            pointers += [_vector_at(builder, row, _word(4 * lanes * v), kind) for v in range(vectors)]
+        with builder.if_else(builder.icmp_signed("==", first, _word(0))) as (store, add):
+            with store:
+                for pointer, total in zip(pointers, totals, strict=True):
+                    builder.store(total, pointer, align=4)
+            with add:
+                add_up = builder.add if bytewise else builder.fadd
+                for pointer, total in zip(pointers, totals, strict=True):
+                    builder.store(add_up(builder.load(pointer, align=4), total), pointer, align=4)
 
     return product
 
@@ -211,7 +183,7 @@ def _store_bf16(builder, target, halves):
     """32 float32s as bfloat16s, rounded to nearest, ties to even."""
     wide = ir.VectorType(_BF, 32)
     name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-    narrow = _call(builder, name, wide, [_SINGLES, _SINGLES], [halves[1], halves[0]])
+    narrow = _processor_call(builder, name, wide, [_SINGLES, _SINGLES], [halves[1], halves[0]])
     kind = _NUMBERS
     builder.store(builder.bitcast(narrow, kind), _vector_at(builder, target, _word(0), kind), align=2)
 
@@ -228,7 +200,7 @@ def _part(builder, source, count, vectors):
         pointer = _vector_at(builder, source, _word(_GROUP * v), _SINGLES)
         kinds = [pointer.type, _WORD32, bits, _SINGLES]
         values = [pointer, ir.Constant(_WORD32, 4), inside, zeros]
-        found.append(_call(builder, "llvm.masked.load.v16f32.p0", _SINGLES, kinds, values))
+        found.append(_processor_call(builder, "llvm.masked.load.v16f32.p0", _SINGLES, kinds, values))
     return found
 
 
@@ -243,13 +215,13 @@ def _to_nearest(builder, part, lanes):
         kinds = [_SINGLES, _NUMBERS, ir.IntType(16), _WORD32]
         zeros = ir.Constant(_NUMBERS, [ir.Constant(_WORD32, 0)] * 16)
         values = [part, zeros, ir.Constant(ir.IntType(16), -1), ir.Constant(_WORD32, 4)]
-        return _call(builder, "llvm.x86.avx512.mask.cvtps2dq.512", _NUMBERS, kinds, values)
+        return _processor_call(builder, "llvm.x86.avx512.mask.cvtps2dq.512", _NUMBERS, kinds, values)
     half, number = ir.VectorType(ir.FloatType(), 8), ir.VectorType(_WORD32, 8)
     halves = []
     for first in (0, 8):
         mask = ir.Constant(number, [ir.Constant(_WORD32, first + k) for k in range(8)])
         chosen = builder.shuffle_vector(part, part, mask)
-        halves.append(_call(builder, "llvm.x86.avx.cvt.ps2dq.256", number, [half], [chosen]))
+        halves.append(_processor_call(builder, "llvm.x86.avx.cvt.ps2dq.256", number, [half], [chosen]))
     mask = ir.Constant(_NUMBERS, [ir.Constant(_WORD32, k) for k in range(16)])
     return builder.shuffle_vector(*halves, mask)
 
@@ -289,42 +261,27 @@ def make_rounding(bytewise, lanes):
         else:
             _store_bf16(builder, target, parts)
 
-    @intrinsic
-    def round_group(typing_context, target, source, factor, zero):
-        def generate(context, builder, signature, args):
-            target, source, factor, zero = args
-            store(builder, target, _whole(builder, source, vectors), factor, zero)
-            return context.get_dummy_value()
+    @instruction(types.int64, types.int64, types.float32, types.int64)
+    def round_group(builder, target, source, factor, zero):
+        store(builder, target, _whole(builder, source, vectors), factor, zero)
 
-        return types.void(types.int64, types.int64, types.float32, types.int64), generate
-
-    @intrinsic
-    def round_part(typing_context, target, source, count, factor, zero):
-        def generate(context, builder, signature, args):
-            target, source, count, factor, zero = args
-            store(builder, target, _part(builder, source, count, vectors), factor, zero)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 3, types.float32, types.int64), generate
+    @instruction(*[types.int64] * 3, types.float32, types.int64)
+    def round_part(builder, target, source, count, factor, zero):
+        store(builder, target, _part(builder, source, count, vectors), factor, zero)
 
     return round_group, round_part
 
 
-@intrinsic
-def fill_group(typing_context, target, byte):
+@instruction()
+def fill_group(builder, target, byte):
     """64 equal bytes."""
-
-    def generate(context, builder, signature, args):
-        kind = ir.VectorType(_BYTE, 64)
-        one = builder.insert_element(
-            ir.Constant(kind, ir.Undefined), builder.trunc(args[1], _BYTE), ir.Constant(_WORD32, 0)
-        )
-        mask = ir.Constant(ir.VectorType(_WORD32, 64), [0] * 64)
-        equal = builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
-        builder.store(equal, _vector_at(builder, args[0], _word(0), kind), align=1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+    kind = ir.VectorType(_BYTE, 64)
+    one = builder.insert_element(
+        ir.Constant(kind, ir.Undefined), builder.trunc(byte, _BYTE), ir.Constant(_WORD32, 0)
+    )
+    mask = ir.Constant(ir.VectorType(_WORD32, 64), [0] * 64)
+    equal = builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
+    builder.store(equal, _vector_at(builder, target, _word(0), kind), align=1)
 
 
 def _make_widening(part):
@@ -340,23 +297,15 @@ def _make_widening(part):
 
     if part:
 
-        @intrinsic
-        def widen(typing_context, state, source, count):
-            def generate(context, builder, signature, args):
-                generate_with(builder, args[0], _part(builder, args[1], args[2], 4))
-                return context.get_dummy_value()
-
-            return types.void(types.int64, types.int64, types.int64), generate
+        @instruction()
+        def widen(builder, state, source, count):
+            generate_with(builder, state, _part(builder, source, count, 4))
 
     else:
 
-        @intrinsic
-        def widen(typing_context, state, source):
-            def generate(context, builder, signature, args):
-                generate_with(builder, args[0], _whole(builder, args[1], 4))
-                return context.get_dummy_value()
-
-            return types.void(types.int64, types.int64), generate
+        @instruction()
+        def widen(builder, state, source):
+            generate_with(builder, state, _whole(builder, source, 4))
 
     return widen
 
@@ -364,47 +313,34 @@ def _make_widening(part):
 widen_range, widen_range_part = _make_widening(False), _make_widening(True)
 
 
-@intrinsic
-def scale_sums(typing_context, sums, step, zero, scales, totals):
+@instruction(types.int64, types.float32, *[types.int64] * 3)
+def scale_sums(builder, sums, step, zero, scales, totals):
     """16 int32 sums minus `zero` times their totals, times `step` and their scales, as float32s in place."""
-
-    def generate(context, builder, signature, args):
-        sums, step, zero, scales, totals = args
-        place = _vector_at(builder, sums, _word(0), _NUMBERS)
-        total = builder.load(_vector_at(builder, totals, _word(0), _NUMBERS), align=4)
-        shift = _spread_number(builder, zero)
-        number = builder.sub(builder.load(place, align=4), builder.mul(total, shift))
-        scale = builder.load(_vector_at(builder, scales, _word(0), _SINGLES), align=4)
-        value = builder.fmul(
-            builder.sitofp(number, _SINGLES), builder.fmul(scale, _spread(builder, step, 16))
-        )
-        builder.store(value, _vector_at(builder, sums, _word(0), _SINGLES), align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.float32, *[types.int64] * 3), generate
+    place = _vector_at(builder, sums, _word(0), _NUMBERS)
+    total = builder.load(_vector_at(builder, totals, _word(0), _NUMBERS), align=4)
+    shift = _spread_number(builder, zero)
+    number = builder.sub(builder.load(place, align=4), builder.mul(total, shift))
+    scale = builder.load(_vector_at(builder, scales, _word(0), _SINGLES), align=4)
+    value = builder.fmul(builder.sitofp(number, _SINGLES), builder.fmul(scale, _spread(builder, step, 16)))
+    builder.store(value, _vector_at(builder, sums, _word(0), _SINGLES), align=4)
 
 
-@intrinsic
-def interleave_three(typing_context, target, source, plane):
+@instruction()
+def interleave_three(builder, target, source, plane):
     """16 float32s of each of three planes, `plane` bytes apart, as 16 triples of bfloat16s."""
-
-    def generate(context, builder, signature, args):
-        shorts = ir.VectorType(ir.IntType(16), 32)
-        wide = ir.VectorType(_BF, 32)
-        loaded = [
-            builder.load(_vector_at(builder, args[1], builder.mul(args[2], _word(c)), _SINGLES), align=4)
-            for c in range(3)
-        ]
-        name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-        kinds = [_SINGLES, _SINGLES]
-        first = _call(builder, name, wide, kinds, [loaded[1], loaded[0]])
-        second = _call(builder, name, wide, kinds, [loaded[2], loaded[2]])
-        pair = [builder.bitcast(x, shorts) for x in (first, second)]
-        # Triple k is made of elements k and 16 + k of the first vector and k of the second.
-        places = [16 * c + k for k in range(16) for c in range(3)]
-        mask = ir.Constant(ir.VectorType(_WORD32, 48), [ir.Constant(_WORD32, p) for p in places])
-        mixed = builder.shuffle_vector(*pair, mask)
-        builder.store(mixed, _vector_at(builder, args[0], _word(0), mixed.type), align=2)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+    shorts = ir.VectorType(ir.IntType(16), 32)
+    wide = ir.VectorType(_BF, 32)
+    loaded = [
+        builder.load(_vector_at(builder, source, builder.mul(plane, _word(c)), _SINGLES), align=4)
+        for c in range(3)
+    ]
+    name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+    kinds = [_SINGLES, _SINGLES]
+    first = _processor_call(builder, name, wide, kinds, [loaded[1], loaded[0]])
+    second = _processor_call(builder, name, wide, kinds, [loaded[2], loaded[2]])
+    pair = [builder.bitcast(x, shorts) for x in (first, second)]
+    # Triple k is made of elements k and 16 + k of the first vector and k of the second.
+    places = [16 * c + k for k in range(16) for c in range(3)]
+    mask = ir.Constant(ir.VectorType(_WORD32, 48), [ir.Constant(_WORD32, p) for p in places])
+    mixed = builder.shuffle_vector(*pair, mask)
+    builder.store(mixed, _vector_at(builder, target, _word(0), mixed.type), align=2)

@@ -15,6 +15,7 @@ from numba.core import errors
 from numba.extending import intrinsic
 
 from engine.backends.cpu.library.functions import function_lane, pow_lane
+from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.lane import Lane
 
 _BIT = ir.IntType(1)
@@ -283,14 +284,11 @@ def _output_scope(module):
 
 
 def _read(kind, storage, size, convert):
-    @intrinsic
-    def read(typing_context, address, position):
-        def generate(context, builder, signature, args):
-            loaded = builder.load(_element_pointer(builder, args[0], args[1], storage), align=size)
-            loaded.set_metadata("noalias", _output_scope(builder.module))
-            return convert(Lane(builder, loaded)).value
-
-        return kind(types.int64, types.int64), generate
+    @instruction(types.int64, types.int64, result=kind)
+    def read(builder, address, position):
+        loaded = builder.load(_element_pointer(builder, address, position, storage), align=size)
+        loaded.set_metadata("noalias", _output_scope(builder.module))
+        return convert(Lane(builder, loaded)).value
 
     return read
 

@@ -3,9 +3,9 @@
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from engine.backends.cpu.library.epilogue import Finish
+from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import _counted_loop, _larger, _spread, _vector_at, _word
 
@@ -23,83 +23,72 @@ def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
     vector = ir.VectorType(ir.FloatType(), lanes)
     flags = ir.VectorType(ir.IntType(1), lanes)
 
-    @intrinsic
-    def pixel_tile(typing_context, source, step, places, taps, weights, factor, target):
-        def generate(context, builder, signature, args):
-            source, step, places, taps, weights, factor, target = args
-            sources = [source]
-            for _ in range(pixels - 1):
-                sources.append(builder.add(sources[-1], step))
+    @instruction(*[types.int64] * 5, types.float32, types.int64)
+    def pixel_tile(builder, source, step, places, taps, weights, factor, target):
+        sources = [source]
+        for _ in range(pixels - 1):
+            sources.append(builder.add(sources[-1], step))
 
-            def word(address, position):
-                place = builder.add(address, _word(8 * position))
-                return builder.load(builder.inttoptr(place, ir.IntType(64).as_pointer()), align=8)
+        def word(address, position):
+            place = builder.add(address, _word(8 * position))
+            return builder.load(builder.inttoptr(place, ir.IntType(64).as_pointer()), align=8)
 
-            def at(address, offset):
-                places = (builder.add(offset, _word(4 * lanes * v)) for v in range(vectors))
-                pointers = [_vector_at(builder, address, place, vector) for place in places]
-                return [Lane(builder, builder.load(pointer, align=4)) for pointer in pointers]
+        def at(address, offset):
+            places = (builder.add(offset, _word(4 * lanes * v)) for v in range(vectors))
+            pointers = [_vector_at(builder, address, place, vector) for place in places]
+            return [Lane(builder, builder.load(pointer, align=4)) for pointer in pointers]
 
-            def elements_of(now):
-                offset = word(now[0], 0)
-                return [element for start in sources for element in at(start, offset)]
+        def elements_of(now):
+            offset = word(now[0], 0)
+            return [element for start in sources for element in at(start, offset)]
 
-            def add_products(now, totals):
-                row = at(weights, word(now[0], 1)) * pixels
-                trio = zip(elements_of(now), row, totals, strict=True)
-                return [
-                    element.times_plus(weight, Lane(builder, total)).value for element, weight, total in trio
-                ]
+        def add_products(now, totals):
+            row = at(weights, word(now[0], 1)) * pixels
+            trio = zip(elements_of(now), row, totals, strict=True)
+            return [element.times_plus(weight, Lane(builder, total)).value for element, weight, total in trio]
 
-            def add(now, totals):
-                pairs = zip(elements_of(now), totals, strict=True)
-                return [(Lane(builder, total) + element).value for element, total in pairs]
+        def add(now, totals):
+            pairs = zip(elements_of(now), totals, strict=True)
+            return [(Lane(builder, total) + element).value for element, total in pairs]
 
-            def take_larger(now, totals):
-                pairs = zip(elements_of(now), totals, strict=True)
-                return [_larger(Lane(builder, total), element).value for element, total in pairs]
+        def take_larger(now, totals):
+            pairs = zip(elements_of(now), totals, strict=True)
+            return [_larger(Lane(builder, total), element).value for element, total in pairs]
 
-            def take_larger_or_flag(now, totals):
-                # One instruction each, which forgets a NaN; two elements at a time are tested for any.
-                *totals, flag = totals
-                elements, joined = elements_of(now), []
-                for element, total in zip(elements, totals, strict=True):
-                    total = Lane(builder, total)
-                    joined.append(total.where(total > element, element).value)
-                for k in range(0, len(elements), 2):
-                    pair = elements[k].value, elements[min(k + 1, len(elements) - 1)].value
-                    flag = builder.or_(flag, builder.fcmp_unordered("uno", *pair))
-                return [*joined, flag]
+        def take_larger_or_flag(now, totals):
+            # One instruction each, which forgets a NaN; two elements at a time are tested for any.
+            *totals, flag = totals
+            elements, joined = elements_of(now), []
+            for element, total in zip(elements, totals, strict=True):
+                total = Lane(builder, total)
+                joined.append(total.where(total > element, element).value)
+            for k in range(0, len(elements), 2):
+                pair = elements[k].value, elements[min(k + 1, len(elements) - 1)].value
+                flag = builder.or_(flag, builder.fcmp_unordered("uno", *pair))
+            return [*joined, flag]
 
-            def run(body, first):
-                return _counted_loop(builder, taps, [places], [_word(16)], first, body)[1]
+        def run(body, first):
+            return _counted_loop(builder, taps, [places], [_word(16)], first, body)[1]
 
-            def store(totals):
-                for k, total in enumerate(totals):
-                    pointer = _vector_at(builder, target, _word(4 * lanes * k), vector)
-                    builder.store(total, pointer, align=4)
+        def store(totals):
+            for k, total in enumerate(totals):
+                pointer = _vector_at(builder, target, _word(4 * lanes * k), vector)
+                builder.store(total, pointer, align=4)
 
-            first = (
-                [ir.Constant(vector, [float("-inf") if kind == "max" else 0.0] * lanes)] * pixels * vectors
-            )
-            if recipe is not None:
-                totals = run(add_products, first)
-                Finish(builder, recipe, target, lanes).store(totals, vectors)
-            elif kind == "taps":
-                store(run(add_products, first))
-            elif kind == "average":
-                share = Lane(builder, _spread(builder, factor, lanes))
-                store([(Lane(builder, total) * share).value for total in run(add, first)])
-            else:
-                *totals, flag = run(take_larger_or_flag, [*first, ir.Constant(flags, [0] * lanes)])
-                store(totals)
-                bits = builder.bitcast(flag, ir.IntType(lanes))
-                with builder.if_then(
-                    builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), likely=False
-                ):
-                    store(run(take_larger, first))
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5, types.float32, types.int64), generate
+        first = [ir.Constant(vector, [float("-inf") if kind == "max" else 0.0] * lanes)] * pixels * vectors
+        if recipe is not None:
+            totals = run(add_products, first)
+            Finish(builder, recipe, target, lanes).store(totals, vectors)
+        elif kind == "taps":
+            store(run(add_products, first))
+        elif kind == "average":
+            share = Lane(builder, _spread(builder, factor, lanes))
+            store([(Lane(builder, total) * share).value for total in run(add, first)])
+        else:
+            *totals, flag = run(take_larger_or_flag, [*first, ir.Constant(flags, [0] * lanes)])
+            store(totals)
+            bits = builder.bitcast(flag, ir.IntType(lanes))
+            with builder.if_then(builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), likely=False):
+                store(run(take_larger, first))
 
     return pixel_tile

@@ -6,24 +6,25 @@ step, which processors add for nothing.
 """
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.lane import Lane
-from engine.backends.cpu.library.vectors import _counted_loop, _spread, _vector_at, _word, prefetch_line
-
-_SINGLE, _WORD = ir.FloatType(), ir.IntType(64)
+from engine.backends.cpu.library.vectors import (
+    _SINGLE,
+    _WORD,
+    _counted_loop,
+    _opaque,
+    _processor_call,
+    _spread,
+    _vector_at,
+    _word,
+    prefetch_line,
+)
 
 # Rows p, p + step and p + 2 * step share a pointer.
 _ROWS_OF_POINTER = 3
 _UNROLL = 4
 _LINE = 64
-
-
-def _opaque(builder, number):
-    """The same number, of which LLVM knows nothing: it would write multiples of a step as a chain of sums."""
-    kind = ir.FunctionType(_WORD, [_WORD])
-    return builder.call(ir.InlineAsm(kind, "", "=r,0"), [number])
 
 
 def _walk(builder, count, starts, b_row, sums, body, ahead, size=4):
@@ -65,14 +66,6 @@ _ELEMENTS = {"float32": (_SINGLE, 4), "float64": (ir.DoubleType(), 8), "int64": 
 _BYTE, _HALFWORD, _NUMBER = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 
 
-def _instruction(builder, name, kind, others, args):
-    """A processor's own instruction: its first operand and its result are vectors of `kind`."""
-    function = builder.module.globals.get(name)
-    if function is None:
-        function = ir.Function(builder.module, ir.FunctionType(kind, others), name)
-    return builder.call(function, args)
-
-
 def _multiplied(builder, form, left, right, total):
     """total + left * right, lane by lane, for vectors of words of a form (see `make_product_tile`)."""
     kind = total.type
@@ -84,12 +77,12 @@ def _multiplied(builder, form, left, right, total):
         wide = ir.VectorType(_BYTE, 4 * kind.count)
         pair = [builder.bitcast(x, wide) for x in ((left, right) if form == "bytes" else (right, left))]
         name = f"llvm.x86.avx512.vpdpbusd.{32 * kind.count}"
-        return _instruction(builder, name, kind, [kind, wide, wide], [total, *pair])
+        return _processor_call(builder, name, kind, [kind, wide, wide], [total, *pair])
     if form == "pairs_x86":
         wide = ir.VectorType(_HALFWORD, 2 * kind.count)
         pair = [builder.bitcast(x, wide) for x in (left, right)]
         name = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd", 4: "sse2.pmadd.wd"}[kind.count]
-        found = _instruction(builder, f"llvm.x86.{name}", kind, [wide, wide], pair)
+        found = _processor_call(builder, f"llvm.x86.{name}", kind, [wide, wide], pair)
         return builder.add(total, found)
     assert form == "pairs"
     bits = ir.Constant(kind, [16] * kind.count)
@@ -118,66 +111,61 @@ def make_product_tile(rows, vectors, lanes, form="float32"):
     unroll = _UNROLL if size <= 8 else 1
     is_float = form in ("float32", "float64")
 
-    @intrinsic
-    def product_tile(typing_context, a, a_row, b, b_row, k, c, ahead):
-        def generate(context, builder, signature, args):
-            a, a_row, b, b_row, k, c, ahead = args
-            a_row = _opaque(builder, a_row)
-            double = _opaque(builder, builder.shl(a_row, _word(1)))
-            multiples = [None, a_row, double]
+    @instruction()
+    def product_tile(builder, a, a_row, b, b_row, k, c, ahead):
+        a_row = _opaque(builder, a_row)
+        double = _opaque(builder, builder.shl(a_row, _word(1)))
+        multiples = [None, a_row, double]
 
-            def add_products(a_places, b_place, turn, totals):
-                right = []
+        def add_products(a_places, b_place, turn, totals):
+            right = []
+            for v in range(vectors):
+                pointer = _vector_at(builder, b_place, _word(word * lanes * v), kind)
+                right.append(builder.load(pointer, align=4))
+            sums = []
+            for r in range(rows):
+                place = a_places[r // _ROWS_OF_POINTER]
+                step = multiples[r % _ROWS_OF_POINTER]
+                place = place if step is None else builder.add(place, step)
+                pointer = _vector_at(builder, place, _word(word * turn), element)
+                left = _spread(builder, builder.load(pointer, align=4), lanes)
                 for v in range(vectors):
-                    pointer = _vector_at(builder, b_place, _word(word * lanes * v), kind)
-                    right.append(builder.load(pointer, align=4))
-                sums = []
-                for r in range(rows):
-                    place = a_places[r // _ROWS_OF_POINTER]
-                    step = multiples[r % _ROWS_OF_POINTER]
-                    place = place if step is None else builder.add(place, step)
-                    pointer = _vector_at(builder, place, _word(word * turn), element)
-                    left = _spread(builder, builder.load(pointer, align=4), lanes)
-                    for v in range(vectors):
-                        sums.append(_multiplied(builder, form, left, right[v], totals[r * vectors + v]))
-                return sums
+                    sums.append(_multiplied(builder, form, left, right[v], totals[r * vectors + v]))
+            return sums
 
-            def turns(count):
-                def body(places, totals):
-                    *a_places, b_place = places
-                    totals = list(totals)
-                    for u in range(count):
-                        first = u % sets * size
-                        totals[first : first + size] = add_products(
-                            a_places, b_place, u, totals[first : first + size]
-                        )
-                        b_place = builder.add(b_place, b_row)
-                    return totals
+        def turns(count):
+            def body(places, totals):
+                *a_places, b_place = places
+                totals = list(totals)
+                for u in range(count):
+                    first = u % sets * size
+                    totals[first : first + size] = add_products(
+                        a_places, b_place, u, totals[first : first + size]
+                    )
+                    b_place = builder.add(b_place, b_row)
+                return totals
 
-                return body
+            return body
 
-            starts = [a]
-            triple = builder.add(double, a_row)
-            while len(starts) * _ROWS_OF_POINTER < rows:
-                starts.append(_opaque(builder, builder.add(starts[-1], triple)))
-            zeros = [ir.Constant(kind, [0.0 if is_float else 0] * lanes)] * (size * sets)
-            places, totals = [*starts, b], zeros
-            if unroll > 1:
-                whole = builder.sdiv(k, _word(unroll))
-                steps = [*[_word(word * unroll)] * len(starts), builder.mul(b_row, _word(unroll))]
-                places, totals = _counted_loop(builder, whole, places, steps, totals, turns(unroll))
-                # What is left of the depth.
-                k = builder.srem(k, _word(unroll))
-            lines = None if unroll > 1 else ahead
-            _, firsts = _walk(builder, k, places, b_row, totals[:size], turns(1), lines, word)
-            add = builder.fadd if is_float else builder.add
-            for i, total in enumerate(firsts):
-                for s in range(1, sets):
-                    total = add(total, totals[s * size + i])
-                builder.store(total, _vector_at(builder, c, _word(word * lanes * i), kind), align=4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 7), generate
+        starts = [a]
+        triple = builder.add(double, a_row)
+        while len(starts) * _ROWS_OF_POINTER < rows:
+            starts.append(_opaque(builder, builder.add(starts[-1], triple)))
+        zeros = [ir.Constant(kind, [0.0 if is_float else 0] * lanes)] * (size * sets)
+        places, totals = [*starts, b], zeros
+        if unroll > 1:
+            whole = builder.sdiv(k, _word(unroll))
+            steps = [*[_word(word * unroll)] * len(starts), builder.mul(b_row, _word(unroll))]
+            places, totals = _counted_loop(builder, whole, places, steps, totals, turns(unroll))
+            # What is left of the depth.
+            k = builder.srem(k, _word(unroll))
+        lines = None if unroll > 1 else ahead
+        _, firsts = _walk(builder, k, places, b_row, totals[:size], turns(1), lines, word)
+        add = builder.fadd if is_float else builder.add
+        for i, total in enumerate(firsts):
+            for s in range(1, sets):
+                total = add(total, totals[s * size + i])
+            builder.store(total, _vector_at(builder, c, _word(word * lanes * i), kind), align=4)
 
     return product_tile
 
@@ -191,41 +179,35 @@ def make_dot_tile(rows, columns, lanes, width):
     kind = ir.VectorType(_SINGLE, lanes)
     numbers = ir.VectorType(ir.IntType(32), lanes)
 
-    @intrinsic
-    def dot_tile(typing_context, a, a_row, b, b_row, k, c, ahead):
-        def generate(context, builder, signature, args):
-            a, a_row, b, _, k, c, _ = args
+    @instruction()
+    def dot_tile(builder, a, a_row, b, b_row, k, c, ahead):
+        def body(places, totals):
+            left_place, right_place = places
+            rights, sums = [], []
+            for j in range(columns):
+                place = builder.add(right_place, builder.mul(k, _word(4 * j)))
+                rights.append(
+                    Lane(builder, builder.load(_vector_at(builder, place, _word(0), kind), align=4))
+                )
+            for r in range(rows):
+                place = builder.add(left_place, builder.mul(a_row, _word(r)))
+                left = Lane(builder, builder.load(_vector_at(builder, place, _word(0), kind), align=4))
+                for j, right in enumerate(rights):
+                    sums.append(left.times_plus(right, Lane(builder, totals[r * columns + j])).value)
+            return sums
 
-            def body(places, totals):
-                left_place, right_place = places
-                rights, sums = [], []
-                for j in range(columns):
-                    place = builder.add(right_place, builder.mul(k, _word(4 * j)))
-                    rights.append(
-                        Lane(builder, builder.load(_vector_at(builder, place, _word(0), kind), align=4))
-                    )
-                for r in range(rows):
-                    place = builder.add(left_place, builder.mul(a_row, _word(r)))
-                    left = Lane(builder, builder.load(_vector_at(builder, place, _word(0), kind), align=4))
-                    for j, right in enumerate(rights):
-                        sums.append(left.times_plus(right, Lane(builder, totals[r * columns + j])).value)
-                return sums
-
-            zeros = [ir.Constant(kind, [0.0] * lanes)] * (rows * columns)
-            steps = [_word(4 * lanes)] * 2
-            _, totals = _counted_loop(builder, builder.sdiv(k, _word(lanes)), [a, b], steps, zeros, body)
-            for position, total in enumerate(totals):
-                half = lanes
-                while half > 1:
-                    half //= 2
-                    mask = ir.Constant(numbers, [(i + half) % lanes for i in range(lanes)])
-                    total = builder.fadd(total, builder.shuffle_vector(total, total, mask))
-                one = builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
-                offset = position // columns * width + position % columns
-                builder.store(one, _vector_at(builder, c, _word(4 * offset), _SINGLE), align=4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 7), generate
+        zeros = [ir.Constant(kind, [0.0] * lanes)] * (rows * columns)
+        steps = [_word(4 * lanes)] * 2
+        _, totals = _counted_loop(builder, builder.sdiv(k, _word(lanes)), [a, b], steps, zeros, body)
+        for position, total in enumerate(totals):
+            half = lanes
+            while half > 1:
+                half //= 2
+                mask = ir.Constant(numbers, [(i + half) % lanes for i in range(lanes)])
+                total = builder.fadd(total, builder.shuffle_vector(total, total, mask))
+            one = builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
+            offset = position // columns * width + position % columns
+            builder.store(one, _vector_at(builder, c, _word(4 * offset), _SINGLE), align=4)
 
     return dot_tile
 
@@ -238,25 +220,20 @@ def make_transpose_block(lanes):
     kind = ir.VectorType(_SINGLE, lanes)
     numbers = ir.VectorType(ir.IntType(32), lanes)
 
-    @intrinsic
-    def transpose_block(typing_context, target, target_row, source, source_row):
-        def generate(context, builder, signature, args):
-            target, target_row, source, source_row = args
-            found = []
-            for r in range(lanes):
-                place = builder.add(source, builder.mul(source_row, _word(r)))
-                found.append(builder.load(_vector_at(builder, place, _word(0), kind), align=4))
-            low = [i // 2 + lanes * (i % 2) for i in range(lanes)]
-            masks = [ir.Constant(numbers, [i + half for i in low]) for half in (0, lanes // 2)]
-            # Interleaving rows r and r + lanes/2 log2(lanes) times moves each number to its place.
-            for _ in range(lanes.bit_length() - 1):
-                pairs = zip(found[: lanes // 2], found[lanes // 2 :], strict=True)
-                found = [builder.shuffle_vector(a, b, mask) for a, b in pairs for mask in masks]
-            for r, row in enumerate(found):
-                place = builder.add(target, builder.mul(target_row, _word(r)))
-                builder.store(row, _vector_at(builder, place, _word(0), kind), align=4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 4), generate
+    @instruction()
+    def transpose_block(builder, target, target_row, source, source_row):
+        found = []
+        for r in range(lanes):
+            place = builder.add(source, builder.mul(source_row, _word(r)))
+            found.append(builder.load(_vector_at(builder, place, _word(0), kind), align=4))
+        low = [i // 2 + lanes * (i % 2) for i in range(lanes)]
+        masks = [ir.Constant(numbers, [i + half for i in low]) for half in (0, lanes // 2)]
+        # Interleaving rows r and r + lanes/2 log2(lanes) times moves each number to its place.
+        for _ in range(lanes.bit_length() - 1):
+            pairs = zip(found[: lanes // 2], found[lanes // 2 :], strict=True)
+            found = [builder.shuffle_vector(a, b, mask) for a, b in pairs for mask in masks]
+        for r, row in enumerate(found):
+            place = builder.add(target, builder.mul(target_row, _word(r)))
+            builder.store(row, _vector_at(builder, place, _word(0), kind), align=4)
 
     return transpose_block

@@ -3,8 +3,8 @@
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
+from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import _counted_loop, _spread, _vector_at, _word
 
@@ -46,43 +46,37 @@ def make_column_tile(kind, term, vectors, lanes, unroll):
     """
     vector = ir.VectorType(ir.FloatType(), lanes)
 
-    @intrinsic
-    def column_tile(typing_context, source, step, rows, center, target):
-        def generate(context, builder, signature, args):
-            source, step, rows, center, target = args
+    @instruction()
+    def column_tile(builder, source, step, rows, center, target):
+        def at(address, v):
+            pointer = _vector_at(builder, address, _word(4 * lanes * v), vector)
+            return Lane(builder, builder.load(pointer, align=4))
 
-            def at(address, v):
-                pointer = _vector_at(builder, address, _word(4 * lanes * v), vector)
-                return Lane(builder, builder.load(pointer, align=4))
+        centers = [at(center, v) if term == "deviation" else None for v in range(vectors)]
 
-            centers = [at(center, v) if term == "deviation" else None for v in range(vectors)]
+        def turns(count):
+            def body(places, totals):
+                following, place = [], places[0]
+                for u in range(count):
+                    for v in range(vectors):
+                        element = _passed(term, at(place, v), centers[v])
+                        total = Lane(builder, totals[u * vectors + v])
+                        following.append(_joined(kind, total, element).value)
+                    place = builder.add(place, step)
+                return following
 
-            def turns(count):
-                def body(places, totals):
-                    following, place = [], places[0]
-                    for u in range(count):
-                        for v in range(vectors):
-                            element = _passed(term, at(place, v), centers[v])
-                            total = Lane(builder, totals[u * vectors + v])
-                            following.append(_joined(kind, total, element).value)
-                        place = builder.add(place, step)
-                    return following
+            return body
 
-                return body
-
-            neutral = ir.Constant(vector, [_NEUTRAL[kind]] * lanes)
-            whole, rest = builder.sdiv(rows, _word(unroll)), builder.srem(rows, _word(unroll))
-            starts = [neutral] * (vectors * unroll)
-            far = [builder.mul(step, _word(unroll))]
-            places, totals = _counted_loop(builder, whole, [source], far, starts, turns(unroll))
-            _, first = _counted_loop(builder, rest, places, [step], totals[:vectors], turns(1))
-            totals = [*first, *totals[vectors:]]
-            for v in range(vectors):
-                found = _tree(builder, kind, [Lane(builder, total) for total in totals[v::vectors]])
-                builder.store(found.value, _vector_at(builder, target, _word(4 * lanes * v), vector), align=4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5), generate
+        neutral = ir.Constant(vector, [_NEUTRAL[kind]] * lanes)
+        whole, rest = builder.sdiv(rows, _word(unroll)), builder.srem(rows, _word(unroll))
+        starts = [neutral] * (vectors * unroll)
+        far = [builder.mul(step, _word(unroll))]
+        places, totals = _counted_loop(builder, whole, [source], far, starts, turns(unroll))
+        _, first = _counted_loop(builder, rest, places, [step], totals[:vectors], turns(1))
+        totals = [*first, *totals[vectors:]]
+        for v in range(vectors):
+            found = _tree(builder, kind, [Lane(builder, total) for total in totals[v::vectors]])
+            builder.store(found.value, _vector_at(builder, target, _word(4 * lanes * v), vector), align=4)
 
     return column_tile
 
@@ -95,49 +89,39 @@ def make_run_tile(kind, term, vectors, lanes):
     vector = ir.VectorType(ir.FloatType(), lanes)
     numbers = ir.VectorType(ir.IntType(32), lanes)
 
-    @intrinsic
-    def run_tile(typing_context, source, count, center):
-        def generate(context, builder, signature, args):
-            source, count, center = args
-            middle = Lane(builder, _spread(builder, center, lanes))
+    @instruction(types.int64, types.int64, types.float32, result=types.float32)
+    def run_tile(builder, source, count, center):
+        middle = Lane(builder, _spread(builder, center, lanes))
 
-            def at(place, v=0):
-                pointer = _vector_at(builder, place, _word(4 * lanes * v), vector)
-                return _passed(term, Lane(builder, builder.load(pointer, align=4)), middle)
+        def at(place, v=0):
+            pointer = _vector_at(builder, place, _word(4 * lanes * v), vector)
+            return _passed(term, Lane(builder, builder.load(pointer, align=4)), middle)
 
-            def body(places, totals):
-                pairs = enumerate(Lane(builder, total) for total in totals)
-                return [_joined(kind, total, at(places[0], v)).value for v, total in pairs]
+        def body(places, totals):
+            pairs = enumerate(Lane(builder, total) for total in totals)
+            return [_joined(kind, total, at(places[0], v)).value for v, total in pairs]
 
-            neutral = ir.Constant(vector, [_NEUTRAL[kind]] * lanes)
-            wide, slim = _word(vectors * lanes), _word(lanes)
-            whole, rest = builder.sdiv(count, wide), builder.srem(count, wide)
-            steps, starts = [_word(4 * lanes * vectors)], [neutral] * vectors
-            places, totals = _counted_loop(builder, whole, [source], steps, starts, body)
-            some, rest = builder.sdiv(rest, slim), builder.srem(rest, slim)
-            places, first = _counted_loop(builder, some, places, [_word(4 * lanes)], totals[:1], body)
-            # Of the last vector only the first `rest` elements count.
-            place = ir.Constant(numbers, list(range(lanes)))
-            left = builder.trunc(rest, ir.IntType(32))
-            inside = builder.icmp_signed("<", place, _spread_number(builder, left, lanes))
-            last = at(places[0]).where(Lane(builder, inside), Lane(builder, neutral))
-            totals = [Lane(builder, total) for total in (*first, *totals[1:])]
-            found = _tree(builder, kind, [*totals, last])
-            width = lanes
-            while width > 1:
-                width //= 2
-                mask = ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(width)))
-                other = ir.Constant(mask.type, list(range(width, 2 * width)))
-                halves = [builder.shuffle_vector(found.value, found.value, m) for m in (mask, other)]
-                found = _joined(kind, *(Lane(builder, half) for half in halves))
-            return builder.extract_element(found.value, ir.Constant(ir.IntType(32), 0))
-
-        return types.float32(types.int64, types.int64, types.float32), generate
+        neutral = ir.Constant(vector, [_NEUTRAL[kind]] * lanes)
+        wide, slim = _word(vectors * lanes), _word(lanes)
+        whole, rest = builder.sdiv(count, wide), builder.srem(count, wide)
+        steps, starts = [_word(4 * lanes * vectors)], [neutral] * vectors
+        places, totals = _counted_loop(builder, whole, [source], steps, starts, body)
+        some, rest = builder.sdiv(rest, slim), builder.srem(rest, slim)
+        places, first = _counted_loop(builder, some, places, [_word(4 * lanes)], totals[:1], body)
+        # Of the last vector only the first `rest` elements count.
+        place = ir.Constant(numbers, list(range(lanes)))
+        left = builder.trunc(rest, ir.IntType(32))
+        inside = builder.icmp_signed("<", place, _spread(builder, left, lanes))
+        last = at(places[0]).where(Lane(builder, inside), Lane(builder, neutral))
+        totals = [Lane(builder, total) for total in (*first, *totals[1:])]
+        found = _tree(builder, kind, [*totals, last])
+        width = lanes
+        while width > 1:
+            width //= 2
+            mask = ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(width)))
+            other = ir.Constant(mask.type, list(range(width, 2 * width)))
+            halves = [builder.shuffle_vector(found.value, found.value, m) for m in (mask, other)]
+            found = _joined(kind, *(Lane(builder, half) for half in halves))
+        return builder.extract_element(found.value, ir.Constant(ir.IntType(32), 0))
 
     return run_tile
-
-
-def _spread_number(builder, scalar, lanes):
-    kind = ir.VectorType(ir.IntType(32), lanes)
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(kind, [0] * lanes))

@@ -6,9 +6,9 @@ Counts are vectors, addresses bytes; what a row lacks to whole vectors is filled
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from engine.backends.cpu.library.functions import exp_near
+from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, _spread, _vector_at, _word
 
@@ -45,8 +45,9 @@ def _make_row(lanes, neutral, step, join, numbers, writes):
     """A loop over a row: `step(x, *numbers)` gives what joins the total, and is stored where it `writes`."""
     kind = ir.VectorType(_SINGLE, lanes)
 
-    def body_of(builder, args, target, source, count):
-        spread = [Lane(builder, _spread(builder, number, lanes)) for number in args]
+    @instruction(*[types.int64] * 3, *[types.float32] * numbers, result=types.float32 if join else types.void)
+    def row(builder, target, source, count, *scalars):
+        spread = [Lane(builder, _spread(builder, number, lanes)) for number in scalars]
 
         def body(places, totals):
             x = Lane(builder, builder.load(_vector_at(builder, places[0], _word(0), kind), align=4))
@@ -59,38 +60,6 @@ def _make_row(lanes, neutral, step, join, numbers, writes):
         totals = [ir.Constant(kind, [neutral] * lanes)] if join else []
         _, totals = _counted_loop(builder, count, starts, steps, totals, body)
         return joined(Lane(builder, totals[0]), join) if join else None
-
-    scalars = [types.float32] * numbers
-    result = types.float32 if join else types.void
-
-    # Numba reads an intrinsic's parameters from its signature, so each number of them has a form.
-    if numbers == 0:
-
-        @intrinsic
-        def row(typing_context, target, source, count):
-            def generate(context, builder, signature, args):
-                return body_of(builder, [], *args)
-
-            return result(*[types.int64] * 3), generate
-
-    elif numbers == 1:
-
-        @intrinsic
-        def row(typing_context, target, source, count, first):
-            def generate(context, builder, signature, args):
-                return body_of(builder, args[3:], *args[:3])
-
-            return result(*[types.int64] * 3, *scalars), generate
-
-    else:
-
-        @intrinsic
-        def row(typing_context, target, source, count, first, second):
-            def generate(context, builder, signature, args):
-                found = body_of(builder, args[3:], *args[:3])
-                return found if join else context.get_dummy_value()
-
-            return result(*[types.int64] * 3, *scalars), generate
 
     return row
 

@@ -2,9 +2,8 @@
 """Squares of float32s turned over in registers."""
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.vectors import _vector_at, _word
 
 
@@ -16,30 +15,25 @@ def make_transpose_tile(lanes):
     kind = ir.VectorType(ir.FloatType(), lanes)
     mask = ir.VectorType(ir.IntType(32), lanes)
 
-    @intrinsic
-    def turn_tile(typing_context, source, step, target, target_step):
-        def generate(context, builder, signature, args):
-            source, step, target, target_step = args
-            rows = []
-            for _ in range(lanes):
-                rows.append(builder.load(_vector_at(builder, source, _word(0), kind), align=4))
-                source = builder.add(source, step)
-            # Exchanging the halves off the diagonal, then the quarters and so on, turns the square over.
-            distance = lanes // 2
-            while distance:
-                low = [j if not j & distance else lanes + j - distance for j in range(lanes)]
-                high = [j + distance if not j & distance else lanes + j for j in range(lanes)]
-                for i in range(lanes):
-                    if not i & distance:
-                        pair = rows[i], rows[i + distance]
-                        rows[i] = builder.shuffle_vector(*pair, ir.Constant(mask, low))
-                        rows[i + distance] = builder.shuffle_vector(*pair, ir.Constant(mask, high))
-                distance //= 2
-            for row in rows:
-                builder.store(row, _vector_at(builder, target, _word(0), kind), align=4)
-                target = builder.add(target, target_step)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 4), generate
+    @instruction()
+    def turn_tile(builder, source, step, target, target_step):
+        rows = []
+        for _ in range(lanes):
+            rows.append(builder.load(_vector_at(builder, source, _word(0), kind), align=4))
+            source = builder.add(source, step)
+        # Exchanging the halves off the diagonal, then the quarters and so on, turns the square over.
+        distance = lanes // 2
+        while distance:
+            low = [j if not j & distance else lanes + j - distance for j in range(lanes)]
+            high = [j + distance if not j & distance else lanes + j for j in range(lanes)]
+            for i in range(lanes):
+                if not i & distance:
+                    pair = rows[i], rows[i + distance]
+                    rows[i] = builder.shuffle_vector(*pair, ir.Constant(mask, low))
+                    rows[i + distance] = builder.shuffle_vector(*pair, ir.Constant(mask, high))
+            distance //= 2
+        for row in rows:
+            builder.store(row, _vector_at(builder, target, _word(0), kind), align=4)
+            target = builder.add(target, target_step)
 
     return turn_tile

@@ -7,8 +7,8 @@ would not find this form.
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
+from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.lane import Lane
 
 _WORD = ir.IntType(64)
@@ -29,6 +29,22 @@ def _spread(builder, scalar, lanes):
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
     mask = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
+
+
+def _opaque(builder, number):
+    """The same number, of which LLVM knows nothing: it would write multiples of a step as a chain of sums,
+    and keep a pointer for each.
+    """
+    kind = ir.FunctionType(_WORD, [_WORD])
+    return builder.call(ir.InlineAsm(kind, "", "=r,0"), [number])
+
+
+def _processor_call(builder, name, result, kinds, args):
+    """A processor's own instruction, by LLVM's name."""
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(result, kinds), name)
+    return builder.call(function, args)
 
 
 def _counted_loop(builder, count, starts, steps, sums, body):
@@ -63,16 +79,12 @@ def make_copy_run(vectors, lanes):
     """copy_run(target, source): one vector row of float32s, which need not be aligned."""
     kind = ir.VectorType(_SINGLE, lanes)
 
-    @intrinsic
-    def copy_run(typing_context, target, source):
-        def generate(context, builder, signature, args):
-            offsets = [_word(4 * lanes * v) for v in range(vectors)]
-            loaded = [builder.load(_vector_at(builder, args[1], o, kind), align=4) for o in offsets]
-            for value, offset in zip(loaded, offsets, strict=True):
-                builder.store(value, _vector_at(builder, args[0], offset, kind), align=4)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), generate
+    @instruction()
+    def copy_run(builder, target, source):
+        offsets = [_word(4 * lanes * v) for v in range(vectors)]
+        loaded = [builder.load(_vector_at(builder, source, o, kind), align=4) for o in offsets]
+        for value, offset in zip(loaded, offsets, strict=True):
+            builder.store(value, _vector_at(builder, target, offset, kind), align=4)
 
     return copy_run
 
@@ -81,36 +93,27 @@ def make_fill_run(lanes):
     """fill_run(target, value): `lanes` times the same float32, which need not be aligned."""
     kind = ir.VectorType(_SINGLE, lanes)
 
-    @intrinsic
-    def fill_run(typing_context, target, value):
-        def generate(context, builder, signature, args):
-            pointer = _vector_at(builder, args[0], _word(0), kind)
-            builder.store(_spread(builder, args[1], lanes), pointer, align=4)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.float32), generate
+    @instruction(types.int64, types.float32)
+    def fill_run(builder, target, value):
+        pointer = _vector_at(builder, target, _word(0), kind)
+        builder.store(_spread(builder, value, lanes), pointer, align=4)
 
     return fill_run
 
 
-def prefetch_line(builder, address):
-    """Ask for the cache line at an address, which need not be valid."""
+def prefetch_line(builder, address, nearness=3):
+    """Ask for the cache line at an address, which need not be valid: 2 for the second-level cache."""
     pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
     number = ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
     function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
-    builder.call(function, [pointer, ir.Constant(number, 0), ir.Constant(number, 3), ir.Constant(number, 1)])
+    builder.call(function, [pointer, *(ir.Constant(number, n) for n in (0, nearness, 1))])
 
 
-@intrinsic
-def prefetch(typing_context, address):
+@instruction()
+def prefetch(builder, address):
     """Ask for the cache line at an address, which need not be valid."""
-
-    def generate(context, builder, signature, args):
-        prefetch_line(builder, args[0])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), generate
+    prefetch_line(builder, address)
 
 
 def make_split_pairs(lanes):
@@ -118,19 +121,13 @@ def make_split_pairs(lanes):
     kind = ir.VectorType(_SINGLE, lanes)
     mask = ir.VectorType(ir.IntType(32), lanes)
 
-    @intrinsic
-    def split_pairs(typing_context, evens, odds, source):
-        def generate(context, builder, signature, args):
-            halves = [_vector_at(builder, args[2], _word(4 * lanes * half), kind) for half in (0, 1)]
-            low, high = (builder.load(pointer, align=4) for pointer in halves)
-            for target, first in ((args[0], 0), (args[1], 1)):
-                chosen = builder.shuffle_vector(
-                    low, high, ir.Constant(mask, list(range(first, 2 * lanes, 2)))
-                )
-                builder.store(chosen, _vector_at(builder, target, _word(0), kind), align=4)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64, types.int64), generate
+    @instruction()
+    def split_pairs(builder, evens, odds, source):
+        halves = [_vector_at(builder, source, _word(4 * lanes * half), kind) for half in (0, 1)]
+        low, high = (builder.load(pointer, align=4) for pointer in halves)
+        for target, first in ((evens, 0), (odds, 1)):
+            chosen = builder.shuffle_vector(low, high, ir.Constant(mask, list(range(first, 2 * lanes, 2))))
+            builder.store(chosen, _vector_at(builder, target, _word(0), kind), align=4)
 
     return split_pairs
 
@@ -147,28 +144,22 @@ def make_pool_tile(vectors, lanes, largest):
     """
     kind = ir.VectorType(_SINGLE, lanes)
 
-    @intrinsic
-    def pool_tile(typing_context, source, offsets, taps, target):
-        def generate(context, builder, signature, args):
-            source, offsets, taps, target = args
-
-            def body(places, totals):
-                offset = builder.load(builder.inttoptr(places[0], _WORD.as_pointer()), align=8)
-                start = builder.add(source, offset)
-                joined = []
-                for v, total in enumerate(totals):
-                    loaded = builder.load(_vector_at(builder, start, _word(4 * lanes * v), kind), align=4)
-                    total, run = Lane(builder, total), Lane(builder, loaded)
-                    joined.append((_larger(total, run) if largest else total + run).value)
-                return joined
-
-            starts = [ir.Constant(kind, [float("-inf") if largest else 0.0] * lanes)] * vectors
-            _, totals = _counted_loop(builder, taps, [offsets], [_word(8)], starts, body)
+    @instruction()
+    def pool_tile(builder, source, offsets, taps, target):
+        def body(places, totals):
+            offset = builder.load(builder.inttoptr(places[0], _WORD.as_pointer()), align=8)
+            start = builder.add(source, offset)
+            joined = []
             for v, total in enumerate(totals):
-                builder.store(total, _vector_at(builder, target, _word(4 * lanes * v), kind), align=4)
-            return context.get_dummy_value()
+                loaded = builder.load(_vector_at(builder, start, _word(4 * lanes * v), kind), align=4)
+                total, run = Lane(builder, total), Lane(builder, loaded)
+                joined.append((_larger(total, run) if largest else total + run).value)
+            return joined
 
-        return types.void(*[types.int64] * 4), generate
+        starts = [ir.Constant(kind, [float("-inf") if largest else 0.0] * lanes)] * vectors
+        _, totals = _counted_loop(builder, taps, [offsets], [_word(8)], starts, body)
+        for v, total in enumerate(totals):
+            builder.store(total, _vector_at(builder, target, _word(4 * lanes * v), kind), align=4)
 
     return pool_tile
 
@@ -180,28 +171,22 @@ def make_tap_tile(vectors, lanes):
     """
     kind = ir.VectorType(_SINGLE, lanes)
 
-    @intrinsic
-    def tap_tile(typing_context, source, offsets, weights, taps, target):
-        def generate(context, builder, signature, args):
-            source, offsets, weights, taps, target = args
-
-            def body(places, totals):
-                offset = builder.load(builder.inttoptr(places[0], _WORD.as_pointer()), align=8)
-                weight = builder.load(builder.inttoptr(places[1], _SINGLE.as_pointer()), align=4)
-                factor = Lane(builder, _spread(builder, weight, lanes))
-                start = builder.add(source, offset)
-                sums = []
-                for v, total in enumerate(totals):
-                    run = builder.load(_vector_at(builder, start, _word(4 * lanes * v), kind), align=4)
-                    sums.append(factor.times_plus(Lane(builder, run), Lane(builder, total)).value)
-                return sums
-
-            zeros = [ir.Constant(kind, [0.0] * lanes)] * vectors
-            _, totals = _counted_loop(builder, taps, [offsets, weights], [_word(8), _word(4)], zeros, body)
+    @instruction()
+    def tap_tile(builder, source, offsets, weights, taps, target):
+        def body(places, totals):
+            offset = builder.load(builder.inttoptr(places[0], _WORD.as_pointer()), align=8)
+            weight = builder.load(builder.inttoptr(places[1], _SINGLE.as_pointer()), align=4)
+            factor = Lane(builder, _spread(builder, weight, lanes))
+            start = builder.add(source, offset)
+            sums = []
             for v, total in enumerate(totals):
-                builder.store(total, _vector_at(builder, target, _word(4 * lanes * v), kind), align=4)
-            return context.get_dummy_value()
+                run = builder.load(_vector_at(builder, start, _word(4 * lanes * v), kind), align=4)
+                sums.append(factor.times_plus(Lane(builder, run), Lane(builder, total)).value)
+            return sums
 
-        return types.void(*[types.int64] * 5), generate
+        zeros = [ir.Constant(kind, [0.0] * lanes)] * vectors
+        _, totals = _counted_loop(builder, taps, [offsets, weights], [_word(8), _word(4)], zeros, body)
+        for v, total in enumerate(totals):
+            builder.store(total, _vector_at(builder, target, _word(4 * lanes * v), kind), align=4)
 
     return tap_tile

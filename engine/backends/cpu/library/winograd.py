@@ -8,11 +8,18 @@ signs, and infinity, whose rounding errors were the least of those tried. All ve
 """
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.lane import Lane
-from engine.backends.cpu.library.vectors import _SINGLE, _WORD, _counted_loop, _spread, _vector_at, _word
+from engine.backends.cpu.library.vectors import (
+    _SINGLE,
+    _WORD,
+    _counted_loop,
+    _spread,
+    _vector_at,
+    _word,
+    prefetch_line,
+)
 
 _LOW, _HIGH = 0.5**0.5, 2.0**0.5
 
@@ -76,20 +83,15 @@ def make_input_tile(results, lanes):
     kind = ir.VectorType(_SINGLE, lanes)
     size, transform = results + 2, {2: _inputs_2, 4: _inputs_4}[results]
 
-    @intrinsic
-    def input_tile(typing_context, source, row_step, column_step, target, step):
-        def generate(context, builder, signature, args):
-            source, row_step, column_step, target, step = args
-            offsets = [builder.mul(column_step, _word(j)) for j in range(size)]
-            square = []
-            for i in range(size):
-                row = builder.add(source, builder.mul(row_step, _word(i)))
-                pointers = [_vector_at(builder, row, offset, kind) for offset in offsets]
-                square.append([Lane(builder, builder.load(pointer, align=4)) for pointer in pointers])
-            _store_square(builder, _both_axes(square, transform), target, step)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5), generate
+    @instruction()
+    def input_tile(builder, source, row_step, column_step, target, step):
+        offsets = [builder.mul(column_step, _word(j)) for j in range(size)]
+        square = []
+        for i in range(size):
+            row = builder.add(source, builder.mul(row_step, _word(i)))
+            pointers = [_vector_at(builder, row, offset, kind) for offset in offsets]
+            square.append([Lane(builder, builder.load(pointer, align=4)) for pointer in pointers])
+        _store_square(builder, _both_axes(square, transform), target, step)
 
     return input_tile
 
@@ -102,21 +104,15 @@ def make_listed_tile(results, lanes):
     kind = ir.VectorType(_SINGLE, lanes)
     size, transform = results + 2, {2: _inputs_2, 4: _inputs_4}[results]
 
-    @intrinsic
-    def listed_tile(typing_context, table, offset, target, step):
-        def generate(context, builder, signature, args):
-            table, offset, target, step = args
+    @instruction()
+    def listed_tile(builder, table, offset, target, step):
+        def load(k):
+            entry = builder.inttoptr(builder.add(table, _word(8 * k)), _WORD.as_pointer())
+            pointer = _vector_at(builder, builder.load(entry, align=8), offset, kind)
+            return Lane(builder, builder.load(pointer, align=4))
 
-            def load(k):
-                entry = builder.inttoptr(builder.add(table, _word(8 * k)), _WORD.as_pointer())
-                pointer = _vector_at(builder, builder.load(entry, align=8), offset, kind)
-                return Lane(builder, builder.load(pointer, align=4))
-
-            square = [[load(i * size + j) for j in range(size)] for i in range(size)]
-            _store_square(builder, _both_axes(square, transform), target, step)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 4), generate
+        square = [[load(i * size + j) for j in range(size)] for i in range(size)]
+        _store_square(builder, _both_axes(square, transform), target, step)
 
     return listed_tile
 
@@ -129,33 +125,20 @@ def make_output_tile(results, lanes):
     kind = ir.VectorType(_SINGLE, lanes)
     size, transform = results + 2, {2: _outputs_2, 4: _outputs_4}[results]
 
-    @intrinsic
-    def output_tile(typing_context, source, step, target, pixel_step):
-        def generate(context, builder, signature, args):
-            source, step, target, pixel_step = args
-            square = []
-            place = source
+    @instruction()
+    def output_tile(builder, source, step, target, pixel_step):
+        square = []
+        place = source
+        for _ in range(size):
+            row = []
             for _ in range(size):
-                row = []
-                for _ in range(size):
-                    pointer = _vector_at(builder, place, _word(0), kind)
-                    row.append(Lane(builder, builder.load(pointer, align=4)))
-                    place = builder.add(place, step)
-                square.append(row)
-            _store_square(builder, _both_axes(square, transform), target, pixel_step)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 4), generate
+                pointer = _vector_at(builder, place, _word(0), kind)
+                row.append(Lane(builder, builder.load(pointer, align=4)))
+                place = builder.add(place, step)
+            square.append(row)
+        _store_square(builder, _both_axes(square, transform), target, pixel_step)
 
     return output_tile
-
-
-def _prefetch(builder, address, offset):
-    """Prefetch a cache line into the second-level cache; the address need not be valid."""
-    pointer, number = _vector_at(builder, address, offset, ir.IntType(8)), ir.IntType(32)
-    kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-    function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
-    builder.call(function, [pointer, *(ir.Constant(number, n) for n in (0, 2, 1))])
 
 
 def make_block_tile(rows, vectors, lanes):
@@ -169,46 +152,41 @@ def make_block_tile(rows, vectors, lanes):
     kind = ir.VectorType(_SINGLE, lanes)
     width = vectors * lanes * 4
 
-    @intrinsic
-    def block_tile(typing_context, a, a_block, b, k, c, c_row, next_b, next_step):
-        def generate(context, builder, signature, args):
-            a, a_block, b, k, c, c_row, next_b, next_step = args
-            half = builder.mul(k, next_step)
+    @instruction()
+    def block_tile(builder, a, a_block, b, k, c, c_row, next_b, next_step):
+        half = builder.mul(k, next_step)
 
-            def add_products(places, totals):
-                a_place, b_place, next_place = places
-                _prefetch(builder, next_place, _word(0))
-                _prefetch(builder, next_place, half)
-                right = []
-                for v in range(vectors):
-                    pointer = _vector_at(builder, b_place, _word(4 * lanes * v), kind)
-                    right.append(Lane(builder, builder.load(pointer, align=4)))
-                sums = []
-                for r in range(rows):
-                    pointer = _vector_at(builder, a_place, _word(4 * r * lanes), _SINGLE)
-                    left = Lane(builder, _spread(builder, builder.load(pointer, align=4), lanes))
-                    for v in range(vectors):
-                        total = Lane(builder, totals[r * vectors + v])
-                        sums.append(left.times_plus(right[v], total).value)
-                return sums
-
-            def add_block(places, totals):
-                *starts, left = places
-                count = builder.select(builder.icmp_signed("<", left, _word(lanes)), left, _word(lanes))
-                steps = [_word(4), _word(width), next_step]
-                return _counted_loop(builder, count, starts, steps, totals, add_products)[1]
-
-            zeros = [ir.Constant(kind, [0.0] * lanes)] * (rows * vectors)
-            blocks = builder.sdiv(builder.add(k, _word(lanes - 1)), _word(lanes))
-            steps = [a_block, _word(width * lanes), builder.mul(next_step, _word(lanes)), _word(-lanes)]
-            _, totals = _counted_loop(builder, blocks, [a, b, next_b, k], steps, zeros, add_block)
+        def add_products(places, totals):
+            a_place, b_place, next_place = places
+            prefetch_line(builder, next_place, 2)
+            prefetch_line(builder, builder.add(next_place, half), 2)
+            right = []
+            for v in range(vectors):
+                pointer = _vector_at(builder, b_place, _word(4 * lanes * v), kind)
+                right.append(Lane(builder, builder.load(pointer, align=4)))
+            sums = []
             for r in range(rows):
-                row = builder.add(c, builder.mul(c_row, _word(r)))
+                pointer = _vector_at(builder, a_place, _word(4 * r * lanes), _SINGLE)
+                left = Lane(builder, _spread(builder, builder.load(pointer, align=4), lanes))
                 for v in range(vectors):
-                    pointer = _vector_at(builder, row, _word(4 * lanes * v), kind)
-                    builder.store(totals[r * vectors + v], pointer, align=4)
-            return context.get_dummy_value()
+                    total = Lane(builder, totals[r * vectors + v])
+                    sums.append(left.times_plus(right[v], total).value)
+            return sums
 
-        return types.void(*[types.int64] * 8), generate
+        def add_block(places, totals):
+            *starts, left = places
+            count = builder.select(builder.icmp_signed("<", left, _word(lanes)), left, _word(lanes))
+            steps = [_word(4), _word(width), next_step]
+            return _counted_loop(builder, count, starts, steps, totals, add_products)[1]
+
+        zeros = [ir.Constant(kind, [0.0] * lanes)] * (rows * vectors)
+        blocks = builder.sdiv(builder.add(k, _word(lanes - 1)), _word(lanes))
+        steps = [a_block, _word(width * lanes), builder.mul(next_step, _word(lanes)), _word(-lanes)]
+        _, totals = _counted_loop(builder, blocks, [a, b, next_b, k], steps, zeros, add_block)
+        for r in range(rows):
+            row = builder.add(c, builder.mul(c_row, _word(r)))
+            for v in range(vectors):
+                pointer = _vector_at(builder, row, _word(4 * lanes * v), kind)
+                builder.store(totals[r * vectors + v], pointer, align=4)
 
     return block_tile

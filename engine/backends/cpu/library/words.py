@@ -2,9 +2,8 @@
 """Runs of narrow elements interleaved into words."""
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.products import _ELEMENTS, _NUMBER, _multiplied
 from engine.backends.cpu.library.vectors import _counted_loop, _spread, _vector_at, _word
 
@@ -32,19 +31,12 @@ def make_interleave(parts, bits, lanes):
     """
     kind = ir.VectorType(ir.IntType(bits), lanes)
 
-    @intrinsic
-    def interleave(typing_context, target, a, b, c, d):
-        def generate(context, builder, signature, args):
-            target, *sources = args
-            found = [
-                builder.load(_vector_at(builder, source, _word(0), kind), align=1)
-                for source in sources[:parts]
-            ]
-            words = _interleaved(builder, found, lanes)
-            builder.store(words, _vector_at(builder, target, _word(0), words.type), align=1)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5), generate
+    @instruction()
+    def interleave(builder, target, a, b, c, d):
+        pointers = [_vector_at(builder, source, _word(0), kind) for source in (a, b, c, d)[:parts]]
+        found = [builder.load(pointer, align=1) for pointer in pointers]
+        words = _interleaved(builder, found, lanes)
+        builder.store(words, _vector_at(builder, target, _word(0), words.type), align=1)
 
     return interleave
 
@@ -59,29 +51,23 @@ def make_plane_tile(form, elements, element_size, stride, lanes):
     kind = ir.VectorType(element, lanes)
     starts = range(0, elements, stride)
 
-    @intrinsic
-    def plane_tile(typing_context, source, offsets, weights, taps, target):
-        def generate(context, builder, signature, args):
-            source, offsets, weights, taps, target = args
+    @instruction()
+    def plane_tile(builder, source, offsets, weights, taps, target):
+        def body(places, totals):
+            offset = builder.load(builder.inttoptr(places[0], ir.IntType(64).as_pointer()), align=8)
+            weight = builder.load(builder.inttoptr(places[1], element.as_pointer()), align=4)
+            left, start = _spread(builder, weight, lanes), builder.add(source, offset)
+            sums = []
+            for first, total in zip(starts, totals, strict=True):
+                pointer = _vector_at(builder, start, _word(first * element_size), kind)
+                right = builder.load(pointer, align=1)
+                sums.append(_multiplied(builder, form, left, right, total))
+            return sums
 
-            def body(places, totals):
-                offset = builder.load(builder.inttoptr(places[0], ir.IntType(64).as_pointer()), align=8)
-                weight = builder.load(builder.inttoptr(places[1], element.as_pointer()), align=4)
-                left, start = _spread(builder, weight, lanes), builder.add(source, offset)
-                sums = []
-                for first, total in zip(starts, totals, strict=True):
-                    pointer = _vector_at(builder, start, _word(first * element_size), kind)
-                    right = builder.load(pointer, align=1)
-                    sums.append(_multiplied(builder, form, left, right, total))
-                return sums
-
-            zero = ir.Constant(kind, [0.0 if form in ("float32", "float64") else 0] * lanes)
-            steps = [_word(8), _word(word)]
-            _, totals = _counted_loop(builder, taps, [offsets, weights], steps, [zero] * len(starts), body)
-            sums = _interleaved(builder, totals, lanes)
-            builder.store(sums, _vector_at(builder, target, _word(0), sums.type), align=4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 5), generate
+        zero = ir.Constant(kind, [0.0 if form in ("float32", "float64") else 0] * lanes)
+        steps = [_word(8), _word(word)]
+        _, totals = _counted_loop(builder, taps, [offsets, weights], steps, [zero] * len(starts), body)
+        sums = _interleaved(builder, totals, lanes)
+        builder.store(sums, _vector_at(builder, target, _word(0), sums.type), align=4)
 
     return plane_tile

@@ -12,11 +12,11 @@ from engine.backends.base import DeviceBuffer, Program, Progress, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.gl.backend import checked_elements
 from engine.backends.gl.compute.matmul import slices_constant
-from engine.backends.gl.compute.memory import GLComputeBuffer, GLMemory, GLReadback, buffer_size
+from engine.backends.gl.compute.memory import Arena, GLComputeBuffer, GLReadback, buffer_size
 from engine.backends.gl.compute.partial_dispatch import GLComputePartialDispatch
 from engine.backends.gl.compute.printer import ComputePrinter
 from engine.backends.gl.compute.programs import ComputePrograms
-from engine.backends.gl.compute.record import GLComputeProgram, Recorder, groups_of, new_arena, program_key
+from engine.backends.gl.compute.record import GLComputeProgram, Recorder, groups_of, program_key
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.compute.template import GLComputeTemplate
@@ -37,8 +37,6 @@ from engine.kernels.value import Value
 # Positions are int32, and the threads beyond a tensor's end have some too.
 _MOST_ELEMENTS = 2**31 - 2**25
 
-
-_SMALLEST_ARENA = 1 << 10
 
 # Finding an element's place and storing it.
 _ELEMENT_NS = 3.0
@@ -69,7 +67,7 @@ class GLComputeBackend(ComputeTextures):
         super().__init__(device, fan_in)
         self._programs = ComputePrograms.of(device)
         self._target = Target(device.limits, self.texels)
-        self._arena: GLMemory | None = None
+        self.arena = Arena(device, lambda: self.programs.home)
 
     @classmethod
     def device_for(cls, device: GLDevice | None) -> GLDevice:
@@ -126,7 +124,7 @@ class GLComputeBackend(ComputeTextures):
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> GLComputeBuffer:
         """A buffer. Raises `InputError` for integers beyond 32 bits."""
         given = None if data is None else checked_elements(data, np.dtype(dtype), elements)
-        buffer = GLComputeBuffer(self.device, elements, dtype, given)
+        buffer = GLComputeBuffer(self.device, elements, dtype, given, self.programs.home)
         if given is not None:
             self.device.counters.bytes_up += given.nbytes
         return buffer
@@ -167,21 +165,12 @@ class GLComputeBackend(ComputeTextures):
             super().check_memory()
         except OutOfMemoryError:
             # What has failed may be the arena: the next program gets another.
-            self._arena = None
+            self.arena.forget()
             raise
 
-    def has_arena(self, nbytes: int) -> bool:
-        """Whether `arena_of` has so much memory already."""
-        return self._arena is not None and self._arena.nbytes >= nbytes
-
-    def arena_of(self, nbytes: int) -> GLMemory:
-        """Memory for a program's temporaries; all programs of templates share it, as they run in turn."""
-        if not self.has_arena(nbytes):
-            # Programs made before keep the arena that their calls know. What has grown is likely to grow on.
-            more = 0 if self._arena is None else nbytes // 4
-            self._arena = new_arena(self.device, max(nbytes + more, _SMALLEST_ARENA))
-        assert self._arena is not None
-        return self._arena
+    def shared_temporaries(self) -> Sequence[Arena]:
+        """The arena of templates."""
+        return [self.arena]
 
     def partial_dispatch(self, program: Program, plan: Plan) -> GLComputePartialDispatch:
         """The plan's dispatches, to be issued over parts of their grids."""
@@ -204,7 +193,7 @@ class GLComputeBackend(ComputeTextures):
 
     def dispose(self) -> None:
         """Free released resources; programs stay with the device for other workers."""
-        self._arena = None
+        self.arena.forget()
         super().dispose()
 
 

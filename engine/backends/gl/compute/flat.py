@@ -1,4 +1,4 @@
-"""Kernels of a row of threads that write where they please."""
+"""Kernels of a one-dimensional grid of threads that write to computed positions."""
 
 from __future__ import annotations
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import moderngl
 import numpy as np
 
 from engine.backends.base import Readback
-from engine.backends.gl.memory import GLBuffer, GLObjects, generate
+from engine.backends.gl.memory import GLBuffer, GLObjects
 from engine.backends.gl.storage import FORMS, from_memory, memory_dtype
+from engine.backends.growing import GrowingBlock
 from engine.base.errors import DisposedError
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import FUNCTION_TYPE, GL
@@ -48,25 +50,34 @@ def buffer_sizes(elements: np.ndarray, itemsizes: np.ndarray) -> np.ndarray:
 
 
 class GLMemory(GLObjects):
-    """One GL buffer and the buffer textures that look at ranges of it, deleted together."""
+    """One GL buffer and the buffer textures that look at ranges of it, deleted together.
+
+    context: where to allocate it, if not in the device's.
+    """
 
     name: int
 
-    def __init__(self, device: GLDevice, nbytes: int, data: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        device: GLDevice,
+        nbytes: int,
+        data: np.ndarray | None = None,
+        context: GLDevice | SharedContext | None = None,
+    ) -> None:
         super().__init__(device)
         self.nbytes = nbytes
         self._textures: dict[tuple[int, int, int], int] = {}
-        self._allocate(data)
+        self._allocate(data, context or device)
 
     @property
     def whole(self) -> GLMemory:
         """The memory that the GL buffer belongs to."""
         return self
 
-    def _allocate(self, data: np.ndarray | None) -> None:
-        device, nbytes, gl = self.device, self.nbytes, self.device.gl
-        with device.current(flush=False):
-            self.name = self.generate("Buffers")
+    def _allocate(self, data: np.ndarray | None, context: GLDevice | SharedContext) -> None:
+        nbytes, gl = self.nbytes, context.gl
+        with context.current(flush=False):
+            self.name = self.generate("Buffers", context)
             gl.glBindBuffer(GL.COPY_WRITE_BUFFER, self.name)
             exact = data is not None and data.nbytes == nbytes
             pointer = data.ctypes.data if data is not None and exact else None
@@ -93,8 +104,7 @@ class GLMemory(GLObjects):
         if key not in self._textures:
             gl = context.gl
             with context.current(flush=False):
-                name = generate(gl.glGenTextures)
-                self._names.setdefault("Textures", []).append(name)
+                name = self.generate("Textures", context)
                 gl.glBindTexture(TEXTURE_BUFFER, name)
                 tex_buffer_range = FUNCTION_TYPE(None, *_RANGE_TYPES)(context.address("glTexBufferRange"))
                 tex_buffer_range(TEXTURE_BUFFER, kind, self.name, offset, nbytes)
@@ -116,7 +126,7 @@ class SharedMemory(GLMemory):
         """The memory that the GL buffer belongs to."""
         return self._whole
 
-    def _allocate(self, data: np.ndarray | None) -> None:
+    def _allocate(self, data: np.ndarray | None, context: GLDevice | SharedContext) -> None:
         self.name = self._whole.name
 
     def new_textures(self, count: int) -> np.ndarray:
@@ -132,18 +142,39 @@ def texture_format(memory: str, width: int) -> int:
     return _FORMATS[memory, width]
 
 
+class Arena(GrowingBlock[GLMemory]):
+    """Memory for the temporaries of all programs of templates, as they run in turn.
+
+    context: returns that of the thread, to allocate in.
+    """
+
+    def __init__(self, device: GLDevice, context: Callable[[], GLDevice | SharedContext]) -> None:
+        super().__init__(1, device.limits.max_storage_block_size)
+        self._device = device
+        self._context = context
+
+    def make(self, size: int) -> GLMemory:
+        """A new buffer; on any thread with a context."""
+        return GLMemory(self._device, size, context=self._context())
+
+
 _RANGE_TYPES = (ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_ssize_t, ctypes.c_ssize_t)
 
 
 class GLComputeBuffer(GLBuffer):
-    """A tensor in a GL buffer of its own."""
+    """A tensor in a GL buffer of its own. context: as of `GLMemory`."""
 
     def __init__(
-        self, device: GLDevice, elements: int, dtype: np.dtype, data: np.ndarray | None = None
+        self,
+        device: GLDevice,
+        elements: int,
+        dtype: np.dtype,
+        data: np.ndarray | None = None,
+        context: GLDevice | SharedContext | None = None,
     ) -> None:
         self.elements = elements
         self.dtype = np.dtype(dtype)
-        self.memory = GLMemory(device, buffer_size(elements, self.dtype), data)
+        self.memory = GLMemory(device, buffer_size(elements, self.dtype), data, context)
         self._is_lent = self._is_released = False
 
     def part(self, elements: int) -> GLComputeBuffer | None:

@@ -1,4 +1,4 @@
-"""A recorded plan on compute shaders in parts: dispatches of some of a step's groups."""
+"""Partial dispatch on compute shaders: dispatches of some of a step's groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools whose windows overlap: a thread computes four neighbours of a row, and reads what they share once."""
+"""Pooling with overlapping windows: a thread computes four neighbours and reads shared elements once."""
 
 from __future__ import annotations
 

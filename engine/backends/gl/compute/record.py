@@ -1,8 +1,8 @@
-"""A plan as a command list: the places of its tensors, which bindings change, where a barrier is due."""
+"""Records a plan as a command list: tensor placement, bindings that change, barriers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -19,6 +19,7 @@ from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.glsl import pack_arguments
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.storage import FORMS, lanes
+from engine.base.generators import Offload, SmallSteps
 from engine.compiler.memory_planner import place
 from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
 from engine.device.gl.device import GLDevice
@@ -104,15 +105,6 @@ def program_key(kernel: AnyKernel, texels: bool) -> str:
     return f"{kernel.key}{'t' if texels else 's'}"
 
 
-def new_arena(device: GLDevice, nbytes: int) -> GLMemory:
-    """Memory for temporaries. Raises `OutOfMemoryError`."""
-    arena = GLMemory(device, nbytes)
-    # Asking for errors may wait for the driver: only where running out of memory is likely.
-    if nbytes > _LARGE_ARENA:
-        device.check_errors(f"reserving {nbytes >> 20} MiB for a plan's temporaries")
-    return arena
-
-
 class Recorder(GLRecorder):
     """Turns the steps of one plan into calls; see `record`."""
 
@@ -124,37 +116,46 @@ class Recorder(GLRecorder):
         self._read: list[Overlapping] = []
         self._dispatches = self.barriers = 0
 
-    def recording(
-        self, plan: Plan, buffers: Mapping[str, DeviceBuffer]
-    ) -> Generator[None, None, GLComputeProgram]:
+    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[GLComputeProgram]:
         """Make the plan a program, a step at a time; `buffers` holds every tensor that is no temporary."""
         bound: dict[str, GLComputeBuffer] = {}
         for name, buffer in buffers.items():
             assert isinstance(buffer, GLComputeBuffer), f"{name} is no buffer of this backend"
             bound[name] = buffer
         places = {name: place_of(b) for name, b in bound.items()}
-        arena = self._place_temporaries(plan, places)
+        arena = yield from self._placing_temporaries(plan, places)
         # What an earlier run or another plan wrote has to be seen.
         self.barrier()
         for step in plan.steps:
-            yield
+            yield None
             self.commands.begin_step()
             self._step(step, places)
-        yield
+        yield None
         self.commands.finish()
         program = GLComputeProgram(self.commands, arena, list(bound.values()), lambda: places)
         program.dispatches, program.barriers = self._dispatches, self.barriers
         return program
 
-    def _place_temporaries(self, plan: Plan, places: dict[str, Place]) -> GLMemory | None:
+    def _placing_temporaries(self, plan: Plan, places: dict[str, Place]) -> SmallSteps[GLMemory | None]:
         lifetimes = plan.lifetimes()
         if not lifetimes:
             return None
         specs = {name: plan.buffers[name] for name in lifetimes}
         sizes = {name: buffer_size(spec.elements, spec.dtype) for name, spec in specs.items()}
         offsets, total = place(sizes, lifetimes, arena_alignment(self.device.limits))
-        arena = new_arena(self.device, total)
+        made = Offload(lambda: self._new_arena(total))
+        yield made
+        arena = made.result()
         places |= {name: Place(arena, offsets[name], sizes[name]) for name in sizes}
+        return arena
+
+    def _new_arena(self, nbytes: int) -> GLMemory:
+        """Memory for temporaries. Raises `OutOfMemoryError`."""
+        home = self.programs.home
+        arena = GLMemory(self.device, nbytes, context=home)
+        # Asking for errors may wait for the driver: only where running out of memory is likely.
+        if nbytes > _LARGE_ARENA:
+            home.check_errors(f"reserving {nbytes >> 20} MiB for a plan's temporaries")
         return arena
 
     def _step(self, step: Step, places: Mapping[str, Place]) -> None:

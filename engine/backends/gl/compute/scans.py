@@ -1,4 +1,4 @@
-"""A thread for each block of a running sum, and for each place that may be marked."""
+"""Tuned scans: one thread per block of a running sum, or per element of a mask."""
 
 from __future__ import annotations
 

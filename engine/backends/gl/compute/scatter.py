@@ -1,4 +1,4 @@
-"""The steps of a scatter that go through its targets."""
+"""Tuned scatter: the steps that walk the updates of each position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tuned kernel of this backend: a compute shader as it is, its arguments, and how it sees its inputs."""
+"""`ShaderKernel`: a tuned kernel as a compute shader, with its arguments and how it reads its inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a sort."""
+"""Tuned stable sort: shaders for blocks and for merges of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a choice among overlapping boxes."""
+"""Tuned non-maximum suppression: its shaders."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ dispatch of no groups.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol
@@ -18,8 +18,8 @@ from engine.backends.base import DeviceBuffer
 from engine.backends.gl.commands import Replayer
 from engine.backends.gl.compute.memory import (
     TEXTURE_BUFFER,
+    Arena,
     GLComputeBuffer,
-    GLMemory,
     SharedMemory,
     buffer_sizes,
     texture_format,
@@ -44,6 +44,9 @@ from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import Number, has_sizes, hint_of
 
+SMALLEST_ARENA = 1 << 10
+"""Bytes."""
+
 
 class Host(Protocol):
     """Protocol: the part of a backend that a template uses."""
@@ -57,11 +60,8 @@ class Host(Protocol):
         """The compiled programs."""
         ...
 
-    def has_arena(self, nbytes: int) -> bool:
-        """Whether `arena_of` has so much memory already."""
-        ...
-
-    def arena_of(self, nbytes: int) -> GLMemory:
+    @property
+    def arena(self) -> Arena:
         """Memory for temporaries."""
         ...
 
@@ -213,12 +213,10 @@ class GLComputeTemplate:
         table[1::2, 2] = formats
         return table
 
-    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
-        """Allocate an arena if that at hand is too small."""
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Arena, int]]:
+        """The arena, and what it takes."""
         _, _, total = self._placed(self._values(values))
-        if not self._host.has_arena(total):
-            yield
-            self._host.arena_of(total)
+        return [(self._host.arena, max(total, SMALLEST_ARENA))]
 
     def _placed(self, given: Values) -> tuple[np.ndarray, np.ndarray, int]:
         """What temporaries take, where they start in the arena, and what it needs."""
@@ -236,7 +234,7 @@ class GLComputeTemplate:
         table[self._word_rows, 3] = self._word_offsets + words.ctypes.data
         table[self._dispatch_rows, 1:4] = self._filled_grids(given)
         sizes, starts, total = self._placed(given)
-        arena = SharedMemory(self._host.arena_of(total), total)
+        arena = SharedMemory(self._host.arena.of(max(total, SMALLEST_ARENA)), total)
         bound: dict[str, GLComputeBuffer] = {}
         for name in self._outer:
             buffer = buffers[name]

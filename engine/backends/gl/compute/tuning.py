@@ -1,4 +1,4 @@
-"""Which steps run on tuned kernels here.
+"""Chooses tuned kernels for a step: rules by hint type.
 
 Those of products store one element a thread, which a type that shares 32-bit words does not allow: there the
 result goes to 32-bit words in between.
@@ -12,7 +12,9 @@ from functools import partial
 
 import numpy as np
 
+from engine.backends.expert_products import tune_experts
 from engine.backends.gl.compute.conv import tune_conv
+from engine.backends.gl.compute.experts import TILE, emit_product, lay_out
 from engine.backends.gl.compute.matmul import tune_matmul
 from engine.backends.gl.compute.memory import buffer_size
 from engine.backends.gl.compute.packed_rows import read_packed
@@ -54,6 +56,13 @@ def _packed(compute: Compute, tuner: Tuner, target: Target) -> bool:
     )  # fmt: skip
 
 
+def _experts(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_experts(
+        compute, tuner, partial(_fits, target), TILE, lambda w: lay_out(w, tuner),
+        lambda product: emit_product(product, compute, tuner, target), target.limits.max_loop_rounds,
+    )  # fmt: skip
+
+
 def _scatter(compute: Compute, tuner: Tuner, target: Target) -> bool:
     steps = partial(raise_all, target), partial(mark_runs, target)
     most = target.limits.max_loop_rounds
@@ -85,7 +94,8 @@ def _sorter(target: Target) -> Sorter:
     return Sorter(partial(_fits, target), *steps, block=block_for(target), is_alone=target.texels)
 
 
-TUNERS: Mapping[str, Rule] = {
+RULES: Mapping[str, Rule] = {
+    "expert_matmul": _experts,
     "nonzero": _nonzero,
     "pool": tune_pool,
     "scan": _scan,
@@ -93,6 +103,7 @@ TUNERS: Mapping[str, Rule] = {
     "select": _select,
     "sort": _sort,
     "suppression": _suppression,
+    "unpacked_expert_matmul": _experts,
 }
 """By the kind of a step's hint: rules that take operands as they are."""
 
@@ -101,8 +112,8 @@ def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
     """Replace a step by tuned kernels; False where none fits."""
     if compute.hint is None:
         return False
-    if compute.hint.kind in TUNERS:
-        return TUNERS[compute.hint.kind](compute, tuner, target)
+    if compute.hint.kind in RULES:
+        return RULES[compute.hint.kind](compute, tuner, target)
     output = compute.output
     if compute.hint.kind == "unpacked_matmul":
         rule: Rule = _packed

@@ -10,17 +10,18 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer, Program, Progress, Storage
 from engine.backends.gl.backend import checked_elements
-from engine.backends.gl.pixel.layout import Layout, capacity, texels_of
-from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture
+from engine.backends.gl.pixel.growing import GrowingTexture, TextureKey
+from engine.backends.gl.pixel.layout import capacity, texels_of
+from engine.backends.gl.pixel.memory import GLPixelBuffer
 from engine.backends.gl.pixel.partial_draw import GLPixelPartialDispatch
 from engine.backends.gl.pixel.printer import print_kernel, print_windowed
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.record import GLPixelProgram, Recorder, drawn_texels, texel_nanoseconds
 from engine.backends.gl.pixel.shader import Shader
-from engine.backends.gl.pixel.template import GLPixelTemplate, TextureKey
+from engine.backends.gl.pixel.template import GLPixelTemplate
 from engine.backends.gl.pixel.textures import PixelTextures
 from engine.backends.gl.pixel.transfer import GLPixelReadback, Transfers, pad
-from engine.backends.gl.pixel.tuning import TUNERS
+from engine.backends.gl.pixel.tuning import RULES
 from engine.backends.gl.storage import memory_dtype
 from engine.backends.plan_codec import KernelTextCodec
 from engine.backends.plan_template import PlanTemplate, Template
@@ -60,7 +61,7 @@ class GLPixelBackend(PixelTextures):
         deferred = device.info.is_software if deferred_transfers is None else deferred_transfers
         self._transfers = Transfers(device, self._programs, self.replayer, deferred)
         self._shaders: dict[str, Shader] = {}
-        self._temporaries: dict[TextureKey, Texture] = {}
+        self._temporaries: dict[TextureKey, GrowingTexture] = {}
 
     @classmethod
     def device_for(cls, device: GLDevice | None) -> GLDevice:
@@ -101,7 +102,7 @@ class GLPixelBackend(PixelTextures):
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Matrix products and convolutions of float32, see `tuning`."""
-        rule = TUNERS.get(compute.hint.kind) if compute.hint is not None else None
+        rule = RULES.get(compute.hint.kind) if compute.hint is not None else None
         return rule is not None and rule(compute, tuner, self.device.limits)
 
     def windowed(self, step: Step) -> Step:
@@ -131,11 +132,12 @@ class GLPixelBackend(PixelTextures):
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> GLPixelBuffer:
         """A texture. Raises `InputError` for integers beyond 32 bits."""
         given = None if data is None else checked_elements(data, np.dtype(dtype), elements)
-        with self.device.current():
-            buffer = GLPixelBuffer(self.device, elements, dtype)
+        home = self.programs.home
+        with home.current():
+            buffer = GLPixelBuffer(self.device, elements, dtype, home)
             self._transfers.prepare(buffer.memory.element)
             if given is not None:
-                buffer.memory.allocate(pad(given, buffer.memory.layout))
+                buffer.memory.allocate(pad(given, buffer.memory.layout), home)
                 self.device.counters.bytes_up += given.nbytes
         return buffer
 
@@ -168,27 +170,20 @@ class GLPixelBackend(PixelTextures):
             super().check_memory()
         except OutOfMemoryError:
             # What has failed may be among these: the next program gets others.
-            self._temporaries.clear()
+            for texture in self._temporaries.values():
+                texture.forget()
             raise
 
-    def has_texture(self, key: TextureKey, shift: int, height: int) -> bool:
-        """Whether `texture_of` has such a texture already."""
+    def temporary(self, key: TextureKey) -> GrowingTexture:
+        """A texture for temporaries; all programs of templates share it."""
         found = self._temporaries.get(key)
-        return found is not None and found.layout.shift >= shift and found.layout.height >= height
-
-    def texture_of(self, key: TextureKey, shift: int, height: int) -> Texture:
-        """A texture for temporaries; all programs of templates share it, as they run in turn."""
-        found = self._temporaries.get(key)
-        if found is None or not self.has_texture(key, shift, height):
-            element, layers, _ = key
-            room = Layout(shift, height, layers > 0)
-            if found is not None:
-                # Programs made before keep the texture that they know. What has grown is likely to grow on.
-                side = self.device.limits.max_texture_size
-                grown = room if found.layout.height >= height else room.higher(side)
-                room = Layout.around([found.layout, grown])
-            found = self._temporaries[key] = Texture(self.device, room, element, layers)
+        if found is None:
+            found = self._temporaries[key] = GrowingTexture(self.device, key, lambda: self.programs.home)
         return found
+
+    def shared_temporaries(self) -> Sequence[GrowingTexture]:
+        """The textures of templates."""
+        return [*self._temporaries.values()]
 
     def partial_dispatch(self, program: Program, plan: Plan) -> GLPixelPartialDispatch:
         """The plan's draws, to be issued over some of their rows."""

@@ -19,6 +19,8 @@ _LARGEST_WIDTH = 16384
 # Rasterisers work on blocks of a few rows: flatter textures would leave most of a block unused.
 _USUAL_ROWS = 8
 ROWS_TOGETHER = 4
+_MOST_ROWS = 20
+"""The most that layouts narrower than the usual width have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,24 @@ class Layout:
         """A texture with room for each of those, one at a time."""
         return cls(max(x.shift for x in layouts), max(x.height for x in layouts), layouts[0].layers)
 
-    def higher(self, limit: int) -> Layout:
-        """A texture with a quarter more rows, as far as the device has them."""
+    def larger(self, limit: int) -> Layout:
+        """A texture for about half as many texels again, or twice as many if small; as far as the device
+        has them.
+        """
         step = ROWS_TOGETHER if self.layers else 1
-        height = self.height + max(1, self.height // (4 * step)) * step
+        if self.width * 2 <= min(_USUAL_WIDTH, limit):
+            # Layouts of twice as many texels are twice as wide, not higher.
+            return Layout(self.shift + 1, max(self.height, _MOST_ROWS), self.layers)
+        height = self.height + max(1, self.height // (2 * step)) * step
         while height & (height - 1) == 0:
             height += step
         return self if height > limit else Layout(self.shift, height, self.layers)
+
+    def smaller(self) -> Layout:
+        """The largest layout that `larger` exceeds by a good part of its step."""
+        if self.width < _USUAL_WIDTH:
+            return Layout(self.shift - 1, self.height, self.layers)
+        return Layout(self.shift, self.height * 4 // 5, self.layers)
 
     @property
     def width(self) -> int:

@@ -41,6 +41,11 @@ FORMATS: dict[str, Format] = {
 """By the NumPy type of an element in memory. OpenGL 3.3 guarantees that each can be drawn to."""
 
 
+def texture_bytes(texels: int, element: str, layers: int) -> int:
+    """Memory of a texture. element: the NumPy type of an element."""
+    return 4 * np.dtype(element).itemsize * texels * max(layers, 1)
+
+
 def target_of(layers: int) -> int:
     """What a texture with so many layers is bound as."""
     return TEXTURE_2D_ARRAY if layers else GL.TEXTURE_2D
@@ -49,20 +54,25 @@ def target_of(layers: int) -> int:
 class Texture(GLObjects):
     """A texture of four elements a texel, or with `layers` an array of them that is drawn to at once.
 
-    element: their NumPy type in memory.
+    element: their NumPy type in memory. context: where to allocate it, if not in the device's.
     """
 
     def __init__(
-        self, device: GLDevice | SharedContext, layout: Layout, element: str, layers: int = 0
+        self,
+        device: GLDevice | SharedContext,
+        layout: Layout,
+        element: str,
+        layers: int = 0,
+        context: GLDevice | SharedContext | None = None,
     ) -> None:
         super().__init__(device)
         self.layout = layout
         self.element = element
         self.layers = layers
         self._framebuffer = 0
-        with device.current(flush=False):
-            self.name = self.generate("Textures")
-            self.allocate(None)
+        with (context or device).current(flush=False):
+            self.name = self.generate("Textures", context)
+            self.allocate(None, context)
 
     @property
     def target(self) -> int:
@@ -72,15 +82,16 @@ class Texture(GLObjects):
     @property
     def nbytes(self) -> int:
         """Memory of its elements."""
-        return 4 * np.dtype(self.element).itemsize * self.layout.texels * max(self.layers, 1)
+        return texture_bytes(self.layout.texels, self.element, self.layers)
 
-    def allocate(self, data: np.ndarray | None) -> None:
+    def allocate(self, data: np.ndarray | None, context: GLDevice | SharedContext | None = None) -> None:
         """New storage, filled if given (as much as it holds); what is in flight keeps the old."""
-        gl, layout, form = self.device.gl, self.layout, FORMATS[self.element]
+        context = context or self.device
+        gl, layout, form = context.gl, self.layout, FORMATS[self.element]
         gl.glBindTexture(self.target, self.name)
         pointer = None if data is None else data.ctypes.data
         if self.layers:
-            tex_image_3d = FUNCTION_TYPE(None, *_TEX_IMAGE_3D)(self.device.address("glTexImage3D"))
+            tex_image_3d = FUNCTION_TYPE(None, *_TEX_IMAGE_3D)(context.address("glTexImage3D"))
             size = (layout.width, layout.height, self.layers)
             tex_image_3d(self.target, 0, form.internal, *size, 0, form.pixels, form.component, pointer)
         else:
@@ -124,13 +135,22 @@ _TEX_IMAGE_3D = (ctypes.c_uint, *[ctypes.c_int] * 6, ctypes.c_uint, ctypes.c_uin
 
 
 class GLPixelBuffer(GLBuffer):
-    """A tensor in a texture of its own, or in the first texels of one that others share."""
+    """A tensor in a texture of its own, or in the first texels of one that others share.
 
-    def __init__(self, device: GLDevice, elements: int, dtype: np.dtype) -> None:
+    context: as of `Texture`.
+    """
+
+    def __init__(
+        self,
+        device: GLDevice,
+        elements: int,
+        dtype: np.dtype,
+        context: GLDevice | SharedContext | None = None,
+    ) -> None:
         self.elements = elements
         self.dtype = np.dtype(dtype)
         layout = Layout.of(texels_of(elements), device.limits.max_texture_size)
-        self._memory = Texture(device, layout, memory_dtype(self.dtype).name)
+        self._memory = Texture(device, layout, memory_dtype(self.dtype).name, context=context)
         self._is_shared = self._is_released = False
 
     def part(self, elements: int) -> GLPixelBuffer | None:

@@ -1,4 +1,4 @@
-"""A recorded plan on fragment shaders in parts: draws of some blocks of a step's area."""
+"""Partial dispatch on fragment shaders: draws of some blocks of a step's area."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A plan as a command list of draws: places of its tensors, which bindings change, what is cut in parts."""
+"""Records a plan as a command list of draws: tensor placement, bindings that change, split draws."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import prod
 
@@ -18,6 +18,7 @@ from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.storage import memory_dtype
+from engine.base.generators import Offload, SmallSteps
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
 from engine.device.gl.device import GLDevice
@@ -65,9 +66,7 @@ class Recorder(GLRecorder):
         for function, *values in programs.drawing_state():
             self.call(str(function), *(int(v) for v in values))
 
-    def recording(
-        self, plan: Plan, buffers: Mapping[str, DeviceBuffer]
-    ) -> Generator[None, None, GLPixelProgram]:
+    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[GLPixelProgram]:
         """Make the plan a program, a step at a time; `buffers` holds every tensor that is no temporary."""
         bound: dict[str, GLPixelBuffer] = {}
         for name, buffer in buffers.items():
@@ -76,37 +75,41 @@ class Recorder(GLRecorder):
         places = {name: b.place for name, b in bound.items()}
         temporaries = yield from self._making_temporaries(plan, places)
         for step in plan.steps:
-            yield
+            yield None
             self.commands.begin_step()
             if isinstance(step.kernel, RepeatedSteps):
                 self.repeat(step, lambda inner: self.add_repeated(inner, places))
                 continue
             inputs = [places[name] for name in step.inputs]
             self.draw(step.kernel, step.values, step.space, inputs, places[step.output])
-        yield
+        yield None
         self.commands.finish()
         return GLPixelProgram(self.commands, self.draws, temporaries, list(bound.values()), lambda: places)
 
-    def _making_temporaries(
-        self, plan: Plan, places: dict[str, Place]
-    ) -> Generator[None, None, list[Texture]]:
+    def _making_temporaries(self, plan: Plan, places: dict[str, Place]) -> SmallSteps[list[Texture]]:
         lifetimes = plan.lifetimes()
         kinds: dict[tuple[str, int], dict[str, int]] = {}
         for name, kind in temporary_kinds(plan, self._shader_of).items():
             texels = -(-texels_of(plan.buffers[name].elements) // max(kind[1], 1))
             kinds.setdefault(kind, {})[name] = texels
-        made = []
+        wanted: list[tuple[Layout, str, int]] = []
+        named: list[dict[str, Layout]] = []
         limit = self.device.limits.max_texture_size
         for (element, count), sizes in kinds.items():
             slots, slot_sizes = share(sizes, {name: lifetimes[name] for name in sizes})
             layouts = {name: Layout.of(n, limit, count > 0) for name, n in sizes.items()}
             for slot in range(len(slot_sizes)):
-                yield
                 here = [layouts[name] for name in sizes if slots[name] == slot]
-                texture = Texture(self.device, Layout.around(here), element, count)
-                places |= {n: Place(texture, layouts[n]) for n in sizes if slots[n] == slot}
-                made.append(texture)
-        return made
+                wanted.append((Layout.around(here), element, count))
+                named.append({name: layouts[name] for name in sizes if slots[name] == slot})
+        made = Offload(lambda: [self._new_texture(*texture) for texture in wanted])
+        yield made
+        for texture, here_too in zip(made.result(), named, strict=True):
+            places |= {name: Place(texture, layout) for name, layout in here_too.items()}
+        return made.result()
+
+    def _new_texture(self, layout: Layout, element: str, layers: int) -> Texture:
+        return Texture(self.device, layout, element, layers, self.programs.home)
 
     def draw(
         self,

@@ -1,4 +1,4 @@
-"""A fragment shader with what a recorder must know of it. Tuned kernels of this backend are such shaders."""
+"""`Shader`: a fragment shader with the properties that a recorder needs; tuned kernels are such shaders."""
 
 from __future__ import annotations
 

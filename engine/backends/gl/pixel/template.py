@@ -6,7 +6,7 @@ sizes share and that grow.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.gl.commands import CommandList
 from engine.backends.gl.glsl import OpenWords
+from engine.backends.gl.pixel.growing import Extent, GrowingTexture, TextureKey
 from engine.backends.gl.pixel.layout import ROWS_TOGETHER, Layout, layouts
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Place, Texture, target_of
 from engine.backends.gl.pixel.printer import arguments, drawn_arguments, inverses
@@ -35,9 +36,6 @@ from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.kernels.size import Number, has_sizes, hint_of
 
-TextureKey = tuple[str, int, int]
-"""Of a texture for temporaries: the NumPy type of an element, how many layers, and a number."""
-
 
 class Host(Protocol):
     """Protocol: the part of a backend that a template uses."""
@@ -53,11 +51,7 @@ class Host(Protocol):
         """The fragment shader of a kernel."""
         ...
 
-    def has_texture(self, key: TextureKey, shift: int, height: int) -> bool:
-        """Whether `texture_of` has such a texture already."""
-        ...
-
-    def texture_of(self, key: TextureKey, shift: int, height: int) -> Texture:
+    def temporary(self, key: TextureKey) -> GrowingTexture:
         """A texture for temporaries."""
         ...
 
@@ -211,12 +205,9 @@ class GLPixelTemplate:
         self._order = np.argsort(self._slots, kind="stable")
         self._begins = np.flatnonzero(np.diff(self._slots[self._order], prepend=-1))
 
-    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
-        """Create the textures for temporaries that are missing or too small, with their framebuffers."""
-        for room in self._rooms(*self._layouts(self._values(values))):
-            if not self._host.has_texture(*room):
-                yield
-                _ = self._host.texture_of(*room).framebuffer
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowingTexture, Extent]]:
+        """The textures for temporaries, and what they take."""
+        return self._rooms(*self._layouts(self._values(values)))
 
     def _layouts(self, given: Values) -> tuple[np.ndarray, np.ndarray]:
         """The shifts and heights of temporaries."""
@@ -234,7 +225,7 @@ class GLPixelTemplate:
             assert isinstance(buffer, GLPixelBuffer)
             bound[name] = buffer
         shifts, heights = self._layouts(given)
-        shared = [self._host.texture_of(*room) for room in self._rooms(shifts, heights)]
+        shared = [texture.of(extent) for texture, extent in self._rooms(shifts, heights)]
         textures = [*(shared[slot] for slot in self._slots.tolist()), *(b.memory for b in bound.values())]
         shifts = np.append(shifts, np.array([b.memory.layout.shift for b in bound.values()], np.int64))
         counts = self._counts(given)
@@ -271,13 +262,15 @@ class GLPixelTemplate:
         program.temporary_bytes = sum(texture.nbytes for texture in shared)
         return program
 
-    def _rooms(self, shifts: np.ndarray, heights: np.ndarray) -> Sequence[tuple[TextureKey, int, int]]:
-        """The key, shift and height of a texture for each slot, with room for its temporaries."""
+    def _rooms(self, shifts: np.ndarray, heights: np.ndarray) -> Sequence[tuple[GrowingTexture, Extent]]:
+        """A texture for each slot, and the shift and height that its temporaries take."""
         if not self._keys:
             return ()
+        textures = map(self._host.temporary, self._keys)
         widest = np.maximum.reduceat(shifts[self._order], self._begins)
         highest = np.maximum.reduceat(heights[self._order], self._begins)
-        return [*zip(self._keys, widest.tolist(), highest.tolist(), strict=True)]
+        extents = zip(widest.tolist(), highest.tolist(), strict=True)
+        return [*zip(textures, extents, strict=True)]
 
     def _filled_words(
         self, given: Any, shifts: np.ndarray, counts: np.ndarray, drawn: np.ndarray

@@ -1,4 +1,4 @@
-"""Shaders of the tuned kernels: operands are laid out first, a core multiplies, and an end puts in order.
+"""Shaders of the tuned kernels: pack the operands, multiply, and apply the epilogue.
 
 Laid out, a texel holds four neighbours along the axis that is summed over. A fragment of a core computes 32
 results, a block of 8 rows by 4 columns or so, and writes them to 8 layers at once; so a fetched texel takes

@@ -1,4 +1,4 @@
-"""Which steps run on tuned kernels here, and how their operands are laid out for them."""
+"""Chooses tuned kernels for a step, and packs their operands."""
 
 from __future__ import annotations
 
@@ -204,5 +204,5 @@ def pack_vectors(x: np.ndarray, sizes: tuple[int, ...], steps: tuple[int, ...], 
     return np.ascontiguousarray(split.transpose(0, 1, 3, 2, 4)).reshape(-1)
 
 
-TUNERS: Mapping[str, Callable[[Compute, Tuner, GLLimits], bool]] = {"matmul": _matmul, "conv": _conv}
+RULES: Mapping[str, Callable[[Compute, Tuner, GLLimits], bool]] = {"matmul": _matmul, "conv": _conv}
 """By the kind of a step's hint: the rule that emits tuned kernels, or returns False."""

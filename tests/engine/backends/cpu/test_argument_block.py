@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.backends.cpu.argument_block import FIRST_WORD, ArgumentBlock
-from engine.backends.cpu.arguments import argument_words, float_bits
+from engine.backends.cpu.arguments import as_word
 from engine.backends.cpu.epilogue import Epilogue
 
 BANDS = ArgumentBlock("height width scale", reals="scale")
@@ -22,9 +22,9 @@ def words_read(lines: list[str], words: list[int]) -> dict[str, int | float]:
 
 def test_a_kernel_reads_what_the_caller_names() -> None:
     given = {"left": 6, "planes": 1, "top": 5, "scale": 0.5, "width": 3, "height": 2}
-    words = argument_words((4,), (7.5, *BLOCK.values(**given)), (64, 128))
+    words = [4, *map(as_word, (7.5, *BLOCK.values(**given))), 64, 128]
     found = words_read(BLOCK.prologue("out", "x"), words)
-    assert found == {**given, "scale": ("bits", float_bits(0.5)), "out": 64, "x": 128}
+    assert found == {**given, "scale": ("bits", as_word(0.5)), "out": 64, "x": 128}
     assert BLOCK.values(planes=1, top=5, left=6, **BANDS.named((2, 3, 0.5))) == (1, 2, 3, 0.5, 5, 6)
 
 
@@ -32,7 +32,8 @@ def test_an_epilogue_reads_its_own_words_between() -> None:
     """It has a factor, the output's address and that of a tensor; `x` is the kernel's own input."""
     arguments = [f"{name} = arg_i64(args, {BANDS.end + k})" for k, name in enumerate(("p0", "out", "in0"))]
     epilogue = Epilogue(arguments, [], [], (9,), ("bias",), 0.0)
-    words = argument_words((4,), (7.5, *BANDS.values(height=2, width=3, scale=0.5), 9), (64, 128, 192))
+    values = (7.5, *BANDS.values(height=2, width=3, scale=0.5), 9)
+    words = [4, *map(as_word, values), 64, 128, 192]
     found = words_read(BANDS.prologue("x", epilogue=epilogue), words)
     assert {name: found[name] for name in ("p0", "out", "in0", "x")} == {
         "p0": 9, "out": 64, "in0": 128, "x": 192,

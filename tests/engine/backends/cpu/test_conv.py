@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.native_kernel import NativeKernel
 from engine.compiler.plan import Tuner
 from tests.engine.backends.cpu.hinted import Case, check, conv_case, out_size, tuned_plan
 
@@ -47,6 +48,13 @@ NAMED: dict[str, Case] = {
     "padding wider than a stride": both((1, 2, 5, 5), (3, 2, 5, 5), (4, 4), strides=(2, 3)),
     "groups": both((2, 12, 9, 9), (20, 3, 3, 3), (1, 1), group=4),
     "groups of one output": both((1, 12, 9, 9), (4, 3, 3, 3), (1, 1), group=4),
+    "groups in place": case((1, 12, 9, 21), (16, 3, 3, 3), group=4),
+    "groups with a stride": both((2, 8, 19, 70), (12, 4, 5, 3), (2, 1), group=2, strides=(2, 2)),
+    "groups, pointwise": case((1, 160, 13, 30), (24, 80, 1, 1), group=2),
+    "groups in several bands": both((1, 12, 61, 90), (6, 6, 3, 3), (1, 1), group=2),
+    "dilated groups": both((1, 6, 15, 41), (10, 3, 3, 3), (2, 2), group=2, dilations=(2, 2)),
+    "groups on one axis": both((2, 6, 141), (8, 3, 5), (2,), group=2, strides=(1,), dilations=(1,)),
+    "groups of many outputs": both((1, 6, 9, 9), (40, 3, 3, 3), (1, 1), group=2),
     "deep": both((1, 100, 6, 9), (7, 100, 3, 3), (1, 1)),
     "many rows": case((1, 4, 3, 5), (600, 4, 1, 1)),
     "one axis": both((2, 6, 41), (9, 6, 3), (1,), strides=(2,), dilations=(1,)),
@@ -69,6 +77,15 @@ NAMED: dict[str, Case] = {
 @pytest.mark.parametrize("name", NAMED)
 def test_named_shapes(backend: CPUBackend, name: str) -> None:
     check(backend, NAMED[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel"), [("groups", "plane_conv"), ("groups of many outputs", "word_conv")]
+)
+def test_narrow_groups_gather_no_columns(backend: CPUBackend, name: str, kernel: str) -> None:
+    tuned = tuned_plan(backend, NAMED[name]).steps[-1].kernel
+    assert isinstance(tuned, NativeKernel)
+    assert tuned.name == kernel
 
 
 @pytest.mark.long

@@ -180,7 +180,7 @@ FEW: dict[str, Case] = {
     "one output": Case((1, 64, 10, 9), (1, 64, 1, 1)),
     "two outputs": Case((2, 21, 9, 11), (2, 21, 3, 3), pads=(1, 1)),
     "three outputs": Case((1, 32, 20, 20), (3, 32, 9, 9), pads=(4, 4)),
-    "seven outputs": Case((1, 40, 9, 11), (7, 40, 3, 3), pads=(1, 1), strides=(2, 2)),
+    "eleven outputs": Case((1, 48, 9, 11), (11, 48, 3, 3), pads=(1, 1), strides=(2, 2)),
     "nine outputs": Case((1, 250, 13, 7), (9, 250, 1, 1)),
     "one pixel": Case((1, 100, 1, 1), (41, 100, 1, 1)),
     "one pixel with a window": Case((1, 16, 3, 3), (9, 16, 3, 3)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from engine import BackendType, ModelLoader, Worker
@@ -13,6 +12,7 @@ from engine.backends.cpu import matmul, recurrence
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, PORTABLE, Tile
 from engine.device.jobs.system import JobSystem
 from tests.graphs import node, proto
+from tests.peer import open_session
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 RNG = np.random.default_rng(4)
@@ -51,7 +51,7 @@ def layer(
 
 
 def check(data: bytes, sizes: dict[str, int]) -> None:
-    session = onnxruntime.InferenceSession(data)
+    session = open_session(data)
     feeds = {}
     for item in session.get_inputs():
         feeds[item.name] = normal(*(n if isinstance(n, int) else sizes[n] for n in item.shape))

@@ -33,14 +33,6 @@ def backend(gl_device: GLDevice, request: pytest.FixtureRequest) -> Iterator[GLB
     backend.dispose()
 
 
-@pytest.fixture(params=WAYS[:3])
-def tuned_backend(gl_device: GLDevice, request: pytest.FixtureRequest) -> Iterator[GLBackend]:
-    """Each backend, each way of reading tensors in kernels."""
-    backend = made(gl_device, request.param)
-    yield backend
-    backend.dispose()
-
-
 @pytest.fixture(scope="session")
 def counted_device(game_context: moderngl.Context) -> Iterator[tuple[GLDevice, CountingLoader]]:
     """A device whose blocking calls are counted, and the counter."""

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from engine import BackendType, ModelLoader, Worker
 from engine.compiler.passes import join_quantized
+from tests.peer import open_session
 
 RNG = np.random.default_rng(0)
 
@@ -46,7 +46,7 @@ def layers_and_answers(model: bytes, x: np.ndarray) -> tuple[list[str], np.ndarr
     with Worker(asset, BackendType.CPU) as worker:
         worker.schedule(x)
         found = worker.peek_output().download_to_array()
-    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    session = open_session(model)
     return joined, found, session.run(None, {"x": x})[0]
 
 

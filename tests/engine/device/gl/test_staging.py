@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import time
 from collections.abc import Iterator
 
@@ -194,6 +195,41 @@ def test_a_dropped_readback_gives_its_buffer_back(gl_device: GLDevice) -> None:
         gl_device.collect()
         assert pool._idle_bytes > idle
         buffer.release()
+
+
+def test_buffers_of_another_thread_are_used_for_transfers_to_come(game: moderngl.Context) -> None:
+    with GLDevice(game) as device:
+        pool, shared, size = device.staging, device.create_shared(), 5 << 18
+
+        def create_ahead() -> None:
+            for upload in (False, True):
+                pool.create_ahead(size, upload, shared)
+
+        def there() -> int:
+            thread = threading.Thread(target=create_ahead)
+            thread.start()
+            thread.join()
+            return len(pool._all)
+
+        with device.current():
+            buffer = device.ctx.buffer(reserve=size)
+        # Nothing was ever transferred.
+        assert there() == 0
+        small, values = np.zeros(16, np.float32), np.arange(size // 4, dtype=np.float32)
+        pool.write_buffer(buffer.glo, small)
+        pool.read_buffer(buffer.glo, 64, np.float32).wait()
+        before = len(pool._all)
+        # A third less takes a smaller buffer.
+        created = there()
+        assert created == before + 4
+        pool.write_buffer(buffer.glo, values)
+        readback = pool.read_buffer(buffer.glo, size, np.float32)
+        assert len(pool._all) == created
+        readback.wait()
+        np.testing.assert_array_equal(readback.array(), values)
+        shared.dispose()
+        buffer.release()
+    assert not pool._all
 
 
 def test_empty_readbacks_and_uploads(gl_device: GLDevice) -> None:

@@ -113,6 +113,45 @@ def test_a_window_through_glx(run_child, display: str) -> None:
     assert "drawn" in answer
 
 
+def test_a_shared_context_of_a_window_is_created_on_another_thread(run_child, display: str) -> None:
+    """Where Xlib is safe for threads, as SDL makes it; else the device has one from the start."""
+    code = (
+        WINDOW
+        + """
+import threading
+from engine.device.gl.glx import GLX
+make = device.shared_maker()
+thread = threading.Thread(target=make)
+thread.start()
+while thread.is_alive():
+    pygame.event.pump()
+assert device.shared_maker() is None
+shared = device.borrow_shared()
+made = []
+def compile_there():
+    with shared.current():
+        made.append(shared.gl.glCreateProgram())
+thread = threading.Thread(target=compile_there)
+thread.start()
+thread.join()
+with device.current():
+    assert device.gl.glIsProgram(made[0])
+    device.gl.glDeleteProgram(made[0])
+device.give_back_shared(shared)
+device.dispose()
+GLX.creates_anywhere = lambda self, of: False
+with GLDevice(game) as careful:
+    assert careful.shared_maker() is None
+    context = careful.borrow_shared()
+    assert not careful._spare
+    careful.give_back_shared(context)
+pygame.quit()
+print("platform", device.platform_name)
+"""
+    )
+    assert "platform GLX" in run_child(code, DISPLAY=display, SDL_VIDEODRIVER="x11")
+
+
 def test_a_window_through_egl(run_child, display: str) -> None:
     answer = run_child(DRAWS, DISPLAY=display, SDL_VIDEODRIVER="x11", SDL_VIDEO_X11_FORCE_EGL="1")
     assert "platform EGL" in answer

@@ -220,9 +220,10 @@ def test_a_plan_for_other_sizes_is_stored_for_the_next_start(monkeypatch: pytest
     """What a warm start's plans refuse is planned once, not in every process."""
     model = NETWORKS["digits"][0]()
     (item,) = model.inputs
-    with monkeypatch.context() as patch, open_worker(model) as worker:
+    with monkeypatch.context() as patch:
         patch.setattr("engine.runtime.stored_plans.MOST_OPEN_PLANS", 1)
-        answers(worker, feeds_for(model, np.random.default_rng(0)))
+        with open_worker(model) as worker:
+            answers(worker, feeds_for(model, np.random.default_rng(0)))
     with open_worker(model) as worker:
         (plan,) = worker._session.open_plans.ready
         n = next(n for n in (1, 2, 5, 300, 5000) if not plan.takes((n,)))

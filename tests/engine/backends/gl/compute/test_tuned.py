@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from engine.backends.gl.compute.backend import GLComputeBackend
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Tuner
 from engine.device.gl.device import GLDevice
-from tests.engine.backends.gl.test_tuned import assert_close
 from tests.engine.backends.steps import (
-    biased,
     conv_compute,
     matmul_compute,
     pool_compute,
@@ -21,19 +17,9 @@ from tests.engine.backends.steps import (
     tuned_plan,
     value,
 )
+from tests.engine.backends.test_tuned import assert_close
 
 pytestmark = pytest.mark.gl
-
-POOLS: dict[str, Any] = {
-    # x, kernel, strides, dilations, pads, ends, out, include_pad
-    "3x3": ((2, 3, 9, 13), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), (9, 13), False),
-    "3x3 with padding": ((1, 3, 9, 12), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), (9, 12), True),
-    "stride 2": ((1, 3, 9, 35), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1), (5, 18), True),
-    "a window beyond the end": ((1, 2, 7, 7), (3, 3), (2, 2), (1, 1), (0, 0), (0, 0), (4, 4), True),
-    "dilated, uneven": ((1, 2, 11, 50), (2, 3), (1, 1), (2, 2), (1, 0), (0, 2), (10, 48), False),
-    "more padding than input": ((1, 2, 3, 3), (5, 7), (1, 1), (1, 1), (2, 3), (2, 3), (3, 3), False),
-    "one axis": ((2, 3, 21), (3,), (1,), (1,), (1,), (1,), (21,), False),
-}
 
 
 def test_large_weights_are_cut_into_slices(minimal_device: GLDevice) -> None:
@@ -68,21 +54,6 @@ def test_new_sizes_need_no_new_kernels(backend: GLComputeBackend) -> None:
         )  # fmt: skip
         keys.append([tuned_plan(backend, c).steps[0].kernel.key for c in (conv, product)])
     assert keys[0] == keys[1]
-
-
-@pytest.mark.parametrize("kind", ["max", "average"])
-@pytest.mark.parametrize("name", POOLS)
-def test_pools_of_overlapping_windows(backend: GLComputeBackend, name: str, kind: str) -> None:
-    shape, *geometry = POOLS[name]
-    rng = np.random.default_rng(5)
-    x, bias = rng.standard_normal(shape).astype(np.float32), rng.standard_normal(shape[1]).astype(np.float32)
-    step = pool_compute(value("x", x), kind, *geometry)
-    step = Compute(
-        step.output, step.space, step.body, step.layer, step.op_type, step.hint, biased(value("b", bias), 1)
-    )
-    got = result_of(backend, tuned_plan(backend, step), {"x": x, "b": bias}, step.output)
-    expected = pool_expected(x, kind, *geometry) + bias.reshape(-1, *[1] * (len(shape) - 2))
-    assert_close(got, np.maximum(expected, 0))
 
 
 def test_pools_keep_nan_and_infinity(backend: GLComputeBackend) -> None:

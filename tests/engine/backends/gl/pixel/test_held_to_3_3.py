@@ -17,7 +17,7 @@ import numpy as np
 from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.device.gl.device import GLDevice
 from engine.device.gl.limits import GLLimits
-from tests.engine.backends.gl.test_tuned import CONVOLUTIONS, convolve
+from tests.engine.backends.test_tuned import CONVOLUTIONS, convolve
 from tests.engine.backends.steps import bound_chain, chain_expected
 
 device = GLDevice(limits=GLLimits.minimum(330))

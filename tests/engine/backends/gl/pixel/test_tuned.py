@@ -7,13 +7,13 @@ import pytest
 
 from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.device.gl.device import GLDevice
-from tests.engine.backends.gl.test_tuned import CONVOLUTIONS, convolve
 from tests.engine.backends.steps import (
     conv_compute,
     matmul_compute,
     tuned_plan,
     value,
 )
+from tests.engine.backends.test_tuned import CONVOLUTIONS, convolve
 
 pytestmark = pytest.mark.gl
 

@@ -1,0 +1,37 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
+"""Instructions of kernels: functions that emit LLVM code where numba meets a call of them."""
+
+import inspect
+
+from numba import types
+from numba.extending import intrinsic
+
+
+def instruction(*kinds, result=types.void):
+    """Decorator: an intrinsic from a function of the IR builder and the values of the arguments.
+
+    The arguments have these types; without any, all are int64. The function's result is the intrinsic's.
+    """
+
+    def decorate(emit):
+        names = (
+            [*inspect.signature(emit).parameters][1:] if not kinds else map("x{}".format, range(len(kinds)))
+        )
+        parameters = [
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("context", *names)
+        ]
+        signature = result(*(kinds or [types.int64] * (len(parameters) - 1)))
+
+        def typed(typing_context, *given):
+            def generate(context, builder, _, values):
+                value = emit(builder, *values)
+                return context.get_dummy_value() if result is types.void else value
+
+            return signature, generate
+
+        typed.__name__ = emit.__name__
+        # Numba asks how many arguments there are.
+        typed.__signature__ = inspect.Signature(parameters)
+        return intrinsic(typed)
+
+    return decorate

@@ -1,0 +1,101 @@
+"""Runs of a loop that are made before it is known which of them are due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import and_
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.base.dtypes import INT64
+from engine.kernels.expr import cast, select
+from engine.kernels.value import Entry, Value
+from engine.operators.builder import Builder
+from engine.operators.stand_in import StandIn, alike
+
+
+class Stack(NamedTuple):
+    """What one run stacks; or several, whose tensors have an axis of so many in front."""
+
+    tensors: tuple[Value, ...]
+    runs: int | None = None
+
+
+def first_runs(stacks: Iterable[Stack], count: int) -> list[Stack]:
+    """What the first `count` runs have stacked."""
+    found = []
+    for stack in stacks:
+        if count <= 0:
+            break
+        if stack.runs is not None and stack.runs > count:
+            stack = Stack(tuple([x.view((count, *x.shape[1:])) for x in stack.tensors]), count)
+        found.append(stack)
+        count -= 1 if stack.runs is None else stack.runs
+    return found
+
+
+def chosen(k: Builder, active: Value, new: Entry, old: Entry) -> Entry:
+    """The new value where a run was due, else the old one."""
+    if new is old or not isinstance(new, Value) or not isinstance(old, Value):
+        return new
+    return k.elementwise(select, active, new, old, dtype=new.dtype)
+
+
+def one_more(k: Builder, due: Value, active: Value) -> Value:
+    """How many runs were due, after one that was if `active` holds."""
+    return k.elementwise(lambda n, a: n + cast(a, "int64"), due, active)
+
+
+class RunsAhead:
+    """Runs of which one stands for all: the states have with them whether a run is due, and how many were."""
+
+    def __init__(self, stand_in: StandIn, begin: int) -> None:
+        self._stand_in = stand_in
+        self.begin = begin
+        self.count = stand_in.count
+
+    @classmethod
+    def open(
+        cls,
+        k: Builder,
+        begin: int,
+        count: int,
+        carried: Sequence[Entry],
+        active: Value | None,
+        due: Value | None,
+    ) -> RunsAhead | None:
+        """`count` runs from number `begin` on; None where they are to be made one by one.
+
+        active: whether the first one is due, None where it is. due: how many before it were, None for all.
+        """
+        states = (
+            *carried,
+            k.constant(np.array(True)) if active is None else active,
+            k.constant(np.array(begin, INT64)) if due is None else due,
+        )
+        stand_in = StandIn.begin(k, count, states, may_be_sizes=False)
+        return None if stand_in is None else cls(stand_in, begin)
+
+    def inputs(self, k: Builder) -> tuple[Value, ...]:
+        """What the body takes: the number of the run, a condition, the states."""
+        *carried, _, _ = self._stand_in.before
+        return (self._stand_in.number(k, self.begin), k.constant(np.array(True)), *carried)
+
+    def took(self, k: Builder, condition: Value, after: Sequence[Entry], kept: Sequence[Entry]) -> bool:
+        """Receive what the body yields; False if the runs cannot be a repeat."""
+        *carried, active, due = self._stand_in.before
+        if not all(map(alike, after, carried)):
+            return False
+        after = [chosen(k, active, new, old) for new, old in zip(after, carried, strict=True)]
+        goes_on = k.elementwise(and_, active, k.alias(condition, ()))
+        return self._stand_in.took(k, (*after, goes_on, one_more(k, due, active)), kept)
+
+    def states(self, k: Builder) -> tuple[tuple[Value, ...], Value, Value]:
+        """The states after the last run, whether another one is due, and how many were."""
+        *carried, active, due = self._stand_in.states(k)
+        return tuple(carried), active, due
+
+    def stack(self, k: Builder, count: int) -> Stack:
+        """What they have stacked, `count` tensors."""
+        return Stack(tuple([self._stand_in.stack(k, number) for number in range(count)]), self.count)

@@ -1,0 +1,121 @@
+"""Memory that plans of all sizes share: what a plan needs of it, and its allocation on another thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.backends.base import Backend, DeviceBuffer
+from engine.backends.growing import REFUSED, Growing, GrowingBlock
+from engine.base.generators import Offload, SmallSteps
+from engine.base.memory.out_of_memory import LARGE, MOST_BYTES
+
+Allocated = list[tuple[Growing[Any, Any], Any, Any]]
+"""Memory that was allocated: what it is for, its size, and the new memory."""
+
+
+class SharedBuffer(GrowingBlock[DeviceBuffer]):
+    """The buffer of an input or output, in elements.
+
+    is_input: Whether it is written from the host rather than read back.
+    """
+
+    def __init__(self, backend: Backend, dtype: np.dtype, is_input: bool) -> None:
+        super().__init__(backend.element_dtype(dtype).itemsize, MOST_BYTES)
+        self._backend = backend
+        self._dtype = dtype
+        self._is_input = is_input
+
+    def make(self, size: int) -> DeviceBuffer:
+        """A new buffer; on any thread within `Backend.background_compilation`."""
+        self._backend.transfers_ahead(size, self._dtype, self._is_input)
+        return self._backend.create(size, self._dtype)
+
+    def take(self, size: int, memory: DeviceBuffer) -> None:
+        """Use new memory. Plans that use what was there hold it."""
+        before = self.memory
+        super().take(size, memory)
+        if before is not None and before is not self.memory:
+            before.release()
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        if self.memory is not None:
+            self.memory.release()
+        super().forget()
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Memory that a plan takes of what all sizes share.
+
+    Attributes:
+        backend: The backend that it belongs to.
+        memory: What it is, and the size of each.
+        naming: Makes a block that raises `OutOfMemoryError` with a tensor's name.
+    """
+
+    backend: Backend
+    memory: Sequence[tuple[Growing[Any, Any], Any]]
+    naming: Callable[[], AbstractContextManager[None]]
+
+
+def allocating(needs: Sequence[Needs]) -> SmallSteps[list[Growing[Any, Any]]]:
+    """Allocate what is missing, on another thread if the caller has one.
+
+    Returns what is to be allocated ahead, as the sizes come near to what there is.
+    """
+    missing = []
+    sizes: dict[Growing[Any, Any], Any] = {}
+    for need in needs:
+        steps = []
+        for memory, size in need.memory:
+            memory.note(size)
+            # Segments may share it.
+            known = sizes.get(memory)
+            if not memory.fits(size) and (known is None or not memory.covers(known, size)):
+                steps.append((memory, size))
+                sizes[memory] = size
+        if steps:
+            missing.append((need, steps))
+    if missing:
+        work = Offload(lambda: [item for need, steps in missing for item in _allocated(need, steps)])
+        yield work
+        for memory, size, made in work.result():
+            memory.take(size, made)
+            yield None
+    return [memory for need in needs for memory, size in need.memory if memory.wants_more(size)]
+
+
+def _allocated(need: Needs, steps: Sequence[tuple[Growing[Any, Any], Any]]) -> Allocated:
+    with need.naming():
+        found = [(memory, *memory.made_for(size)) for memory, size in steps]
+        if sum(memory.nbytes(size) for memory, size, _ in found) >= LARGE:
+            need.backend.check_memory()
+    return found
+
+
+def allocating_ahead(wanted: Sequence[Growing[Any, Any]], backend: Backend) -> SmallSteps[None]:
+    """Allocate a step more of some memory of a backend; without memory for it, it stays as it is."""
+    steps = [(memory, size) for memory in wanted if (size := memory.ahead()) is not None]
+
+    def made() -> Allocated:
+        found: Allocated = []
+        with suppress(*REFUSED):
+            for memory, size in steps:
+                new = memory.make(size)
+                if memory.nbytes(size) >= LARGE:
+                    backend.check_memory()
+                found.append((memory, size, new))
+        return found
+
+    if steps:
+        work = Offload(made)
+        yield work
+        for memory, size, new in work.result():
+            memory.take(size, new)
+            yield None
