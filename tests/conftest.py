@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import moderngl
 import pytest
 
@@ -32,6 +33,16 @@ os.environ.setdefault("GAMEGLUE_STORED_PLANS", "off")
 # process on a busy machine. Without them it draws within the calls.
 os.environ.setdefault("LP_NUM_THREADS", "0")
 RunChild = Callable[..., str]
+
+# The same examples in every run; fixtures are made once for all examples of a test, as workers cost time.
+hypothesis.settings.register_profile(
+    "repeatable",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("repeatable")
 
 if guards.WANTED:
     guards.install()

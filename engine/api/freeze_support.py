@@ -13,7 +13,7 @@ from engine.device.native.children import allow_reentry
 
 
 def freeze_support() -> None:
-    """Let a frozen program compile in processes of its own, as any other does.
+    """Let a frozen program compile kernels in child processes; call it first in the main module.
 
     Its main script calls this first, before it opens a window: a frozen program has no Python to start, so it
     starts itself again, and this call does the compiling there and ends that process. Without it kernels

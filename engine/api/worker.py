@@ -202,7 +202,7 @@ class Worker(Executor):
         return loading.begin(steps())
 
     def warm_up(self, shapes: Shapes | Sequence[Shapes] | None = None) -> Loading[None]:
-        """Make the first schedule like all others: its plan is made, its kernels are compiled and used once.
+        """Prepare the first schedule: make its plan, and compile its kernels and use them once.
 
         `shapes` are what the inputs will have: sizes of named dimensions (`{"batch": 1}`), shapes of inputs
         (`{"x": (1, 3)}`), or both, or a list of such; not needed for a model without open dimensions. An

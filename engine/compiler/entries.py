@@ -15,7 +15,8 @@ from engine.kernels.value import Entry, ListValue, MapsValue, Value
 def mapped(entry: Entry, change: Callable[[Value], Value]) -> Entry:
     """An entry with each of its tensors changed."""
     if isinstance(entry, ListValue):
-        return replace(entry, items=tuple(map(change, entry.items)))
+        items = tuple(map(change, entry.items))
+        return replace(entry, items=items, rows=entry.rows if items == entry.items else None)
     return None if entry is None else change(entry)
 
 

@@ -29,7 +29,7 @@ from engine.compiler.entries import (
 from engine.compiler.plan import Compute
 from engine.graph.model import Layer, Model
 from engine.kernels.size import smallest, whole
-from engine.kernels.value import Entry, Value, leaves
+from engine.kernels.value import Entry, ListValue, Value, leaves
 from engine.operators.control import Body, ControlFlow
 from engine.operators.registry import Operator, Registry
 
@@ -436,6 +436,7 @@ class Walk(ABC):
     def pending(self, stop: Stop | None) -> list[Value]:
         """The tensors that must outlive this walk: outputs, what the stop needs, what later layers read."""
         found: list[Value] = [] if stop is None else list(stop.needs)
+        entries: list[Entry] = []
         if stop is not None and stop.call is not None:
             found += leaves(*stop.call.inputs)
         for depth, frame in enumerate(self.frames):
@@ -444,9 +445,12 @@ class Walk(ABC):
                 names |= dict.fromkeys(layer.dependencies)
             for name in names:
                 if any(name in f.values for f in self.frames[: depth + 1]):
-                    found += leaves(self.look_up(name, depth))
+                    entries.append(self.look_up(name, depth))
             if frame.control is not None:
-                found += leaves(*frame.control.holds())
+                entries += frame.control.holds()
+        found += leaves(*entries)
+        if stop is not None:
+            found += [x.rows for x in entries if isinstance(x, ListValue) and x.rows is not None]
         found += [v.bound.count for v in found if v.bound is not None]
         return list(dict.fromkeys(found))
 

@@ -129,7 +129,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """A whole graph: its inputs, outputs, layers and constants.
+    """A network as a graph: inputs, outputs, layers and constants.
 
     A model is also what a layer holds as its subgraph; then it may use names of the graph around it.
 

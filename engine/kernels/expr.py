@@ -37,7 +37,6 @@ UNARY = frozenset(
 )
 BINARY = frozenset("add sub mul div rem pow min max and or xor shl shr".split())
 COMPARE = frozenset("eq ne lt le gt ge".split())
-LEAVES = frozenset("const param index flat loopvar carried acc".split())
 LOOPS = frozenset({"reduce", "fold"})
 REDUCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 FLOATS = frozenset({"float32", "float64"})

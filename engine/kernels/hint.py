@@ -12,7 +12,7 @@ HintKind = Literal[
     "matmul", "conv", "shifted_matmul", "shifted_conv", "pool", "concat", "reduce", "transpose",
     "recurrence", "softmax", "normalize", "sort", "scan", "position", "scatter", "select", "count", "nonzero",
     "compress", "suppression", "unpacked_matmul", "expert_matmul",
-    "unpacked_expert_matmul", "repeat", "repeated",
+    "unpacked_expert_matmul", "roi_align", "repeat", "repeated",
 ]  # fmt: skip
 
 
@@ -78,6 +78,9 @@ class Hint:
         (rows of a batch), limit, most, and bound where no formula stands for it. Output is which boxes of
         `order` are kept, and behind them how many, (rows, most + 1); a box is out where a kept one shares
         more than `limit` of both areas' union.
+    roi_align: operands (x, places, images) with x (N, C, H, W), places (regions, 2, ratio, bins) of samples
+        along y and along x, below 0 where a sample is outside, and images (regions); attribute ratio. Output
+        is the mean of each bin's bilinear samples, (regions, C, bins).
     recurrence: a recurrent layer of known weights with ONNX's default activations, for backends that are
         bound to take it: no formula stands for it. Operands (x, w, r), then those of bias and first states
         that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).

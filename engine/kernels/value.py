@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -171,10 +171,14 @@ class Bound:
 
 @dataclass(frozen=True)
 class ListValue:
-    """A sequence while a plan is made: how many tensors it has is part of the plan, as shapes are."""
+    """A sequence while a plan is made: how many tensors it has is part of the plan, as shapes are.
+
+    rows: The tensor whose entries along axis 0 the items are, where there is one.
+    """
 
     items: tuple[Value, ...]
     dtype: np.dtype
+    rows: Value | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -121,11 +121,11 @@ class Builder(ABC):
             return self.constant(np.ascontiguousarray(kept))
         return x.bounded(axis, count)
 
-    def sequence(self, items: Sequence[Value], dtype: np.dtype) -> ListValue:
-        """A sequence of tensors of one type."""
+    def sequence(self, items: Sequence[Value], dtype: np.dtype, rows: Value | None = None) -> ListValue:
+        """A sequence of tensors of one type; `rows` has them along axis 0."""
         if wrong := [x for x in items if x.dtype != dtype]:
             self.error(f"cannot put {wrong[0].dtype.name} into a sequence of {dtype.name}")
-        return ListValue(tuple(items), np.dtype(dtype))
+        return ListValue(tuple(items), np.dtype(dtype), rows=rows)
 
     def absent(self) -> None:
         """An optional without an element."""

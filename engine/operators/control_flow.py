@@ -14,8 +14,9 @@ from sys import maxsize
 
 import numpy as np
 
-from engine.base.dtypes import INT64
+from engine.base.dtypes import INT64, TEXT
 from engine.graph.model import Model
+from engine.kernels.expr import Expr, run_number
 from engine.kernels.value import Entry, ListValue, Value
 from engine.operators.bodies import (
     LONGEST,
@@ -23,6 +24,7 @@ from engine.operators.bodies import (
     always_goes_on,
     is_light,
     nothing_from,
+    slice_at,
     stacked,
     tensor_of,
 )
@@ -183,8 +185,9 @@ class Loop(ControlFlow):
                 " condition that ends it"
             )
         if self.data_decides and self.looks_for_ahead and not self._is_over:
-            count = min(max(CHUNK, self.runs // SHARE), self.limit - self.runs, LONGEST - self.runs)
-            self.runs_ahead = RunsAhead.open(k, self.runs, count, self.carried, self.active, self.due)
+            most = min(self.limit, LONGEST) - self.runs
+            count_ahead = min(max(CHUNK, self.runs // SHARE), most)
+            self.runs_ahead = RunsAhead.open(k, self.runs, count_ahead, self.carried, self.active, self.due)
             self.looks_for_ahead = self.runs_ahead is not None
             if self.runs_ahead is not None:
                 label, first = f"{self.runs} on", len(self.carried) + 1
@@ -287,23 +290,43 @@ class SequenceMap(ControlFlow):
         if any(isinstance(x, ListValue) and len(x.items) != self.length for x in others):
             k.error("its sequences have different lengths")
         self.outputs: list[tuple[Entry, ...]] = []
+        # The run that stands for all, and whether there may be one.
+        self.stand_in: StandIn | None = None
+        self.looks_for_all = all(map(are_alike, self.inputs))
 
     def next_run(self, k: Builder) -> Body | None:
+        if self.looks_for_all:
+            self.looks_for_all = False
+            self.stand_in = StandIn.begin(k, self.length, ())
+            if self.stand_in is not None:
+                taken = tuple([entry_of(k, x, run_number()) for x in self.inputs])
+                return Body(self.body, taken, "each", True, 0, stands_for_all=True)
         step = len(self.outputs)
-        if step >= self.length:
+        if self.stand_in is not None or step >= self.length:
             return None
         taken = tuple(x.items[step] if isinstance(x, ListValue) else x for x in self.inputs)
         return Body(self.body, taken, str(step))
 
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
-        self.outputs.append(outputs)
+        if self.stand_in is None:
+            self.outputs.append(outputs)
+        elif not self.stand_in.took(k, (), outputs):
+            self.stand_in = None
 
     def runs_left(self) -> int:
-        return self.length - len(self.outputs)
+        return self.length - len(self.outputs) if self.stand_in is None else 0
+
+    def gave_up(self) -> None:
+        self.stand_in = None
 
     def results(self, k: Builder) -> tuple[Entry, ...]:
         found: list[Entry] = []
         for position, declared in enumerate(self.body.outputs):
+            if self.stand_in is not None:
+                rows = self.stand_in.stack(k, position)
+                items = [slice_at(k, rows, 0, step) for step in range(self.length)]
+                found.append(k.sequence(items, rows.dtype, rows))
+                continue
             items = [tensor_of(k, outputs[position]) for outputs in self.outputs]
             dtype = items[0].dtype if items else declared.dtype
             found.append(k.sequence(items, np.dtype(np.float32) if dtype is None else dtype))
@@ -316,3 +339,16 @@ class SequenceMap(ControlFlow):
         other = copy.copy(self)
         other.outputs = list(self.outputs)
         return other
+
+
+def are_alike(entry: Entry) -> bool:
+    """Whether all tensors of a sequence have one shape; a single one does."""
+    items = entry.items if isinstance(entry, ListValue) else ()
+    return all(x.shape == items[0].shape and x.bound is None and x.dtype != TEXT for x in items)
+
+
+def entry_of(k: Builder, entry: Entry, number: Expr) -> Entry:
+    """The tensor of a sequence with a number that a kernel knows; a tensor as it is."""
+    if not isinstance(entry, ListValue):
+        return entry
+    return slice_at(k, stacked(k, entry.items) if entry.rows is None else entry.rows, 0, number)

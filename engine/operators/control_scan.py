@@ -63,8 +63,8 @@ class Scan(ControlFlow):
             self.looks_for_all = False
             self.stand_in = StandIn.begin(k, self.length, self.states)
             if self.stand_in is not None:
-                inputs = (*self.stand_in.before, *self.slices(k, run_number()))
-                return Body(self.body, inputs, "each", True, len(self.states), stands_for_all=True)
+                taken = (*self.stand_in.before, *self.slices(k, run_number()))
+                return Body(self.body, taken, "each", True, len(self.states), stands_for_all=True)
         step = len(self.stacks)
         if self.stand_in is not None or (step >= self.length and (step or self.sample is not None)):
             return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimum, reduce, select, unary
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
@@ -151,7 +152,11 @@ def _roi_align(
             found = reduce("sum", each, lambda i: reduce("sum", each, lambda j: sample(i, j)))
             return found / arg(ratio**2, found.dtype)
 
-        return k.alias(k.compute((rois.shape[0], channels, bins), x.dtype, mean), shape)
+        found = k.compute(
+            (rois.shape[0], channels, bins), x.dtype, mean,
+            hint=lambda: Hint("roi_align", (x, places, images), {"ratio": ratio}),
+        )  # fmt: skip
+        return k.alias(found, shape)
 
     def formula(r: Expr, c: Expr, ph: Expr, pw: Expr) -> Expr:
         image = _image_of(images[r], x)

@@ -34,7 +34,6 @@ from engine.operators.declaration import (
 )
 
 Definition = Callable[..., Entry | tuple[Entry, ...]]
-NumpyDefinition = Callable[..., Any]
 Precision = Literal["exact", "rounding", "random"]
 Kind = Literal["kernel", "numpy", "control", "rewritten"]
 Form = Literal["tensor", "sequence"]

@@ -7,13 +7,14 @@ host; only cutting a tensor up and joining a sequence move elements.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from engine.base.dtypes import INT64
 from engine.graph.model import Output
 from engine.kernels.value import Entry, ListValue, Value
-from engine.operators.builder import Builder
+from engine.operators.builder import REPEATED, Builder
 from engine.operators.casting import dtype_of
 from engine.operators.elementwise import identity
 from engine.operators.movement import concat, split_at
@@ -84,10 +85,25 @@ def concat_from_sequence(k: Builder, sequence: ListValue, *, axis: int, new_axis
     if not sequence.items:
         k.error("cannot join the tensors of an empty sequence: their shape is not known")
     parts = list(sequence.items)
+    if sequence.rows is not None and len(parts) >= REPEATED:
+        return joined_rows(k, sequence.rows, axis, bool(new_axis))
     if new_axis:
         axis = k.axis(axis, parts[0].rank + 1)
         parts = [k.alias(x, (*x.shape[:axis], 1, *x.shape[axis:])) for x in parts]
     return concat(k, *parts, axis=axis)
+
+
+def joined_rows(k: Builder, rows: Value, axis: int, has_new_axis: bool) -> Value:
+    """The entries of a tensor along axis 0, one after another along an axis, or stacked along a new one."""
+    count, *shape = rows.shape
+    axis = k.axis(axis, len(shape) + has_new_axis)
+    joined = (count, *shape[axis:]) if has_new_axis else (count * shape[axis], *shape[axis + 1 :])
+    if axis == 0:
+        return k.alias(rows, joined)
+    outer, inner = prod(shape[:axis]), prod(shape[axis:])
+    planes = k.alias(rows, (count, outer, inner))
+    whole = k.compute((outer, count, inner), rows.dtype, lambda o, c, i: planes[c, o, i])
+    return k.alias(whole, (*shape[:axis], *joined))
 
 
 @operator("SplitToSequence", since=11, host=("split",))
@@ -102,7 +118,13 @@ def split_to_sequence(
     pieces = split_at(k, x, axis, sizes)
     if split is None and not keepdims:
         pieces = tuple(k.alias(p, (*x.shape[:axis], *x.shape[axis + 1 :])) for p in pieces)
-    return k.sequence(pieces, x.dtype)
+    if len(pieces) < REPEATED or any(size != sizes[0] for size in sizes):
+        return k.sequence(pieces, x.dtype)
+    rows, (outer, inner) = x, (prod(x.shape[:axis]), sizes[0] * prod(x.shape[axis + 1 :]))
+    if axis:
+        planes = k.alias(x, (outer, len(pieces), inner))
+        rows = k.compute((len(pieces), outer, inner), x.dtype, lambda c, o, i: planes[o, c, i])
+    return k.sequence(pieces, x.dtype, k.alias(rows, (len(pieces), *pieces[0].shape)))
 
 
 def piece_sizes(k: Builder, count: int, split: Value) -> Sequence[int]:

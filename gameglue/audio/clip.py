@@ -83,7 +83,7 @@ class AudioClip:
         return len(self.samples) / self.frequency
 
     def resampled(self, frequency: int, pitch: float = 1.0) -> np.ndarray:
-        """(n, 2) int16 for a device with so many samples a second, `pitch` times as fast and as high."""
+        """The samples at the rate of a device, (n, 2) int16, `pitch` times as fast and as high."""
         step = self.frequency * pitch / frequency
         samples = self.samples
         if abs(step - 1.0) > 1e-6:

@@ -63,7 +63,7 @@ class Camera2D(Camera):
     """World units from the bottom to the top of the picture."""
 
     def view(self, size: tuple[int, int]) -> View:
-        """What to draw with, for a picture of `size` pixels."""
+        """The mapping of the world to a picture of `size` pixels."""
         x, y, _ = self.transform.position
         return world_view((x, y), self.height, self.transform.angle, size)
 

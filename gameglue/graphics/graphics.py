@@ -79,7 +79,7 @@ class Graphics:
 
     @property
     def renderer(self) -> str:
-        """What draws, as the driver names it: `GL_RENDERER`."""
+        """The renderer's name, as the driver gives it: `GL_RENDERER`."""
         return self.device.renderer
 
     @property

@@ -102,7 +102,7 @@ class Mesh:
 
     @classmethod
     def named(cls, text: str) -> Self | None:
-        """A form by its name, with arguments as in Python: "box", "plane(8, 8)"; `None` if it names none.
+        """A built-in mesh by name, with arguments as in Python: "box", "plane(8, 8)"; `None` if unknown.
 
         Raises:
             MeshError: The form does not take these arguments.

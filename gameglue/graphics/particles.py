@@ -124,13 +124,13 @@ class ParticleSystem(Renderer):
 
     @property
     def particles(self) -> Particles:
-        """Those that live now; a game may read and change the arrays."""
+        """The living particles, as arrays that a game may read and change."""
         if self._particles is None:
             self._particles = Particles(self.capacity)
         return self._particles
 
     def update(self) -> None:
-        """Move what is there, and emit what is due."""
+        """Move the living particles, and emit new ones."""
         seconds = self.time.delta_time
         self.particles.step(seconds, self.gravity, self.drag)
         before, self._seconds = self._seconds, self._seconds + seconds
@@ -146,7 +146,7 @@ class ParticleSystem(Renderer):
             self.game_object.destroy()
 
     def emit(self, count: int) -> None:
-        """Let `count` particles out now."""
+        """Emit `count` particles now."""
         self._emit(count, 0.0)
 
     def _is_done(self) -> bool:

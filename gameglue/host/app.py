@@ -253,7 +253,7 @@ class App(SceneLoading, FrameLoop):
 
     @property
     def gui(self) -> Gui:
-        """What to draw with in `on_gui`."""
+        """The canvas for `on_gui`."""
         return self.graphics.gui
 
     @property

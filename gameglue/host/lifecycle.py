@@ -202,10 +202,6 @@ class Lifecycle:
         """`on_application_quit` of every component that is enabled and active."""
         self.tell_all("on_application_quit")
 
-    def live_components(self) -> list[MonoBehaviour]:
-        """Every component that is awake, enabled and active."""
-        return list(self._live.values())
-
     def _call(self, component: MonoBehaviour, name: str, *arguments: object) -> None:
         waits = hooks_of(type(component)).get(name)
         if waits is None:

@@ -17,7 +17,7 @@ Facts = Callable[[], Mapping[str, object]]
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """What the player requested on the command line.
+    """Options that the player gave on the command line.
 
     Attributes:
         choice: The backend; None for what suits the machine.

@@ -23,7 +23,7 @@ Shapes = Mapping[str, Any]
 
 
 class Brain(MonoBehaviour):
-    """A network that a game asks, frame by frame. It owns its worker, and disposes it with itself.
+    """A component that owns a worker, submits requests to it, and measures how long answers take.
 
         brain = Brain.open(app.scene.create("guard"), "guard.onnx", shapes={"batch": 1})
         brain.ask(senses, callback=self.take, latest_only=True)
@@ -51,7 +51,7 @@ class Brain(MonoBehaviour):
         shapes: Shapes | Sequence[Shapes] | None = None,
         **fields: object,
     ) -> Self:
-        """Give `game_object` a brain, which runs where the player wants it or where this machine does best.
+        """Add a brain to `game_object`, on the backend that the player chose or that suits this machine.
 
         Args:
             game_object: whose component it becomes.
@@ -82,7 +82,7 @@ class Brain(MonoBehaviour):
         callback: Callback | None = None,
         **options: Any,
     ) -> InferenceRequest:
-        """Submit a request to this worker, and count its answer.
+        """Submit a request to the worker.
 
         Args:
             *inputs: Inputs of the model, by position.

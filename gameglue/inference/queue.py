@@ -142,7 +142,7 @@ class InferenceQueue:
         callback: Callback | None = None,
         **named: Any,
     ) -> InferenceRequest:
-        """Ask for one inference; it begins in a later `pump`, and its result comes with a later `poll`.
+        """Request one inference. It begins in a later `pump`, and its result arrives in a later `poll`.
 
         Args:
             worker: the `Worker`. Its requests run in the order asked, those of a higher priority first.
@@ -203,7 +203,7 @@ class InferenceQueue:
         return request
 
     def cancel(self, request: InferenceRequest) -> None:
-        """What `request.cancel()` does."""
+        """Cancel a request, as `request.cancel()` does."""
         self._close(request, "cancelled", RequestCancelledError(f"request {request.number} was cancelled"))
 
     def cancel_all(self, worker: SlicedWorker | None = None) -> None:
@@ -306,12 +306,12 @@ class InferenceQueue:
 
     @property
     def pending(self) -> int:
-        """How many requests are not over."""
+        """The number of requests that are not done."""
         return len(self._open)
 
     @property
     def stats(self) -> QueueStats:
-        """What is under way, and how the latest `pump` spent its budget."""
+        """Requests in progress, and how the latest `pump` spent its budget."""
         lines, budget = self._lines, self._budget
         total = sum(sharer.recent for sharer in self._sharers)
         return QueueStats(

@@ -93,7 +93,7 @@ class InferenceRequest(YieldInstruction):
         return f"<InferenceRequest {self.number} of frame {self.frame}: {self.state}>"
 
     def is_done(self) -> bool:
-        """Whether it is over: `result()` gives the arrays, or raises why there are none."""
+        """Whether `result()` returns the arrays, or raises the reason why there are none."""
         return self.state in _OVER
 
     @overload
@@ -129,12 +129,12 @@ class InferenceRequest(YieldInstruction):
 
     @property
     def age_frames(self) -> int:
-        """Frames since it was submitted; once it is over, the frames that it took."""
+        """Frames since it was submitted; once it is done, the frames that it took."""
         return self._owner.frame - self.frame if self._age is None else self._age[0]
 
     @property
     def age_ms(self) -> float:
-        """Milliseconds since it was submitted; once it is over, the time that it took."""
+        """Milliseconds since it was submitted; once it is done, the time that it took."""
         return self._owner.milliseconds() - self._asked if self._age is None else self._age[1]
 
     def cancel(self) -> None:

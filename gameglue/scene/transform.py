@@ -243,7 +243,7 @@ class Transform:
         return tuple(self._children)
 
     def set_parent(self, parent: GameObject | Transform | None, *, keep_world: bool = True) -> None:
-        """Hang this object under `parent`, at the same place in the world or at the same local values.
+        """Set the parent, and keep the place in the world or the local values.
 
         Args:
             parent: An object or its transform; `None` for the top.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import onnx
 from engine import JobSystem, ModelLoader, Tensor, Worker
 from engine.base.errors import EngineError
 from gameglue.profiling.compare import Timing, alternate, until_quiet
-from gameglue.profiling.contenders import infer, schedule_bytes, schedule_cost
+from gameglue.profiling.contenders import infer
 from tests.benchmarks.peers import ALLOWED, PEERS
 from tests.benchmarks.setting import open_worker
 from tests.benchmarks.subjects import Subject
@@ -279,3 +280,42 @@ def _disagreement(
         if not found <= allowed:
             return f"output '{name}' is off by {found:.1e}, {allowed:.1e} are allowed"
     return ""
+
+
+def schedule_cost(
+    worker: Worker, inputs: Mapping[str, np.ndarray | Tensor], runs: int, seconds: float = math.inf
+) -> float:
+    """Seconds of the calling thread's time that `schedule` takes: the median over `runs`, each waited for.
+
+    seconds: after which no other run begins.
+    """
+    name = worker.model.outputs[0].name
+    costs: list[float] = []
+    end = time.perf_counter() + seconds
+    while not costs or len(costs) < runs and time.perf_counter() < end:
+        before = time.perf_counter()
+        worker.schedule(inputs)
+        costs.append(time.perf_counter() - before)
+        worker.peek_output(name).download_to_array()
+    return median(costs)
+
+
+def schedule_bytes(worker: Worker, inputs: Mapping[str, np.ndarray | Tensor], runs: int = 5) -> int:
+    """Bytes that Python holds at most for a `schedule` beyond those it held before: the least over `runs`.
+
+    The objects of the run and its outputs, and any array that is made; not what native code may take.
+    """
+    name = worker.model.outputs[0].name
+    least = -1
+    tracemalloc.start()
+    try:
+        for _ in range(runs):
+            worker.peek_output(name).download_to_array()
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            worker.schedule(inputs)
+            _, peak = tracemalloc.get_traced_memory()
+            least = peak - before if least < 0 else min(least, peak - before)
+    finally:
+        tracemalloc.stop()
+    return least

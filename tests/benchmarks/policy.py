@@ -14,8 +14,8 @@ from functools import partial
 
 from engine import ModelLoader
 from gameglue.profiling.compare import alternate
-from gameglue.profiling.contenders import infer, onnxruntime_call, schedule_cost
-from tests.benchmarks.measuring import BOUNDS
+from gameglue.profiling.contenders import infer, onnxruntime_call
+from tests.benchmarks.measuring import BOUNDS, schedule_cost
 from tests.benchmarks.setting import (
     BenchmarkParser,
     chosen_backends,

@@ -44,6 +44,7 @@ _BACKENDS = (
     "tests/engine/backends/gl/compute",
     "tests/engine/backends/gl/pixel",
     "tests/engine/backends/test_narrow.py",
+    "tests/engine/backends/test_tuned.py",
     "tests/engine/runtime/test_device_tensor_data.py",
 )
 _ENGINE = (
@@ -62,13 +63,18 @@ _ENGINE = (
     "tests/engine/base/test_instrumentation.py",
     "tests/engine/test_random_control_flow.py",
     "tests/engine/test_random_graphs.py",
+    "tests/engine/runtime/test_slice_cuts.py",
     "tests/engine/runtime/test_slices.py",
     "tests/engine/runtime/test_steady_state.py",
     "tests/engine/runtime/test_streams.py",
     "tests/engine/api/test_worker.py",
     "tests/engine/api/textures",
 )
-_OPERATORS = ("tests/engine/operators", "tests/engine/kernels/test_semantics.py")
+_OPERATORS = (
+    "tests/engine/operators",
+    "tests/engine/kernels/test_semantics.py",
+    "tests/engine/kernels/test_semantics_of_loops.py",
+)
 _GAMES = (
     "tests/gameglue/cli/test_diff.py",
     "tests/gameglue/cli/test_profile.py",
@@ -116,6 +122,7 @@ SOFTPIPE = Driver(
         "tests/engine/backends/gl/test_stream.py",
         "tests/engine/backends/gl/pixel/test_backend.py",
         "tests/engine/backends/gl/pixel/test_tuned.py",
+        "tests/engine/backends/test_tuned.py",
         "tests/engine/operators/test_casting.py",
         "tests/engine/operators/test_convolution.py",
         "tests/engine/operators/test_control_flow.py",
@@ -123,6 +130,7 @@ SOFTPIPE = Driver(
         "tests/engine/runtime/test_fast_path.py",
         "tests/engine/runtime/test_open_plans.py",
         "tests/engine/runtime/test_open_sizes.py",
+        "tests/engine/runtime/test_slice_cuts.py",
         "tests/engine/runtime/test_slices.py",
         "tests/engine/api/test_worker.py",
         "tests/engine/api/textures/test_to_texture.py",

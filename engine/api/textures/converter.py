@@ -32,7 +32,7 @@ _PLAIN = TextureTransform()
 
 
 class TextureConverter(metaclass=SpellingType):
-    """Pictures to tensors and back. Every call enqueues and returns.
+    """Converts images and textures to tensors and back. Every call enqueues and returns.
 
     A picture is a moderngl texture or framebuffer, a gameglue `Texture` or `RenderTarget`, a pygame Surface,
     a Pillow image (to read only), or an array (rows, columns[, channels]) of uint8 from 0 to 255 or floats

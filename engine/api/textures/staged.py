@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -124,13 +124,6 @@ class _SharedRead:
         data = self._data.concrete()
         assert isinstance(data, CPUTensorData)
         return data.elements.copy()
-
-
-class _Arrival(Protocol):
-    """What is looked at until it has come."""
-
-    def done(self) -> bool: ...
-    def array(self) -> np.ndarray: ...
 
 
 @dataclass

@@ -62,7 +62,7 @@ _Kind = TypeVar("_Kind", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class TextureTransform:
-    """How a picture becomes a tensor, and a tensor a picture. Immutable; the `set_` methods give another.
+    """Settings of a conversion between image and tensor. Immutable; the `set_` methods return a copy.
 
     To a tensor, in this order: values from 0 to 1 (8-bit channels divided by 255); colours made linear if
     asked; the picture turned so that its row 0 is `coord_origin`'s, then resampled to `width` x `height`; the

@@ -27,6 +27,7 @@ from engine.backends.cpu.precompile import precompile_kernels
 from engine.backends.cpu.program import CPUProgram, released
 from engine.backends.cpu.stream import LEAST_SHARED, CPUReadback, JobStream, copy_now
 from engine.backends.cpu.template import CPUTemplate
+from engine.backends.cpu.template_source import missing_layout
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
 from engine.backends.host import HostBackend, HostPart, JoinedJob
@@ -119,7 +120,7 @@ class CPUBackend(HostBackend):
         """Compile or load missing kernels and return their number."""
         missing = self._missing(kernels)
         if missing:
-            addresses = native.load(list(missing.values()), progress)
+            addresses = native.load([*missing.values(), *missing_layout()], progress)
             self._functions |= {key: addresses[source.key] for key, source in missing.items()}
             _ = self.stream  # now, and not in the first schedule
         return len(missing)
@@ -130,7 +131,7 @@ class CPUBackend(HostBackend):
 
     def prepare_async(self, kernels: Iterable[AnyKernel]) -> native.PendingLoad | None:
         """Let child processes compile missing kernels."""
-        load = native.prepare_async([*self._missing(kernels).values()])
+        load = native.prepare_async([*self._missing(kernels).values(), *missing_layout()])
         return None if load.done() else load
 
     def prepare_cached(self, words: Mapping[str, int]) -> bool:

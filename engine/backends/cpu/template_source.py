@@ -89,3 +89,8 @@ def layout_function() -> Callable[[int, int, int], None]:
     """The function, which holds the GIL: it is short, and taking the GIL again may wait for other threads."""
     address = native.load([LAY_OUT])[LAY_OUT.key]
     return ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
+
+
+def missing_layout() -> list[NativeSource]:
+    """The function's source, where it is yet to be compiled: with a plan's kernels, not after them."""
+    return [] if native.is_kept(LAY_OUT) else [LAY_OUT]

@@ -13,6 +13,7 @@ from engine.backends.expert_products import tune_experts
 from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
 from engine.backends.opencl.experts import TILES, emit_product, lay_out
 from engine.backends.opencl.packed_rows import read_packed
+from engine.backends.opencl.regions import emit_means
 from engine.backends.opencl.scans import emit_blocks, emit_marks
 from engine.backends.opencl.scatter import mark_runs, raise_all
 from engine.backends.opencl.sort import emit_alone, emit_merge
@@ -22,6 +23,7 @@ from engine.backends.opencl.suppression import emit_step as emit_suppression
 from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
 from engine.backends.operands import emit, flattened, plain
 from engine.backends.packed_products import tune_packed
+from engine.backends.regions import tune_regions
 from engine.backends.scans import tune_nonzero, tune_scan, tune_select
 from engine.backends.scatters import Scatterer, tune_scatter
 from engine.backends.sorts import Sorter, tune_sort
@@ -57,6 +59,12 @@ def _experts(compute: Compute, tuner: Tuner, form: str) -> bool:
         compute, tuner, lambda elements, dtype: True, TILES[form], lambda w: lay_out(w, tuner, form),
         lambda product: emit_product(product, compute, tuner, form),
     )  # fmt: skip
+
+
+def _regions(compute: Compute, tuner: Tuner, form: str) -> bool:
+    return tune_regions(
+        compute, tuner, lambda elements, dtype: True, lambda step: emit_means(step, tuner, form)
+    )
 
 
 def _scatter(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -327,6 +335,7 @@ RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
     "expert_matmul": _experts,
     "pool": _pool,
     "nonzero": _nonzero,
+    "roi_align": _regions,
     "scan": _scan,
     "scatter": _scatter,
     "select": _select,

@@ -54,11 +54,6 @@ class CLInfo:
         return self.platform, self.name, self.vendor, self.version, self.driver_version
 
     @property
-    def has_half(self) -> bool:
-        """Whether kernels can compute in 16-bit floats."""
-        return "cl_khr_fp16" in self.extensions
-
-    @property
     def has_double(self) -> bool:
         """Whether kernels can compute in 64-bit floats."""
         return "cl_khr_fp64" in self.extensions
@@ -68,19 +63,14 @@ class CLInfo:
 class CLLimits:
     """Limits of an OpenCL device; sizes in bytes unless said."""
 
-    compute_units: int
     max_work_group_size: int
     """Work items in one group."""
     max_work_item_sizes: tuple[int, ...]
     """Work items in one group along each axis."""
     local_memory: int
-    global_memory: int
     max_allocation: int
     """Largest buffer."""
-    max_argument_bytes: int
     sub_buffer_alignment: int
-    preferred_float_width: int
-    """Floats in the vector that suits the device best."""
 
 
 class Pending(Protocol):
@@ -456,14 +446,10 @@ def _describe(cl: Any, device: Any) -> CLInfo:
 
 def _limits_of(device: Any) -> CLLimits:
     return CLLimits(
-        compute_units=device.max_compute_units,
         max_work_group_size=device.max_work_group_size,
         max_work_item_sizes=tuple(device.max_work_item_sizes),
         local_memory=device.local_mem_size,
-        global_memory=device.global_mem_size,
         max_allocation=device.max_mem_alloc_size,
-        max_argument_bytes=device.max_parameter_size,
         # OpenCL states it in bits.
         sub_buffer_alignment=device.mem_base_addr_align // 8,
-        preferred_float_width=device.preferred_vector_width_float,
     )

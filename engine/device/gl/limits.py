@@ -28,25 +28,14 @@ class GLLimits:
     """Largest width and height of a texture, in texels."""
     max_texture_image_units: int
     """Textures that one fragment shader can read."""
-    max_combined_texture_image_units: int
-    max_array_texture_layers: int
-    max_draw_buffers: int
-    """Textures that one fragment shader can write."""
     max_fragment_uniform_components: int
     """32-bit numbers in the default uniform block of a fragment shader."""
-    max_uniform_block_size: int
-    uniform_buffer_offset_alignment: int
     max_storage_block_size: int = 0
     max_compute_storage_blocks: int = 0
     """Storage buffers that one compute shader can use."""
     max_storage_buffer_bindings: int = 0
     storage_buffer_offset_alignment: int = 0
     max_compute_group_count: tuple[int, int, int] = (0, 0, 0)
-    max_compute_group_size: tuple[int, int, int] = (0, 0, 0)
-    max_compute_invocations: int = 0
-    """Threads in one group."""
-    max_compute_shared_memory: int = 0
-    max_compute_uniform_components: int = 0
     max_compute_texture_image_units: int = 0
     max_loop_rounds: int = UNLIMITED
     """Rounds of all its loops together after which the driver ends the loops of a shader call."""
@@ -57,12 +46,7 @@ class GLLimits:
         limits = cls(
             max_texture_size=16384 if version_code >= 410 else 1024,
             max_texture_image_units=16,
-            max_combined_texture_image_units=96 if version_code >= 430 else 80 if version_code >= 400 else 48,
-            max_array_texture_layers=2048 if version_code >= 410 else 256,
-            max_draw_buffers=8,
             max_fragment_uniform_components=1024,
-            max_uniform_block_size=16384,
-            uniform_buffer_offset_alignment=256,
             max_loop_rounds=_LLVMPIPE_ROUNDS,
         )
         if version_code < 430:
@@ -74,10 +58,6 @@ class GLLimits:
             max_storage_buffer_bindings=8,
             storage_buffer_offset_alignment=256,
             max_compute_group_count=(65535, 65535, 65535),
-            max_compute_group_size=(1024, 1024, 64),
-            max_compute_invocations=1024,
-            max_compute_shared_memory=32768,
-            max_compute_uniform_components=512,
             max_compute_texture_image_units=16,
         )
 
@@ -100,12 +80,7 @@ class GLLimits:
         limits = cls(
             max_texture_size=integer(GL.MAX_TEXTURE_SIZE),
             max_texture_image_units=integer(GL.MAX_TEXTURE_IMAGE_UNITS),
-            max_combined_texture_image_units=integer(GL.MAX_COMBINED_TEXTURE_IMAGE_UNITS),
-            max_array_texture_layers=integer(GL.MAX_ARRAY_TEXTURE_LAYERS),
-            max_draw_buffers=min(integer(GL.MAX_DRAW_BUFFERS), integer(GL.MAX_COLOR_ATTACHMENTS)),
             max_fragment_uniform_components=integer(GL.MAX_FRAGMENT_UNIFORM_COMPONENTS),
-            max_uniform_block_size=integer(GL.MAX_UNIFORM_BLOCK_SIZE),
-            uniform_buffer_offset_alignment=integer(GL.UNIFORM_BUFFER_OFFSET_ALIGNMENT),
             max_loop_rounds=_LLVMPIPE_ROUNDS if "llvmpipe" in renderer.lower() else UNLIMITED,
         )
         if version_code < 430:
@@ -117,10 +92,6 @@ class GLLimits:
             max_storage_buffer_bindings=integer(GL.MAX_SHADER_STORAGE_BUFFER_BINDINGS),
             storage_buffer_offset_alignment=integer(GL.SHADER_STORAGE_BUFFER_OFFSET_ALIGNMENT),
             max_compute_group_count=triple(GL.MAX_COMPUTE_WORK_GROUP_COUNT),
-            max_compute_group_size=triple(GL.MAX_COMPUTE_WORK_GROUP_SIZE),
-            max_compute_invocations=integer(GL.MAX_COMPUTE_WORK_GROUP_INVOCATIONS),
-            max_compute_shared_memory=integer(GL.MAX_COMPUTE_SHARED_MEMORY_SIZE),
-            max_compute_uniform_components=integer(GL.MAX_COMPUTE_UNIFORM_COMPONENTS),
             max_compute_texture_image_units=integer(GL.MAX_COMPUTE_TEXTURE_IMAGE_UNITS),
         )
 

@@ -124,7 +124,7 @@ class JobHandle:
 
     @property
     def system(self) -> JobSystem:
-        """Whose job it is."""
+        """The job system that runs the job."""
         return self._system
 
     def then_copy(self, source: np.ndarray, target: np.ndarray) -> JobHandle:

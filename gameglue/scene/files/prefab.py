@@ -10,7 +10,7 @@ from gameglue.scene.transform import Transform
 
 
 class Prefab:
-    """An object with all below it that is not in the game, and of which there may be many instances.
+    """A template of an object with all below it, of which a scene may hold many instances.
 
     Made by naming a file: in `scene.instantiate("enemy.prefab")`, or as the value of a field of this type.
 

@@ -175,7 +175,7 @@ def test_other_types_are_left_to_generic_kernels(tuned_backend: Backend) -> None
         tuned_plan(tuned_backend, compute)
 
 
-POOLS = {
+POOLS: dict[str, tuple[Any, ...]] = {
     # x, kernel, strides, dilations, pads, ends, out, include_pad
     "2x2": ((2, 3, 12, 40), (2, 2), (2, 2), (1, 1), (0, 0), (0, 0), (6, 20), False),
     "overlapping, with padding": ((1, 3, 9, 35), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1), (5, 18), True),

@@ -53,7 +53,7 @@ def worked_out(sizes: Sequence[Any], steps: Steps) -> list[Any]:
     return numbers
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(hints=SIZES, others=st.lists(SIZES, max_size=8), steps=STEPS)
 def test_a_record_is_right_wherever_its_guards_hold(
     hints: list[int], others: list[list[int]], steps: Steps

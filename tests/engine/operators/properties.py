@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -133,10 +133,7 @@ def on_backend(example: Example, channel: str, make_worker: MakeWorker) -> list[
         worker.dispose()
 
 
-FEW = settings(
-    max_examples=8, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
+FEW = settings(max_examples=8)
 
 
 EVERY_DAY = 12

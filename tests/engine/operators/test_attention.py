@@ -134,7 +134,7 @@ def test_any_sizes_on_every_backend(variant: str, channel: str, make_worker: Mak
     worker = make_worker(open_model(variant), channel)
     bound = 1e-5 if channel == "cpu" else 1e-4
 
-    @settings(max_examples=8, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=8)
     @given(sizes(), st.integers(0, 99))
     def check(n: dict[str, int], seed: int) -> None:
         arrays = drawn(variant, n, seed)
@@ -145,7 +145,7 @@ def test_any_sizes_on_every_backend(variant: str, channel: str, make_worker: Mak
     check()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60)
 @given(st.sampled_from(sorted(VARIANTS)), sizes(), st.integers(0, 99))
 def test_any_sizes_by_numpy(variant: str, n: dict[str, int], seed: int) -> None:
     arrays = drawn(variant, n, seed)

@@ -336,7 +336,7 @@ def test_mha_on_every_backend(channel: str, make_worker: MakeWorker) -> None:
     )
     worker = make_worker(model, channel)
 
-    @settings(max_examples=6, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=6)
     @given(st.integers(1, 3), st.integers(1, 5), st.integers(0, 4))
     def check(batch: int, new: int, past: int) -> None:
         arrays = drawn(batch, new, past)

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import onnx.parser
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.dtypes import CODE_TYPES, STORAGE_TYPES, as_dtype, bits_of
@@ -238,10 +238,7 @@ def test_backends_agree_bit_by_bit(name: str, saturate: int, channel: str, make_
     dtype = as_dtype(name)
 
     @given(st.integers(0, 5), st.integers(1, 9), st.integers(0, 2**32 - 1))
-    @settings(
-        max_examples=8, deadline=None, derandomize=True,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )  # fmt: skip
+    @settings(max_examples=8)
     def holds(rows: int, columns: int, seed: int) -> None:
         draw = np.random.default_rng(seed)
         pool = np.concatenate([around(name), SPECIAL]) if name in CODE_TYPES else np.arange(-9.5, 20)

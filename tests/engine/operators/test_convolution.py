@@ -132,7 +132,7 @@ def test_transposed_convolution(group: int, channel: str, make_worker: MakeWorke
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_phases_are_the_formula(data: st.DataObject) -> None:
     """Weights that are known, and the same ones as an input, whose outputs ask every tap."""
     draw = data.draw

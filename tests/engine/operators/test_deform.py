@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
@@ -154,10 +154,7 @@ def test_the_only_element_of_an_aligned_axis_is_in_the_middle() -> None:
     np.testing.assert_array_equal(found, [[[[-1, 0], [0, 0], [1, 0]]]])
 
 
-@settings(
-    max_examples=8, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+@settings(max_examples=8)
 @given(
     name=st.sampled_from(("DeformConv", "Col2Im", "MaxUnpool", "AffineGrid")),
     images=st.sampled_from((0, 1, 2)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
@@ -91,10 +91,7 @@ def test_known_weights_are_rearranged_ahead_of_time(rng: np.random.Generator) ->
 SIZES = st.sampled_from((0, 1, 2, 5, 9))
 
 
-@settings(
-    max_examples=8, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+@settings(max_examples=8)
 @given(data=st.data())
 def test_every_backend_agrees_with_numpy(channel: str, make_worker: MakeWorker, data: st.DataObject) -> None:
     equation = data.draw(st.sampled_from(("bij,bjk->bki", "iij,jk->ik", "ij,j,jk->k", "ij,ij->ji")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
@@ -37,10 +37,7 @@ def test_float16_is_worked_out_in_float32(rng: np.random.Generator) -> None:
     assert disagreement(found, np.linalg.det(x.astype(np.float64))) < 2e-3
 
 
-@settings(
-    max_examples=8, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+@settings(max_examples=8)
 @given(n=st.sampled_from((1, 2, 3, 6)), count=st.sampled_from((0, 1, 4)))
 def test_every_backend_agrees_with_numpy(channel: str, make_worker: MakeWorker, n: int, count: int) -> None:
     x = np.random.default_rng(n).normal(size=(count, n, n)).astype(np.float32)

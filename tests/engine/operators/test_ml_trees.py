@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier, RandomForestRegressor
@@ -169,10 +169,7 @@ def test_every_backend_walks_alike(channel: str, make_worker: MakeWorker) -> Non
     worker = make_worker(ModelLoader.load(proto.SerializeToString()), channel)
 
     @given(st.integers(0, 30), st.integers(0, 99))
-    @settings(
-        max_examples=8, deadline=None, derandomize=True,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )  # fmt: skip
+    @settings(max_examples=8)
     def holds(count: int, seed: int) -> None:
         x = rows(np.random.default_rng(seed), count)
         worker.schedule(x)

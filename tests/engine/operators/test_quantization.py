@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
@@ -21,12 +21,7 @@ from tests.engine.operators.single import one_layer, run
 
 NUMBER = {name: code for code, name in ONNX_TYPES.items()}
 FLOAT32 = np.dtype(np.float32)
-PROPERTY = settings(
-    max_examples=8,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+PROPERTY = settings(max_examples=8)
 
 
 def f32(*values: float) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, ValueInfoProto, helper
 
@@ -189,10 +189,7 @@ def test_dynamic_products_of_any_height(channel: str, make_worker: MakeWorker) -
     worker = make_worker(read_onnx(subject.model(("n", 7)).SerializeToString()), channel)
 
     @given(st.sampled_from([1, 2, 37, 300]), st.integers(0, 99))
-    @settings(
-        max_examples=8, deadline=None, derandomize=True,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )  # fmt: skip
+    @settings(max_examples=8)
     def holds(rows: int, seed: int) -> None:
         x = np.random.default_rng(seed).standard_normal((rows, 7)).astype(np.float32)
         same = Subject(subject.op_type, (x, *subject.arrays[1:]))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
@@ -195,10 +195,7 @@ def test_a_longer_sequence_needs_no_new_kernel(op_type: str) -> None:
     assert len(kernels(40, 3)) < 20
 
 
-@settings(
-    max_examples=8, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+@settings(max_examples=8)
 @given(data=st.data())
 def test_every_backend_agrees_with_onnxruntime(
     channel: str, make_worker: MakeWorker, data: st.DataObject

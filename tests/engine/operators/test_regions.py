@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
@@ -77,10 +77,7 @@ def test_a_region_far_larger_than_the_image(rng: np.random.Generator) -> None:
         assert disagreement(run("RoiAlign", [x, boxes, images], attributes)[0], expected) < 1e-5
 
 
-@settings(
-    max_examples=8, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+@settings(max_examples=8)
 @given(
     count=st.sampled_from((0, 1, 5)),
     plane=st.sampled_from(((1, 1), (4, 7), (8, 3))),

@@ -51,7 +51,7 @@ def test_any_sizes_on_every_backend(interleaved: bool, channel: str, make_worker
     )
     worker = make_worker(model, channel)
 
-    @settings(max_examples=8, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=8)
     @given(st.integers(1, 3), st.integers(0, 5), st.integers(0, 99))
     def check(batch: int, rows: int, seed: int) -> None:
         rng = np.random.default_rng(seed)

@@ -46,7 +46,7 @@ def model(text: str) -> Model:
 def feeds_for(batch: int, steps: int, lengths: list[int] | None = None, seed: int = 0) -> Feeds:
     rng = np.random.default_rng(seed)
     sizes = {"s": (batch, 2), "x": (batch, steps, 2), "y": (batch, steps, 3), "around": (2,)}
-    found = {name: rng.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+    found: Feeds = {name: rng.normal(size=size).astype(np.float32) for name, size in sizes.items()}
     found["c"] = rng.integers(0, 9, batch)
     return found if lengths is None else {**found, "lengths": np.array(lengths)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
@@ -61,10 +61,7 @@ def test_work_grows_with_the_size_and_not_with_its_square() -> None:
     assert [c.output.size for c in trace.computes] == [256, 16, 16, 256, 4096]
 
 
-@settings(
-    max_examples=8, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+@settings(max_examples=8)
 @given(
     count=st.sampled_from((1, 2, 63, 64, 65, 300, 1025)),
     exclusive=st.booleans(),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
@@ -168,10 +168,7 @@ def test_the_last_of_many_updates_wins_on_every_backend(
         np.testing.assert_array_equal(worker.peek_output().download_to_array(), expected)
 
 
-@settings(
-    max_examples=8, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+@settings(max_examples=8)
 @given(
     count=st.sampled_from((1, 2, 63, 64, 65, 300)),
     size=st.sampled_from((1, 2, 64, 300)),

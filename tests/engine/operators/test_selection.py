@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx.parser
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import ModelLoader
@@ -17,10 +17,7 @@ from tests.engine.operators.single import one_layer, run
 SIZES = (0, 1, 2, 63, 64, 65, 300)
 SHARES = (0.0, 0.1, 1.0)
 
-on_every_backend = settings(
-    max_examples=8, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+on_every_backend = settings(max_examples=8)
 
 
 def mask_of(rng: np.random.Generator, shape: tuple[int, ...], share: float) -> np.ndarray:

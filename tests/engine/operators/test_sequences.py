@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
@@ -163,10 +163,7 @@ def test_edited_sequences_on_every_backend(channel: str, make_worker: MakeWorker
     edit = st.tuples(st.sampled_from(["SequenceInsert", "SequenceErase"]), st.integers(-1, 1))
 
     @given(st.integers(3, 9), st.integers(1, 4), st.integers(0, 1), st.lists(edit, max_size=2))
-    @settings(
-        max_examples=6, deadline=None, derandomize=True,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )  # fmt: skip
+    @settings(max_examples=6)
     def holds(rows: int, size: int, axis: int, edits: list[tuple[str, int]]) -> None:
         pieces = -(-((rows, 5)[axis]) // size)
         erased = sum(kind == "SequenceErase" for kind, _ in edits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
@@ -118,10 +118,7 @@ def test_a_few_of_many_are_cheap() -> None:
     assert max(sizes) <= 128
 
 
-@settings(
-    max_examples=8, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+@settings(max_examples=8)
 @given(
     count=st.sampled_from((1, 2, 63, 64, 65, 300)),
     share=st.sampled_from((0.0, 0.1, 1.0)),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
@@ -169,10 +169,7 @@ def test_mel_weights() -> None:
         assert disagreement(run("MelWeightMatrix", arrays)[0], expected) < 1e-6
 
 
-@settings(
-    max_examples=8, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+@settings(max_examples=8)
 @given(
     n=st.sampled_from(LENGTHS),
     outer=st.sampled_from((0, 1, 3)),

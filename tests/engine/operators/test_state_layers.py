@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
@@ -16,10 +16,7 @@ from tests.engine.operators.independent import by_reference
 from tests.engine.operators.single import one_layer, run, structures
 from tests.onnx_cases import disagreement
 
-PROPERTY = settings(
-    max_examples=8, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+PROPERTY = settings(max_examples=8)
 
 
 def on_backend(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -44,7 +44,7 @@ def test_concat_broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> None:
 
 
 @given(st.lists(WORDS, max_size=5), st.sampled_from([None, "", ",", ". "]), st.sampled_from([None, 0, 1, 2]))
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 def test_split(words: list[str], delimiter: str | None, most: int | None) -> None:
     given_ = {"delimiter": delimiter, "maxsplit": most}
     attributes = {name: value for name, value in given_.items() if value is not None}
@@ -121,7 +121,7 @@ DOCUMENTS = st.text("ab cx1é-日\n", max_size=9)
     st.lists(DOCUMENTS, min_size=1, max_size=3), st.sampled_from(["tokenexp", "separators"]), st.data(),
     st.booleans(), st.booleans(), st.integers(1, 2),
 )  # fmt: skip
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_tokens_agree_with_onnxruntime(
     documents: list[str], by: str, draw: st.DataObject, marked: bool, column: bool, least: int
 ) -> None:
@@ -253,10 +253,7 @@ def test_text_beside_any_backend(channel: str, make_worker: MakeWorker) -> None:
     worker = make_worker(model, channel, allow_fallback=True)
 
     @given(st.lists(st.text("ab", max_size=3), min_size=1, max_size=4))
-    @settings(
-        max_examples=8, deadline=None, derandomize=True,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )  # fmt: skip
+    @settings(max_examples=8)
     def holds(words: list[str]) -> None:
         worker.schedule(text(*words))
         found = worker.peek_output().download_to_array()

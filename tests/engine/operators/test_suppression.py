@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
@@ -85,10 +85,7 @@ def test_scores_that_are_no_numbers_are_left_out() -> None:
     assert found[:, 2].tolist() == [1]
 
 
-@settings(
-    max_examples=8, deadline=None, derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+@settings(max_examples=8)
 @given(
     count=st.sampled_from((1, 2, 63, 64, 65, 300)),
     most=st.sampled_from((1, 10, 500)),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import ModelLoader
@@ -80,7 +80,7 @@ def drawn(facts: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any], np.ndarray
 
 
 @given(DRAWN)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_counts(facts: dict[str, Any]) -> None:
     x, attributes, expected = drawn(facts)
     np.testing.assert_array_equal(run("TfIdfVectorizer", [x], attributes, opset=9)[0], expected)
@@ -114,10 +114,7 @@ def test_every_backend_counts_alike(channel: str, make_worker: MakeWorker) -> No
     worker = make_worker(ModelLoader.load(source), channel)
 
     @given(st.integers(0, 3), st.integers(0, 9), st.integers(0, 99))
-    @settings(
-        max_examples=8, deadline=None, derandomize=True,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
-    )  # fmt: skip
+    @settings(max_examples=8)
     def holds(rows: int, size: int, seed: int) -> None:
         tokens = np.random.default_rng(seed).choice([2, 3, 7, 1], (rows, size)).astype(np.int32)
         worker.schedule(tokens)

@@ -25,23 +25,9 @@ from engine.backends.base import DeviceBuffer, Readback
 from engine.backends.readback import PendingRead, ShapedRead
 from engine.runtime.recorded_plan import RecordedPlan
 from engine.runtime.session import Session
+from tests.contract.networks import repeating
 from tests.engine.conftest import MakeWorker
 from tests.graphs import model, node
-
-
-def counting() -> Model:
-    """As many elements as the largest input says, each of which is the sum of the inputs."""
-    return model(
-        [
-            node("ReduceMax", ["x"], ["top"], keepdims=1),
-            node("Cast", ["top"], ["count"], to=7),
-            node("ConstantOfShape", ["count"], ["zeros"]),
-            node("ReduceSum", ["x"], ["total"], keepdims=1),
-            node("Add", ["zeros", "total"], ["y"]),
-        ],
-        {"x": ("float32", [4])},
-        {"y": ("float32", None)},
-    )
 
 
 def folding() -> Model:
@@ -122,7 +108,7 @@ def numbers(*xs: float) -> np.ndarray:
 
 
 def test_schedule_and_pump_wait_for_nothing(channel: str, make_worker: MakeWorker) -> None:
-    worker = make_worker(counting(), channel)
+    worker = make_worker(repeating(), channel)
     outputs = []
     with held(worker) as gate:
         for count in (2, 5, 3):
@@ -150,7 +136,7 @@ def test_a_queued_schedule_keeps_what_its_tensors_held(channel: str, make_worker
     """Also where a tensor lies on the backend, and gets other elements before its run begins."""
     source = make_worker(doubling(), channel)
     source.schedule(numbers(1, 1, 0, 0), numbers(0, 1, 0, 0))
-    worker = make_worker(counting(), channel)
+    worker = make_worker(repeating(), channel)
     tensors = [Tensor(numbers(1, 2, 0, 0)), source.copy_output()]
     outputs = []
     with held(worker) as gate:
@@ -170,7 +156,7 @@ def test_a_queued_schedule_keeps_what_its_tensors_held(channel: str, make_worker
 
 
 def test_what_has_no_shape_yet_feeds_nobody(channel: str, make_worker: MakeWorker) -> None:
-    first, second = make_worker(counting(), channel), make_worker(doubling(), channel)
+    first, second = make_worker(repeating(), channel), make_worker(doubling(), channel)
     with held(first) as gate:
         first.schedule(numbers(1, 2, 0, 0))
         with pytest.raises(ShapePending, match="still being computed"):
@@ -276,7 +262,7 @@ def test_a_reader_of_a_failed_promise_learns_why(channel: str, make_worker: Make
 
 
 def test_disposal_ends_what_is_on_its_way(channel: str, make_worker: MakeWorker) -> None:
-    worker = make_worker(counting(), channel)
+    worker = make_worker(repeating(), channel)
     with held(worker):
         worker.schedule(numbers(1, 2, 0, 0))
         output = worker.peek_output()
@@ -333,7 +319,7 @@ def test_the_latest_output_survives_new_plans_of_others(
 
 
 def test_each_thread_takes_up_its_own_workers() -> None:
-    with Worker(counting(), BackendType.CPU) as worker, held(worker):
+    with Worker(repeating(), BackendType.CPU) as worker, held(worker):
         worker.schedule(numbers(1, 2, 0, 0))
         assert worker in unfinished_workers()
         seen: list[object] = []
@@ -353,7 +339,7 @@ def test_a_session_counts_who_uses_a_plan(make_worker: MakeWorker) -> None:
 
 
 def test_a_chain_of_any_length_is_dropped(make_worker: MakeWorker) -> None:
-    session = make_worker(counting(), "cpu")._session
+    session = make_worker(repeating(), "cpu")._session
     chain = [RecordedPlan(session.outlook[0]) for _ in range(3000)]
     session.cache.plans["first"] = chain[0]
     for recorded, following in pairwise(chain):

@@ -20,7 +20,8 @@ import onnxruntime
 import torch
 
 from tests.field.feeds import Feed, write_feeds
-from tests.field.sources.exported_networks import Architecture, Sizes, architectures
+from tests.field.sources.architectures import Architecture, Sizes
+from tests.field.sources.exported_networks import architectures
 
 EXPORTERS = ("dynamo", "script")
 

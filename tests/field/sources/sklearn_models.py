@@ -10,19 +10,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from skl2onnx import convert_sklearn, to_onnx
-from skl2onnx.common.data_types import (
-    FloatTensorType,
-    Int64TensorType,
-    StringTensorType,
-)
+from skl2onnx import convert_sklearn
 from sklearn import (
     calibration,
     cluster,
@@ -49,87 +42,25 @@ from sklearn import (
     tree,
 )
 
-Inputs = Mapping[str, np.ndarray]
-
-# Data
-
-RANDOM = np.random.default_rng(0)
-ROWS, TEST_ROWS, FEATURES = 120, 9, 6
-X = RANDOM.normal(size=(ROWS, FEATURES)).astype(np.float32)
-SCORES = X @ RANDOM.normal(size=(FEATURES, 3)) + 0.3 * RANDOM.normal(size=(ROWS, 3))
-CLASSES = SCORES.argmax(1)
-TWO = (SCORES[:, 0] > 0).astype(np.int64)
-NAMES = np.array(["ape", "bear", "cat"])[CLASSES]
-TARGETS = SCORES.astype(np.float32)
-LABELS = (SCORES > 0.2).astype(np.int64)
-COUNTS = RANDOM.integers(0, 5, (ROWS, FEATURES))
-HOLED = np.where(RANDOM.random(X.shape) < 0.2, np.float32(np.nan), X)
-COLORS = RANDOM.choice(["red", "green", "blue"], (ROWS, 2))
-WORDS = [
-    "the",
-    "Cat",
-    "dog",
-    "sat",
-    "on",
-    "a",
-    "mat",
-    "ran",
-    "Fast",
-    "not",
-    "re-do",
-    "x1",
-    "42",
-    "naïve",
-    "it's",
-]
-DOCUMENTS = np.array([" ".join(RANDOM.choice(WORDS, RANDOM.integers(1, 9))) for _ in range(ROWS)])
-SENTIMENT = np.array(["cat" in text.lower() for text in DOCUMENTS]).astype(np.int64)
-MIXED = {
-    "height": FloatTensorType([None, 1]),
-    "age": Int64TensorType([None, 1]),
-    "color": StringTensorType([None, 1]),
-}
-
-
-def mixed_table() -> Any:
-    """Columns of different types, as a data frame."""
-    import pandas
-
-    return pandas.DataFrame({"height": X[:, 0], "age": COUNTS[:, 0], "color": COLORS[:, 0]})
-
-
-# Models
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model: `convert` fits it and returns its ONNX form, `inputs` are what it is run on."""
-
-    name: str
-    convert: Callable[[], Any]
-    inputs: Inputs
-
-
-@dataclass(frozen=True)
-class Fit:
-    """An estimator, what it learns from, and how it is converted."""
-
-    name: str
-    model: Any
-    x: np.ndarray = field(default_factory=lambda: X)
-    y: np.ndarray | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    opset: Mapping[str, int] | None = None
-
-    def case(self) -> Case:
-        """What scikit-learn's converter makes of it."""
-
-        def convert() -> Any:
-            self.model.fit(self.x, *(() if self.y is None else (self.y,)))
-            options = {id(self.model): dict(self.options)} if self.options else None
-            return to_onnx(self.model, self.x[:1], options=options, target_opset=self.opset)
-
-        return Case(self.name, convert, {"X": self.x[:TEST_ROWS]})
+from tests.field.sources.sklearn_data import (
+    CLASSES,
+    COLORS,
+    COUNTS,
+    DOCUMENTS,
+    HOLED,
+    LABELS,
+    MIXED,
+    NAMES,
+    SENTIMENT,
+    TARGETS,
+    TEST_ROWS,
+    TWO,
+    Case,
+    Fit,
+    X,
+    mixed_table,
+)
+from tests.field.sources.sklearn_variants import boosters, text_case, variants
 
 
 def classifiers() -> Iterator[Fit]:
@@ -479,125 +410,6 @@ def pipelines() -> Iterator[Case]:
         preprocessing.StandardScaler(), ensemble.RandomForestClassifier(5, random_state=0)
     )
     yield Fit("pipeline_forest_double", doubled, X.astype(np.float64), NAMES).case()
-
-
-def text_case(
-    name: str, model: Any, documents: np.ndarray, y: np.ndarray = SENTIMENT, **options: Any
-) -> Case:
-    """A model of documents, one in each row; `options` are the vectorizer's."""
-    first = model.steps[0][1] if isinstance(model, pipeline.Pipeline) else model
-
-    def convert() -> Any:
-        model.fit(DOCUMENTS, y)
-        # By default onnxruntime takes en_US, which not every machine has.
-        chosen = {id(first): {"locale": "C.UTF-8", **options}}
-        return convert_sklearn(model, initial_types=[("text", StringTensorType([None, 1]))], options=chosen)
-
-    return Case(name, convert, {"text": documents.reshape(-1, 1)})
-
-
-def variants() -> Iterator[Fit]:
-    """Options of the converter, old and new opsets, float64."""
-    plain = {"zipmap": False}
-    double, y = X.astype(np.float64), TARGETS[:, 0].astype(np.float64)
-    forest = {"n_estimators": 5, "random_state": 0}
-    yield Fit("knn_cdist", neighbors.KNeighborsClassifier(3), y=NAMES, options={"optim": "cdist"})
-    yield Fit("knn_regressor_cdist", neighbors.KNeighborsRegressor(3), y=TARGETS, options={"optim": "cdist"})
-    process = gaussian_process.GaussianProcessRegressor
-    yield Fit("gaussian_process_cdist", process(random_state=0), double, y, {"optim": "cdist"})
-    yield Fit("gaussian_process_std", process(random_state=0), double, y, {"return_std": True})
-    yield Fit(
-        "gaussian_mixture_scores",
-        mixture.GaussianMixture(3, random_state=0),
-        options={"score_samples": True},
-    )
-    yield Fit(
-        "isolation_forest_scores",
-        ensemble.IsolationForest(**forest),
-        options={"score_samples": True},
-        opset={"": 18, "ai.onnx.ml": 3},
-    )
-    yield Fit("forest_newest", ensemble.RandomForestRegressor(**forest), y=y, opset={"": 21, "ai.onnx.ml": 5})
-    yield Fit(
-        "forest_oldest", ensemble.RandomForestClassifier(**forest), y=NAMES, opset={"": 9, "ai.onnx.ml": 1}
-    )
-    yield Fit("logistic_oldest", linear_model.LogisticRegression(), y=NAMES, opset={"": 11, "ai.onnx.ml": 1})
-    svc = svm.SVC(decision_function_shape="ovo")
-    yield Fit("svc_pairs", svc, y=NAMES, options={"raw_scores": True, **plain})
-    yield Fit("forest_double", ensemble.RandomForestClassifier(**forest), double, NAMES)
-    yield Fit("pca_double", decomposition.PCA(3), double)
-    mlp = neural_network.MLPClassifier((8,), max_iter=60, random_state=0)
-    yield Fit("mlp_double", mlp, double, NAMES, plain)
-    yield Fit("svc_double", svm.SVC(probability=True, random_state=0), double, NAMES, plain)
-    yield Fit("knn_double", neighbors.KNeighborsClassifier(3), double, NAMES, plain)
-    yield Fit("tree_integers", tree.DecisionTreeClassifier(max_depth=3, random_state=0), COUNTS, NAMES)
-    yield Fit("logistic_integers", linear_model.LogisticRegression(max_iter=999), COUNTS, NAMES)
-    yield Fit("bagging_svc", ensemble.BaggingClassifier(svm.SVC(), n_estimators=3, random_state=0), y=NAMES)
-
-
-def boosters() -> Iterator[Case]:
-    """Models of the boosting libraries that are installed, by the converters that their users take."""
-    inputs = {"X": X[:TEST_ROWS]}
-    if find_spec("xgboost"):
-        import xgboost
-        from onnxmltools import convert_xgboost
-        from onnxmltools.convert.common.data_types import FloatTensorType as Floats
-
-        def of_xgboost(model: Any, y: np.ndarray) -> Callable[[], Any]:
-            return lambda: convert_xgboost(model.fit(X, y), initial_types=[("X", Floats([None, FEATURES]))])
-
-        few = {"n_estimators": 7, "max_depth": 3, "random_state": 0, "n_jobs": 1}
-        yield Case("xgb_classifier", of_xgboost(xgboost.XGBClassifier(**few), CLASSES), inputs)
-        yield Case("xgb_classifier_two", of_xgboost(xgboost.XGBClassifier(**few), TWO), inputs)
-        yield Case("xgb_rf_classifier", of_xgboost(xgboost.XGBRFClassifier(**few), TWO), inputs)
-        yield Case("xgb_regressor", of_xgboost(xgboost.XGBRegressor(**few), TARGETS[:, 0]), inputs)
-        yield Case(
-            "xgb_poisson",
-            of_xgboost(xgboost.XGBRegressor(objective="count:poisson", **few), COUNTS[:, 0]),
-            inputs,
-        )
-        holed = {"X": HOLED[:TEST_ROWS]}
-        yield Case("xgb_holed", of_xgboost(xgboost.XGBRegressor(**few), TARGETS[:, 1]), holed)
-    if find_spec("lightgbm"):
-        import lightgbm
-        from onnxmltools import convert_lightgbm
-        from onnxmltools.convert.common.data_types import FloatTensorType as Floats
-
-        def of_lightgbm(model: Any, y: np.ndarray, **options: Any) -> Callable[[], Any]:
-            types = [("X", Floats([None, FEATURES]))]
-            return lambda: convert_lightgbm(model.fit(X, y), initial_types=types, **options)
-
-        few = {"n_estimators": 7, "max_depth": 3, "random_state": 0, "n_jobs": 1, "verbose": -1}
-        yield Case("lgbm_classifier", of_lightgbm(lightgbm.LGBMClassifier(**few), CLASSES), inputs)
-        yield Case("lgbm_classifier_names", of_lightgbm(lightgbm.LGBMClassifier(**few), NAMES), inputs)
-        yield Case(
-            "lgbm_classifier_two_plain",
-            of_lightgbm(lightgbm.LGBMClassifier(**few), TWO, zipmap=False),
-            inputs,
-        )
-        yield Case("lgbm_regressor", of_lightgbm(lightgbm.LGBMRegressor(**few), TARGETS[:, 0]), inputs)
-        yield Case(
-            "lgbm_gamma",
-            of_lightgbm(lightgbm.LGBMRegressor(objective="gamma", **few), np.exp(TARGETS[:, 0])),
-            inputs,
-        )
-    if find_spec("catboost"):
-        import catboost
-
-        def of_catboost(model: Any, y: np.ndarray) -> Callable[[], Any]:
-            def convert() -> Any:
-                from catboost.utils import convert_to_onnx_object
-
-                return convert_to_onnx_object(model.fit(X, y))
-
-            return convert
-
-        few = {"iterations": 7, "depth": 3, "random_seed": 0, "verbose": False, "allow_writing_files": False}
-        inputs = {"features": X[:TEST_ROWS]}
-        yield Case("cat_classifier", of_catboost(catboost.CatBoostClassifier(**few), CLASSES), inputs)
-        yield Case("cat_classifier_names", of_catboost(catboost.CatBoostClassifier(**few), NAMES), inputs)
-        yield Case("cat_classifier_two", of_catboost(catboost.CatBoostClassifier(**few), TWO), inputs)
-        yield Case("cat_regressor", of_catboost(catboost.CatBoostRegressor(**few), TARGETS[:, 0]), inputs)
 
 
 def cases() -> Iterator[Case]:

@@ -31,7 +31,7 @@ def instruction(*kinds, result=types.void):
 
         typed.__name__ = emit.__name__
         # Numba asks how many arguments there are.
-        typed.__signature__ = inspect.Signature(parameters)
+        typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return intrinsic(typed)
 
     return decorate

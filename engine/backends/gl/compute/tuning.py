@@ -19,6 +19,7 @@ from engine.backends.gl.compute.matmul import tune_matmul
 from engine.backends.gl.compute.memory import buffer_size
 from engine.backends.gl.compute.packed_rows import read_packed
 from engine.backends.gl.compute.pool import tune_pool
+from engine.backends.gl.compute.regions import emit_means
 from engine.backends.gl.compute.scans import emit_blocks, emit_marks
 from engine.backends.gl.compute.scatter import mark_runs, raise_all
 from engine.backends.gl.compute.sort import block_for, emit_merge
@@ -28,6 +29,7 @@ from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes, type_refusal, word_type
 from engine.backends.operands import plain
 from engine.backends.packed_products import tune_packed
+from engine.backends.regions import tune_regions
 from engine.backends.scans import tune_nonzero, tune_scan, tune_select
 from engine.backends.scatters import Scatterer, tune_scatter
 from engine.backends.sorts import Sorter, tune_sort
@@ -61,6 +63,10 @@ def _experts(compute: Compute, tuner: Tuner, target: Target) -> bool:
         compute, tuner, partial(_fits, target), TILE, lambda w: lay_out(w, tuner),
         lambda product: emit_product(product, compute, tuner, target), target.limits.max_loop_rounds,
     )  # fmt: skip
+
+
+def _regions(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_regions(compute, tuner, partial(_fits, target), lambda step: emit_means(step, tuner, target))
 
 
 def _scatter(compute: Compute, tuner: Tuner, target: Target) -> bool:
@@ -98,6 +104,7 @@ RULES: Mapping[str, Rule] = {
     "expert_matmul": _experts,
     "nonzero": _nonzero,
     "pool": tune_pool,
+    "roi_align": _regions,
     "scan": _scan,
     "scatter": _scatter,
     "select": _select,

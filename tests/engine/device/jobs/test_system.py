@@ -4,97 +4,22 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine.base.errors import DisposedError, InputError
-from engine.device import native
 from engine.device.jobs import program as jobs_program
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.layout import LAYOUT
 from engine.device.jobs.stock import stock_functions
-from engine.device.jobs.system import JobHandle, JobSystem, job_sources, shared_job_system
-from engine.device.native import NativeSource
-from engine.device.native.prelude import PRELUDE
+from engine.device.jobs.system import JobHandle, JobSystem
 from tests.engine.device.jobs.gates import Gate
-
-ROOT = Path(__file__).parents[3]
-
-KERNELS = {
-    # args: array of int64, amount, 0 or the grain that every chunk must start on a multiple of
-    "add": """
-def add(args, begin, end):
-    grain = arg_i64(args, 2)
-    for i in range(begin, end):
-        wrong = grain > 0 and (begin % grain != 0 or end - begin > grain)
-        atomic_add_i64(arg_i64(args, 0), i, -1000000 if wrong else arg_i64(args, 1))
-""",
-    # args: counter, first ticket, last ticket: the order in which things began and ended
-    "stamp": """
-def stamp(args, begin, end):
-    counter = arg_i64(args, 0)
-    store_i64(arg_i64(args, 1), 0, atomic_add_i64(counter, 0, 1))
-    store_i64(arg_i64(args, 2), 0, atomic_add_i64(counter, 0, 1))
-""",
-    # args: source, destination, length: each element the sum of its neighbours
-    "blur": """
-def blur(args, begin, end):
-    a, n = arg_i64(args, 0), arg_i64(args, 2)
-    for i in range(begin, end):
-        store_i64(arg_i64(args, 1), i, load_i64(a, (i + n - 1) % n) + load_i64(a, (i + 1) % n))
-""",
-    # args: how many pauses
-    "pause": """
-def pause(args, begin, end):
-    for _ in range(arg_i64(args, 0)):
-        cpu_pause()
-""",
-    # args: a counter; two chunks wait for each other, so that two threads must take them
-    "meet": """
-def meet(args, begin, end):
-    met = (atomic_add_i64(arg_i64(args, 0), 0, 1) // 2 + 1) * 2
-    while atomic_load_i64(arg_i64(args, 0), 0) < met:
-        cpu_pause()
-""",
-    # args: a result, and how long to work for it
-    "burn": """
-def burn(args, begin, end):
-    value = 0.0
-    for i in range(arg_i64(args, 1) * (end - begin)):
-        value = value * 0.999 + i
-    store_f64(arg_i64(args, 0), 0, value)
-""",
-}
-
-
-@pytest.fixture(scope="module")
-def functions() -> dict[str, int]:
-    sources = {name: NativeSource(name, PRELUDE + text, name) for name, text in KERNELS.items()}
-    addresses = native.load(list(sources.values()))
-    return {name: addresses[source.key] for name, source in sources.items()}
-
-
-@pytest.fixture(params=["1 thread", "4 threads", "4 threads, no spin", "2 threads, polling"])
-def system(request: pytest.FixtureRequest) -> Iterator[JobSystem]:
-    """Every way to run jobs; more threads than cores bring out races."""
-    threads = int(request.param[0])
-    spin = 0 if "no spin" in request.param else None
-    with JobSystem(threads, spin=spin, waiting="poll" if "polling" in request.param else None) as jobs:
-        yield jobs
-
-
-@pytest.fixture
-def pair() -> Iterator[JobSystem]:
-    with JobSystem(2) as jobs:
-        yield jobs
 
 
 def command(function: int, *args: int | np.ndarray, total: int = 1, grain: int = 1) -> CommandList:
@@ -391,108 +316,6 @@ def test_memory_lives_until_its_job_is_done_and_no_longer(pair: JobSystem, funct
     assert out[0] == 7
 
 
-def test_records_are_used_again(pair: JobSystem, functions: dict[str, int]) -> None:
-    out = np.zeros(1, np.int64)
-    add = command(functions["add"], out, 1, 0)
-    for _ in range(3000):
-        assert pair.submit(add).complete(20)
-    assert out[0] == 3000
-    # The system block and one block of records: 3000 jobs in sequence never need a second.
-    assert len(pair._memory) == 2
-
-
-def test_a_job_is_queued_again_and_again(system: JobSystem, functions: dict[str, int]) -> None:
-    """By its own handle, with other jobs in between; nothing piles up."""
-    out, other = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    add, add_other = command(functions["add"], out, 1, 0), command(functions["add"], other, 1, 0)
-    job, others = system.submit_repeated(None, add), 0
-    for turn in range(2000):
-        assert job.handle.complete(20)
-        assert out[0] == turn + 1
-        if turn % 3 == 0:
-            assert system.submit(add_other).complete(20)
-        following = system.submit_repeated(job, add)
-        others += following is not job  # where a thread has just looked at it
-        job = following
-    assert job.handle.complete(20)
-    assert out[0] == 2001
-    assert others < 2000
-    assert len(system._live) < 50
-
-
-def test_a_job_on_its_way_is_not_queued_again(system: JobSystem, functions: dict[str, int]) -> None:
-    gate, out = Gate(), np.zeros(1, np.int64)
-    job = system.submit_repeated(None, gate.commands)
-    assert not job.handle.is_completed
-    assert job.again() == 0
-    following = system.submit_repeated(job, command(functions["add"], out, 1, 0))
-    assert following is not job
-    gate.open()
-    assert job.handle.complete(20)
-    assert following.handle.complete(20)
-    assert out[0] == 1
-
-
-def test_a_handle_that_somebody_keeps_is_of_one_run(system: JobSystem, functions: dict[str, int]) -> None:
-    gate = Gate()
-    gate.open()
-    job = system.submit_repeated(None, gate.commands)
-    kept = job.handle.of_this_run()
-    assert job.handle.complete(20)
-    shut = Gate()
-    following = system.submit_repeated(job, shut.commands)
-    assert kept.is_completed
-    assert not following.handle.is_completed
-    shut.open()
-    assert following.handle.complete(20)
-
-
-def test_a_job_that_is_waited_for_is_not_queued_again(system: JobSystem, functions: dict[str, int]) -> None:
-    out, gate = np.zeros(1, np.int64), Gate()
-    job = system.submit_repeated(None, gate.commands)
-    handle = job.handle
-    waiting = threading.Thread(target=handle.complete)
-    waiting.start()
-    while handle._words[handle._base + LAYOUT["PINS"]] == 0:
-        time.sleep(0.001)
-    assert job.again() == 0
-    gate.open()
-    waiting.join(20)
-    assert handle._words[handle._base + LAYOUT["PINS"]] == 0
-    assert system.submit(command(functions["add"], out, 1, 0)).complete(20)
-
-
-def test_a_repeated_job_runs_on_when_nobody_has_its_handle(
-    system: JobSystem, functions: dict[str, int]
-) -> None:
-    out, gate = np.zeros(1, np.int64), Gate()
-    add = command(functions["add"], out, 1, 0)
-    held, flag = weakref.ref(gate), gate.flag
-    system.submit_repeated(None, gate.commands, keep_alive=gate)
-    del gate
-    assert held() is not None
-    flag[0] = 1
-    for _ in range(300):
-        system.submit_repeated(None, add).handle.complete(20)
-    limit = time.monotonic() + 20
-    while held() is not None and time.monotonic() < limit:
-        system.submit(add).complete(20)
-    assert held() is None
-    assert len(system._memory) == 2
-
-
-def test_a_closed_system_repeats_nothing(functions: dict[str, int]) -> None:
-    out = np.zeros(1, np.int64)
-    add = command(functions["add"], out, 1, 0)
-    with JobSystem(1) as system:
-        job = system.submit_repeated(None, add)
-    assert out[0] == 1
-    assert job.again() == 0
-    with pytest.raises(DisposedError):
-        system.submit_repeated(job, add)
-    assert out[0] == 1
-
-
 def test_closing_lets_everything_finish(functions: dict[str, int]) -> None:
     out = np.zeros(16, np.int64)
     jobs = JobSystem(2)
@@ -511,43 +334,6 @@ def test_closing_lets_everything_finish(functions: dict[str, int]) -> None:
         jobs.run_inline(np.zeros((0, 4), np.int64))
 
 
-def test_a_forgotten_system_ends_its_threads() -> None:
-    jobs = JobSystem(2)
-    threads = jobs._threads
-    del jobs
-    gc.collect()
-    assert not any(thread.is_alive() for thread in threads)
-
-
-def test_wrong_arguments_are_refused(pair: JobSystem, functions: dict[str, int]) -> None:
-    with pytest.raises(InputError, match="function address"):
-        CommandList([(0, 0, 1, 1)])
-    with pytest.raises(InputError, match="grain"):
-        pair.submit(np.array([[functions["add"], 0, 1, 0]], np.int64))
-    with pytest.raises(InputError, match="at least 1 thread"):
-        JobSystem(0)
-    with pytest.raises(InputError, match="'smoke signals'"):
-        JobSystem(1, waiting="smoke signals")
-    gate = Gate()
-    with JobSystem(1) as other:
-        held = other.submit(gate.commands)
-        with pytest.raises(InputError, match="own job system"):
-            pair.submit(gate.commands, (held,))
-        gate.open()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads a thread's priority as Linux gives it")
-def test_threads_can_let_the_game_go_first() -> None:
-    with JobSystem(2, priority="below_normal") as jobs:
-        usual = os.getpriority(os.PRIO_PROCESS, 0)
-        limit = time.monotonic() + 60
-        priorities: set[int] = set()
-        while priorities != {min(usual + 5, 19)} and time.monotonic() < limit:
-            priorities = {os.getpriority(os.PRIO_PROCESS, t.native_id or 0) for t in jobs._threads}
-        assert priorities == {min(usual + 5, 19)}
-    assert os.getpriority(os.PRIO_PROCESS, 0) == usual
-
-
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
 def test_stock_fill_and_copy(pair: JobSystem, width: int) -> None:
     stock = stock_functions()
@@ -559,94 +345,3 @@ def test_stock_fill_and_copy(pair: JobSystem, width: int) -> None:
     assert array[0] == array[-1] == 0
     assert (array[1:-1] == -3).all()
     np.testing.assert_array_equal(other, array)
-
-
-def test_the_shared_system_is_one_and_comes_back_after_close() -> None:
-    first = shared_job_system()
-    assert shared_job_system() is first
-    first.close()
-    second = shared_job_system()
-    assert second is not first
-    assert second.submit(np.zeros((0, 4), np.int64)).complete(20)
-    second.close()
-
-
-def run_script(text: str, timeout: float = 240) -> str:
-    head = (
-        "import os, sys, time, numpy as np\n"
-        "from engine.device.jobs.system import *\n"
-        "from engine.device.jobs.stock import stock_functions\n"
-        "nothing = np.zeros((0, 4), np.int64)\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", head + text],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
-def test_a_warm_start_needs_no_numba() -> None:
-    native.load(job_sources())
-    run_script("assert JobSystem(1).submit(nothing).complete(20)\nassert 'numba' not in sys.modules")
-
-
-def test_the_program_ends_while_jobs_are_queued() -> None:
-    """Nothing waits for 100 TB of memory to be filled, and no thread runs on without the interpreter."""
-    native.load(job_sources())
-    run_script(
-        "jobs = JobSystem(2)\n"
-        "block = np.zeros(1 << 20, np.int8)\n"
-        "args = np.array([block.ctypes.data, 1, 1])\n"
-        "work = np.array([[stock_functions()['fill'], args.ctypes.data, block.size, block.size]] * 100_000)\n"
-        "handles = [jobs.submit(work) for _ in range(1000)]\n"
-    )
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_is_told_and_can_start_its_own() -> None:
-    native.load(job_sources())
-    said = run_script(
-        "jobs = shared_job_system()\n"
-        "assert jobs.submit(nothing).complete(20)\n"
-        "repeated = jobs.submit_repeated(None, CommandList(nothing))\n"
-        "assert repeated.handle.complete(20)\n"
-        "pid = os.fork()\n"
-        "if pid == 0:\n"
-        "    assert repeated.again() == 0\n"
-        "    try:\n"
-        "        jobs.submit(nothing)\n"
-        "    except Exception as error:\n"
-        "        print(type(error).__name__, error, flush=True)\n"
-        "    print(shared_job_system().submit(nothing).complete(20), flush=True)\n"
-        "else:\n"
-        "    assert os.waitpid(pid, 0)[1] == 0\n"
-        "    assert jobs.submit(nothing).complete(20)\n"
-    )
-    assert "DeviceError" in said
-    assert "fork" in said
-    assert said.strip().endswith("True")
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux lets threads be kept off a core")
-def test_the_first_thread_is_kept_off_the_core_of_whoever_submits() -> None:
-    allowed = os.sched_getaffinity(0)
-    if len(allowed) < 2:
-        pytest.skip("there is one core")
-    with JobSystem(2) as jobs:
-        thread = jobs._threads[0].native_id
-        assert thread is not None
-        try:
-            for core in sorted(allowed)[:2]:
-                os.sched_setaffinity(0, {core})
-                end = time.monotonic() + 20
-                while os.sched_getaffinity(thread) != allowed - {core} and time.monotonic() < end:
-                    time.sleep(0.02)  # threads that spin need not be woken
-                    assert jobs.submit(np.zeros((0, 4), np.int64)).complete(20)
-                assert os.sched_getaffinity(thread) == allowed - {core}
-        finally:
-            os.sched_setaffinity(0, allowed)

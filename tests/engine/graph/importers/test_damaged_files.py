@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -108,13 +108,7 @@ edits = st.lists(
 )
 
 
-@settings(
-    max_examples=300,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=300)
 @given(edits)
 @example([(0, "delete", 0, 40)])
 def test_edited_files_load_or_are_refused(folder: Path, changes: list[tuple[int, str, int, int]]) -> None:
@@ -132,7 +126,7 @@ def test_edited_files_load_or_are_refused(folder: Path, changes: list[tuple[int,
     loads_or_refuses(bytes(data), folder)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_load_or_are_refused(data: bytes) -> None:
     loads_or_refuses(data, None)

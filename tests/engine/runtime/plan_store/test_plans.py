@@ -24,6 +24,7 @@ from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.runtime.plan_store import files, plans
 from engine.runtime.plan_store.cache_keys import digest_of_engine, digest_of_model
+from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.engine.operators.test_stand_in import feeds_for, nested, run
 from tests.graphs import mlp, model, node, proto
 from tests.networks import reference
@@ -159,14 +160,16 @@ def test_steps_that_repeat_are_stored_once(folder: Path) -> None:
     assert abs(sizes[0] - sizes[1]) < 200
 
 
-def test_steps_that_repeat_others_that_repeat_are_stored() -> None:
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_steps_that_repeat_others_that_repeat_are_stored(channel: str, make_worker: MakeWorker) -> None:
     made = nested(10, 9)
     feeds = feeds_for(made)
     found = []
     for was_stored in (False, True):
-        with Worker(made, BackendType.CPU) as worker:
-            assert was_read(worker) is was_stored
-            found.append(run(worker, feeds))
+        worker = make_worker(made, channel)
+        assert was_read(worker) is was_stored
+        found.append(run(worker, feeds))
+        worker.dispose()
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
 

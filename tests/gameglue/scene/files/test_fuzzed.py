@@ -9,16 +9,14 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from gameglue import App, SceneError
 from gameglue.scene.files.text import Node, dump, parse
 from tests.gameglue.scene.files.parts import Asset, Musket, Raider
 
 PARTS = "tests.gameglue.scene.files.parts"
-EXAMPLES = settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+EXAMPLES = settings(max_examples=50)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 WORDS = (

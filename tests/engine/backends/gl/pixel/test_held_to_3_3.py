@@ -45,7 +45,8 @@ def test_chain_and_convolution(run_child: RunChild, held_to_3_3: dict[str, str])
         "tests/engine/backends/gl -k pixel",
         "tests/engine/backends/gl/pixel",
         "tests/engine/backends/test_narrow.py -k pixel",
-        "tests/engine/kernels/test_semantics.py -k gl_pixel",
+        "tests/engine/backends/test_tuned.py -k pixel",
+        "tests/engine/kernels -k gl_pixel",
     ],
 )
 def test_everything(tests: str, held_to_3_3: dict[str, str]) -> None:
