@@ -10,7 +10,7 @@ how many serve all sizes.
 
 `call` is the longest engine call of a frame from schedule to answer at a size never seen, the median over the
 sizes, and `longest` the longest of all: CPU time of the frame's thread, without what OpenGL drivers take for
-commands. They are measured in frames of another worker, whose plans are not bound yet. As in `App.run`, the
+commands. They are measured in frames of another worker, whose first sizes these are. As in `App.run`, the
 garbage collector leaves alone what is loaded.
 """
 

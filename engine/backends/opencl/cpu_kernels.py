@@ -128,7 +128,7 @@ def strips(item: str) -> TunedKernel:
 
 
 @storable
-def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, int, int], k: int, n: int) -> np.ndarray:
+def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, ...], k: int, n: int) -> np.ndarray:
     """A strided (batch, k, n) matrix as (batch, strips, k, 16), the last strip filled up with 0."""
     flat = np.ascontiguousarray(known).reshape(-1)
     step = flat.itemsize

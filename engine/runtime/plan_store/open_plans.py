@@ -43,6 +43,7 @@ FUNCTIONS = frozenset({
     "engine.backends.cpu.winograd_partition.count_row_tiles",
     "engine.backends.cpu.winograd_partition.cut_ns",
     "engine.backends.cpu.word_conv.cut_gathered",
+    "engine.backends.expert_products._divided",
     "engine.backends.gl.compute.printer._divisor",
     "engine.backends.opencl.functions._divider",
     "engine.backends.packed_products._divided",

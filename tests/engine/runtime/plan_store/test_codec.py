@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from engine import BackendType, Model, ModelLoader, Worker
+from engine.backends import table
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.packing import given
 from engine.backends.cpu.pixel_tiles import pack_weights
@@ -35,6 +36,7 @@ from engine.runtime.plan_store.codec import (
     Maybe,
     Rows,
     Trees,
+    _arguments,
 )
 from engine.runtime.plan_store.open_plans import restored
 from engine.runtime.plan_store.streams import DEEPEST, UNREADABLE, Column, NotStorableError, Reader, Writer
@@ -158,6 +160,14 @@ def test_calls_are_read_back_as_calls() -> None:
     assert found.args[0] is weights
     assert found.args[1:] == call.args[1:]
     np.testing.assert_array_equal(found(), call())
+
+
+def test_every_storable_function_has_arguments_that_a_file_can_hold() -> None:
+    for entry in table.BACKENDS:
+        assert entry.load()
+    for name, made in STORABLE.items():
+        if not isinstance(made, type):
+            assert _arguments(name), name
 
 
 def test_only_storable_functions_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
