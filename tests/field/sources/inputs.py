@@ -59,6 +59,11 @@ def letters(*inputs: tuple[str, int], width: int = 21) -> Callable[..., Feed]:
     }
 
 
+def numbers(name: str) -> Callable[..., Feed]:
+    """Numbers of characters, (N, length)."""
+    return lambda rng, size: {name: rng.integers(1, 20, size)}
+
+
 def wake_word(name: str, frames: int = 16) -> Callable[..., Feed]:
     """Embeddings of a few frames of speech."""
     return lambda rng, size: {name: normal(rng, *(size or (1,)), frames, 96)}

@@ -16,6 +16,7 @@ from tests.field.sources.inputs import (
     letters,
     molecules,
     normal,
+    numbers,
     one_hot,
     picture,
     residues,
@@ -268,13 +269,10 @@ PACKAGES: Mapping[str, Sequence[Network]] = {
         Network("oskut-deepcut.onnx", letters(("inputs", 80), ("inputs_1", 12)), ((20,),)),
         Network("oskut-ws.onnx", letters(("input1", 170), ("input2", 12), ("input3", 12)), ((20,), (5,))),
     ),
-    "text2tashkeel==0.1.0": tuple(
-        Network(
-            f"{name}.int8.onnx",
-            lambda rng, size, letters=letters: {letters: rng.integers(1, 20, size)},
-            ((1, 12), (2, 12)),
-        )
-        for name, letters in (("bilstm", "input_ids"), ("rawi_v2", "input"), ("rawi_ensemble", "input"))
+    "text2tashkeel==0.1.0": (
+        Network("bilstm.int8.onnx", numbers("input_ids"), ((1, 12), (2, 12))),
+        Network("rawi_v2.int8.onnx", numbers("input"), ((1, 12), (2, 12))),
+        Network("rawi_ensemble.int8.onnx", numbers("input"), ((1, 12), (2, 12))),
     ),
     "khmersm==1.4.2": (
         Network(
