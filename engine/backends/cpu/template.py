@@ -151,7 +151,7 @@ class CPUTemplate:
             if places is not None:
                 inputs[outer.address] = places
         try:
-            self._form.pack_into(block, 8 * self._given, *values, *addresses)
+            self._form.pack_into(block.data, 8 * self._given, *values, *addresses)
         except struct.error as error:
             raise OverflowError(f"a size is no integer of 64 bits: {error}") from error
         address, results = address_of(block), self._results
@@ -162,7 +162,7 @@ class CPUTemplate:
         arena = self._host.arena_of(size)
         block[results] = address_of(arena)
         self._lay_out(self._layout_address, address, 1)
-        number, nanoseconds = _RESULTS.unpack_from(block, 8 * results)
+        number, nanoseconds = _RESULTS.unpack_from(block.data, 8 * results)
         commands = CommandList.within(
             block, address, self._commands, number, self._request, (block, [arena, *held])
         )
