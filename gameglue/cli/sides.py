@@ -24,7 +24,7 @@ from engine.kernels.value import leaves
 from engine.runtime.outputs import fetch
 from gameglue.cli.console import CompileProgress
 from gameglue.inference.backend_choice import BackendChoice, open_worker
-from gameglue.profiling.contenders import onnxruntime_options
+from gameglue.profiling.exact_products import products_saturate, with_unsigned_weights
 
 Values = dict[str, Any]
 """Arrays, lists of arrays or None, by name."""
@@ -115,8 +115,11 @@ class OnnxRuntimeSide(OnnxSide):
             raise InputError(
                 "comparing with onnxruntime needs it: pip install onnxruntime (or --against onnx-reference)"
             ) from None
-        options = onnxruntime_options(severity=4)
+        options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        if products_saturate():
+            with_unsigned_weights(proto)
         # It refuses files of a newer format regardless of their content; an operator that it lacks it names.
         proto.ir_version = min(proto.ir_version, _OLD_IR_VERSION)
         session = onnxruntime.InferenceSession(

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine import BackendType, Worker
-
-if TYPE_CHECKING:
-    import onnxruntime
 
 Arrays = dict[str, np.ndarray]
 Call = Callable[[Mapping[str, np.ndarray]], Arrays]
@@ -33,22 +29,6 @@ def infer(worker: Worker, inputs: Mapping[str, np.ndarray]) -> Arrays:
     return {name: tensor.download_to_array() for name, tensor in tensors.items()}
 
 
-def onnxruntime_options(severity: int = 3) -> onnxruntime.SessionOptions:
-    """Options of a session whose sums of integers are exact on every processor, as this engine's are.
-
-    On x86-64 without VNNI, onnxruntime's sums of uint8 times int8 saturate at 16 bits otherwise, which is
-    faster.
-
-    severity: the least that it logs: 2 warnings, 3 errors, 4 what is fatal.
-    """
-    import onnxruntime  # optional
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = severity
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    return options
-
-
 def onnxruntime_call(source: str | Path | bytes, threads: int | None = None) -> Call:
     """A session of onnxruntime on the CPU, as a function from inputs to outputs by name.
 
@@ -57,7 +37,8 @@ def onnxruntime_call(source: str | Path | bytes, threads: int | None = None) -> 
     """
     import onnxruntime  # optional
 
-    options = onnxruntime_options()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
     if threads is not None:
         options.intra_op_num_threads = threads
     model = source if isinstance(source, bytes) else str(source)

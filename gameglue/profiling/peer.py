@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import onnx
 
-from gameglue.profiling.contenders import onnxruntime_options
-
 _EVENT = "_kernel_time"
 _RUN = "model_run"
 _ADDED = re.compile(r"(_nchwc|_bn|_mul|_token_\d+|/\w*Fusion\w*)$")
@@ -55,7 +53,8 @@ class PeerProfile:
             node.name = next((name for name in node.output if name), node.name)
         self._folder = tempfile.TemporaryDirectory(prefix="gameglue-profile-")
         folder = Path(self._folder.name)
-        options = onnxruntime_options(severity=4)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
         options.enable_profiling = True
         options.profile_file_prefix = str(folder / "profile")
         options.optimized_model_filepath = str(folder / "optimised.onnx")

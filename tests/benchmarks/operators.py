@@ -49,6 +49,7 @@ from tests.benchmarks.setting import (
     print_table,
 )
 from tests.field.agreement import difference
+from tests.networks import reference
 
 PEER = "onnxruntime"
 FACTOR, ALLOWANCE = 1.2, 2e-4
@@ -125,7 +126,7 @@ def measure(
     source, inputs = case.source(), case.inputs
     try:
         peer = onnxruntime_call(source, options.threads)
-        expected = peer(inputs)
+        expected = reference(source, inputs)
     except Exception as raised:  # noqa: BLE001 - onnxruntime's exceptions have no common class
         figures.problems[PEER] = str(raised).splitlines()[0]
         return figures
