@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Container
 
 import numpy as np
 import onnx
@@ -53,7 +54,13 @@ def with_unsigned_weights(model: onnx.ModelProto) -> bool:
                 used_otherwise.add(name)
         for attribute in node.attribute:
             used_otherwise.update(_names(attribute.g))
-    turned = [name for name in uses if _is_int8(constants.get(name)) and name not in used_otherwise]
+    turned = [
+        name
+        for name, layers in uses.items()
+        if _is_int8(constants.get(name))
+        and name not in used_otherwise
+        and all(_known_zero(node, zero, constants) for node, zero in layers)
+    ]
     for name in turned:
         constants[name].CopyFrom(_unsigned(onnx.numpy_helper.to_array(constants[name]), name))
         for node, zero in uses[name]:
@@ -66,6 +73,12 @@ def with_unsigned_weights(model: onnx.ModelProto) -> bool:
             node.input[zero] = f"{name} zero point of {node.output[0]}"
             model.graph.initializer.append(_unsigned(array, node.input[zero]))
     return bool(turned)
+
+
+def _known_zero(node: onnx.NodeProto, place: int, known: Container[str]) -> bool:
+    """Whether a zero point is a constant, or absent."""
+    name = node.input[place] if place < len(node.input) else ""
+    return not name or name in known
 
 
 def _names(graph: onnx.GraphProto) -> set[str]:

@@ -242,6 +242,11 @@ def prepared(name: Name, is_known: bool = False) -> tuple[bytes, dict[str, Any],
     model, feeds = cases()[name]
     never = NEVER_READ.get(name, set())
     model = widened(model)
+    # Where x86-64 has no VNNI, onnxruntime's sums with weights of 8 bits that are inputs saturate.
+    feeds = {
+        n: np.asarray(a // 2) if isinstance(a, np.ndarray) and a.dtype == np.int8 else a
+        for n, a in feeds.items()
+    }
     results = expected_of(model, feeds)
     is_random = any(op.precision == "random" for op in OPERATORS if (op.domain, op.name) == name)
     node = model.graph.node[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -31,6 +31,13 @@ from gameglue import (
     WaitUntil,
 )
 from tests.gameglue.scripting.test_mistakes import Follower, Painted
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[App]:
+    """An app that all rows of the table share: a mistake changes nothing."""
+    with App("mistakes", headless=True, size=(64, 48)) as made:
+        yield made
 
 
 class Untyped(MonoBehaviour):
