@@ -36,11 +36,12 @@ class SharedBuffer(GrowingBlock[DeviceBuffer]):
         return self._backend.create(size, self._dtype)
 
     def take(self, size: int, memory: DeviceBuffer) -> None:
-        """Use new memory. Plans that use what was there hold it."""
+        """Use new memory, unless there is as much by now. Plans that use what was there hold it."""
         before = self.memory
         super().take(size, memory)
-        if before is not None and before is not self.memory:
-            before.release()
+        for buffer in (before, memory):
+            if buffer is not None and buffer is not self.memory:
+                buffer.release()
 
     def forget(self) -> None:
         """Give the memory back."""
