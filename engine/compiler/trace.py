@@ -46,6 +46,9 @@ EQUAL: tuple[tuple[int, ...], ...] = ((64,) * 8, (10,) * 8)
 equal.
 """
 
+SMALL = (1, 64, 64, 128, 3, 4, 6, 8)
+"""Sizes between those of samples, as of a small picture: kernels for large and for small ones meet there."""
+
 LARGE = (2, 480, 640, 512, 3, 4, 6, 8)
 """Sizes that no sample has, as of a picture; a model that refuses them is not planned for them."""
 
@@ -410,8 +413,8 @@ class Tracer:
         return bool(fitting) and max(fitting, key=_size).steps > 2 * min(s.steps for s in fitting)
 
     def others(self) -> list[dict[str, tuple[int, ...]]]:
-        """Further input shapes, for kernels that are chosen by sizes: odd ones, the largest sample, and one
-        at which tensors that shapes decide are too large to be worked out while planning.
+        """Further input shapes, for kernels that are chosen by sizes: odd ones, the largest sample, a small
+        picture's, and one at which tensors that shapes decide are too large to be worked out while planning.
         """
         known = self.representatives()
         fitting = [s for s in self.samples if s.fits and not s.empty]
@@ -422,8 +425,8 @@ class Tracer:
         if len(further) > 1:
             found.append(max(further[1:], key=lambda shapes: sum(map(prod, shapes.values()))))
         # Where a size is a number of steps, a plan for a large one takes long.
-        large = self.input_shapes(LARGE) if len({s.steps for s in fitting}) == 1 else None
-        return found if large is None else [*found, large]
+        beyond = (SMALL, LARGE) if len({s.steps for s in fitting}) == 1 else ()
+        return [*found, *(shapes for sizes in beyond if (shapes := self.input_shapes(sizes)) is not None)]
 
     def representatives(self) -> list[dict[str, tuple[int, ...]]]:
         """Input shapes that stand for all: the model's own where they are fixed, else samples'.

@@ -162,7 +162,7 @@ NETWORKS: dict[str, tuple[Callable[[], Model], int]] = {
     "digits": (lambda: ModelLoader.load(ASSETS / "digits" / "digits.onnx"), 4),
     "swarm": (lambda: ModelLoader.load(ASSETS / "swarm" / "swarm.onnx"), 2),
     "chatter": (lambda: ModelLoader.load(ASSETS / "chatter" / "chatter.onnx"), 6),
-    "upscale": (lambda: ModelLoader.load(ASSETS / "upscale" / "upscale.onnx"), 6),
+    "upscale": (lambda: ModelLoader.load(ASSETS / "upscale" / "upscale.onnx"), 8),
 }
 """Networks, and how many plans they may take at most for all sizes here."""
 
