@@ -1,12 +1,13 @@
 """Stored plans: reads and writes plans on disk.
 
 A file holds the plans of one model on one backend: steps, buffers and constants, and the formulas of kernels
-whose compiled code is not found by their keys. Its key is
-a digest of everything that a plan depends on: the model (structure and elements), the engine's own sources,
-this processor, the compilers, and what the backend adds (`PlanCodec.setting`). Elements of the model's
-constants are not stored but referred to; what packs them is stored as a function's name and arguments.
+whose compiled code is not found by their keys. Its key is a digest of everything that a plan depends on: the
+model (structure and elements), the engine's own sources, this processor, the compilers, and what the backend
+adds (`PlanCodec.setting`). Elements of the model's constants are not stored but referred to; what packs them
+is stored as a function's name and arguments.
 
-Models with operators of a game's own are not stored, nor plans that stop for data.
+Models with operators of a game's own are not stored, nor plans of which layers fall back, nor plans for fixed
+sizes that stop for data. Plans with open sizes are stored with those that continue them behind such a stop.
 """
 
 from __future__ import annotations
