@@ -150,16 +150,8 @@ def share(
     choose: Callable[..., int | None] = first_divisible,
 ) -> tuple[Blocks, ...]:
     """Halve blocks until `outer` grids of them are as many tasks as wanted; see `halve`."""
-    found = [*axes]
-    counts = [axis.count for axis in found]
-    # Plans for all sizes call this for each product at every new size.
-    while outer * prod(counts) < wanted:
-        next_one = choose(*found)
-        if next_one is None:
-            break
-        axis = found[next_one] = found[next_one].halved()
-        counts[next_one] = axis.count
-    return tuple([Blocks(count, axis.block) for count, axis in zip(counts, found, strict=True)])
+    found = halve(axes, lambda *axes: outer * prod([axis.count for axis in axes]) < wanted, choose)
+    return tuple([axis.blocks for axis in found])
 
 
 def evenly(size: int, wanted: int, step: int = 1) -> Blocks:
