@@ -14,6 +14,7 @@ _CPU_FEATURES = (
     "avx2",
     "fma",
     "f16c",
+    "avx_vnni",
     "avx512f",
     "avx512_vnni",
     "avx512_bf16",

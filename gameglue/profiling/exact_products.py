@@ -13,7 +13,8 @@ from engine.device.processor import cpu_features
 
 def products_saturate() -> bool:
     """Whether onnxruntime's sums of uint8 times int8 saturate at 16 bits here: on x86-64 without VNNI."""
-    return platform.machine() in ("x86_64", "AMD64") and "avx512_vnni" not in cpu_features()
+    has_vnni = not {"avx_vnni", "avx512_vnni"}.isdisjoint(cpu_features())
+    return platform.machine() in ("x86_64", "AMD64") and not has_vnni
 
 
 _INT8_WEIGHTS = {
