@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.base.memory.paged import let_go_of_sources
 from engine.kernels.expr import Expr, RunNumber, nodes, substitute
-from engine.kernels.hint import Hint as Hint
+from engine.kernels.hint import Hint, HintKind
 from engine.kernels.kernel import Kernel, number
 from engine.kernels.size import Number
 from engine.kernels.value import HostTable, Signature, Value
@@ -48,6 +48,11 @@ class Compute:
         loaded = [node.attr for node in nodes(*formulas) if node.op == "load"]
         operands = [v.root for v in self.hint.operands] if self.hint is not None else []
         self.reads = tuple(dict.fromkeys([*loaded, *operands]))
+
+    @property
+    def kind(self) -> HintKind | None:
+        """The hint's kind; None without a hint."""
+        return None if self.hint is None else self.hint.kind
 
     @property
     def operands(self) -> tuple[Value, ...]:

@@ -19,6 +19,7 @@ from engine.backends.cpu.schedule import Schedule, TaskGrid, elapsed_ns, evenly
 from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute
+from engine.kernels.size import deferrable
 
 TABLE_WORDS = 8192
 """Addresses that a task has room for (64 KiB)."""
@@ -97,6 +98,7 @@ def fill_table(table, step, x, zeros, first, count, height, width, pixel_bytes, 
 """
 
 
+@deferrable
 def cut_tasks(
     tiles: int, panels: int, groups: int, threads: int, tile_ns: float, panel_bytes: float, tile_bytes: float
 ) -> Schedule:
@@ -148,7 +150,6 @@ class NHWCConv:
     @property
     def channels(self) -> int:
         """Input channels of a group."""
-        assert self.compute.hint is not None
         return self.compute.operands[1].shape[1]
 
     @property

@@ -29,7 +29,7 @@ from engine.backends.cpu.stream import LEAST_SHARED, CPUReadback, JobStream, cop
 from engine.backends.cpu.template import CPUTemplate
 from engine.backends.cpu.template_source import missing_layout
 from engine.backends.cpu.timing import time_commands
-from engine.backends.cpu.tuned import tune
+from engine.backends.cpu.tuning import tune
 from engine.backends.host import HostBackend, HostPart, JoinedJob
 from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
 from engine.backends.repeat import Repeat

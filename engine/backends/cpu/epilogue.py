@@ -19,7 +19,7 @@ from engine.kernels.kernel import Kernel, number
 from engine.kernels.value import Value
 
 Recipe = tuple[Any, ...]
-"""An epilogue for sums in registers, see `library/finish.py`."""
+"""An epilogue for sums in registers, see `library/epilogue.py`."""
 
 _MOST_OPERANDS = 16
 

@@ -36,7 +36,7 @@ from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share, up
 from engine.compiler.plan import Compute, Tuner, storable
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 
 _LEAST_FLOPS = 4e5
 """Products smaller than this take less time in float32 than rounding and starting does."""
@@ -156,6 +156,7 @@ def scales_of_matrices(elements: np.ndarray, sizes: tuple[int, ...], strides: tu
     return column_scales(matrices_of(elements, sizes, strides))
 
 
+@deferrable
 def cut_product(m: int, n: int, groups: int, batch: int, threads: int, nanoseconds: float) -> Cut:
     """Tasks for all threads; the columns of a task are as few as stay near, its rows fit into the band."""
     wanted = tasks_wanted(nanoseconds * batch, threads)

@@ -40,7 +40,7 @@ def tune_nhwc_depthwise(compute: Compute, tuner: Tuner, threads: int) -> bool:
     schedule, sizes = deferred(schedule_pixels, win, x.shape[0], channels, lanes, threads)
 
     weights = tuner.constant(f"{w.name}|taps{lanes}", partial(pack_taps, elements, win.taps, lanes))
-    kernel = NativeKernel("depthwise_last", depthwise_last_text(lanes, rank, epilogue))
+    kernel = NativeKernel("nhwc_depthwise", nhwc_depthwise_text(lanes, rank, epilogue))
     emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
     return True
 
@@ -54,7 +54,7 @@ def pack_taps(elements: np.ndarray, taps: int, lanes: int) -> np.ndarray:
     return padded.reshape(-1)
 
 
-def depthwise_last_text(lanes: int, rank: int, epilogue: Epilogue) -> str:
+def nhwc_depthwise_text(lanes: int, rank: int, epilogue: Epilogue) -> str:
     """The kernel's module."""
     body = [
         *PIXEL_ARGUMENTS.prologue("x", "w", epilogue=epilogue),

@@ -42,13 +42,13 @@ def tune_nhwc_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     lanes, rank = host_tile().lanes, len(compute.space)
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=rank - 1)
     schedule, sizes = deferred(schedule_pixels, win, x.shape[0], x.shape[-1], lanes, threads)
-    kernel = NativeKernel(f"pool_last_{kind}", pool_last_text(kind, lanes, rank, epilogue))
+    kernel = NativeKernel(f"nhwc_pool_{kind}", nhwc_pool_text(kind, lanes, rank, epilogue))
     arguments = _ARGUMENTS.values(**PIXEL_ARGUMENTS.named(sizes), **counted_sides(compute, win))
     emit(tuner, kernel, schedule, arguments, (x.name,), compute.output.name, epilogue)
     return True
 
 
-def pool_last_text(kind: str, lanes: int, rank: int, epilogue: Epilogue) -> str:
+def nhwc_pool_text(kind: str, lanes: int, rank: int, epilogue: Epilogue) -> str:
     """The kernel's module."""
     # Windows that go together lie inside, and so have equally many taps.
     share = [

@@ -22,7 +22,7 @@ from engine.backends.cpu.schedule import Blocks, Schedule, TaskGrid, emit
 from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import acc
-from engine.kernels.size import as_float, deferred, largest, smallest
+from engine.kernels.size import as_float, deferrable, deferred, largest, smallest
 from engine.kernels.value import Value
 
 BLOCK_COLUMNS = 512
@@ -106,6 +106,7 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     return True
 
 
+@deferrable
 def _parts(outer: int, extent: int, inner: int, are_runs: bool, threads: int) -> int:
     """Into how many parts to cut the extent, so that all threads have something to do."""
     wanted = tasks_wanted(outer * extent * inner * _NS_PER_ELEMENT, threads)

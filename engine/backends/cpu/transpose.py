@@ -12,7 +12,7 @@ from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Schedule, emit
 from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 
 BLOCK_ROWS = 256
 """Rows that are turned before the columns made of them are stored, where there is an epilogue."""
@@ -58,6 +58,7 @@ def _is_plain(compute: Compute) -> bool:
     return compute.epilogue is None and compute.output.dtype == np.float32
 
 
+@deferrable
 def _tile_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...], int]:
     """The words of a kernel of squares, and how many tasks a matrix is. The last block takes what is left."""
     row_blocks, column_blocks = max(1, rows // BLOCK_ROWS), max(1, columns // BLOCK_COLUMNS)
@@ -68,6 +69,7 @@ def _tile_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...],
     return sizes, row_blocks * column_blocks
 
 
+@deferrable
 def _slim_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...], int]:
     """The words of a slim kernel, and how many tasks a matrix is.
 

@@ -32,7 +32,7 @@ from engine.backends.cpu.words import (
 )
 from engine.backends.windows import Windows, windows_first
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 from engine.kernels.value import Value
 
 WORDS_AT_ONCE = 512
@@ -168,6 +168,7 @@ def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     return True
 
 
+@deferrable
 def cut_gathered(
     m: int, n: int, tile_rows: int, tile: Tile, nanoseconds: float, threads: int
 ) -> tuple[Blocks, ...]:

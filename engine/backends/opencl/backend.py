@@ -22,7 +22,7 @@ from engine.backends.opencl.repeated import Repeater
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
 from engine.backends.opencl.template import CLTemplate
 from engine.backends.opencl.timing import ObservedEvents
-from engine.backends.opencl.tuned import TunedKernel
+from engine.backends.opencl.tuned_kernel import TunedKernel
 from engine.backends.opencl.tuning import tune
 from engine.backends.plan_codec import KernelTextCodec
 from engine.backends.plan_template import PlanTemplate, Template

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.opencl.printer import OpenCLPrinter, element
-from engine.backends.opencl.tuned import Epilogue, build, divide, divisor_names, divisor_values, indent
+from engine.backends.opencl.tuned_kernel import Epilogue, build, divide, divisor_names, divisor_values, indent
 from engine.backends.scans import Blocks, Marks
 from engine.compiler.plan import Compute, Tuner
 

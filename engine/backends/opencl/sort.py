@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.backends.opencl.printer import element
-from engine.backends.opencl.tuned import build, indent
+from engine.backends.opencl.tuned_kernel import build, indent
 from engine.backends.sorts import (
     BLOCK,
     BLOCK_NAMES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.opencl.printer import element
-from engine.backends.opencl.tuned import TunedKernel, build, indent
+from engine.backends.opencl.tuned_kernel import TunedKernel, build, indent
 from engine.backends.suppressions import GROUP, NAMES, Dialect, Suppression, overlap_function, statements
 from engine.compiler.plan import Tuner
 

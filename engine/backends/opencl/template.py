@@ -22,7 +22,7 @@ from engine.backends.opencl.memory import CLBuffer
 from engine.backends.opencl.printer import LOCAL_SIZE, GenericSource, argument_word
 from engine.backends.opencl.programs import Compiled, ProgramStore, set_arguments
 from engine.backends.opencl.storage import device_dtype
-from engine.backends.opencl.tuned import FIRST_GROUP
+from engine.backends.opencl.tuned_kernel import FIRST_GROUP
 from engine.compiler.plan import Plan, Step
 from engine.kernels.c_printer import saturate
 from engine.kernels.size import Number, has_sizes, hint_of

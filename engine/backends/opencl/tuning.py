@@ -20,7 +20,7 @@ from engine.backends.opencl.sort import emit_alone, emit_merge
 from engine.backends.opencl.sort import emit_blocks as emit_sorted_blocks
 from engine.backends.opencl.suppression import emit_alone as emit_suppression_alone
 from engine.backends.opencl.suppression import emit_step as emit_suppression
-from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
+from engine.backends.opencl.tuned_kernel import Epilogue, axis_names, is_float32
 from engine.backends.operands import emit, flattened, plain
 from engine.backends.packed_products import tune_packed
 from engine.backends.regions import tune_regions
@@ -100,8 +100,7 @@ def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 
 def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
-    assert compute.hint is not None
-    (a, b), attributes = compute.hint.operands, compute.hint.attributes
+    (a, b), attributes = compute.operands, compute.attributes
     m, n, k, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
     a_b, a_m, a_k = attributes["a_strides"]
     b_b, b_k, b_n = attributes["b_strides"]
@@ -138,8 +137,7 @@ def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
 
 
 def _matmul_gpu(compute: Compute, tuner: Tuner) -> bool:
-    assert compute.hint is not None
-    (a, b), attributes = compute.hint.operands, compute.hint.attributes
+    (a, b), attributes = compute.operands, compute.attributes
     m, n, k, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
     row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
     epilogue = Epilogue(compute, row, column)
@@ -168,11 +166,10 @@ class _Geometry:
     @staticmethod
     def of(compute: Compute) -> _Geometry | None:
         """The geometry of a hinted step; None for three or more spatial axes."""
-        assert compute.hint is not None
-        (x, w), win = compute.hint.operands, windows_first(compute)
+        (x, w), win = compute.operands, windows_first(compute)
         if win is None:
             return None
-        return _Geometry(x.shape[0], x.shape[1], w.shape[0], int(compute.hint.attributes["group"]), win)
+        return _Geometry(x.shape[0], x.shape[1], w.shape[0], int(compute.attributes["group"]), win)
 
     @property
     def packed(self) -> tuple[int, int]:
@@ -207,8 +204,7 @@ def _pack(geometry: _Geometry, x: Value, tuner: Tuner, form: str) -> str:
 
 
 def _conv_cpu(compute: Compute, tuner: Tuner) -> bool:
-    assert compute.hint is not None
-    x, w = compute.hint.operands
+    x, w = compute.operands
     geometry = _Geometry.of(compute)
     if geometry is None:
         return False
@@ -241,8 +237,7 @@ def _conv_cpu(compute: Compute, tuner: Tuner) -> bool:
 
 
 def _conv_gpu(compute: Compute, tuner: Tuner) -> bool:
-    assert compute.hint is not None
-    x, w = compute.hint.operands
+    x, w = compute.operands
     geometry = _Geometry.of(compute)
     if geometry is None:
         return False
@@ -281,8 +276,7 @@ def _rows(w: Value, tuner: Tuner) -> str:
 
 
 def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
-    assert compute.hint is not None
-    (x,), attributes = compute.hint.operands, compute.hint.attributes
+    (x,), attributes = compute.operands, compute.attributes
     win = windows_first(compute)
     if win is None or not is_float32(compute):
         return False

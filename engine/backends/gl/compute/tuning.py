@@ -1,4 +1,4 @@
-"""Chooses tuned kernels for a step: rules by hint type.
+"""Chooses tuned kernels for a step: rules by hint kind.
 
 Those of products store one element a thread, which a type that shares 32-bit words does not allow: there the
 result goes to 32-bit words in between.

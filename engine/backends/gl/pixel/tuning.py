@@ -25,8 +25,7 @@ _MOST_WASTE = 12
 
 
 def _is_float32(compute: Compute) -> bool:
-    assert compute.hint is not None
-    return compute.body.dtype == "float32" and all(v.dtype == _FLOAT32 for v in compute.hint.operands)
+    return compute.body.dtype == "float32" and all(v.dtype == _FLOAT32 for v in compute.operands)
 
 
 @dataclass(frozen=True)
@@ -56,12 +55,11 @@ def _fits(limits: GLLimits, *texels: int) -> bool:
 
 
 def _conv(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
-    assert compute.hint is not None
-    x, w = compute.hint.operands
+    x, w = compute.operands
     win = windows_first(compute)
     if win is None or not _is_float32(compute) or w.known is None:
         return False
-    group = int(compute.hint.attributes["group"])
+    group = int(compute.attributes["group"])
     images, channels, outputs = x.shape[0], x.shape[1], w.shape[0]
     kernel, out, strides, dilations = win.kernel, win.out, win.strides, win.dilations
     rows, columns = win.reach
@@ -139,8 +137,7 @@ class _Vectors:
 
 
 def _matmul(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
-    assert compute.hint is not None
-    (a, b), attributes = compute.hint.operands, compute.hint.attributes
+    (a, b), attributes = compute.operands, compute.attributes
     m, n, depth, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
     if not _is_float32(compute) or 0 in (m, n, depth, batch):
         return False
@@ -193,7 +190,7 @@ def pack_spread(w: np.ndarray, group: int) -> np.ndarray:
 
 @storable
 def pack_vectors(x: np.ndarray, sizes: tuple[int, ...], steps: tuple[int, ...], side: int) -> np.ndarray:
-    """What `forms.pack_matrix` does, with sizes (sets, vectors, elements)."""
+    """What `tuned_shaders.pack_matrix` does, with sizes (sets, vectors, elements)."""
     sets, count, depth = sizes
     quarters, blocks = -(-depth // 4), -(-count // side)
     flat = np.ascontiguousarray(x).reshape(-1)
