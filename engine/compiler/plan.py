@@ -66,6 +66,11 @@ class Compute:
         assert self.hint is not None
         return self.hint.attributes
 
+    @property
+    def is_float32(self) -> bool:
+        """Whether the hint's tensors are float32, and `body` is computed so."""
+        return self.body.dtype == "float32" and all(v.dtype == np.float32 for v in self.operands)
+
     def formula(self) -> Expr:
         """Body and epilogue as one formula."""
         if self.epilogue is None:

@@ -12,7 +12,7 @@ from math import prod
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Schedule, TaskGrid, elapsed_ns, evenly
@@ -193,7 +193,7 @@ def nhwc_conv_of(compute: Compute, rows: int) -> NHWCConv | None:
     win, attributes = nhwc_windows(compute), compute.attributes
     if win is None or attributes.get("x_first") or compute.operands[1].known is None:
         return None
-    if not is_float32_core(compute) or win.taps * 2 * rows > TABLE_WORDS:
+    if not compute.is_float32 or win.taps * 2 * rows > TABLE_WORDS:
         return None
     return NHWCConv(compute, win, int(attributes["group"]))
 

@@ -147,12 +147,6 @@ def _operands(recipe: Recipe) -> dict[int, str]:
     return {k: how for part in recipe[1:] if isinstance(part, tuple) for k, how in _operands(part).items()}
 
 
-def is_float32_core(compute: Compute) -> bool:
-    """Whether a hinted formula computes in float32 from float32 tensors."""
-    operands = compute.operands
-    return compute.body.dtype == "float32" and all(v.dtype.name == "float32" for v in operands)
-
-
 def raw_output(compute: Compute, tuner: Tuner, dtype: np.dtype) -> str:
     """The buffer for a kernel's result, of type `dtype`, to which `emit_epilogue` applies the epilogue."""
     if compute.epilogue is None:

@@ -12,7 +12,7 @@ from functools import partial
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixel_tiles import (
@@ -58,7 +58,7 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with x_first or one channel: float32, known weights, one group."""
     attributes, (x, w) = compute.attributes, compute.operands
     win = nhwc_windows(compute)
-    if win is None or w.known is None or not is_float32_core(compute):
+    if win is None or w.known is None or not compute.is_float32:
         return False
     if not attributes.get("x_first") and x.shape[-1] > 1:
         return False

@@ -19,7 +19,7 @@ import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.low_precision import (
     BAND_BYTES,
     GROUP_BYTES,
@@ -234,7 +234,7 @@ def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithm
     """Rule for hints of kind "conv" over channels-last tensors with known weights, where it is worth it."""
     attributes = compute.attributes
     x, w = compute.operands
-    if not attributes.get("channels_last") or w.known is None or not is_float32_core(compute):
+    if not attributes.get("channels_last") or w.known is None or not compute.is_float32:
         return False
     win = _windows(compute)
     x_first = bool(attributes.get("x_first"))

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.low_precision import (
     BAND_BYTES,
     NEAR_BYTES,
@@ -99,7 +99,7 @@ class Cut(NamedTuple):
 def tune_low_precision_matmul(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
     """Rule for hints of kind "matmul" with a known right side that is worth it."""
     attributes = compute.attributes
-    if not is_float32_core(compute) or len(compute.space) != 3:
+    if not compute.is_float32 or len(compute.space) != 3:
         return False
     m, n, k, batch = (attributes[name] for name in ("m", "n", "k", "batch"))
     a, b = compute.operands

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import given, matrices_of, pack_panels
@@ -64,7 +64,7 @@ def tune_matmul(
     right_elements: makes the elements of a known right side that is not the model's own, so that nobody need
     hold them; what the operand has for them is not looked at then.
     """
-    if not is_float32_core(compute) or len(compute.space) != 3:
+    if not compute.is_float32 or len(compute.space) != 3:
         return False
     attributes = compute.attributes
     m, n, k, batch = (attributes[name] for name in ("m", "n", "k", "batch"))

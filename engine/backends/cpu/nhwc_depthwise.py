@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixels import (
     PIXEL_ARGUMENTS,
@@ -27,7 +27,7 @@ def tune_nhwc_depthwise(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels last: as many groups and outputs as input channels."""
     x, w = compute.operands
     attributes = compute.attributes
-    if not is_float32_core(compute) or w.known is None or attributes.get("x_first"):
+    if not compute.is_float32 or w.known is None or attributes.get("x_first"):
         return False
     channels = x.shape[-1]
     if int(attributes["group"]) != channels or w.shape[:2] != (channels, 1) or channels == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixels import (
     PIXEL_ARGUMENTS,
@@ -35,7 +35,7 @@ def tune_nhwc_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "pool" with channels last, of float32 over one or two axes."""
     (x,), attributes = compute.operands, compute.attributes
     kind, win = str(attributes["kind"]), nhwc_windows(compute)
-    if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
+    if win is None or win.taps > MAX_TAPS or not compute.is_float32:
         return False
     if kind not in ("max", "average", "sum"):
         return False

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.planes import (
@@ -327,7 +327,7 @@ def _text(
 def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "pool" with channels first: float32, one or two axes."""
     (x,), attributes, win = compute.operands, compute.attributes, windows_first(compute)
-    if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
+    if win is None or win.taps > MAX_TAPS or not compute.is_float32:
         return False
     kind, count = str(attributes["kind"]), x.shape[0] * x.shape[1]
     cut = deferred(cut_planes, win, 1, *x.shape[:2], 1, 1, threads)

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, split_row
@@ -81,7 +81,7 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     attributes, (x, *centers) = compute.attributes, compute.operands
     kind, term = str(attributes["kind"]), str(attributes.get("term", "element"))
     outer, extent, inner = (attributes[name] for name in ("outer", "extent", "inner"))
-    if not is_float32_core(compute) or kind not in KINDS or term not in TERMS or extent < 1:
+    if not compute.is_float32 or kind not in KINDS or term not in TERMS or extent < 1:
         return False
     # Only what holds for every input shape may choose between kernels.
     are_runs = x.rank == 2 or (x.rank == 3 and x.always_one(2))

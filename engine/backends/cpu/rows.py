@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
@@ -105,7 +105,7 @@ def tune_normalize(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def _emit(compute: Compute, tuner: Tuner, kind: str, masked: int, epsilon: float) -> bool:
     (x,) = compute.operands
-    if not is_float32_core(compute) or len(compute.space) != 2 or x.shape != compute.space:
+    if not compute.is_float32 or len(compute.space) != 2 or x.shape != compute.space:
         return False
     rows, extent = compute.space
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
@@ -37,7 +37,7 @@ def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     (x,), attributes = compute.operands, compute.attributes
     batch, rows, columns = (attributes[name] for name in ("batch", "rows", "columns"))
     wanted = ((batch, columns, rows), (columns, rows)) if batch == 1 else ((batch, columns, rows),)
-    if not is_float32_core(compute) or compute.space not in wanted:
+    if not compute.is_float32 or compute.space not in wanted:
         return False
     lanes = host_tile().lanes
     # Only what holds for every input shape may choose between kernels.

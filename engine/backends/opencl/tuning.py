@@ -20,7 +20,7 @@ from engine.backends.opencl.sort import emit_alone, emit_merge
 from engine.backends.opencl.sort import emit_blocks as emit_sorted_blocks
 from engine.backends.opencl.suppression import emit_alone as emit_suppression_alone
 from engine.backends.opencl.suppression import emit_step as emit_suppression
-from engine.backends.opencl.tuned_kernel import Epilogue, axis_names, is_float32
+from engine.backends.opencl.tuned_kernel import Epilogue, axis_names
 from engine.backends.operands import emit, flattened, plain
 from engine.backends.packed_products import tune_packed
 from engine.backends.regions import tune_regions
@@ -278,7 +278,7 @@ def _rows(w: Value, tuner: Tuner) -> str:
 def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
     (x,), attributes = compute.operands, compute.attributes
     win = windows_first(compute)
-    if win is None or not is_float32(compute):
+    if win is None or not compute.is_float32:
         return False
     sizes, out, begins, ends = (win.height, win.width), win.out, win.pads, pair(attributes["ends"], 0)
     margins = begins if attributes["include_pad"] else (0, 0)

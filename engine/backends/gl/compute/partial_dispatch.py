@@ -70,10 +70,9 @@ class GLComputePartialDispatch(GLPartialDispatch):
 
     def __init__(self, backend: GLComputeBackend, program: GLComputeProgram, plan: Plan) -> None:
         clock: Clock = "calls" if backend.device.info.is_software else "stamps"
-        super().__init__(backend.name, backend.device, backend.replayer, program, clock)
+        super().__init__(backend, program, plan, clock)
         self._recorder = backend.recorder
         self._places = program.places
-        self._steps = plan.steps
         self.units = [self._units(step) if prod(step.space) else 0 for step in plan.steps]
 
     @staticmethod
