@@ -12,13 +12,13 @@ from engine.operators.attention import Heads, geometry_of, scores_of, weighted, 
 from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow
 from engine.operators.normalization import softmax_over
-from engine.operators.registry import control_operator
+from engine.operators.registry import operator
 
 PRECISIONS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 """What `softmax_precision` may be, by ONNX's numbers."""
 
 
-@control_operator("FlexAttention", since=1, domain="ai.onnx.preview")
+@operator("FlexAttention", kind="control", since=1, domain="ai.onnx.preview")
 class FlexAttention(ControlFlow):
     """prob_mod(softmax(score_mod(scale * Q K'))) V; a modifier takes and yields (batch, heads, L, S)."""
 

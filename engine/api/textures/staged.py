@@ -23,7 +23,6 @@ from engine.backends.tensor_data import CPUTensorData, TensorData
 from engine.base.errors import InputError
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
-from engine.device.jobs.system import JobSystem
 from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.pending_work import unfinished
 from engine.runtime.tensor import Tensor
@@ -280,10 +279,9 @@ class _CPUBackends(threading.local):
 _cpu = _CPUBackends()
 
 
-def cpu_backend(jobs: JobSystem | None = None) -> Backend:
+def cpu_backend() -> Backend:
     """The CPU's stream for pictures."""
     backend = _cpu.backend
-    is_usable = backend is not None and not backend.owner.is_closed
-    if backend is None or not is_usable or (jobs is not None and backend.owner is not jobs):
-        backend = _cpu.backend = create_backend(BackendType.CPU, None, jobs)
+    if backend is None or backend.owner.is_closed:
+        backend = _cpu.backend = create_backend(BackendType.CPU)
     return backend

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from engine.api import operator_support
-from engine.operators.registry import Registry, numpy_operator, operator
+from engine.operators.registry import Registry, operator
 from gameglue.cli import main
 
 ROOT = Path(__file__).parents[3]
@@ -36,7 +36,7 @@ def made() -> Registry:
     @operator("Old", since=1, registry=registry)
     def old(k: object, x: object) -> None: ...
 
-    @numpy_operator("Sorted", domain="my.game", since=2, registry=registry)
+    @operator("Sorted", kind="numpy", domain="my.game", since=2, registry=registry)
     def sort(x: object) -> None: ...
 
     return registry
