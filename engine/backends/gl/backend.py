@@ -18,7 +18,7 @@ from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
 from engine.backends.gl.storage import FORMS, memory_dtype, to_memory, type_refusal
 from engine.backends.gl.timing import ObservedCommands
-from engine.backends.integers import check_integers
+from engine.backends.gpu.integers import check_integers
 from engine.backends.plan_template import Template
 from engine.base import instrumentation
 from engine.base.errors import InputError

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback, Storage
 from engine.backends.cost import formula_ns
-from engine.backends.integers import check_integers
+from engine.backends.gpu.integers import check_integers
 from engine.backends.opencl.dispatches import CLProgram, Command, Repetition, command_count, dispatches, each
 from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Slot, Transfers
 from engine.backends.opencl.partial_dispatch import CLPartialDispatch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.grid_ranges import Grid, box_at, fitting
+from engine.backends.gpu.grid_ranges import Grid, box_at, fitting
 from engine.backends.opencl.dispatches import CLProgram, Command, Repetition, command_count, most_groups
 from engine.backends.opencl.printer import GenericSource
 from engine.backends.opencl.timing import ObservedEvents

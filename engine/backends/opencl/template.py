@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
+from engine.backends.gpu.open_arrays import OpenArray, OpenSlots, Values, Variables, check_limits
 from engine.backends.growing import GrowingBlock
-from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots, Values, check_limits
 from engine.backends.opencl.dispatches import CLProgram, Command, dispatches, fits_one, largest_dispatch
 from engine.backends.opencl.functions import dividers
 from engine.backends.opencl.memory import CLBuffer
@@ -85,7 +85,7 @@ class CLOpenProgram(CLProgram):
 class _OpenStep:
     """A step: its kernels, one for each dispatch, and its sizes and values as numbers to fill in."""
 
-    def __init__(self, step: Step, compiled: Compiled, numbers: OpenNumbers) -> None:
+    def __init__(self, step: Step, compiled: Compiled, numbers: Variables) -> None:
         self.step = step
         self.compiled = compiled
         self.kernels: list[Any] = []
@@ -105,7 +105,7 @@ class _OpenStep:
         return self.kernels[number]
 
 
-def _form(number: Number, numbers: OpenNumbers) -> tuple[int | None, Any]:
+def _form(number: Number, numbers: Variables) -> tuple[int | None, Any]:
     """A number, after None; or the position of an open one, after that of its type."""
     if not has_sizes([number]):
         return None, number
@@ -115,7 +115,7 @@ def _form(number: Number, numbers: OpenNumbers) -> tuple[int | None, Any]:
 class _OpenArguments:
     """The arguments of all steps that are set for each size, as 32-bit words."""
 
-    def __init__(self, numbers: OpenNumbers) -> None:
+    def __init__(self, numbers: Variables) -> None:
         self.positions: list[int] = []
         """Each word's position among the arguments of its kernel."""
         self._integers, self._floats = OpenArray(numbers), OpenArray(numbers, is_float=True)
@@ -166,7 +166,7 @@ class CLTemplate:
 
     def __init__(self, backend: OpenCLBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
         self._backend = backend
-        numbers = OpenNumbers()
+        numbers = Variables()
         lifetimes = plan.lifetimes()
         specs = [plan.buffers[name] for name in lifetimes]
         self._items = np.array([device_dtype(spec.dtype).itemsize for spec in specs], np.int64)

@@ -9,7 +9,13 @@ from math import prod
 
 import numpy as np
 
-from engine.backends.expert_products import tune_experts
+from engine.backends.gpu.expert_products import tune_experts
+from engine.backends.gpu.packed_products import tune_packed
+from engine.backends.gpu.regions import tune_regions
+from engine.backends.gpu.scans import tune_nonzero, tune_scan, tune_select
+from engine.backends.gpu.scatters import Scatterer, tune_scatter
+from engine.backends.gpu.sorts import Sorter, tune_sort
+from engine.backends.gpu.suppressions import tune_suppression
 from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
 from engine.backends.opencl.experts import TILES, emit_product, lay_out
 from engine.backends.opencl.packed_rows import read_packed
@@ -22,12 +28,6 @@ from engine.backends.opencl.suppression import emit_alone as emit_suppression_al
 from engine.backends.opencl.suppression import emit_step as emit_suppression
 from engine.backends.opencl.tuned_kernel import Epilogue, axis_names
 from engine.backends.operands import emit, flattened, plain
-from engine.backends.packed_products import tune_packed
-from engine.backends.regions import tune_regions
-from engine.backends.scans import tune_nonzero, tune_scan, tune_select
-from engine.backends.scatters import Scatterer, tune_scatter
-from engine.backends.sorts import Sorter, tune_sort
-from engine.backends.suppressions import tune_suppression
 from engine.backends.windows import Windows, pair, windows_first
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import arg, index, lit, load

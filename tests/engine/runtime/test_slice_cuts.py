@@ -13,7 +13,7 @@ from engine import (
     GLDevice,
     Worker,
 )
-from engine.backends.grid_ranges import Grid, box_at, fitting
+from engine.backends.gpu.grid_ranges import Grid, box_at, fitting
 from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken, Timing
 from engine.device.counting import CountingLoader
 from engine.device.gl.functions import Loader

@@ -17,7 +17,7 @@ from engine.backends.gl.compute.record import (
 )
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Piece, Runs
-from engine.backends.grid_ranges import box_at, fitting
+from engine.backends.gpu.grid_ranges import box_at, fitting
 from engine.compiler.plan import Plan, RepeatedSteps, Step
 from engine.device.gl.limits import GLLimits
 from engine.kernels.kernel import Kernel

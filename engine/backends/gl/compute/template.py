@@ -35,7 +35,7 @@ from engine.backends.gl.compute.record import (
 )
 from engine.backends.gl.glsl import OpenWords
 from engine.backends.gl.storage import memory_dtype
-from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots, Values
+from engine.backends.gpu.open_arrays import OpenArray, OpenSlots, Values, Variables
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel
@@ -64,7 +64,7 @@ class _OpenRecorder(Recorder):
 
     def __init__(self, backend: GLComputeBackend) -> None:
         super().__init__(backend.device, backend.programs, backend.texels)
-        self.numbers = OpenNumbers()
+        self.numbers = Variables()
         self.words = OpenWords(self.numbers)
         # Sizes of axes that kernels divide by, and where their words begin.
         self.axes = OpenArray(self.numbers)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from engine.backends.gl.commands import CommandList
 from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Piece, Runs
 from engine.backends.gl.pixel.record import GLPixelProgram, drawn_texels
-from engine.backends.grid_ranges import Grid, box_at, fitting
+from engine.backends.gpu.grid_ranges import Grid, box_at, fitting
 from engine.compiler.plan import Plan, RepeatedSteps
 from engine.device.gl.functions import GL
 

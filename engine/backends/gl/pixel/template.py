@@ -27,7 +27,7 @@ from engine.backends.gl.pixel.record import (
     temporary_kinds,
     texel_nanoseconds,
 )
-from engine.backends.open_numbers import OpenArray, OpenNumbers, Values
+from engine.backends.gpu.open_arrays import OpenArray, Values, Variables
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
@@ -53,7 +53,7 @@ class _OpenRecorder(Recorder):
     def __init__(self, backend: GLPixelBackend, layers: Sequence[int]) -> None:
         super().__init__(backend.device, backend.programs, backend.shader)
         self._layers = layers
-        self.numbers = OpenNumbers()
+        self.numbers = Variables()
         self.words = OpenWords(self.numbers)
         # Rows of calls, each with where its words begin, or with the number of the tensor.
         self.word_rows: list[tuple[int, int]] = []
