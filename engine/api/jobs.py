@@ -208,7 +208,7 @@ class Job:
             try:
                 address = self._kernels[kinds] = native.load([source])[source.key]
             except KernelCompileError as error:
-                raise KernelCompileError(self._explained(error, source)) from None
+                raise KernelCompileError(self._explained(error)) from None
         return address
 
     def _source(self, kinds: tuple[Argument, ...]) -> NativeSource:
@@ -226,7 +226,7 @@ class Job:
         text = PRELUDE + _HEAD + self._text.text + "\n" + "".join(pointers) + entry
         return NativeSource(f"job {self.py_func.__name__}", text, "_gameglue_entry")
 
-    def _explained(self, error: KernelCompileError, source: NativeSource) -> str:
+    def _explained(self, error: KernelCompileError) -> str:
         """What a compiler's message says, in a few lines, with places in the user's own files."""
         skipped = written_out(PRELUDE + _HEAD).count("\n")
         message = str(error.__cause__ or error)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.compiler.plan import Compute
-from engine.kernels.size import whole
+from engine.kernels.size import deferrable, whole
 
 
+@deferrable
 @dataclass(frozen=True)
 class Windows:
     """Windows over the last two axes of (planes, height, width); one axis is treated as a height of 1."""

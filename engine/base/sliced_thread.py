@@ -35,7 +35,7 @@ _GLANCE = 5e-5
 class SlicedThread(Generic[T]):
     """Runs a function on a daemon thread, a slice at a time. Used from one other thread."""
 
-    def __init__(self, work: Callable[[], T], name: str = "gameglue-loading") -> None:
+    def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
         self._result: T | None = None
         self._error: BaseException | None = None
@@ -46,7 +46,7 @@ class SlicedThread(Generic[T]):
         self._stopped.acquire()
         self._go = threading.Lock()
         self._go.acquire()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="gameglue-loading", daemon=True)
         self._thread.start()
 
     @property
@@ -55,7 +55,7 @@ class SlicedThread(Generic[T]):
         return self._ended.is_set()
 
     def advance(self, seconds: float) -> bool:
-        """Let the thread run for so long; whether its function has ended.
+        """Let the thread run for `seconds`; returns whether its function has ended.
 
         Returns at once where the thread is in a call that does without the GIL, and is back from its own
         slice no later than the calls in it allow.

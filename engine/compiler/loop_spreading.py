@@ -15,7 +15,7 @@ from math import prod
 from engine.compiler.loop_splitting import Extents, Temporary, storage_of
 from engine.compiler.plan import Compute
 from engine.kernels.expr import Expr, arg, cast, index, minimum, nodes, rebuild, reduce, substitute
-from engine.kernels.size import deferred, has_sizes
+from engine.kernels.size import deferrable, deferred, has_sizes
 from engine.kernels.value import Signature
 
 PART = 32
@@ -147,6 +147,7 @@ class _Spreader:
         return self.stored(inner, around)([index(a) for a in axes])
 
 
+@deferrable
 def _lanes_for(threads: int, terms: int, elements: int) -> int:
     """Lanes for an element: as many as keep the threads busy, and a divisor of the terms if one is near."""
     most = max(1, min(-(-terms // PART), threads // max(elements, 1)))

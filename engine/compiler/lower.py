@@ -165,7 +165,7 @@ class Planner:
         runs: list[tuple[Place, list[Compute]]] = []
         reasons: dict[Value, str | None] = {}
         for compute in computes:
-            if compute.hint is not None and compute.hint.kind == "repeated":
+            if compute.kind == "repeated":
                 # Another output of the repeat before.
                 reason = reasons[compute.operands[0].root]
             else:
@@ -234,10 +234,10 @@ class Planner:
             return found
         target = self.native if place == "native" else self.cpu
         assert target is not None
-        if compute.hint is not None and compute.hint.kind == "repeat":
+        if compute.kind == "repeat":
             return lower_repeat(compute, lambda part: self._tuned(place, part), target.windowed)
         made = Tuned([], {}, [], {})
-        if compute.hint is not None and compute.hint.kind == "repeated":
+        if compute.kind == "repeated":
             return made
         tuner = Tuner(
             compute, self._constant(made, compute), self._temporary(made, compute), self.weight_bytes

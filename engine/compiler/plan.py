@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.base.memory.paged import let_go_of_sources
 from engine.kernels.expr import Expr, RunNumber, nodes, substitute
-from engine.kernels.hint import Hint as Hint
+from engine.kernels.hint import Hint, HintKind
 from engine.kernels.kernel import Kernel, number
 from engine.kernels.size import Number
 from engine.kernels.value import HostTable, Signature, Value
@@ -50,6 +50,11 @@ class Compute:
         self.reads = tuple(dict.fromkeys([*loaded, *operands]))
 
     @property
+    def kind(self) -> HintKind | None:
+        """The hint's kind; None without a hint."""
+        return None if self.hint is None else self.hint.kind
+
+    @property
     def operands(self) -> tuple[Value, ...]:
         """The hint's tensors."""
         assert self.hint is not None
@@ -60,6 +65,11 @@ class Compute:
         """The hint's attributes."""
         assert self.hint is not None
         return self.hint.attributes
+
+    @property
+    def is_float32(self) -> bool:
+        """Whether the hint's tensors are float32, and `body` is computed so."""
+        return self.body.dtype == "float32" and all(v.dtype == np.float32 for v in self.operands)
 
     def formula(self) -> Expr:
         """Body and epilogue as one formula."""

@@ -145,8 +145,8 @@ def refusal_of(compute: Compute, refusal: Callable[[Compute], str | None]) -> st
     `refusal` says so of a single one.
     """
     found = refusal(compute)
-    if found is None and compute.hint is not None and compute.hint.kind == "repeat":
-        repeat: Repeat = compute.hint.attributes["repeat"]
+    if found is None and compute.kind == "repeat":
+        repeat: Repeat = compute.attributes["repeat"]
         found = next(filter(None, (refusal_of(part, refusal) for part in repeat.formulas)), None)
     return found
 
@@ -158,8 +158,7 @@ def lower_repeat(
 
     `lower` makes steps of one formula, `windowed` a generic step with a window one that the target can run.
     """
-    assert compute.hint is not None
-    repeat: Repeat = compute.hint.attributes["repeat"]
+    repeat: Repeat = compute.attributes["repeat"]
     made = Tuned([], {}, [], {})
     for value in (*repeat.outputs, *(value for pair in repeat.states for value in pair)):
         made.buffers[value.name] = BufferSpec(value.name, value.size, value.dtype, "temporary")

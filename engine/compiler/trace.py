@@ -29,9 +29,8 @@ from engine.compiler.sample_sizes import find_sizes, shrunk, vary
 from engine.compiler.walk import Elements, Frame, Graph, LayerKey, Trace
 from engine.graph.model import Input, Layer, Model
 from engine.kernels.value import Entry, ListValue, Signature, Value
-from engine.operators import OPERATORS
 from engine.operators.builder import FAN_IN
-from engine.operators.registry import Operator, Registry
+from engine.operators.registry import Operator
 
 SAMPLES: tuple[tuple[int, ...], ...] = (
     (1,) * 8,
@@ -142,7 +141,6 @@ class Tracer:
         self,
         model: Model,
         fan_in: int = FAN_IN,
-        registry: Registry = OPERATORS,
         whole: frozenset[str] = frozenset(),
     ) -> None:
         self.model = model
@@ -150,7 +148,7 @@ class Tracer:
         self.whole = whole
         self.graphs: dict[int, Graph] = {}
         self.constant_names: set[str] = set()
-        self.root = Graph(model, registry, self.graphs, self.constant_names)
+        self.root = Graph(model, self.graphs, self.constant_names)
         self.recall: Recall | None = None
         """Where plans for other shapes find what they have in common, once somebody wants that."""
         self._operators = {

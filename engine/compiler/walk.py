@@ -30,8 +30,8 @@ from engine.compiler.plan import Compute
 from engine.graph.model import Layer, Model
 from engine.kernels.size import smallest, whole
 from engine.kernels.value import Entry, ListValue, Value, leaves
+from engine.operators import OPERATORS, Operator
 from engine.operators.control import Body, ControlFlow
-from engine.operators.registry import Operator, Registry
 
 Elements = Mapping[str, np.ndarray]
 """What was learned of tensors, by the name of their buffer: elements in row-major order, 1-D."""
@@ -40,17 +40,17 @@ Elements = Mapping[str, np.ndarray]
 class Graph:
     """A model, or a subgraph that a layer holds, with its operators looked up and its constants as values."""
 
-    def __init__(self, model: Model, registry: Registry, graphs: dict[int, Graph], taken: set[str]) -> None:
+    def __init__(self, model: Model, graphs: dict[int, Graph], taken: set[str]) -> None:
         """`graphs` collects the subgraphs by the identity of their models, `taken` the constants' names."""
         self.model = model
         self.layers: list[Layer] = []
         self.operators: list[Operator] = []
         for given in model.layers:
-            layer, operator = _resolved(registry, given)
+            layer, operator = _resolved(given)
             self.layers.append(layer)
             self.operators.append(operator)
             for body in layer.subgraphs:
-                graphs[id(body)] = Graph(body, registry, graphs, taken)
+                graphs[id(body)] = Graph(body, graphs, taken)
         used = {n for layer in self.layers for n in layer.dependencies} | {o.name for o in model.outputs}
         self.wanted = [[name in used for name in layer.outputs] for layer in self.layers]
         self.declared = {o.name: o.dtype for o in model.outputs if o.dtype is not None}
@@ -72,14 +72,14 @@ class Graph:
             )
 
 
-def _resolved(registry: Registry, layer: Layer) -> tuple[Layer, Operator]:
+def _resolved(layer: Layer) -> tuple[Layer, Operator]:
     """What runs for a layer, and its operator, which accepts it."""
-    found = registry.find(layer.domain, layer.op_type, layer.version)
+    found = OPERATORS.find(layer.domain, layer.op_type, layer.version)
     if found is None:
-        reason = registry.unsupported(layer.domain, layer.op_type, layer.version)
+        reason = OPERATORS.unsupported(layer.domain, layer.op_type, layer.version)
         raise UnsupportedLayerError(f"{layer}: {reason}")
     found.check(layer)
-    return _resolved(registry, found.rewrite(layer)) if found.kind == "rewritten" else (layer, found)
+    return _resolved(found.rewrite(layer)) if found.kind == "rewritten" else (layer, found)
 
 
 MOST_SECONDS = 30.0

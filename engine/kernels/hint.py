@@ -30,8 +30,8 @@ class Hint:
         right side, is entry r modulo their number; x has one, w one or one for each of its M.
     unpacked_matmul: operands (a, words, scales, ...) with a (m, k), and those that b is unpacked from: bytes
         (n, blocks * block * bits / 8), scales (n, blocks), then zero points, if there are any, and the block
-        of each of the k numbers where `is_assigned`. Facts m, n, k, bits, block, is_assigned, and weight, the
-        formula of b's element at (column, row). Output is (m, n).
+        of each of the k numbers where `is_assigned`. Attributes m, n, k, bits, block, is_assigned, and
+        weight, the formula of b's element at (column, row). Output is (m, n).
     expert_matmul: operands (chosen, x, w) with int32 chosen (rows, count) and w (experts, n, k); attribute
         shared, whether x is (rows, k) for all that a row has chosen, or else (rows * count, k). Output is
         (rows, count, n), the products with the weights of the chosen experts.

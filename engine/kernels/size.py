@@ -20,8 +20,18 @@ if TYPE_CHECKING:
 Number: TypeAlias = "int | float | Size"
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _NUMBER = object()
+
+DEFERRABLE: dict[str, Callable[..., Any]] = {}
+"""The functions that stored plans may call with sizes, and the records that these take, by name."""
+
+
+def deferrable(made: F) -> F:
+    """Let stored plans call a function as `deferred` does, or make a record that such a function takes."""
+    DEFERRABLE[f"{made.__module__}.{made.__qualname__}"] = made
+    return made
 
 
 def is_record(x: Any) -> bool:
@@ -232,6 +242,7 @@ class Size:
         return self if isinstance(self.hint, int) else self.recorder.node("trunc", self)
 
 
+@deferrable
 def _bit_length(number: int) -> int:
     return number.bit_length()
 
@@ -280,7 +291,8 @@ def deferred(function: Callable[..., T], *args: Any) -> T:
     """Record the call `function(*args)`, repeated at other sizes: for choices that need no other plan.
 
     Arguments and result are numbers, and tuples and records of such; anything else in them stays as it is,
-    and a plan holds as long as the result has the same form.
+    and a plan holds as long as the result has the same form. Plans can be stored if the function is
+    `deferrable`.
     """
     size = next((x for x in numbers_in(args) if isinstance(x, Size)), None)
     found: T = function(*args) if size is None else size.recorder.call(function, args)

@@ -38,7 +38,7 @@ class Heads(NamedTuple):
 
     @staticmethod
     def of(x: Value) -> Heads:
-        """A (batch, heads, rows, columns) tensor in its present layout."""
+        """A (batch, heads, rows, columns) tensor as its elements lie now."""
         batch, heads, rows, columns = x.shape
         return Heads(x, (batch, heads, rows, columns), (rows * columns, columns, 1))
 
@@ -57,8 +57,8 @@ Rule = Callable[[Expr, Place], Expr]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The sizes of an attention."""
+class Geometry:
+    """Sizes of an attention layer."""
 
     batch: int
     heads: int
@@ -104,8 +104,8 @@ def split_heads(k: Builder, x: Value, heads: int) -> Value:
 
 
 class Pick(NamedTuple):
-    """Where heads lie in each row of a tensor: how many, of how many columns, from which column on, and how
-    far apart.
+    """Positions of heads in each row of a tensor: how many there are, of how many columns, the first column,
+    and the step between heads.
     """
 
     heads: int
@@ -150,7 +150,7 @@ def heads_of(k: Builder, x: Value, heads: int, where_it_lies: bool = True) -> He
 
 
 def appended(k: Builder, past: Value, new: Value) -> Value:
-    """A cache (batch, heads, rows, columns) with more rows behind those that it has."""
+    """A cache (batch, heads, rows, columns) with new rows appended."""
     if past.rank != 4 or any(past.shape[a] != new.shape[a] for a in (0, 1, 3)):
         k.error(
             f"a cache of shape {list(past.shape)} cannot take {list(new.shape)}",
@@ -163,7 +163,7 @@ def appended(k: Builder, past: Value, new: Value) -> Value:
     return k.alias(joined(k, rows), (batch, heads, past.shape[2] + new.shape[2], columns))
 
 
-def layout_of(k: Builder, q: Heads, key: Heads, value: Heads) -> Layout:
+def geometry_of(k: Builder, q: Heads, key: Heads, value: Heads) -> Geometry:
     """The sizes, once they are known to fit together."""
     batch, heads, queries, size = q.sizes
     _, kv_heads, keys, _ = key.sizes
@@ -175,16 +175,16 @@ def layout_of(k: Builder, q: Heads, key: Heads, value: Heads) -> Layout:
         )  # fmt: skip
     if kv_heads < 1 or heads % kv_heads:
         k.error(f"{heads} query heads cannot share {kv_heads} key heads evenly")
-    return Layout(batch, heads, kv_heads, queries, keys)
+    return Geometry(batch, heads, kv_heads, queries, keys)
 
 
-def scores_of(k: Builder, q: Heads, key: Heads, layout: Layout, scale: float) -> Value:
-    """scale * q key', over `layout.space`."""
-    matrices, rows, keys = layout.space
+def scores_of(k: Builder, q: Heads, key: Heads, geometry: Geometry, scale: float) -> Value:
+    """scale * q key', over `geometry.space`."""
+    matrices, rows, keys = geometry.space
     step, row, column = key.steps
     product = matmul(
-        k, q.value, key.value, layout.space, (matrices, rows, keys, q.sizes[3]),
-        (layout.group * q.steps[0], *q.steps[1:]), (step, column, row), wide(q.value.dtype),
+        k, q.value, key.value, geometry.space, (matrices, rows, keys, q.sizes[3]),
+        (geometry.group * q.steps[0], *q.steps[1:]), (step, column, row), wide(q.value.dtype),
     )  # fmt: skip
     return in_place(k, product, lambda e: e * arg(scale, e.dtype))
 
@@ -199,22 +199,22 @@ def capped(k: Builder, scores: Value, cap: float) -> Value:
     return in_place(k, scores, lambda e: arg(cap, e.dtype) * unary("tanh", e / arg(cap, e.dtype)))
 
 
-def ruled(k: Builder, scores: Value, layout: Layout, rule: Rule) -> Value:
+def ruled(k: Builder, scores: Value, geometry: Geometry, rule: Rule) -> Value:
     """Scores after a rule."""
 
     def formula(matrix: Expr, row: Expr, key: Expr) -> Expr:
-        return rule(scores.at(FLAT), layout.place(matrix, row, key))
+        return rule(scores.at(FLAT), geometry.place(matrix, row, key))
 
     return k.compute(scores.shape, scores.dtype, formula, elementwise=True)
 
 
-def weighted(k: Builder, probabilities: Value, value: Heads, layout: Layout, dtype: np.dtype) -> Value:
+def weighted(k: Builder, probabilities: Value, value: Heads, geometry: Geometry, dtype: np.dtype) -> Value:
     """Sums of values, weighted by probability: (batch, heads, queries, columns)."""
-    matrices, rows, keys = layout.space
+    matrices, rows, keys = geometry.space
     columns, v = value.sizes[3], value.value
     if v.arithmetic != probabilities.arithmetic:
         v = k.elementwise(lambda e: cast(e, probabilities.arithmetic), v, dtype=probabilities.dtype)
-    shape, sizes = (*layout.shape[:3], columns), (matrices, rows, columns, keys)
+    shape, sizes = (*geometry.shape[:3], columns), (matrices, rows, columns, keys)
     same = arithmetic_type(dtype) == probabilities.arithmetic
     stored = dtype if same else probabilities.dtype
     y = matmul(k, probabilities, v, shape, sizes, (rows * keys, keys, 1), value.steps, stored)
@@ -242,15 +242,15 @@ def only(allowed: Callable[[Place], Expr]) -> Rule:
     return lambda score, place: select(allowed(place), score, lit(-inf, score.dtype))
 
 
-def mask_rule(k: Builder, mask: Value, layout: Layout, scores: Value) -> Rule:
-    """A mask that broadcasts to the scores: booleans tell what may be seen, numbers are added.
+def mask_rule(k: Builder, mask: Value, geometry: Geometry, scores: Value) -> Rule:
+    """A mask that broadcasts to the scores: booleans say what may be seen, numbers are added.
 
     Where it is shorter than there are keys, those beyond its end are out of sight.
     """
     shape = (1,) * (4 - mask.rank) + mask.shape
-    fits = all(n in (1, m) for n, m in zip(shape[:3], layout.shape[:3], strict=False))
-    if not 1 <= mask.rank <= 4 or not fits or shape[3] > layout.keys:
-        k.error(f"a mask of shape {list(mask.shape)} does not broadcast to scores of {list(layout.shape)}")
+    fits = all(n in (1, m) for n, m in zip(shape[:3], geometry.shape[:3], strict=False))
+    if not 1 <= mask.rank <= 4 or not fits or shape[3] > geometry.keys:
+        k.error(f"a mask of shape {list(mask.shape)} does not broadcast to scores of {list(geometry.shape)}")
     steps = [arg(0 if n == 1 else mask.stride(a - 4)) if a >= 4 - mask.rank else lit(0)
              for a, n in enumerate(shape[:3])]  # fmt: skip
     is_full = None not in (mask.signature, scores.signature) and (
@@ -305,22 +305,22 @@ class Settings:
 
 
 def _rules(
-    k: Builder, s: Settings, layout: Layout, mask: Value | None, past: int, lengths: Value | None,
+    k: Builder, s: Settings, geometry: Geometry, mask: Value | None, past: int, lengths: Value | None,
     scores: Value,
 ) -> list[Rule]:  # fmt: skip
     """What may not be seen: keys after the query, outside its window, beyond the cache, or masked."""
 
     def offset(b: Expr) -> Expr:
-        return arg(past) if lengths is None else cast(lengths[b], "index") - layout.queries
+        return arg(past) if lengths is None else cast(lengths[b], "index") - geometry.queries
 
-    rules: list[Rule] = [] if mask is None else [mask_rule(k, mask, layout, scores)]
+    rules: list[Rule] = [] if mask is None else [mask_rule(k, mask, geometry, scores)]
     if s.causal:
         rules.append(only(reach_of(offset, -1, 0)))
     if s.left >= 0 or s.right >= 0:
         rules.append(only(reach_of(offset, s.left, s.right)))
     if lengths is not None:
-        if lengths.shape != (layout.batch,):
-            k.error(f"nonpad_kv_seqlen has the shape {list(lengths.shape)}, expected {[layout.batch]}")
+        if lengths.shape != (geometry.batch,):
+            k.error(f"nonpad_kv_seqlen has the shape {list(lengths.shape)}, expected {[geometry.batch]}")
         rules.append(only(lambda place: place.key < cast(lengths[place.batch], "index")))
     return rules
 
@@ -339,7 +339,7 @@ def combined(rules: Sequence[Rule]) -> Rule:
 def _operands(
     k: Builder, q: Value, key: Value, value: Value, caches: tuple[Value | None, Value | None], s: Settings
 ) -> tuple[Heads, Heads, Heads]:
-    """Queries, and keys and values behind those of the cache."""
+    """Queries, and keys and values appended to those of the cache."""
     if not q.rank == key.rank == value.rank or q.rank not in (3, 4):
         k.error(f"takes Q, K and V all of rank 3 or all of rank 4, not {q.rank}, {key.rank}, {value.rank}")
     if q.rank == 3 and (s.heads is None or s.kv_heads is None):
@@ -366,20 +366,20 @@ def _attention(
     if lengths is not None and past_key is not None:
         k.error("takes nonpad_kv_seqlen or past_key and past_value, not both")
     queries, keys, values = _operands(k, q, key, value, (past_key, past_value), s)
-    layout = layout_of(k, queries, keys, values)
+    geometry = geometry_of(k, queries, keys, values)
     scale = 1.0 / sqrt(max(queries.sizes[3], 1)) if s.scale is None else s.scale
-    stages = [scores_of(k, queries, keys, layout, scale)]
+    stages = [scores_of(k, queries, keys, geometry, scale)]
     stages.append(capped(k, stages[0], s.softcap) if s.softcap > 0 else stages[0])
     past = 0 if past_key is None else past_key.shape[2]
-    rules = _rules(k, s, layout, mask, past, lengths, stages[1])
-    stages.append(ruled(k, stages[1], layout, combined(rules)) if rules else stages[1])
+    rules = _rules(k, s, geometry, mask, past, lengths, stages[1])
+    stages.append(ruled(k, stages[1], geometry, combined(rules)) if rules else stages[1])
     stages.append(softmax_over(k, stages[2], 2, 3, masked=bool(rules)))
-    y = weighted(k, stages[3], values, layout, q.dtype)
+    y = weighted(k, stages[3], values, geometry, q.dtype)
     shown = stages[s.mode]
     if shown.dtype != q.dtype:
         shown = k.elementwise(lambda e: e, shown, dtype=q.dtype)
     return (
-        y if q.rank == 4 else merge_heads(k, y), keys.value, values.value, k.alias(shown, layout.shape)
+        y if q.rank == 4 else merge_heads(k, y), keys.value, values.value, k.alias(shown, geometry.shape)
     )  # fmt: skip
 
 

@@ -14,15 +14,15 @@ import numpy as np
 from engine.kernels.expr import Expr, arg, cast, clamp, lit, select
 from engine.kernels.value import Value
 from engine.operators.attention import (
+    Geometry,
     Heads,
-    Layout,
     Pick,
     Place,
     Rule,
     appended,
     combined,
+    geometry_of,
     heads_of,
-    layout_of,
     mask_rule,
     merge_heads,
     only,
@@ -47,14 +47,14 @@ Offset = Callable[[Expr], Expr]
 """How many keys precede the first query of a sample."""
 
 
-def padding_rule(k: Builder, mask: Value, layout: Layout, past: Offset, lowered: float) -> Rule:
+def padding_rule(k: Builder, mask: Value, geometry: Geometry, past: Offset, lowered: float) -> Rule:
     """Adds `lowered` to the scores of padding.
 
     The mask is one of: the number of keys of each sample (batch), where they end and begin (2 * batch), their
     number and cumulative counts (3 * batch + 2), or 1 for what may be seen, as (batch, keys),
     (batch, queries, keys) or (batch, 1, longest, longest).
     """
-    batch, queries, keys = layout.batch, layout.queries, layout.keys
+    batch, queries, keys = geometry.batch, geometry.queries, geometry.keys
 
     def seen(place: Place) -> Expr:
         b, _, i, j = place
@@ -71,7 +71,7 @@ def padding_rule(k: Builder, mask: Value, layout: Layout, past: Offset, lowered:
         and min(mask.shape[2:]) >= keys
     )
     if not fits:
-        k.error(f"a mask of shape {list(mask.shape)} does not fit scores of {list(layout.shape)}")
+        k.error(f"a mask of shape {list(mask.shape)} does not fit scores of {list(geometry.shape)}")
 
     def rule(score: Expr, place: Place) -> Expr:
         return score + select(seen(place), lit(0.0, score.dtype), arg(lowered, score.dtype))
@@ -90,20 +90,20 @@ def attended(
     past: Offset, causal: bool, lowered: float, extra: Rule | None = None,
 ) -> tuple[Value, Value]:  # fmt: skip
     """The layer's output (batch, queries, hidden), and the scores after their masks."""
-    layout = layout_of(k, q, key, value)
-    scores = scores_of(k, q, key, layout, scale or 1.0 / sqrt(max(q.sizes[3], 1)))
-    rules: list[Rule] = [] if bias is None else [mask_rule(k, bias, layout, scores)]
+    geometry = geometry_of(k, q, key, value)
+    scores = scores_of(k, q, key, geometry, scale or 1.0 / sqrt(max(q.sizes[3], 1)))
+    rules: list[Rule] = [] if bias is None else [mask_rule(k, bias, geometry, scores)]
     if mask is not None:
-        rules.append(padding_rule(k, mask, layout, past, lowered))
+        rules.append(padding_rule(k, mask, geometry, past, lowered))
     if causal:
         rules.append(causal_rule(past))
     rules += [] if extra is None else [extra]
     if rules:
-        scores = ruled(k, scores, layout, combined(rules))
+        scores = ruled(k, scores, geometry, combined(rules))
     dtype = q.value.dtype
     probabilities = softmax_over(k, scores, 2, 3, masked=bias is not None or extra is not None)
-    y = merge_heads(k, weighted(k, probabilities, value, layout, dtype))
-    return y, k.elementwise(lambda e: e, k.alias(scores, layout.shape), dtype=dtype)
+    y = merge_heads(k, weighted(k, probabilities, value, geometry, dtype))
+    return y, k.elementwise(lambda e: e, k.alias(scores, geometry.shape), dtype=dtype)
 
 
 # Attention: projections, then attention

@@ -69,7 +69,6 @@ class Builder(ABC):
         dtype: np.dtype,
         formula: Formula,
         *,
-        signature: Signature | None = None,
         hint: Callable[[], Hint | None] | None = None,
         groups: Groups | None = None,
         elementwise: bool = False,
@@ -242,7 +241,7 @@ class Builder(ABC):
                 loads.append(load(value, position))
             return formula(*loads)
 
-        return self.compute(shape, dtype, body, signature=signature, groups=groups, elementwise=True)
+        return self.compute(shape, dtype, body, groups=groups, elementwise=True)
 
 
 def broadcast_signature(rank: int, values: Sequence[Value]) -> Signature | None:

@@ -30,7 +30,7 @@ from engine.operators.bodies import (
 )
 from engine.operators.builder import REPEATED, Builder
 from engine.operators.control import Body, ControlFlow
-from engine.operators.registry import control_operator
+from engine.operators.registry import operator
 from engine.operators.runs_ahead import RunsAhead, Stack, chosen, first_runs, one_more
 from engine.operators.stand_in import StandIn, alike
 
@@ -49,7 +49,7 @@ def truth(k: Builder, condition: Value) -> bool | None:
     return None if found is None else bool(found.reshape(-1)[0])
 
 
-@control_operator("If", since=1)
+@operator("If", kind="control", since=1)
 class If(ControlFlow):
     """One of two subgraphs, chosen by a condition.
 
@@ -103,7 +103,7 @@ class If(ControlFlow):
         return other
 
 
-@control_operator("Loop", since=1, host=("trip_count", "condition"))
+@operator("Loop", kind="control", since=1, host=("trip_count", "condition"))
 class Loop(ControlFlow):
     """A body run up to `trip_count` times while a condition holds, with carried values and stacked outputs.
 
@@ -279,7 +279,7 @@ class Loop(ControlFlow):
         return other
 
 
-@control_operator("SequenceMap", since=17)
+@operator("SequenceMap", kind="control", since=17)
 class SequenceMap(ControlFlow):
     """A body run for each element of a sequence (and of others as long); its outputs become sequences."""
 

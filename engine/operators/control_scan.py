@@ -15,7 +15,7 @@ from engine.kernels.value import Entry, Value
 from engine.operators.bodies import nothing_from, slice_at, stacked
 from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow
-from engine.operators.registry import control_operator, rewritten_operator
+from engine.operators.registry import operator
 from engine.operators.stand_in import StandIn
 
 
@@ -26,7 +26,7 @@ def one_for_each(k: Builder, name: str, given: Sequence[int], count: int) -> Seq
     return given or (0,) * count
 
 
-@control_operator("Scan", since=9)
+@operator("Scan", kind="control", since=9)
 class Scan(ControlFlow):
     """A body run over the slices of the last `num_scan_inputs` inputs, with a state that it hands on."""
 
@@ -124,7 +124,7 @@ class Scan(ControlFlow):
         return other
 
 
-@rewritten_operator("Scan", until=8)
+@operator("Scan", kind="rewritten", until=8)
 def scan_with_batches(
     layer: Layer, sequence_lens: str = "", *inputs: str,
     body: Model, num_scan_inputs: int, directions: Sequence[int] = (),

@@ -15,7 +15,7 @@ from engine.operators.attention import (
     Rule,
     appended,
     combined,
-    layout_of,
+    geometry_of,
     merge_heads,
     only,
     picked_heads,
@@ -122,8 +122,8 @@ def sparse_attention(
         return cast(hits > lit(0, "int32"), "int32")
 
     seen = k.compute((layouts, blocks, blocks), np.dtype(np.int32), listed)
-    layout = layout_of(k, Heads.of(q), Heads.of(keys), Heads.of(values))
-    scores = scores_of(k, Heads.of(q), Heads.of(keys), layout, scale or 1.0 / sqrt(q.shape[3]))
+    geometry = geometry_of(k, Heads.of(q), Heads.of(keys), Heads.of(values))
+    scores = scores_of(k, Heads.of(q), Heads.of(keys), geometry, scale or 1.0 / sqrt(q.shape[3]))
 
     def open_block(place: Place) -> Expr:
         row = (lengths.before(place.batch) + place.query) // arg(sparse_block_size)
@@ -136,5 +136,5 @@ def sparse_attention(
         only(open_block), only(reach_of(lengths.before, -1, 0)),
         only(lambda place: place.key < lengths.total(place.batch)),
     ]  # fmt: skip
-    shares = softmax_over(k, ruled(k, scores, layout, combined(rules)), 2, 3, masked=True)
-    return merge_heads(k, weighted(k, shares, Heads.of(values), layout, query.dtype)), keys, values
+    shares = softmax_over(k, ruled(k, scores, geometry, combined(rules)), 2, 3, masked=True)
+    return merge_heads(k, weighted(k, shares, Heads.of(values), geometry, query.dtype)), keys, values

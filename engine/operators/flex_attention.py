@@ -8,17 +8,17 @@ from engine.base.dtypes import arithmetic_type, as_dtype
 from engine.graph.model import Model
 from engine.kernels.expr import cast
 from engine.kernels.value import Entry, Value
-from engine.operators.attention import Heads, layout_of, scores_of, weighted, wide
+from engine.operators.attention import Heads, geometry_of, scores_of, weighted, wide
 from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow
 from engine.operators.normalization import softmax_over
-from engine.operators.registry import control_operator
+from engine.operators.registry import operator
 
 PRECISIONS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 """What `softmax_precision` may be, by ONNX's numbers."""
 
 
-@control_operator("FlexAttention", since=1, domain="ai.onnx.preview")
+@operator("FlexAttention", kind="control", since=1, domain="ai.onnx.preview")
 class FlexAttention(ControlFlow):
     """prob_mod(softmax(score_mod(scale * Q K'))) V; a modifier takes and yields (batch, heads, L, S)."""
 
@@ -33,11 +33,13 @@ class FlexAttention(ControlFlow):
         stored = wide(q.dtype) if softmax_precision is None else as_dtype(PRECISIONS[softmax_precision])
         self.dtype, self.values = q.dtype, Heads.of(value)
         queries, keys = Heads.of(q), Heads.of(key)
-        self.layout = layout_of(k, queries, keys, self.values)
-        scores = scores_of(k, queries, keys, self.layout, 1.0 / sqrt(q.shape[3]) if scale is None else scale)
+        self.geometry = geometry_of(k, queries, keys, self.values)
+        scores = scores_of(
+            k, queries, keys, self.geometry, 1.0 / sqrt(q.shape[3]) if scale is None else scale
+        )
         if scores.dtype != stored:
             scores = k.elementwise(lambda e: cast(e, arithmetic_type(stored)), scores, dtype=stored)
-        self.current = k.alias(scores, self.layout.shape)
+        self.current = k.alias(scores, self.geometry.shape)
         modifiers = {"score_mod": score_mod, "prob_mod": prob_mod}
         self.modifiers = tuple((name, graph) for name, graph in modifiers.items() if graph is not None)
         if score_mod is None:
@@ -56,14 +58,14 @@ class FlexAttention(ControlFlow):
         (name, _), *_ = self.modifiers
         self.modifiers = self.modifiers[1:]
         found = outputs[0]
-        wanted = (self.layout.shape, self.current.dtype)
+        wanted = (self.geometry.shape, self.current.dtype)
         if not isinstance(found, Value) or (found.shape, found.dtype) != wanted:
             k.error(f"{name} turns {self.current} into {found}, and must keep shape and type")
         self.current = softmax_over(k, found, 3, 4) if name == "score_mod" else found
 
     def results(self, k: Builder) -> tuple[Entry, ...]:
-        probabilities = k.alias(self.current, self.layout.space)
-        return (weighted(k, probabilities, self.values, self.layout, self.dtype),)
+        probabilities = k.alias(self.current, self.geometry.space)
+        return (weighted(k, probabilities, self.values, self.geometry, self.dtype),)
 
     def holds(self) -> tuple[Entry, ...]:
         return (self.current, self.values.value)

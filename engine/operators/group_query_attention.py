@@ -13,14 +13,14 @@ from engine.graph.model import Layer
 from engine.kernels.expr import Expr, arg, cast, clamp, lit, maximum, minimum, select, unary
 from engine.kernels.value import Value
 from engine.operators.attention import (
+    Geometry,
     Heads,
-    Layout,
     Pick,
     Place,
     Rule,
     capped,
     combined,
-    layout_of,
+    geometry_of,
     mask_rule,
     merge_heads,
     only,
@@ -85,17 +85,19 @@ def operands(
     return picked_heads(k, query, picks[0]), picked_heads(k, key, first), picked_heads(k, value, first)
 
 
-def _probabilities(k: Builder, scores: Value, layout: Layout, head_sink: Value | None, smooth: bool) -> Value:
+def _probabilities(
+    k: Builder, scores: Value, geometry: Geometry, head_sink: Value | None, smooth: bool
+) -> Value:
     """Softmax over the keys, and over a sink that each head may have."""
     if head_sink is None:
         zero = (lambda o: lit(0.0, scores.arithmetic)) if smooth else None
         return softmax_over(k, scores, 2, 3, masked=True, sink=zero)
-    if head_sink.shape != (layout.heads,):
-        k.error(f"head_sink has the shape {list(head_sink.shape)}, expected {[layout.heads]}")
+    if head_sink.shape != (geometry.heads,):
+        k.error(f"head_sink has the shape {list(head_sink.shape)}, expected {[geometry.heads]}")
 
     def sink(row: Expr) -> Expr:
-        rows = layout.group * layout.queries
-        return cast(head_sink[layout.place(row // rows, row % rows, lit(0)).head], scores.arithmetic)
+        rows = geometry.group * geometry.queries
+        return cast(head_sink[geometry.place(row // rows, row % rows, lit(0)).head], scores.arithmetic)
 
     return softmax_over(k, scores, 2, 3, masked=True, sink=sink)
 
@@ -219,20 +221,20 @@ def group_query_attention(
         keys = _cache(k, past_key, own_key, lengths, rows, codes[0])
         values = _cache(k, past_value, own_value, lengths, rows, codes[1])
     queries = Heads.of(q)
-    layout = layout_of(k, queries, keys.heads, values.heads)
-    scores = scores_of(k, queries, keys.heads, layout, scale or 1.0 / sqrt(q.shape[3]))
+    geometry = geometry_of(k, queries, keys.heads, values.heads)
+    scores = scores_of(k, queries, keys.heads, geometry, scale or 1.0 / sqrt(q.shape[3]))
     scores = capped(k, scores, softcap) if softcap > 0 else scores
     rules: list[Rule] = []
     if attention_bias is not None:
-        rules.append(_bias_rule(k, attention_bias, layout, scores, keys, bool(sliding_window_cache)))
+        rules.append(_bias_rule(k, attention_bias, geometry, scores, keys, bool(sliding_window_cache)))
     rules.append(only(lambda place: keys.held(place.batch, place.key)))
     if causal:
         near = reach_of(lengths.before, max(local_window_size - 1, -1), 0)
         rules.append(only(lambda p: near(p._replace(key=keys.position(p.batch, p.key)))))
-    scores = ruled(k, scores, layout, combined(rules))
-    shares = _probabilities(k, scores, layout, head_sink, smooth_softmax > 0)
-    y = merge_heads(k, weighted(k, shares, values.heads, layout, query.dtype))
-    shown = None if not qk_output else k.alias(scores if qk_output == 1 else shares, layout.shape)
+    scores = ruled(k, scores, geometry, combined(rules))
+    shares = _probabilities(k, scores, geometry, head_sink, smooth_softmax > 0)
+    y = merge_heads(k, weighted(k, shares, values.heads, geometry, query.dtype))
+    shown = None if not qk_output else k.alias(scores if qk_output == 1 else shares, geometry.shape)
     return y, keys.present, values.present, shown
 
 
@@ -255,14 +257,14 @@ def _normalized(k: Builder, x: Value, weight: Value, epsilon: float) -> Value:
 
 
 def _bias_rule(
-    k: Builder, bias: Value, layout: Layout, scores: Value, keys: Cache, by_position: bool
+    k: Builder, bias: Value, geometry: Geometry, scores: Value, keys: Cache, by_position: bool
 ) -> Rule:
     """The bias of a score, which a window-sized cache finds by its token's position."""
     if not by_position:
-        return mask_rule(k, bias, layout, scores)
-    fits = all(n in (1, m) for n, m in zip(bias.shape, layout.shape[:3], strict=False))
+        return mask_rule(k, bias, geometry, scores)
+    fits = all(n in (1, m) for n, m in zip(bias.shape, geometry.shape[:3], strict=False))
     if bias.rank != 4 or not fits:
-        k.error(f"a bias of shape {list(bias.shape)} does not fit {list(layout.shape)}")
+        k.error(f"a bias of shape {list(bias.shape)} does not fit {list(geometry.shape)}")
     steps = [arg(0 if n == 1 else bias.stride(a)) for a, n in enumerate(bias.shape[:3])]
 
     def rule(score: Expr, place: Place) -> Expr:

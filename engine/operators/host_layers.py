@@ -1,22 +1,22 @@
-"""onnxruntime's layers for the host: results whose sizes the data tell, and 64-bit hashes."""
+"""onnxruntime's layers for the host: results whose sizes depend on data, and 64-bit hashes."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from engine.operators.quantization import CONTRIB
-from engine.operators.registry import numpy_operator
+from engine.operators.registry import operator
 from engine.operators.selection import unique
 
 
-@numpy_operator("Unique", domain=CONTRIB)
+@operator("Unique", kind="numpy", domain=CONTRIB)
 def unique_1(x: np.ndarray) -> tuple[np.ndarray, ...]:
     """The different elements in the order of their first occurrence, which each is, how many of each."""
     values, _, inverse, counts = unique(x, sorted=0)
     return values, inverse, counts
 
 
-@numpy_operator("DynamicTimeWarping", domain=CONTRIB)
+@operator("DynamicTimeWarping", kind="numpy", domain=CONTRIB)
 def dynamic_time_warping(x: np.ndarray) -> np.ndarray:
     """The cheapest path (2, steps) through a matrix of costs, from its first to its last element."""
     costs = x.reshape(x.shape[-2:]) if x.ndim in (2, 3) else x
@@ -47,7 +47,7 @@ def dynamic_time_warping(x: np.ndarray) -> np.ndarray:
     return np.array(path[::-1], np.int32).T.copy()
 
 
-@numpy_operator("BifurcationDetector", domain=CONTRIB)
+@operator("BifurcationDetector", kind="numpy", domain=CONTRIB)
 def bifurcation_detector(
     src_tokens: np.ndarray, cur_tokens: np.ndarray, prev_suffix_match_idx: np.ndarray,
     pred_tokens: np.ndarray | None = None, *, max_ngram_size: int = 3, min_ngram_size: int = 1,
@@ -74,7 +74,7 @@ def bifurcation_detector(
     return tokens, np.array(match, src_tokens.dtype)
 
 
-@numpy_operator("NGramHashMapping", domain=CONTRIB)
+@operator("NGramHashMapping", kind="numpy", domain=CONTRIB)
 def ngram_hash_mapping(
     input_ids: np.ndarray, multipliers: np.ndarray, vocab_sizes: np.ndarray,
     past_ids: np.ndarray | None = None, head_offsets: np.ndarray | None = None,

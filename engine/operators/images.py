@@ -6,14 +6,14 @@ import io
 
 import numpy as np
 
-from engine.operators.registry import numpy_operator
+from engine.operators.registry import operator
 
 FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """What the operator takes, by Pillow's names; PPM stands for all portable formats."""
 CHANNELS = {"RGB": 3, "BGR": 3, "Grayscale": 1}
 
 
-@numpy_operator("ImageDecoder", since=20)
+@operator("ImageDecoder", kind="numpy", since=20)
 def image_decoder(encoded_stream: np.ndarray, *, pixel_format: str = "RGB") -> np.ndarray:
     """The bytes of an image file as (height, width, channels) uint8; (0, 0, channels) if they are not one."""
     if pixel_format not in CHANNELS:

@@ -13,7 +13,7 @@ from engine.operators.casting import convert
 from engine.operators.linear import matmul
 from engine.operators.ml import ML
 from engine.operators.ml_scores import Classified, both_sides, transformed, winner
-from engine.operators.registry import control_operator, operator
+from engine.operators.registry import operator
 
 
 def rows_of_features(k: Builder, x: Value) -> Value:
@@ -51,7 +51,7 @@ def linear_regressor(
     return transformed(k, scores, post_transform)
 
 
-@control_operator("LinearClassifier", domain=ML)
+@operator("LinearClassifier", kind="control", domain=ML)
 def linear_classifier(
     k: Builder, x: Value, *, coefficients: Sequence[float], intercepts: Sequence[float] = (),
     classlabels_ints: Sequence[int] = (), classlabels_strings: Sequence[str] = (), multi_class: int = 0,

@@ -17,7 +17,7 @@ from engine.operators.casting import convert
 from engine.operators.ml import ML, as_floats
 from engine.operators.ml_scores import Classified, both_sides, transformed, winner
 from engine.operators.ml_trees import MODES, Forest, scores_of
-from engine.operators.registry import control_operator, operator
+from engine.operators.registry import operator
 
 Floats = Sequence[float]
 Ints = Sequence[int]
@@ -127,7 +127,7 @@ def tree_ensemble_regressor(
     return convert(k, transformed(k, scores, post_transform), FLOAT32)
 
 
-@control_operator("TreeEnsembleClassifier", domain=ML)
+@operator("TreeEnsembleClassifier", kind="control", domain=ML)
 def tree_ensemble_classifier(
     k: Builder, x: Value, *, nodes_treeids: Ints, nodes_nodeids: Ints, nodes_modes: Sequence[str],
     nodes_featureids: Ints, nodes_truenodeids: Ints, nodes_falsenodeids: Ints, class_treeids: Ints,

@@ -16,7 +16,7 @@ from engine.operators.linear import matmul
 from engine.operators.ml import ML
 from engine.operators.ml_linear import linear, rows_of_features
 from engine.operators.ml_scores import Classified, both_sides, transformed, winner
-from engine.operators.registry import control_operator, operator
+from engine.operators.registry import operator
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 MOST_CLASSES = 16
@@ -159,7 +159,7 @@ def dot(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
     return total
 
 
-@control_operator("SVMClassifier", domain=ML)
+@operator("SVMClassifier", kind="control", domain=ML)
 def svm_classifier(
     k: Builder, x: Value, *, coefficients: Sequence[float] = (), rho: Sequence[float] = (),
     support_vectors: Sequence[float] = (), vectors_per_class: Sequence[int] = (), kernel_type: str = "LINEAR",

@@ -2,9 +2,8 @@
 
 A definition's signature is its declaration: positional parameters are the inputs (a default of None, or a
 type that allows None, marks an optional one, `*xs` any number), keyword-only ones the attributes with their
-defaults. There are four kinds: formulas of the kernel language (`operator`), plain NumPy functions that run
-on the CPU for any backend (`numpy_operator`), classes that run other layers (`control_operator`), and
-functions that return another layer instead (`rewritten_operator`).
+defaults. There are four kinds: formulas of the kernel language, plain NumPy functions that run on the CPU for
+any backend, classes that run other layers, and functions that return another layer instead.
 """
 
 from __future__ import annotations
@@ -262,6 +261,7 @@ D = TypeVar("D", bound=Callable[..., Any])
 def operator(
     name: str,
     *,
+    kind: Kind = "kernel",
     since: int = 1,
     until: int | None = None,
     domain: str = "",
@@ -270,59 +270,28 @@ def operator(
     bound: BoundRule | None = None,
     registry: Registry = OPERATORS,
 ) -> Callable[[D], D]:
-    """Register the decorated function, which writes formulas, as the definition of an operator."""
-    return _registering(registry, name, since, until, domain, host, precision, bound=bound)
+    """Register what is decorated as the definition of an operator.
 
-
-def numpy_operator(
-    name: str,
-    *,
-    since: int = 1,
-    until: int | None = None,
-    domain: str = "",
-    registry: Registry = OPERATORS,
-) -> Callable[[D], D]:
-    """Register the decorated function of NumPy arrays as an operator that runs on the CPU.
-
-    Inputs are arrays, lists of arrays for sequences, object arrays of `str` for strings, None where absent;
-    so are the results, one or a tuple. On a GPU backend its inputs are read back, and the plan continues when
-    they have arrived. A ValueError that it raises is reported with the layer's name.
+    Args:
+        name: The operator's name, as layers have it.
+        kind: What is decorated. "kernel": a function that writes formulas. "numpy": a function of NumPy
+            arrays, which runs on the CPU. Its inputs are arrays, lists of arrays for sequences, object arrays
+            of `str` for strings, None where absent; so are the results, one or a tuple. On a GPU backend they
+            are read back, and the plan continues when they have arrived. A ValueError is reported with the
+            layer's name. "control": a `ControlFlow` class, which runs other layers. "rewritten": a function
+            of a layer, the names of its inputs and its attributes, which returns the layer with the same
+            outputs that runs instead.
+        since: The first opset version for which it holds.
+        until: The last one; None if it holds for the newest.
+        domain: The operator's domain; empty for ONNX's own.
+        host: Inputs whose elements must be known before a kernel can be chosen.
+        precision: How exact results are, for tests.
+        bound: What becomes of an input whose exact size only the device knows.
+        registry: The list to add it to.
     """
-    return _registering(registry, name, since, until, domain, kind="numpy")
-
-
-def control_operator(
-    name: str,
-    *,
-    since: int = 1,
-    until: int | None = None,
-    domain: str = "",
-    host: HostInputs = (),
-    registry: Registry = OPERATORS,
-) -> Callable[[D], D]:
-    """Register the decorated `ControlFlow` class as an operator that runs other layers."""
-    return _registering(registry, name, since, until, domain, host, kind="control")
-
-
-def rewritten_operator(
-    name: str,
-    *,
-    since: int = 1,
-    until: int | None = None,
-    domain: str = "",
-    registry: Registry = OPERATORS,
-) -> Callable[[D], D]:
-    """Register the decorated function, which takes a layer, the names of its inputs and its attributes, and
-    returns a layer with the same outputs that runs instead.
-    """
-    return _registering(registry, name, since, until, domain, kind="rewritten")
-
-
-def _registering(registry: Registry, *declared: Any, **options: Any) -> Callable[[D], D]:
-    """A decorator that adds what it decorates, declared with these arguments of `declare`."""
 
     def register(define: D) -> D:
-        registry.add(declare(define, *declared, **options))
+        registry.add(declare(define, name, since, until, domain, host, precision, kind, bound))
         return define
 
     return register

@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.base.dtypes import arithmetic_type
 from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, lit, maximum, reduce, select, unary
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
@@ -31,6 +31,7 @@ NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
 POLICIES = ("stretch", "not_larger", "not_smaller")
 
 
+@deferrable
 @dataclass(frozen=True)
 class Sampling:
     """The attributes of Resize that decide which elements an output element blends."""
@@ -54,6 +55,7 @@ class Sampling:
         return "antialias needs mode linear or cubic" if self.antialias and self.mode == "nearest" else None
 
 
+@deferrable
 @dataclass(frozen=True)
 class Axis:
     """One axis: its sizes, the scale, and the part of it to read (0 to 1 is all), for tf_crop_and_resize.
@@ -179,11 +181,13 @@ def joined_tables(axes: tuple[Axis, ...], sampling: Sampling) -> tuple[np.ndarra
     return indices, np.concatenate([w.T.reshape(-1) for _, w in tables])
 
 
+@deferrable
 def joined_indices(axes: tuple[Axis, ...], sampling: Sampling) -> np.ndarray:
     """Which elements along each axis its outputs blend."""
     return joined_tables(axes, sampling)[0]
 
 
+@deferrable
 def joined_weights(axes: tuple[Axis, ...], sampling: Sampling) -> np.ndarray:
     """With which weights."""
     return joined_tables(axes, sampling)[1]
@@ -316,6 +320,7 @@ def scaled(k: Builder, x: Value, axes: Sequence[int], scales: Sequence[float]) -
     return found
 
 
+@deferrable
 def scaled_size(size: int, scale: float) -> int:
     """A size times a scale, in float32 as ONNX has it."""
     return int(FLOAT32(size) * FLOAT32(scale))

@@ -16,7 +16,7 @@ from engine.kernels.expr import Expr, arg, cast, compare, eq, lit, minimum, sele
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.registry import numpy_operator, operator
+from engine.operators.registry import operator
 from engine.operators.scans import prefix
 from engine.operators.sorting import first_beyond
 
@@ -105,7 +105,7 @@ def compress(k: Builder, x: Value, condition: Value, *, axis: int | None = None)
     return k.counted(result(room, lambda c: cast(positions[lit(0), c], "index"), mask), along, number)
 
 
-@numpy_operator("Unique", since=11)
+@operator("Unique", kind="numpy", since=11)
 def unique(x: np.ndarray, *, axis: int | None = None, sorted: int = 1) -> tuple[np.ndarray, ...]:
     """The different elements (slices along `axis`), where each comes first, which each is, how many of each.
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.base.dtypes import TEXT
-from engine.operators.registry import numpy_operator
+from engine.operators.registry import operator
 
 
 def texts(x: np.ndarray) -> np.ndarray:
@@ -27,7 +27,7 @@ def each(function: Callable[[str], Any], x: np.ndarray, dtype: np.dtype) -> np.n
     return found.reshape(x.shape)
 
 
-@numpy_operator("StringConcat", since=20)
+@operator("StringConcat", kind="numpy", since=20)
 def string_concat(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x followed by y, element by element, broadcast."""
     joined = np.empty(np.broadcast_shapes(x.shape, y.shape), TEXT)
@@ -35,7 +35,7 @@ def string_concat(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return joined
 
 
-@numpy_operator("StringSplit", since=20)
+@operator("StringSplit", kind="numpy", since=20)
 def string_split(
     x: np.ndarray, *, delimiter: str | None = None, maxsplit: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +60,7 @@ def padded(rows: Sequence[Sequence[str]], filler: str, shape: tuple[int, ...]) -
 CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
 
 
-@numpy_operator("StringNormalizer", since=10)
+@operator("StringNormalizer", kind="numpy", since=10)
 def string_normalizer(
     x: np.ndarray,
     *,
@@ -109,7 +109,7 @@ def python_pattern(pattern: str) -> str:
     return re.sub(r"(?<!\\)((?:\\\\)*)\\z", r"\1\\Z", plain)
 
 
-@numpy_operator("RegexFullMatch", since=20)
+@operator("RegexFullMatch", kind="numpy", since=20)
 def regex_full_match(x: np.ndarray, *, pattern: str) -> np.ndarray:
     """Whether each string as a whole matches a regular expression, with ASCII classes as in RE2."""
     try:
@@ -176,7 +176,7 @@ def between(expression: Longest, text: str) -> Iterator[str]:
     yield text[start:]
 
 
-@numpy_operator("Tokenizer", domain="com.microsoft")
+@operator("Tokenizer", kind="numpy", domain="com.microsoft")
 def tokenizer(
     x: np.ndarray, *, mark: int, pad_value: str, mincharnum: int, separators: Sequence[str] = (),
     tokenexp: str | None = None,
@@ -240,7 +240,7 @@ def murmur_hash(data: bytes, seed: int) -> int:
     return found ^ found >> 16
 
 
-@numpy_operator("MurmurHash3", domain="com.microsoft")
+@operator("MurmurHash3", kind="numpy", domain="com.microsoft")
 def murmur_hash3(x: np.ndarray, *, seed: int = 0, positive: int = 1) -> np.ndarray:
     """The hash of each string (UTF-8) or of each number's bytes: uint32, or int32 if not `positive`."""
     if x.dtype == TEXT:

@@ -21,6 +21,7 @@ from gameglue.profiling.contenders import infer
 from gameglue.profiling.peer import PeerNode, PeerProfile, all_nodes
 from gameglue.profiling.steps import PlannedStep, Replay, middle
 
+_RUNS, _SECONDS = 12, 1.0
 _REORDERING = ("ReorderInput", "ReorderOutput")
 
 
@@ -124,12 +125,12 @@ def measure_layers(
     return LayerTimes(paired, times["whole"], times["peer"], alone)
 
 
-def layer_times(worker: Worker, runs: int = 12, seconds: float = 1.0) -> tuple[LayerTime, ...]:
+def layer_times(worker: Worker) -> tuple[LayerTime, ...]:
     """What each layer of a worker's latest schedule takes: its plan is run again, and waited for."""
     replay = Replay(worker)
     taken: list[list[float]] = []
-    deadline = perf_counter() + seconds
-    while len(taken) < 2 or (len(taken) < 2 * runs and perf_counter() < deadline):
+    deadline = perf_counter() + _SECONDS
+    while len(taken) < 2 or (len(taken) < 2 * _RUNS and perf_counter() < deadline):
         taken.append(replay.stepwise())
     # Of two runs the first warms up.
     each = [middle(column) for column in zip(*taken[1::2], strict=True)]

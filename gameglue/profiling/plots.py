@@ -22,7 +22,7 @@ class Axis:
     end: float
 
     def at(self, values: np.ndarray) -> np.ndarray:
-        """Where numbers lie."""
+        """Positions of numbers."""
         span = self.high - self.low or 1.0
         return self.start + (np.asarray(values, np.float64) - self.low) / span * (self.end - self.start)
 
@@ -46,7 +46,7 @@ def curve(
 ) -> str:
     """Times frame by frame, the budget as a line, and `bands` of frames shaded. (n,) milliseconds."""
     if not len(times_ms):
-        return _empty("no frames")
+        return _NO_FRAMES
     high = _top(times_ms, budget_ms)
     x = Axis(0.0, max(len(times_ms) - 1.0, 1.0), _LEFT, WIDTH - _RIGHT)
     y = Axis(0.0, high, HEIGHT - _BOTTOM, _TOP)
@@ -70,7 +70,7 @@ def histogram(sides: Sequence[tuple[str, str, np.ndarray]], budget_ms: float | N
     """How often each time was: (name, class, (n,) milliseconds) for each side, as shares of its frames."""
     sides = [side for side in sides if len(side[2])]
     if not sides:
-        return _empty("no frames")
+        return _NO_FRAMES
     everything = np.concatenate([values for _, _, values in sides])
     high = max(float(np.percentile(everything, 99.5)) * 1.15, 1e-3)
     low = max(0.0, float(everything.min()) * 0.9)
@@ -103,7 +103,7 @@ def stacked(series: Sequence[tuple[str, str, np.ndarray]], columns: int = 240) -
     With more frames than `columns`, each column is the mean of several.
     """
     if not series or not len(series[0][2]):
-        return _empty("no frames")
+        return _NO_FRAMES
     count = len(series[0][2])
     groups = np.linspace(0, count, min(columns, count) + 1).astype(int)
     sizes = np.diff(groups)
@@ -188,5 +188,4 @@ def _svg(content: str, label: str, kind: str = "", tips: Sequence[str] = ()) -> 
     )
 
 
-def _empty(text: str) -> str:
-    return f'<p class="muted">{escape(text)}</p>'
+_NO_FRAMES = '<p class="muted">no frames</p>'

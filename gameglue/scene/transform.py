@@ -25,13 +25,13 @@ def _as_quaternion(value: Rotation) -> Quaternion:
     return value if isinstance(value, Quaternion) else Quaternion.from_axis(value)
 
 
-def _as_point(name: str, value: Iterable[float]) -> Vec3:
+def _as_position(value: Iterable[float]) -> Vec3:
     """Two or three numbers as a vector. Raises `SceneError` for anything else."""
     kind = type(value)
     if kind is not tuple and kind is not Vec3 and isinstance(value, Real):
         # One number for all axes is a scale.
-        raise SceneError(f"{name} takes two or three numbers, got {value!r}; write ({value!r}, 0)")
-    return _as_vector(name, value)
+        raise SceneError(f"position takes two or three numbers, got {value!r}; write ({value!r}, 0)")
+    return _as_vector("position", value)
 
 
 def _as_vector(name: str, value: Iterable[float] | float, z: float = 0.0) -> Vec3:
@@ -80,7 +80,7 @@ class Transform:
 
     @local_position.setter
     def local_position(self, value: Iterable[float]) -> None:
-        self._position = _as_point("position", value)
+        self._position = _as_position(value)
         self._moved()
 
     @property
@@ -114,7 +114,7 @@ class Transform:
 
     @position.setter
     def position(self, value: Iterable[float]) -> None:
-        world = _as_point("position", value)
+        world = _as_position(value)
         self.local_position = world if self._parent is None else self._parent.to_local(world)
 
     @property

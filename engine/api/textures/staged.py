@@ -23,7 +23,6 @@ from engine.backends.tensor_data import CPUTensorData, TensorData
 from engine.base.errors import InputError
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
-from engine.device.jobs.system import JobSystem
 from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.pending_work import unfinished
 from engine.runtime.tensor import Tensor
@@ -63,7 +62,7 @@ counters = ConversionCounters()
 
 
 class StagedTensorData(TensorData):
-    """A tensor that was made on one device and is on its way to the host, for another's sake."""
+    """A tensor of one device whose elements are being read back for another device."""
 
     def __init__(self, source: Tensor) -> None:
         self.dtype = source.dtype
@@ -128,7 +127,7 @@ class _SharedRead:
 
 @dataclass
 class _Delivery:
-    """A tensor on its way into a picture."""
+    """A pending write of a tensor into a picture."""
 
     tensor: Tensor
     transform: TextureTransform
@@ -187,7 +186,7 @@ class _Delivery:
 
 
 class PendingTextureWrites(threading.local):
-    """Each thread's tensors on their way into pictures; the latest one into a picture wins."""
+    """Pending writes of tensors into pictures, by thread; the latest one into a picture wins."""
 
     def __init__(self) -> None:
         self._pending: list[_Delivery] = []
@@ -197,7 +196,7 @@ class PendingTextureWrites(threading.local):
         return len(self._pending)
 
     def count(self, owner: Any) -> int:
-        """How many are on their way into one user's object."""
+        """How many writes into one user's object are pending."""
         return sum(delivery.owner is owner for delivery in self._pending)
 
     def send(
@@ -280,10 +279,9 @@ class _CPUBackends(threading.local):
 _cpu = _CPUBackends()
 
 
-def cpu_backend(jobs: JobSystem | None = None) -> Backend:
+def cpu_backend() -> Backend:
     """The CPU's stream for pictures."""
     backend = _cpu.backend
-    is_usable = backend is not None and not backend.owner.is_closed
-    if backend is None or not is_usable or (jobs is not None and backend.owner is not jobs):
-        backend = _cpu.backend = create_backend(BackendType.CPU, None, jobs)
+    if backend is None or backend.owner.is_closed:
+        backend = _cpu.backend = create_backend(BackendType.CPU)
     return backend

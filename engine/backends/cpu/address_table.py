@@ -12,13 +12,14 @@ from math import prod
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Schedule, TaskGrid, elapsed_ns, evenly
 from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute
+from engine.kernels.size import deferrable
 
 TABLE_WORDS = 8192
 """Addresses that a task has room for (64 KiB)."""
@@ -97,6 +98,7 @@ def fill_table(table, step, x, zeros, first, count, height, width, pixel_bytes, 
 """
 
 
+@deferrable
 def cut_tasks(
     tiles: int, panels: int, groups: int, threads: int, tile_ns: float, panel_bytes: float, tile_bytes: float
 ) -> Schedule:
@@ -148,7 +150,6 @@ class NHWCConv:
     @property
     def channels(self) -> int:
         """Input channels of a group."""
-        assert self.compute.hint is not None
         return self.compute.operands[1].shape[1]
 
     @property
@@ -192,7 +193,7 @@ def nhwc_conv_of(compute: Compute, rows: int) -> NHWCConv | None:
     win, attributes = nhwc_windows(compute), compute.attributes
     if win is None or attributes.get("x_first") or compute.operands[1].known is None:
         return None
-    if not is_float32_core(compute) or win.taps * 2 * rows > TABLE_WORDS:
+    if not compute.is_float32 or win.taps * 2 * rows > TABLE_WORDS:
         return None
     return NHWCConv(compute, win, int(attributes["group"]))
 

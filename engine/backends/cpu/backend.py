@@ -29,7 +29,7 @@ from engine.backends.cpu.stream import LEAST_SHARED, CPUReadback, JobStream, cop
 from engine.backends.cpu.template import CPUTemplate
 from engine.backends.cpu.template_source import missing_layout
 from engine.backends.cpu.timing import time_commands
-from engine.backends.cpu.tuned import tune
+from engine.backends.cpu.tuning import tune
 from engine.backends.host import HostBackend, HostPart, JoinedJob
 from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
 from engine.backends.repeat import Repeat
@@ -99,7 +99,7 @@ class CPUBackend(HostBackend):
 
     @cached_property
     def stream(self) -> JobStream:
-        """Runs the jobs of this backend, one behind the other; to be made before the first schedule."""
+        """The queue of this backend's jobs, which run in order; created before the first schedule."""
         with self._creating:
             made: JobStream | None = self.__dict__.get("stream")
             self.__dict__["stream"] = made = JobStream(self.jobs) if made is None else made

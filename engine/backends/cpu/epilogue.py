@@ -19,7 +19,7 @@ from engine.kernels.kernel import Kernel, number
 from engine.kernels.value import Value
 
 Recipe = tuple[Any, ...]
-"""An epilogue for sums in registers, see `library/finish.py`."""
+"""An epilogue for sums in registers, see `library/epilogue.py`."""
 
 _MOST_OPERANDS = 16
 
@@ -145,12 +145,6 @@ def _operands(recipe: Recipe) -> dict[int, str]:
     if recipe[0] in ("row", "scalar", "place"):
         return {recipe[1]: recipe[0]}
     return {k: how for part in recipe[1:] if isinstance(part, tuple) for k, how in _operands(part).items()}
-
-
-def is_float32_core(compute: Compute) -> bool:
-    """Whether a hinted formula computes in float32 from float32 tensors."""
-    operands = compute.operands
-    return compute.body.dtype == "float32" and all(v.dtype.name == "float32" for v in operands)
 
 
 def raw_output(compute: Compute, tuner: Tuner, dtype: np.dtype) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixel_tiles import (
@@ -32,7 +32,7 @@ from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.cpu.words import Words
 from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 
 _MAX_DEPTH = 2048
 """Products of a sum that a task has room to note the places of."""
@@ -58,7 +58,7 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with x_first or one channel: float32, known weights, one group."""
     attributes, (x, w) = compute.attributes, compute.operands
     win = nhwc_windows(compute)
-    if win is None or w.known is None or not is_float32_core(compute):
+    if win is None or w.known is None or not compute.is_float32:
         return False
     if not attributes.get("x_first") and x.shape[-1] > 1:
         return False
@@ -81,7 +81,7 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         **_GRID.values(rows, columns), band_rows=_reach(win, 0, rows.size),
         pitch=_reach(win, 1, columns.size),
     )  # fmt: skip
-    kernel = NativeKernel("conv_first", conv_first_text(tile, epilogue, len(compute.space)))
+    kernel = NativeKernel("first_layer_conv", first_layer_conv_text(tile, epilogue, len(compute.space)))
     emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
     return True
 
@@ -97,6 +97,7 @@ def _reach(win: Windows, axis: int, count: int) -> int:
     return (count - 1) * win.strides[axis] + (win.kernel[axis] - 1) * win.dilations[axis] + 1
 
 
+@deferrable
 def schedule_bands(win: Windows, channels: int, batch: int, pixel_ns: float, threads: int) -> Schedule | None:
     """Bands of even cost for all threads that fit into a task's memory; None if one pixel's does not.
 
@@ -129,7 +130,7 @@ def schedule_bands(win: Windows, channels: int, batch: int, pixel_ns: float, thr
     return min(fitting, key=lambda made: elapsed_ns(made.tasks, made.task_ns + _NS_PER_TASK, threads))
 
 
-def conv_first_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
+def first_layer_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
     """The kernel's module."""
     rows = pixel_rows(tile)[0]
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.low_precision import (
     BAND_BYTES,
     GROUP_BYTES,
@@ -46,7 +46,7 @@ from engine.backends.cpu.tiles import MAX_TAPS
 from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner, storable
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 
 _LEAST_FLOPS = 1e6
 
@@ -184,6 +184,7 @@ def measure_rows(state, x, height, width, channels, y0, x0, rows, columns, x_row
 """
 
 
+@deferrable
 @dataclass(frozen=True)
 class Cells:
     """The cells of a band: `groups` of 64 bytes for each tap, `pitch` bytes apart.
@@ -233,7 +234,7 @@ def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithm
     """Rule for hints of kind "conv" over channels-last tensors with known weights, where it is worth it."""
     attributes = compute.attributes
     x, w = compute.operands
-    if not attributes.get("channels_last") or w.known is None or not is_float32_core(compute):
+    if not attributes.get("channels_last") or w.known is None or not compute.is_float32:
         return False
     win = _windows(compute)
     x_first = bool(attributes.get("x_first"))
@@ -323,6 +324,7 @@ def cells_of(win: Windows, channels: int, arithmetic: Arithmetic) -> Cells:
     return rows if rows.column_bytes < pixels.column_bytes * _MUCH_LESS else pixels
 
 
+@deferrable
 def cut_bands(win: Windows, cells: Cells) -> Bands | None:
     """Bands as high as fit a task's memory; None if not even part of a row fits."""
     (kh, kw), (sh, sw), (dh, dw) = win.kernel, win.strides, win.dilations

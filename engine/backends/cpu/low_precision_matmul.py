@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.low_precision import (
     BAND_BYTES,
     NEAR_BYTES,
@@ -36,7 +36,7 @@ from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share, up
 from engine.compiler.plan import Compute, Tuner, storable
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 
 _LEAST_FLOPS = 4e5
 """Products smaller than this take less time in float32 than rounding and starting does."""
@@ -99,7 +99,7 @@ class Cut(NamedTuple):
 def tune_low_precision_matmul(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
     """Rule for hints of kind "matmul" with a known right side that is worth it."""
     attributes = compute.attributes
-    if not is_float32_core(compute) or len(compute.space) != 3:
+    if not compute.is_float32 or len(compute.space) != 3:
         return False
     m, n, k, batch = (attributes[name] for name in ("m", "n", "k", "batch"))
     a, b = compute.operands
@@ -156,6 +156,7 @@ def scales_of_matrices(elements: np.ndarray, sizes: tuple[int, ...], strides: tu
     return column_scales(matrices_of(elements, sizes, strides))
 
 
+@deferrable
 def cut_product(m: int, n: int, groups: int, batch: int, threads: int, nanoseconds: float) -> Cut:
     """Tasks for all threads; the columns of a task are as few as stay near, its rows fit into the band."""
     wanted = tasks_wanted(nanoseconds * batch, threads)

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import given, matrices_of, pack_panels
@@ -25,7 +25,7 @@ from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit,
 from engine.backends.cpu.tiles import Tile, by_height, host_tile
 from engine.backends.operands import flattened
 from engine.compiler.plan import Compute, Tuner, storable
-from engine.kernels.size import deferred, largest
+from engine.kernels.size import deferrable, deferred, largest
 from engine.kernels.value import Value
 
 FLOPS_PER_NS = 150.0
@@ -64,7 +64,7 @@ def tune_matmul(
     right_elements: makes the elements of a known right side that is not the model's own, so that nobody need
     hold them; what the operand has for them is not looked at then.
     """
-    if not is_float32_core(compute) or len(compute.space) != 3:
+    if not compute.is_float32 or len(compute.space) != 3:
         return False
     attributes = compute.attributes
     m, n, k, batch = (attributes[name] for name in ("m", "n", "k", "batch"))
@@ -109,6 +109,7 @@ def tune_matmul(
     return True
 
 
+@deferrable
 def reading_ns(size: int, whole: int = 0) -> float:
     """How long a core takes to read so many bytes of weights once: from second-level cache, or from beyond
     if all that is read in turn, `whole` bytes, is too much for that.
@@ -116,6 +117,7 @@ def reading_ns(size: int, whole: int = 0) -> float:
     return size / (100.0 if max(size, whole) <= NEAR_BYTES else 25.0)
 
 
+@deferrable
 def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> tuple[Blocks, ...]:
     """Cut m x n results into blocks of whole tiles, enough of them in the whole batch."""
     height = tile.row_choices[0]

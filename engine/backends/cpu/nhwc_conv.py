@@ -47,7 +47,7 @@ def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     )
     group_weights = padded * conv.depth
     sizes = conv.sizes(schedule, rows, tile.width, conv.group * group_weights, group_weights)
-    kernel = NativeKernel("conv_last", nhwc_conv_text(tile, epilogue, len(compute.space)))
+    kernel = NativeKernel("nhwc_conv", nhwc_conv_text(tile, epilogue, len(compute.space)))
     emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
     return True
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixels import (
     PIXEL_ARGUMENTS,
@@ -27,7 +27,7 @@ def tune_nhwc_depthwise(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels last: as many groups and outputs as input channels."""
     x, w = compute.operands
     attributes = compute.attributes
-    if not is_float32_core(compute) or w.known is None or attributes.get("x_first"):
+    if not compute.is_float32 or w.known is None or attributes.get("x_first"):
         return False
     channels = x.shape[-1]
     if int(attributes["group"]) != channels or w.shape[:2] != (channels, 1) or channels == 1:
@@ -40,7 +40,7 @@ def tune_nhwc_depthwise(compute: Compute, tuner: Tuner, threads: int) -> bool:
     schedule, sizes = deferred(schedule_pixels, win, x.shape[0], channels, lanes, threads)
 
     weights = tuner.constant(f"{w.name}|taps{lanes}", partial(pack_taps, elements, win.taps, lanes))
-    kernel = NativeKernel("depthwise_last", depthwise_last_text(lanes, rank, epilogue))
+    kernel = NativeKernel("nhwc_depthwise", nhwc_depthwise_text(lanes, rank, epilogue))
     emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
     return True
 
@@ -54,7 +54,7 @@ def pack_taps(elements: np.ndarray, taps: int, lanes: int) -> np.ndarray:
     return padded.reshape(-1)
 
 
-def depthwise_last_text(lanes: int, rank: int, epilogue: Epilogue) -> str:
+def nhwc_depthwise_text(lanes: int, rank: int, epilogue: Epilogue) -> str:
     """The kernel's module."""
     body = [
         *PIXEL_ARGUMENTS.prologue("x", "w", epilogue=epilogue),

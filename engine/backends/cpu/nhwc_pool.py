@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixels import (
     PIXEL_ARGUMENTS,
@@ -35,20 +35,20 @@ def tune_nhwc_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "pool" with channels last, of float32 over one or two axes."""
     (x,), attributes = compute.operands, compute.attributes
     kind, win = str(attributes["kind"]), nhwc_windows(compute)
-    if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
+    if win is None or win.taps > MAX_TAPS or not compute.is_float32:
         return False
     if kind not in ("max", "average", "sum"):
         return False
     lanes, rank = host_tile().lanes, len(compute.space)
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=rank - 1)
     schedule, sizes = deferred(schedule_pixels, win, x.shape[0], x.shape[-1], lanes, threads)
-    kernel = NativeKernel(f"pool_last_{kind}", pool_last_text(kind, lanes, rank, epilogue))
+    kernel = NativeKernel(f"nhwc_pool_{kind}", nhwc_pool_text(kind, lanes, rank, epilogue))
     arguments = _ARGUMENTS.values(**PIXEL_ARGUMENTS.named(sizes), **counted_sides(compute, win))
     emit(tuner, kernel, schedule, arguments, (x.name,), compute.output.name, epilogue)
     return True
 
 
-def pool_last_text(kind: str, lanes: int, rank: int, epilogue: Epilogue) -> str:
+def nhwc_pool_text(kind: str, lanes: int, rank: int, epilogue: Epilogue) -> str:
     """The kernel's module."""
     # Windows that go together lie inside, and so have equally many taps.
     share = [

@@ -14,6 +14,7 @@ from engine.backends.cpu.schedule import Schedule, TaskGrid, evenly, up
 from engine.backends.cpu.tiles import MAX_TAPS
 from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.windows import Windows
+from engine.kernels.size import deferrable
 
 TILES = ((8, 1), (4, 2), (2, 4), (1, 4))
 """How many pixels may go together, and with how many vectors of channels where there are so many."""
@@ -58,6 +59,7 @@ def list_taps(places, row0, row1, column0, column1, kernel_columns, row_step, co
 """
 
 
+@deferrable
 def schedule_pixels(
     win: Windows, batch: int, channels: int, lanes: int, threads: int
 ) -> tuple[Schedule, tuple[float, ...]]:

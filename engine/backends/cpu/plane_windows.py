@@ -16,14 +16,14 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.planes import (
     SLACK,
-    Layout,
+    Staging,
     input_shift,
-    layout_of,
+    staging_of,
     staging_text,
     tap_offsets_text,
     zero_text,
@@ -43,7 +43,7 @@ from engine.backends.cpu.words import (
 )
 from engine.backends.windows import Windows, counted_sides, windows_first
 from engine.compiler.plan import Compute, Tuner, storable
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 
 _VECTORS = {4: (8, 4, 1), 8: (8, 4, 1), 16: (4, 1)}
 """Vectors of float32 results at a time, by lanes: as many of wide ones as read no further than `SLACK`."""
@@ -105,6 +105,7 @@ class Cut(NamedTuple):
     nanoseconds: float
 
 
+@deferrable
 def cut_planes(
     win: Windows, elements: int, images: int, groups: int, inputs: int, outputs: int, threads: int
 ) -> Cut | None:
@@ -114,31 +115,31 @@ def cut_planes(
     """
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = win.kernel, win.strides, win.dilations, win.out
     in_place = elements == 1 and win.reads_in_place
-    layout = layout_of(win) if elements == 1 else Layout(1, sh, kh - 1, 1, 1, sw, kw - 1)
+    staging = staging_of(win) if elements == 1 else Staging(1, sh, kh - 1, 1, 1, sw, kw - 1)
     column = Axis(ow, max(1, min(ow, _SUMS)))
-    at_once = _SUMS // (win.width if in_place else layout.length(column.block))
+    at_once = _SUMS // (win.width if in_place else staging.length(column.block))
 
     def staged(row: Axis, column: Axis) -> int:
         if in_place:
             return 0 if inputs == 1 else inputs * row.block * win.width
-        return inputs * layout.size(row.block, column.block)
+        return inputs * staging.size(row.block, column.block)
 
     (row,) = halve([Axis(oh, max(1, min(oh, at_once)))], lambda row: staged(row, column) > _NEAR_ELEMENTS)
     (column,) = halve([column], lambda column: staged(row, column) > _MOST_ELEMENTS)
     if staged(row, column) > _MOST_ELEMENTS or inputs * win.taps > MAX_TAPS:
         return None
     (rows,) = share([Axis(oh, row.block, 1, 8)], images * groups, 2 * threads)
-    columns, line = column.block, win.width if in_place else layout.length(column.block)
+    columns, line = column.block, win.width if in_place else staging.length(column.block)
     sizes = _ARGUMENTS.values(
         **_GRID.values(rows), **window_values(win), channels=groups * outputs, group_inputs=inputs,
         group_outputs=outputs,
-        input_size=win.height * win.width if in_place else layout.size(rows.size, columns),
+        input_size=win.height * win.width if in_place else staging.size(rows.size, columns),
         last_size=ow, columns_at_once=columns,
         in_place=int(in_place), tap_columns=-(-kw // elements), tap_step=dw if elements == 1 else elements,
-        tap_row_step=dh * line, row_step=(sh if in_place else layout.step) * line,
-        staged_stride=layout.row_stride, stride=layout.stride, phases=layout.phases, step=layout.step,
-        reach_rows=layout.reach_rows, advance=layout.advance, length=line,
-        region=layout.region(rows.size, columns),
+        tap_row_step=dh * line, row_step=(sh if in_place else staging.step) * line,
+        staged_stride=staging.row_stride, stride=staging.stride, phases=staging.phases, step=staging.step,
+        reach_rows=staging.reach_rows, advance=staging.advance, length=line,
+        region=staging.region(rows.size, columns),
     )  # fmt: skip
     return Cut(rows, sizes, 0.0 if in_place else inputs * win.height * win.width * _NS_PER_STAGED)
 
@@ -326,7 +327,7 @@ def _text(
 def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "pool" with channels first: float32, one or two axes."""
     (x,), attributes, win = compute.operands, compute.attributes, windows_first(compute)
-    if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
+    if win is None or win.taps > MAX_TAPS or not compute.is_float32:
         return False
     kind, count = str(attributes["kind"]), x.shape[0] * x.shape[1]
     cut = deferred(cut_planes, win, 1, *x.shape[:2], 1, 1, threads)

@@ -148,8 +148,8 @@ def stage_pairs(place, x, y, width, left, stride, phases, length, region, fillin
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Layout of staged planes: every `row_stride`th row, each as `phases` runs of every `stride`th element.
+class Staging:
+    """Staged planes: every `row_stride`th row, each as `phases` runs of every `stride`th element.
 
     Of the rows, `step` lie between neighbouring windows, and `reach_rows` follow a window's first; of a run's
     elements, `advance` and `reach`.
@@ -181,13 +181,13 @@ class Layout:
         return self.phases * self.region(rows, columns) + line
 
 
-def layout_of(win: Windows) -> Layout:
-    """The layout in which each tap of windows in a row reads one run."""
+def staging_of(win: Windows) -> Staging:
+    """How planes are staged so that each tap of windows in a row reads one run."""
     (kh, kw), (sh, sw), (dh, dw) = win.kernel, win.strides, win.dilations
     # A window of one row needs only the rows that it visits; the same along rows.
     row_stride, step = (sh, 1) if kh == 1 else (1, sh)
     phases = min(sw, kw) if dw == 1 else sw
-    return Layout(row_stride, step, (kh - 1) * dh, sw, phases, 1, (kw - 1) * dw // sw)
+    return Staging(row_stride, step, (kh - 1) * dh, sw, phases, 1, (kw - 1) * dw // sw)
 
 
 @dataclass(frozen=True)
@@ -216,14 +216,14 @@ def in_place(x: str, win: Windows) -> Planes:
 
 def stage_planes(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Words) -> Planes:
     """A step that copies all planes with their padding, the zero point, as elements of words."""
-    layout, count = layout_of(win), x.shape[0] * x.shape[1]
-    rows, length, region = layout.rows(win.out[0]), layout.length(win.out[1]), layout.region(*win.out)
-    plane_size = layout.size(*win.out)
+    staging, count = staging_of(win), x.shape[0] * x.shape[1]
+    rows, length, region = staging.rows(win.out[0]), staging.length(win.out[1]), staging.region(*win.out)
+    plane_size = staging.size(*win.out)
     kind = np.dtype(words.element) if words.elements > 1 else word_type(words)
     copy = tuner.temporary(count * plane_size, kind)
     arguments = _ARGUMENTS.values(
         height=win.height, width=win.width, rows=rows, length=length, region=region,
-        row_stride=layout.row_stride, stride=layout.stride, phases=layout.phases, top=win.pads[0],
+        row_stride=staging.row_stride, stride=staging.stride, phases=staging.phases, top=win.pads[0],
         left=win.pads[1], plane_size=plane_size, shift=input_shift(words, x),
     )  # fmt: skip
     schedule = Schedule(count, plane_size * _NS_PER_ELEMENT)
@@ -242,7 +242,7 @@ def stage_planes(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words
     )
     emit(tuner, kernel, schedule, arguments, (x.name, *(z.name for z in zeros)), copy)
     (dh, dw), row = win.dilations, length
-    return Planes(copy, plane_size, layout.step * row, dh * row, region, dw, layout.stride)
+    return Planes(copy, plane_size, staging.step * row, dh * row, region, dw, staging.stride)
 
 
 def input_shift(words: Words, x: Value) -> int:

@@ -33,7 +33,7 @@ from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import acc, arg, index, load
 from engine.kernels.hint import Hint
-from engine.kernels.size import deferred, largest, smallest
+from engine.kernels.size import deferrable, deferred, largest, smallest
 from engine.kernels.value import Value
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -117,6 +117,7 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     return True
 
 
+@deferrable
 def parts_of_step(step_ns: float, steps: int, units: int, groups: int, threads: int) -> int:
     """The number of parts of a step's units, for a number of groups of sequences."""
     worth = min(int(step_ns / PART_NS), int(steps * step_ns / CHUNK_NS))

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, split_row
@@ -22,7 +22,7 @@ from engine.backends.cpu.schedule import Blocks, Schedule, TaskGrid, emit
 from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import acc
-from engine.kernels.size import as_float, deferred, largest, smallest
+from engine.kernels.size import as_float, deferrable, deferred, largest, smallest
 from engine.kernels.value import Value
 
 BLOCK_COLUMNS = 512
@@ -81,7 +81,7 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     attributes, (x, *centers) = compute.attributes, compute.operands
     kind, term = str(attributes["kind"]), str(attributes.get("term", "element"))
     outer, extent, inner = (attributes[name] for name in ("outer", "extent", "inner"))
-    if not is_float32_core(compute) or kind not in KINDS or term not in TERMS or extent < 1:
+    if not compute.is_float32 or kind not in KINDS or term not in TERMS or extent < 1:
         return False
     # Only what holds for every input shape may choose between kernels.
     are_runs = x.rank == 2 or (x.rank == 3 and x.always_one(2))
@@ -106,6 +106,7 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     return True
 
 
+@deferrable
 def _parts(outer: int, extent: int, inner: int, are_runs: bool, threads: int) -> int:
     """Into how many parts to cut the extent, so that all threads have something to do."""
     wanted = tasks_wanted(outer * extent * inner * _NS_PER_ELEMENT, threads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
@@ -89,14 +89,14 @@ def shift_of(pad, target, source, count, first, second):
 
 
 def tune_softmax(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "softmax": float32, rows that lie as a whole."""
+    """Rule for hints of kind "softmax": contiguous rows of float32."""
     attributes = compute.attributes
     kind = "logarithm" if attributes["logarithm"] else "softmax"
     return _emit(compute, tuner, kind, int(attributes["masked"]), 0.0)
 
 
 def tune_normalize(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "normalize": float32, rows that lie as a whole."""
+    """Rule for hints of kind "normalize": contiguous rows of float32."""
     attributes = compute.attributes
     return _emit(
         compute, tuner, "mean" if attributes["centered"] else "square", 0, float(attributes["epsilon"])
@@ -105,7 +105,7 @@ def tune_normalize(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def _emit(compute: Compute, tuner: Tuner, kind: str, masked: int, epsilon: float) -> bool:
     (x,) = compute.operands
-    if not is_float32_core(compute) or len(compute.space) != 2 or x.shape != compute.space:
+    if not compute.is_float32 or len(compute.space) != 2 or x.shape != compute.space:
         return False
     rows, extent = compute.space
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=1)

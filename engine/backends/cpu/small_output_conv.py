@@ -61,7 +61,9 @@ def tune_small_output_conv(compute: Compute, tuner: Tuner, threads: int) -> bool
         f"{w.name}|sums{outputs}x{tile.lanes}", partial(pack_sums, elements, outputs, tile.lanes)
     )
     sizes = conv.sizes(schedule, rows, outputs, blocks * outputs * products, 0)
-    kernel = NativeKernel("conv_few", conv_few_text(tile, rows, outputs, epilogue, len(compute.space)))
+    kernel = NativeKernel(
+        "small_output_conv", small_output_conv_text(tile, rows, outputs, epilogue, len(compute.space))
+    )
     emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
     return True
 
@@ -104,7 +106,7 @@ def pack_sums(w: np.ndarray, outputs: int, lanes: int) -> np.ndarray:
     return memory
 
 
-def conv_few_text(tile: Tile, rows: int, outputs: int, epilogue: Epilogue, rank: int) -> str:
+def small_output_conv_text(tile: Tile, rows: int, outputs: int, epilogue: Epilogue, rank: int) -> str:
     """The kernel's module."""
     tiles = [
         "t = 0",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,26 +19,13 @@ from engine.base.memory.aligned import ALIGNMENT, address_of
 from engine.compiler.memory_planner import place, share
 from engine.compiler.plan import Plan
 from engine.device.jobs.command_list import REQUEST_WORDS, CommandList
-from engine.device.jobs.system import JobSystem
 from engine.kernels.size import Number, Size, hint_of, largest
+
+if TYPE_CHECKING:
+    from engine.backends.cpu.backend import CPUBackend
 
 _RESULTS = struct.Struct("=qd")
 """What `lay_out` yields at last: the number of commands, and the nanoseconds that they take."""
-
-
-class Host(Protocol):
-    """Protocol: the part of a backend that a template uses."""
-
-    planned_threads: int
-
-    @property
-    def jobs(self) -> JobSystem:
-        """The job threads."""
-        ...
-
-    def arena_of(self, size: int) -> np.ndarray:
-        """Memory for temporaries."""
-        ...
 
 
 class _Arena:
@@ -81,13 +68,13 @@ class CPUTemplate:
 
     def __init__(
         self,
-        host: Host,
+        backend: CPUBackend,
         plan: Plan,
         constants: Mapping[str, DeviceBuffer],
         functions: Mapping[str, int],
         verdicts: dict[bytes, bool],
     ) -> None:
-        self._host = host
+        self._backend = backend
         self._verdicts = verdicts
         listing = Listing(functions)
         for step in plan.steps:
@@ -126,7 +113,7 @@ class CPUTemplate:
         for name, entries in listed.items():
             begins[name] = LAYOUT.end + len(lists)
             lists += [number for entry in entries for number in entry]
-        threads = host.planned_threads
+        threads = backend.planned_threads
         head = LAYOUT.values(
             **begins, inserted_count=len(inserted), placed_count=len(placed), way_count=len(ways),
             row_count=len(rows), given=self._given, slots=begin_slots,
@@ -159,14 +146,14 @@ class CPUTemplate:
         size = int(block[results])
         if size < 0:
             raise OverflowError("temporaries are larger than any memory")
-        arena = self._host.arena_of(size)
+        arena = self._backend.arena_of(size)
         block[results] = address_of(arena)
         self._lay_out(self._layout_address, address, 1)
         number, nanoseconds = _RESULTS.unpack_from(block.data, 8 * results)
         commands = CommandList.within(
             block, address, self._commands, number, self._request, (block, [arena, *held])
         )
-        return CPUProgram(commands, nanoseconds, self._host.jobs, inputs, self._verdicts)
+        return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, self._verdicts)
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
         """None that is allocated ahead: memory on the CPU costs a frame nothing until it is used."""

@@ -10,11 +10,13 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from engine.compiler.plan import storable
+from engine.kernels.size import deferrable
 
 MAX_TAPS = 1024
 """Elements of a window whose places kernels have room to note."""
 
 
+@deferrable
 @storable
 @dataclass(frozen=True)
 class Tile:

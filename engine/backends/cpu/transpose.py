@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Schedule, emit
 from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 
 BLOCK_ROWS = 256
 """Rows that are turned before the columns made of them are stored, where there is an epilogue."""
@@ -37,7 +37,7 @@ def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     (x,), attributes = compute.operands, compute.attributes
     batch, rows, columns = (attributes[name] for name in ("batch", "rows", "columns"))
     wanted = ((batch, columns, rows), (columns, rows)) if batch == 1 else ((batch, columns, rows),)
-    if not is_float32_core(compute) or compute.space not in wanted:
+    if not compute.is_float32 or compute.space not in wanted:
         return False
     lanes = host_tile().lanes
     # Only what holds for every input shape may choose between kernels.
@@ -58,6 +58,7 @@ def _is_plain(compute: Compute) -> bool:
     return compute.epilogue is None and compute.output.dtype == np.float32
 
 
+@deferrable
 def _tile_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...], int]:
     """The words of a kernel of squares, and how many tasks a matrix is. The last block takes what is left."""
     row_blocks, column_blocks = max(1, rows // BLOCK_ROWS), max(1, columns // BLOCK_COLUMNS)
@@ -68,6 +69,7 @@ def _tile_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...],
     return sizes, row_blocks * column_blocks
 
 
+@deferrable
 def _slim_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...], int]:
     """The words of a slim kernel, and how many tasks a matrix is.
 

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
@@ -96,7 +96,7 @@ def tune_winograd(compute: Compute, tuner: Tuner, threads: int) -> bool:
         return False
     if (*attributes["strides"], *attributes["dilations"], attributes["group"]) != (1, 1, 1, 1, 1):
         return False
-    if w.known is None or not is_float32_core(compute):
+    if w.known is None or not compute.is_float32:
         return False
     tile = host_tile()
     cut = deferred(choose_cut, compute.space, w.shape[1], tile, threads)

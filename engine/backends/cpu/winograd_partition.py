@@ -19,6 +19,7 @@ from engine.backends.cpu.schedule import elapsed_ns, up
 from engine.backends.cpu.tiles import Tile
 from engine.backends.host import INLINE_NS
 from engine.device.jobs.stack import smallest_stack
+from engine.kernels.size import deferrable
 
 LARGEST = int(os.environ.get("GAMEGLUE_WINOGRAD", "4"))
 """The largest tile, in results along a side; 0 for none."""
@@ -52,6 +53,7 @@ MOST_COLUMNS = 128
 """Output channels that are transformed back at a time."""
 
 
+@deferrable
 @dataclass(frozen=True)
 class Cut:
     """Which tiles, and how many tiles and output channels at a time.
@@ -71,6 +73,7 @@ def scratch_bytes(tile: Tile) -> int:
     return 1 << 20 if tile.lanes >= 16 and _LARGE_STACKS else 1 << 19
 
 
+@deferrable
 def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> Cut | None:
     """Choose the division of an output (N, height, width, M); None if direct convolution is as fast."""
     direct = 2.0 * 9 * channels * prod(space) / (_FLOPS_PER_NS * tile.lanes * _DIRECT_SHARE)
@@ -129,6 +132,7 @@ def _room(columns: int, channels: int, results: int, tile: Tile) -> int:
     return (floats - deep - tile.lanes) // (deep + columns)
 
 
+@deferrable
 def cut_ns(space: tuple[int, ...], channels: int, cut: Cut, tile: Tile, threads: int) -> float:
     """Estimated nanoseconds on all threads."""
     m, tiles = space[3], _tile_count(space, cut.results)
@@ -171,6 +175,7 @@ def _row_tiles(count: int, choices: tuple[int, ...]) -> list[int]:
     return taken
 
 
+@deferrable
 def count_row_tiles(count: int, tile: Tile) -> int:
     """How many tiles `row_tiles` takes."""
     return len(row_tiles(count, tile))

@@ -32,7 +32,7 @@ from engine.backends.cpu.words import (
 )
 from engine.backends.windows import Windows, windows_first
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 from engine.kernels.value import Value
 
 WORDS_AT_ONCE = 512
@@ -161,13 +161,14 @@ def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         pitch=pitch, ones=w.shape[0], shift=input_shift(words, x),
         last_size=win.out[1],
     )  # fmt: skip
-    text = word_conv_text(words, heights, compute, epilogue, zeros[0].dtype.name if zeros else "", has_sums)
+    text = word_conv_text(words, heights, epilogue, zeros[0].dtype.name if zeros else "", has_sums)
     kernel, schedule = NativeKernel("word_conv", text), Schedule.over(blocks, nanoseconds, batch * group)
     inputs = (planes.name, left, *(zero.name for zero in zeros))
     emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
     return True
 
 
+@deferrable
 def cut_gathered(
     m: int, n: int, tile_rows: int, tile: Tile, nanoseconds: float, threads: int
 ) -> tuple[Blocks, ...]:
@@ -210,9 +211,7 @@ def _total_text(has_sums: bool) -> str:
     return f"to_int32(read_int32(tile, column) - row_total - {moved})"
 
 
-def word_conv_text(
-    words: Words, heights: list[int], compute: Compute, epilogue: Epilogue, x_zero: str, has_sums: bool
-) -> str:
+def word_conv_text(words: Words, heights: list[int], epilogue: Epilogue, x_zero: str, has_sums: bool) -> str:
     """The kernel's module. x_zero: the type of the input's zero point, if bytes have one."""
     tile, size = words.tile, words.size
     step, in_bytes = tile.width, words.form == "bytes"

@@ -18,7 +18,8 @@ from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
 from engine.backends.gl.storage import FORMS, memory_dtype, to_memory, type_refusal
 from engine.backends.gl.timing import ObservedCommands
-from engine.backends.integers import check_integers
+from engine.backends.gpu.integers import check_integers
+from engine.backends.plan_template import Template
 from engine.base import instrumentation
 from engine.base.errors import InputError
 from engine.base.generators import SmallSteps, finish, within
@@ -156,7 +157,7 @@ class GLBackend(Backend):
 
     @abstractmethod
     def move(self, source: DeviceBuffer, target: DeviceBuffer, elements: int) -> None:
-        """Copy so many elements on the device, in stream order."""
+        """Copy the first elements on the device, in stream order."""
 
     def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
         """Set a buffer's value, in stream order. Raises `InputError` for integers beyond 32 bits."""
@@ -180,6 +181,18 @@ class GLBackend(Backend):
     @abstractmethod
     def recorder(self) -> PlanRecorder:
         """A recorder of one plan."""
+
+    @abstractmethod
+    def open_template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
+        """Record a plan whose sizes are open, and which repeats no steps."""
+
+    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
+        """Record a plan whose sizes are open; compiles what `prepare` has not compiled."""
+        self.prepare(plan.kernels)
+        if plan.repeats:
+            return super().template(plan, constants)
+        with self.programs.home.current():
+            return self.open_template(plan, constants)
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLProgram:
         """Record a plan as a command list; compiles programs that `prepare` did not."""

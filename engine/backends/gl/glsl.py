@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.backends.gl.glsl_functions import functions_for
 from engine.backends.gl.storage import FORMS
-from engine.backends.open_numbers import OpenArray, OpenNumbers, Values, check_limits
+from engine.backends.gpu.open_arrays import OpenArray, Values, Variables, check_limits
 from engine.base.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.c_printer import COMMON, CPrinter, saturate
 from engine.kernels.size import Number, Size
@@ -42,7 +42,7 @@ def pack_arguments(
 class OpenWords:
     """The uniform arrays of a plan's steps in one array, with words that are open."""
 
-    def __init__(self, numbers: OpenNumbers) -> None:
+    def __init__(self, numbers: Variables) -> None:
         self._blocks: list[np.ndarray] = []
         self._count = 0
         self._integers, self._floats = OpenArray(numbers), OpenArray(numbers, is_float=True)

@@ -7,17 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from time import perf_counter
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from engine.backends.gl.commands import CommandList, Replayer, Setting
+from engine.backends.gl.commands import CommandList, Setting
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.timer_queries import TimerQueries
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken, TimedInterval, Timing
 from engine.base import instrumentation
-from engine.compiler.plan import Step
-from engine.device.gl.device import GLDevice
+from engine.compiler.plan import Plan, Step
 from engine.device.gl.fence import Fence
+
+if TYPE_CHECKING:
+    from engine.backends.gl.backend import GLBackend
 
 Clock = Literal["calls", "stamps", "fences"]
 """What tells how long work took: the calls themselves, where the driver computes in them; timestamps; or
@@ -58,18 +60,12 @@ class Runs:
 class GLPartialDispatch(PartialDispatch, ABC):
     """The steps of a program; each one's calls are made when it is first enqueued."""
 
-    def __init__(
-        self,
-        backend: str,
-        device: GLDevice,
-        replayer: Replayer,
-        program: GLProgram,
-        clock: Clock,
-    ) -> None:
-        self._backend = backend
-        self._device = device
-        self._replayer = replayer
+    def __init__(self, backend: GLBackend, program: GLProgram, plan: Plan, clock: Clock) -> None:
+        self._backend = backend.name
+        self._device = backend.device
+        self._replayer = backend.replayer
         self._program = program
+        self._steps = plan.steps
         self._clock = clock
         self._made: dict[int, Piece] = {}
         self._latest: TimedInterval | None = None

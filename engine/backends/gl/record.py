@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from engine.backends.base import Program
 from engine.backends.gl.commands import CommandList, Repetition, RunRows, Setting
-from engine.backends.gl.memory import GLObjects
+from engine.backends.gl.memory import GLBuffer, GLObjects
 from engine.backends.gl.programs import ProgramStore
 from engine.base.errors import DisposedError
 from engine.compiler.plan import RepeatedSteps, Step
@@ -18,20 +18,11 @@ from engine.device.gl.functions import GL
 from engine.kernels.expr import RunNumber
 
 
-class Released(Protocol):
-    """A buffer that may have been released."""
-
-    @property
-    def is_released(self) -> bool:
-        """Whether it was."""
-        ...
-
-
 class GLProgram(Program):
     """A recorded plan, the memory of its temporaries, and the buffers it refers to."""
 
     def __init__(
-        self, commands: CommandList, temporaries: Sequence[GLObjects], buffers: Sequence[Released]
+        self, commands: CommandList, temporaries: Sequence[GLObjects], buffers: Sequence[GLBuffer]
     ) -> None:
         self.commands = commands
         self._temporaries = tuple(temporaries)

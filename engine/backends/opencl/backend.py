@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback, Storage
 from engine.backends.cost import formula_ns
-from engine.backends.integers import check_integers
+from engine.backends.gpu.integers import check_integers
 from engine.backends.opencl.dispatches import CLProgram, Command, Repetition, command_count, dispatches, each
 from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Slot, Transfers
 from engine.backends.opencl.partial_dispatch import CLPartialDispatch
@@ -22,7 +22,7 @@ from engine.backends.opencl.repeated import Repeater
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
 from engine.backends.opencl.template import CLTemplate
 from engine.backends.opencl.timing import ObservedEvents
-from engine.backends.opencl.tuned import TunedKernel
+from engine.backends.opencl.tuned_kernel import TunedKernel
 from engine.backends.opencl.tuning import tune
 from engine.backends.plan_codec import KernelTextCodec
 from engine.backends.plan_template import PlanTemplate, Template

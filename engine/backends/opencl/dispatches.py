@@ -12,7 +12,7 @@ import numpy as np
 from engine.backends.base import Program
 from engine.backends.opencl.printer import GenericSource
 from engine.backends.opencl.programs import Compiled, ProgramStore
-from engine.backends.opencl.tuned import Dispatch, TunedKernel
+from engine.backends.opencl.tuned_kernel import Dispatch, TunedKernel
 from engine.compiler.plan import RepeatedSteps, Step
 from engine.kernels.expr import Expr
 from engine.kernels.kernel import Kernel

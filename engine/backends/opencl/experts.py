@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from engine.backends.expert_products import NAMES, ExpertProduct
+from engine.backends.gpu.expert_products import NAMES, ExpertProduct
 from engine.backends.opencl import cpu_kernels
-from engine.backends.opencl.tuned import Epilogue, build, indent
+from engine.backends.opencl.tuned_kernel import Epilogue, build, indent
 from engine.backends.operands import flattened
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import Value

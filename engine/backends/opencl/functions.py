@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.kernels.c_printer import COMMON
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 
 _SAME_NAME = "sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil trunc erf"
 TEMPLATES: Mapping[Any, str] = {
@@ -132,6 +132,7 @@ def divider(divisor: int) -> tuple[int, int]:
     return _divider(divisor) if type(divisor) is int else deferred(_divider, divisor)
 
 
+@deferrable
 def _divider(divisor: int) -> tuple[int, int]:
     bits = (divisor - 1).bit_length()
     return -(-(1 << (31 + bits)) // divisor), 31 + bits

@@ -6,9 +6,9 @@ work-items share a column, so that neighbours read neighbouring words.
 
 from __future__ import annotations
 
+from engine.backends.gpu.packed_products import PackedRows
 from engine.backends.opencl.printer import element
-from engine.backends.opencl.tuned import Epilogue, TunedKernel, build, indent
-from engine.backends.packed_products import PackedRows
+from engine.backends.opencl.tuned_kernel import Epilogue, TunedKernel, build, indent
 from engine.compiler.plan import Compute, Tuner
 
 _LANES = 32

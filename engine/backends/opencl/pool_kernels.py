@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.backends.opencl.tuned import Epilogue, TunedKernel, build, indent
+from engine.backends.opencl.tuned_kernel import Epilogue, TunedKernel, build, indent
 
 GROUP = 64
 # Taps that are worth a group of their own on a CPU.

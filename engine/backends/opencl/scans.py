@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from engine.backends.gpu.scans import Blocks, Marks
 from engine.backends.opencl.printer import OpenCLPrinter, element
-from engine.backends.opencl.tuned import Epilogue, build, divide, divisor_names, divisor_values, indent
-from engine.backends.scans import Blocks, Marks
+from engine.backends.opencl.tuned_kernel import Epilogue, build, divide, divisor_names, divisor_values, indent
 from engine.compiler.plan import Compute, Tuner
 
 _GROUP = 64

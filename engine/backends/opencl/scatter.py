@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.backends.opencl.tuned import build, divide, divisor_names, divisor_values, indent
-from engine.backends.scatters import DIVISORS, TARGET_NAMES, Targets, run_statements
+from engine.backends.gpu.scatters import DIVISORS, TARGET_NAMES, Targets, run_statements
+from engine.backends.opencl.tuned_kernel import build, divide, divisor_names, divisor_values, indent
 from engine.compiler.plan import Tuner
 
 _GROUP = 64

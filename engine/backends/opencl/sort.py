@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.backends.opencl.printer import element
-from engine.backends.opencl.tuned import build, indent
-from engine.backends.sorts import (
+from engine.backends.gpu.sorts import (
     BLOCK,
     BLOCK_NAMES,
     GROUP,
@@ -17,6 +15,8 @@ from engine.backends.sorts import (
     block_statements,
     merge_statements,
 )
+from engine.backends.opencl.printer import element
+from engine.backends.opencl.tuned_kernel import build, indent
 from engine.compiler.plan import Tuner
 
 # Multiplications that take as long as sorting or merging an element.

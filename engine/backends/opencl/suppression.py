@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from engine.backends.gpu.suppressions import GROUP, NAMES, Dialect, Suppression, overlap_function, statements
 from engine.backends.opencl.printer import element
-from engine.backends.opencl.tuned import TunedKernel, build, indent
-from engine.backends.suppressions import GROUP, NAMES, Dialect, Suppression, overlap_function, statements
+from engine.backends.opencl.tuned_kernel import TunedKernel, build, indent
 from engine.compiler.plan import Tuner
 
 _AREA = 32

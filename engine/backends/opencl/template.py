@@ -9,42 +9,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
+from engine.backends.gpu.open_arrays import OpenArray, OpenSlots, Values, Variables, check_limits
 from engine.backends.growing import GrowingBlock
-from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots, Values, check_limits
 from engine.backends.opencl.dispatches import CLProgram, Command, dispatches, fits_one, largest_dispatch
 from engine.backends.opencl.functions import dividers
 from engine.backends.opencl.memory import CLBuffer
 from engine.backends.opencl.printer import LOCAL_SIZE, GenericSource, argument_word
-from engine.backends.opencl.programs import Compiled, ProgramStore, set_arguments
+from engine.backends.opencl.programs import Compiled, set_arguments
 from engine.backends.opencl.storage import device_dtype
-from engine.backends.opencl.tuned import FIRST_GROUP
+from engine.backends.opencl.tuned_kernel import FIRST_GROUP
 from engine.compiler.plan import Plan, Step
 from engine.kernels.c_printer import saturate
 from engine.kernels.size import Number, has_sizes, hint_of
+
+if TYPE_CHECKING:
+    from engine.backends.opencl.backend import OpenCLBackend
 
 _SMALLEST = 16
 
 Setting = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
 """A kernel, and its arguments that differ by size, each after its position: buffers, and numbers."""
-
-
-class Host(Protocol):
-    """Protocol: the part of a backend that a template uses."""
-
-    programs: ProgramStore
-
-    def slot(self, number: int) -> GrowingBlock[Any]:
-        """A buffer for temporaries."""
-        ...
-
-    def numbers_in_buffer(self, numbers: np.ndarray) -> Any:
-        """A new buffer with the numbers of a kernel."""
-        ...
 
 
 class _Kernels:
@@ -96,7 +85,7 @@ class CLOpenProgram(CLProgram):
 class _OpenStep:
     """A step: its kernels, one for each dispatch, and its sizes and values as numbers to fill in."""
 
-    def __init__(self, step: Step, compiled: Compiled, numbers: OpenNumbers) -> None:
+    def __init__(self, step: Step, compiled: Compiled, numbers: Variables) -> None:
         self.step = step
         self.compiled = compiled
         self.kernels: list[Any] = []
@@ -116,7 +105,7 @@ class _OpenStep:
         return self.kernels[number]
 
 
-def _form(number: Number, numbers: OpenNumbers) -> tuple[int | None, Any]:
+def _form(number: Number, numbers: Variables) -> tuple[int | None, Any]:
     """A number, after None; or the position of an open one, after that of its type."""
     if not has_sizes([number]):
         return None, number
@@ -126,7 +115,7 @@ def _form(number: Number, numbers: OpenNumbers) -> tuple[int | None, Any]:
 class _OpenArguments:
     """The arguments of all steps that are set for each size, as 32-bit words."""
 
-    def __init__(self, numbers: OpenNumbers) -> None:
+    def __init__(self, numbers: Variables) -> None:
         self.positions: list[int] = []
         """Each word's position among the arguments of its kernel."""
         self._integers, self._floats = OpenArray(numbers), OpenArray(numbers, is_float=True)
@@ -175,9 +164,9 @@ class _OpenArguments:
 class CLTemplate:
     """A plan on OpenCL whose sizes are open."""
 
-    def __init__(self, host: Host, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
-        self._host = host
-        numbers = OpenNumbers()
+    def __init__(self, backend: OpenCLBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
+        self._backend = backend
+        numbers = Variables()
         lifetimes = plan.lifetimes()
         specs = [plan.buffers[name] for name in lifetimes]
         self._items = np.array([device_dtype(spec.dtype).itemsize for spec in specs], np.int64)
@@ -204,7 +193,7 @@ class CLTemplate:
         for step in plan.steps:
             if any(type(size) is int and size == 0 for size in step.space):
                 continue
-            compiled = host.programs.get(step.kernel)
+            compiled = backend.programs.get(step.kernel)
             own = _OpenStep(step, compiled, numbers)
             self._steps.append(own)
             is_plain.append(self._add_arguments(own))
@@ -264,7 +253,7 @@ class CLTemplate:
 
     def _rooms(self, given: Values) -> Sequence[tuple[GrowingBlock[Any], int]]:
         nbytes = np.maximum(_SMALLEST, self._elements(given) * self._items)
-        return [(self._host.slot(k), size) for k, size in enumerate(self._slots.sizes(nbytes).tolist())]
+        return [(self._backend.slot(k), size) for k, size in enumerate(self._slots.sizes(nbytes).tolist())]
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CLOpenProgram:
         """The program for one set of sizes."""
@@ -321,7 +310,7 @@ class CLTemplate:
                 if name in self._constants:
                     buffers += (position, self._constants[name])
             if signature.in_buffer:
-                memory.append(self._host.numbers_in_buffer(numbers[0]))
+                memory.append(self._backend.numbers_in_buffer(numbers[0]))
                 buffers, numbers = (*buffers, begin, memory[-1]), []
             pairs = [item for pair in enumerate(numbers, begin) for item in pair]
             kernel = own.kernel(number)

@@ -9,7 +9,13 @@ from math import prod
 
 import numpy as np
 
-from engine.backends.expert_products import tune_experts
+from engine.backends.gpu.expert_products import tune_experts
+from engine.backends.gpu.packed_products import tune_packed
+from engine.backends.gpu.regions import tune_regions
+from engine.backends.gpu.scans import tune_nonzero, tune_scan, tune_select
+from engine.backends.gpu.scatters import Scatterer, tune_scatter
+from engine.backends.gpu.sorts import Sorter, tune_sort
+from engine.backends.gpu.suppressions import tune_suppression
 from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
 from engine.backends.opencl.experts import TILES, emit_product, lay_out
 from engine.backends.opencl.packed_rows import read_packed
@@ -20,14 +26,8 @@ from engine.backends.opencl.sort import emit_alone, emit_merge
 from engine.backends.opencl.sort import emit_blocks as emit_sorted_blocks
 from engine.backends.opencl.suppression import emit_alone as emit_suppression_alone
 from engine.backends.opencl.suppression import emit_step as emit_suppression
-from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
+from engine.backends.opencl.tuned_kernel import Epilogue, axis_names
 from engine.backends.operands import emit, flattened, plain
-from engine.backends.packed_products import tune_packed
-from engine.backends.regions import tune_regions
-from engine.backends.scans import tune_nonzero, tune_scan, tune_select
-from engine.backends.scatters import Scatterer, tune_scatter
-from engine.backends.sorts import Sorter, tune_sort
-from engine.backends.suppressions import tune_suppression
 from engine.backends.windows import Windows, pair, windows_first
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import arg, index, lit, load
@@ -100,8 +100,7 @@ def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 
 def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
-    assert compute.hint is not None
-    (a, b), attributes = compute.hint.operands, compute.hint.attributes
+    (a, b), attributes = compute.operands, compute.attributes
     m, n, k, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
     a_b, a_m, a_k = attributes["a_strides"]
     b_b, b_k, b_n = attributes["b_strides"]
@@ -138,8 +137,7 @@ def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
 
 
 def _matmul_gpu(compute: Compute, tuner: Tuner) -> bool:
-    assert compute.hint is not None
-    (a, b), attributes = compute.hint.operands, compute.hint.attributes
+    (a, b), attributes = compute.operands, compute.attributes
     m, n, k, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
     row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
     epilogue = Epilogue(compute, row, column)
@@ -168,11 +166,10 @@ class _Geometry:
     @staticmethod
     def of(compute: Compute) -> _Geometry | None:
         """The geometry of a hinted step; None for three or more spatial axes."""
-        assert compute.hint is not None
-        (x, w), win = compute.hint.operands, windows_first(compute)
+        (x, w), win = compute.operands, windows_first(compute)
         if win is None:
             return None
-        return _Geometry(x.shape[0], x.shape[1], w.shape[0], int(compute.hint.attributes["group"]), win)
+        return _Geometry(x.shape[0], x.shape[1], w.shape[0], int(compute.attributes["group"]), win)
 
     @property
     def packed(self) -> tuple[int, int]:
@@ -207,8 +204,7 @@ def _pack(geometry: _Geometry, x: Value, tuner: Tuner, form: str) -> str:
 
 
 def _conv_cpu(compute: Compute, tuner: Tuner) -> bool:
-    assert compute.hint is not None
-    x, w = compute.hint.operands
+    x, w = compute.operands
     geometry = _Geometry.of(compute)
     if geometry is None:
         return False
@@ -241,8 +237,7 @@ def _conv_cpu(compute: Compute, tuner: Tuner) -> bool:
 
 
 def _conv_gpu(compute: Compute, tuner: Tuner) -> bool:
-    assert compute.hint is not None
-    x, w = compute.hint.operands
+    x, w = compute.operands
     geometry = _Geometry.of(compute)
     if geometry is None:
         return False
@@ -281,10 +276,9 @@ def _rows(w: Value, tuner: Tuner) -> str:
 
 
 def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
-    assert compute.hint is not None
-    (x,), attributes = compute.hint.operands, compute.hint.attributes
+    (x,), attributes = compute.operands, compute.attributes
     win = windows_first(compute)
-    if win is None or not is_float32(compute):
+    if win is None or not compute.is_float32:
         return False
     sizes, out, begins, ends = (win.height, win.width), win.out, win.pads, pair(attributes["ends"], 0)
     margins = begins if attributes["include_pad"] else (0, 0)

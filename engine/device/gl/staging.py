@@ -54,17 +54,15 @@ class StagingPool:
         dtype: npt.DTypeLike,
         shape: tuple[int, ...] | None = None,
         *,
-        offset: int = 0,
         written_by_shader: bool = True,
     ) -> StagingReadback:
-        """Start copying a range of a buffer to the CPU, in order with earlier commands.
+        """Start copying the first bytes of a buffer to the CPU, in order with earlier commands.
 
         Args:
             buffer: OpenGL name of the buffer.
             nbytes: how much, in bytes.
             dtype: of the array that is read.
             shape: of the array that is read, one-dimensional if None.
-            offset: where in the buffer, in bytes.
             written_by_shader: whether a shader may have stored into it: the copy then needs a barrier
                 (on which llvmpipe waits).
         """
@@ -76,7 +74,7 @@ class StagingPool:
                 gl.glMemoryBarrier(GL.BUFFER_UPDATE_BARRIER_BIT)
             gl.glBindBuffer(GL.COPY_READ_BUFFER, buffer)
             gl.glBindBuffer(GL.COPY_WRITE_BUFFER, staging.buffer)
-            gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, offset, 0, nbytes)
+            gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, 0, nbytes)
             return self._finish_read(staging, nbytes, dtype, shape)
 
     def read_texture(
@@ -87,10 +85,8 @@ class StagingPool:
         pixel_type: int,
         dtype: npt.DTypeLike,
         shape: tuple[int, ...],
-        *,
-        origin: tuple[int, int] = (0, 0),
     ) -> StagingReadback:
-        """Start copying a rectangle of a two-dimensional texture to the CPU, bottom row first, rows tight.
+        """Start copying the first rows of a two-dimensional texture to the CPU, bottom row first, rows tight.
 
         Args:
             texture: OpenGL name of the texture; it must be of a kind that can be drawn to.
@@ -99,7 +95,6 @@ class StagingPool:
             pixel_type: such as `GL.FLOAT` or `GL.INT`.
             dtype: of the array that is read.
             shape: of the array that is read; its bytes must be those of the rectangle.
-            origin: left column and bottom row, in texels.
         """
         device = self._device
         gl = device.gl
@@ -114,27 +109,18 @@ class StagingPool:
             gl.glReadBuffer(GL.COLOR_ATTACHMENT0)
             gl.glPixelStorei(GL.PACK_ALIGNMENT, 1)
             gl.glBindBuffer(GL.PIXEL_PACK_BUFFER, staging.buffer)
-            gl.glReadPixels(*origin, *size, pixel_format, pixel_type, None)
+            gl.glReadPixels(0, 0, *size, pixel_format, pixel_type, None)
             gl.glBindBuffer(GL.PIXEL_PACK_BUFFER, 0)
             # Left attached, the texture would live on after its deletion.
             gl.glFramebufferTexture2D(GL.READ_FRAMEBUFFER, GL.COLOR_ATTACHMENT0, GL.TEXTURE_2D, 0, 0)
             return self._finish_read(staging, nbytes, dtype, shape)
 
-    def write_buffer(
-        self,
-        buffer: int,
-        data: npt.NDArray[Any] | bytes,
-        *,
-        offset: int = 0,
-        written_by_shader: bool = False,
-    ) -> None:
-        """Copy data into a buffer, in order with earlier commands and without waiting for them.
+    def write_buffer(self, buffer: int, data: npt.NDArray[Any] | bytes) -> None:
+        """Copy data to the start of a buffer, in order with earlier commands and without waiting for them.
 
         Args:
-            buffer: OpenGL name of the buffer.
+            buffer: OpenGL name of the buffer, which only uploads change.
             data: what to copy; it may be changed once this returns.
-            offset: where in the buffer, in bytes.
-            written_by_shader: as in `read_buffer`; False for buffers that only uploads change.
         """
         device = self._device
         gl = device.gl
@@ -145,9 +131,7 @@ class StagingPool:
             staging = self._fill(source)
             gl.glBindBuffer(GL.COPY_READ_BUFFER, staging.buffer)
             gl.glBindBuffer(GL.COPY_WRITE_BUFFER, buffer)
-            if written_by_shader and device.info.supports_compute:
-                gl.glMemoryBarrier(GL.BUFFER_UPDATE_BARRIER_BIT)
-            gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, offset, source.nbytes)
+            gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, 0, source.nbytes)
             self._finish_write(staging, source.nbytes)
 
     def write_texture(
@@ -157,10 +141,8 @@ class StagingPool:
         pixel_format: int,
         pixel_type: int,
         data: npt.NDArray[Any],
-        *,
-        origin: tuple[int, int] = (0, 0),
     ) -> None:
-        """Copy data into a rectangle of a two-dimensional texture; like `write_buffer`, rows tight, bottom
+        """Copy data to the first rows of a two-dimensional texture; as `write_buffer`, rows tight, bottom
         first.
 
         It leaves the texture unit that is active bound to nothing.
@@ -172,7 +154,7 @@ class StagingPool:
             gl.glPixelStorei(GL.UNPACK_ALIGNMENT, 1)
             gl.glBindBuffer(GL.PIXEL_UNPACK_BUFFER, staging.buffer)
             gl.glBindTexture(GL.TEXTURE_2D, texture)
-            gl.glTexSubImage2D(GL.TEXTURE_2D, 0, *origin, *size, pixel_format, pixel_type, None)
+            gl.glTexSubImage2D(GL.TEXTURE_2D, 0, 0, 0, *size, pixel_format, pixel_type, None)
             gl.glBindTexture(GL.TEXTURE_2D, 0)
             gl.glBindBuffer(GL.PIXEL_UNPACK_BUFFER, 0)
             self._finish_write(staging, source.nbytes)

@@ -2,15 +2,14 @@
 
 The record of sizes becomes a list of instructions, which a new `SizeRecorder` repeats; each open number is
 known by its place among the numbers that the record yields. Functions that are called when sizes change, and
-the records that they take, are named: they come from the closed tables below.
+the records that they take, are named: they are those of `engine.kernels.size.DEFERRABLE`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,54 +19,11 @@ from engine.compiler.lower import Lowered, Segment
 from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
 from engine.compiler.walk import Stop, Trace
 from engine.kernels.evaluate_sizes import holds_sizes
-from engine.kernels.size import Size, hint_of
+from engine.kernels.size import DEFERRABLE, Size, hint_of
 from engine.kernels.size_recorder import Record, SizeRecorder
 from engine.kernels.value import Bound, HostTable, Value
 from engine.runtime.plan_store.codec import BYTES, NAME, SIZE, Many, Rows, Trees
 from engine.runtime.plan_store.streams import NotStorableError
-
-FUNCTIONS = frozenset({
-    "engine.backends.cpu.address_table.cut_tasks",
-    "engine.backends.cpu.first_layer_conv.schedule_bands",
-    "engine.backends.cpu.low_precision_conv.cut_bands",
-    "engine.backends.cpu.low_precision_matmul.cut_product",
-    "engine.backends.cpu.matmul.cut_product",
-    "engine.backends.cpu.matmul.reading_ns",
-    "engine.backends.cpu.pixels.schedule_pixels",
-    "engine.backends.cpu.plane_windows.cut_planes",
-    "engine.backends.cpu.recurrence.parts_of_step",
-    "engine.backends.cpu.reduce._parts",
-    "engine.backends.cpu.transpose._slim_sizes",
-    "engine.backends.cpu.transpose._tile_sizes",
-    "engine.backends.cpu.winograd_partition.choose_cut",
-    "engine.backends.cpu.winograd_partition.count_row_tiles",
-    "engine.backends.cpu.winograd_partition.cut_ns",
-    "engine.backends.cpu.word_conv.cut_gathered",
-    "engine.backends.expert_products._divided",
-    "engine.backends.gl.compute.printer._divisor",
-    "engine.backends.opencl.functions._divider",
-    "engine.backends.packed_products._divided",
-    "engine.backends.sorts._span",
-    "engine.backends.suppressions._bits",
-    "engine.backends.suppressions._span",
-    "engine.compiler.loop_spreading._lanes_for",
-    "engine.kernels.size._bit_length",
-    "engine.operators.resize.joined_indices",
-    "engine.operators.resize.joined_weights",
-    "engine.operators.resize.scaled_size",
-})  # fmt: skip
-"""What stored plans may call with sizes."""
-
-RECORDS = frozenset({
-    "engine.backends.cpu.low_precision_conv.Cells",
-    "engine.backends.cpu.tiles.Tile",
-    "engine.backends.windows.Windows",
-    "engine.backends.cpu.winograd_partition.Cut",
-    "engine.operators.resize.Axis",
-    "engine.operators.resize.Sampling",
-})  # fmt: skip
-"""The records among their arguments."""
-
 
 _COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
@@ -105,7 +61,7 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A record of a type in `RECORDS`."""
+    """A deferrable record."""
 
     type: str
     fields: tuple[Any, ...]
@@ -142,26 +98,18 @@ class _Taking:
         if isinstance(x, int | float):
             return x.item() if isinstance(x, np.generic) else x
         if callable(x):
-            return _name_in(FUNCTIONS, x)
+            return _name_of(x)
         if dataclasses.is_dataclass(x) and not isinstance(x, type):
             values = tuple([self.data(getattr(x, item.name)) for item in dataclasses.fields(x)])
-            return _Made(_name_in(RECORDS, type(x)), values)
+            return _Made(_name_of(type(x)), values)
         raise NotStorableError(f"{type(x).__name__} is no number")
 
 
-def _name_in(names: frozenset[str], made: Any) -> str:
+def _name_of(made: Any) -> str:
     name = f"{made.__module__}.{made.__qualname__}"
-    if name not in names:
-        raise NotStorableError(f"{name} is not among what stored plans may use")
+    if DEFERRABLE.get(name) is not made:
+        raise NotStorableError(f"{name} is not deferrable")
     return name
-
-
-def _named(names: frozenset[str], name: str) -> Callable[..., Any]:
-    if name not in names:
-        raise LookupError(f"{name} is not among what stored plans may use")
-    module, _, attribute = name.rpartition(".")
-    found: Callable[..., Any] = getattr(import_module(module), attribute)
-    return found
 
 
 def _live(x: Any, sizes: Sequence[Size]) -> Any:
@@ -171,7 +119,7 @@ def _live(x: Any, sizes: Sequence[Size]) -> Any:
     if type(x) is _Open:
         return sizes[x.number]
     if type(x) is _Made:
-        return _named(RECORDS, x.type)(*(_live(item, sizes) for item in x.fields))
+        return DEFERRABLE[x.type](*(_live(item, sizes) for item in x.fields))
     return x
 
 
@@ -282,7 +230,7 @@ def restored(stored: StoredOpenPlan) -> tuple[Lowered, SizeRecorder]:
         operands = tuple([_live(arg, sizes) for arg in args])
         if instruction == "call":
             function, *given = operands
-            recorder.call(_named(FUNCTIONS, function), tuple(given))
+            recorder.call(DEFERRABLE[function], tuple(given))
         elif instruction == "input":
             # The first hint of a number decides its bounds, a later one the guards.
             size = recorder.input(*operands)
@@ -301,7 +249,7 @@ def restored(stored: StoredOpenPlan) -> tuple[Lowered, SizeRecorder]:
     plan = own.filled(open_numbers)
     plan.constants, plan.packed = dict(own.constants), dict(own.packed)
     for name, function, args in tables:
-        plan.tables[name] = HostTable(_named(FUNCTIONS, function), _live(args, sizes))
+        plan.tables[name] = HostTable(DEFERRABLE[function], _live(args, sizes))
     if plan.tables.keys() != {name for name, spec in plan.buffers.items() if spec.role == "table"}:
         raise ValueError("a table has no buffer")
     values: dict[str, Any] = {}

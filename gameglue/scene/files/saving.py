@@ -71,13 +71,12 @@ class ObjectWriter:
         if parts is not None:
             return self._instance(owner, parts, level)
         data = properties_of(owner)
-        self._add_rest(data, owner, owner.components, _saved_children(owner), level)
+        self._add_rest(data, owner.components, _saved_children(owner), level)
         return data
 
     def _add_rest(
         self,
         data: dict[str, Any],
-        owner: GameObject,
         components: Sequence[MonoBehaviour],
         children: Sequence[GameObject],
         level: int,
@@ -115,7 +114,7 @@ class ObjectWriter:
             data["overrides"] = overrides
         shown_children = {id(part) for part, _ in parts}
         more = [child for child in _saved_children(owner) if id(child) not in shown_children]
-        self._add_rest(data, owner, owner.components[len(prefab.template.components) :], more, level)
+        self._add_rest(data, owner.components[len(prefab.template.components) :], more, level)
         return data
 
     def _changes(

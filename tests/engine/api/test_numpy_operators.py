@@ -11,7 +11,7 @@ from onnx import helper
 
 from engine import ModelLoader, ShapeError, UnsupportedLayerError, Worker
 from engine.compiler.interpreter import interpret
-from engine.operators.registry import OPERATORS, numpy_operator
+from engine.operators.registry import OPERATORS, operator
 from tests.engine.conftest import MakeWorker
 
 DOMAIN = "tests"
@@ -21,18 +21,18 @@ DOMAIN = "tests"
 def registered() -> Iterator[None]:
     """Three operators that exist during a test only."""
 
-    @numpy_operator("Distinct", domain=DOMAIN)
+    @operator("Distinct", kind="numpy", domain=DOMAIN)
     def distinct(x: np.ndarray, *, least: int = 0) -> tuple[np.ndarray, np.ndarray]:
         if x.ndim != 1:
             raise ValueError(f"takes a vector, not {x.shape}")
         values, counts = np.unique(x, return_counts=True)
         return values[counts >= least], counts[counts >= least]
 
-    @numpy_operator("Words", domain=DOMAIN)
+    @operator("Words", kind="numpy", domain=DOMAIN)
     def words(x: np.ndarray) -> np.ndarray:
         return np.array([f"{v:g}" for v in x], object)
 
-    @numpy_operator("Halves", domain=DOMAIN)
+    @operator("Halves", kind="numpy", domain=DOMAIN)
     def halves(x: np.ndarray) -> list[np.ndarray]:
         return [x[: len(x) // 2], x[len(x) // 2 :]]
 

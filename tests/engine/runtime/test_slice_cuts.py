@@ -13,7 +13,7 @@ from engine import (
     GLDevice,
     Worker,
 )
-from engine.backends.grid_ranges import Grid, box_at, fitting
+from engine.backends.gpu.grid_ranges import Grid, box_at, fitting
 from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken, Timing
 from engine.device.counting import CountingLoader
 from engine.device.gl.functions import Loader
@@ -116,7 +116,7 @@ def test_a_step_of_several_dispatches_is_cut_too(
 ) -> None:
     """OpenCL drivers end dispatches that take too long, so a long step is recorded as several."""
     monkeypatch.setattr("engine.backends.opencl.dispatches._MAX_WORK", 3000)
-    monkeypatch.setattr("engine.backends.opencl.tuned._MAX_MULTIPLICATIONS", 1 << 14)
+    monkeypatch.setattr("engine.backends.opencl.tuned_kernel._MAX_MULTIPLICATIONS", 1 << 14)
     worker = make_worker(convolutions(), "opencl", slice_ms=FEW_MS)
     (expected,) = whole(worker, picture(0), "y")
     for _ in range(2):

@@ -24,7 +24,6 @@ from engine.backends.gl.compute.textures import ComputeTextures
 from engine.backends.gl.compute.tuning import tune
 from engine.backends.gl.storage import lanes, memory_dtype
 from engine.backends.plan_codec import KernelTextCodec
-from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
@@ -152,13 +151,9 @@ class GLComputeBackend(ComputeTextures):
         """A buffer over the first elements of another."""
         return _own(room).part(elements)
 
-    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
-        """Record a plan whose sizes are open; compiles what `prepare` has not compiled."""
-        self.prepare(plan.kernels)
-        if plan.repeats:
-            return PlanTemplate(self, plan, constants)
-        with self.programs.home.current():
-            return GLComputeTemplate(self, plan, constants)
+    def open_template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLComputeTemplate:
+        """Record a plan whose sizes are open, and which repeats no steps."""
+        return GLComputeTemplate(self, plan, constants)
 
     def check_memory(self) -> None:
         try:

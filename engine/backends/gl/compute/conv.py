@@ -70,8 +70,7 @@ class _Shape:
 
 def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
     """Replace a convolution; False if the tile does not support it."""
-    assert compute.hint is not None
-    x, w = compute.hint.operands
+    x, w = compute.operands
     if not has_kernels(compute, x, w) or x.rank not in (3, 4):
         return False
     shape = _shape(compute, x, w)
@@ -109,7 +108,6 @@ def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
 
 
 def _shape(compute: Compute, x: Value, w: Value) -> _Shape:
-    assert compute.hint is not None
     win = windows_first(compute)
     assert win is not None, "a convolution's space is (N, M, *out)"
     (h, width), (out_h, out_w) = (win.height, win.width), win.out
@@ -121,7 +119,7 @@ def _shape(compute: Compute, x: Value, w: Value) -> _Shape:
         static = x.is_static(3)
     return _Shape(
         x.shape[0], x.shape[1], h, width, w.shape[0], out_h, out_w, win.kernel, win.strides, win.dilations,
-        win.pads, compute.hint.attributes["group"], static and width % _PIXELS == 0, win.is_pointwise,
+        win.pads, compute.attributes["group"], static and width % _PIXELS == 0, win.is_pointwise,
     )  # fmt: skip
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from engine.backends.expert_products import NAMES, ExpertProduct
 from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits, product_ns
 from engine.backends.gl.compute.flat import LOCAL_SIZE, THREAD, flat_grid
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import COMPONENTS
+from engine.backends.gpu.expert_products import NAMES, ExpertProduct
 from engine.backends.operands import flattened
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import Value

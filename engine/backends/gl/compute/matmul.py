@@ -65,8 +65,7 @@ class _Structure:
 
 def tune_matmul(compute: Compute, tuner: Tuner, target: Target) -> bool:
     """Replace a matrix product; False for other types, or too many tensors in the epilogue."""
-    assert compute.hint is not None
-    a, b = compute.hint.operands
+    a, b = compute.operands
     if not has_kernels(compute, a, b):
         return False
     product = _product(compute)
@@ -94,8 +93,7 @@ def tune_matmul(compute: Compute, tuner: Tuner, target: Target) -> bool:
 
 def tune_pointwise(compute: Compute, tuner: Tuner, target: Target) -> bool:
     """Replace a convolution of one group by single taps without padding: weights (m, c) by pixels (c, n)."""
-    assert compute.hint is not None
-    x, w = compute.hint.operands
+    x, w = compute.operands
     m, c = w.shape[:2]
     pixels = prod(x.shape[2:])
     product = _Product(x.shape[0], m, pixels, c, (0, c, 1), (c * pixels, pixels, 1))
@@ -148,8 +146,7 @@ def slices_constant(compute: Compute, value: Value, target: Target) -> bool:
 
 
 def _product(compute: Compute) -> _Product:
-    assert compute.hint is not None
-    attributes = compute.hint.attributes
+    attributes = compute.attributes
     batch, m, n, k = attributes["batch"], attributes["m"], attributes["n"], attributes["k"]
     a, b = tuple(attributes["a_strides"]), tuple(attributes["b_strides"])
     if b[0] == 0 and a[0] == m * a[1]:
@@ -159,8 +156,7 @@ def _product(compute: Compute) -> _Product:
 
 
 def _is_packable(compute: Compute) -> bool:
-    assert compute.hint is not None
-    b, attributes = compute.hint.operands[1], compute.hint.attributes
+    b, attributes = compute.operands[1], compute.attributes
     return b.known is not None and b.size == attributes["k"] * attributes["n"]
 
 

@@ -11,7 +11,7 @@ from engine.backends.gl.compute.flat import LOCAL_SIZE, flat_grid
 from engine.backends.gl.compute.printer import element, flat_thread
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import COMPONENTS
-from engine.backends.packed_products import PackedRows
+from engine.backends.gpu.packed_products import PackedRows
 from engine.compiler.plan import Compute, Tuner
 
 _COLUMNS = 4

@@ -17,7 +17,7 @@ from engine.backends.gl.compute.record import (
 )
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Piece, Runs
-from engine.backends.grid_ranges import box_at, fitting
+from engine.backends.gpu.grid_ranges import box_at, fitting
 from engine.compiler.plan import Plan, RepeatedSteps, Step
 from engine.device.gl.limits import GLLimits
 from engine.kernels.kernel import Kernel
@@ -70,10 +70,9 @@ class GLComputePartialDispatch(GLPartialDispatch):
 
     def __init__(self, backend: GLComputeBackend, program: GLComputeProgram, plan: Plan) -> None:
         clock: Clock = "calls" if backend.device.info.is_software else "stamps"
-        super().__init__(backend.name, backend.device, backend.replayer, program, clock)
+        super().__init__(backend, program, plan, clock)
         self._recorder = backend.recorder
         self._places = program.places
-        self._steps = plan.steps
         self.units = [self._units(step) if prod(step.space) else 0 for step in plan.steps]
 
     @staticmethod

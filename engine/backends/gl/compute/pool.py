@@ -30,8 +30,7 @@ def tune_pool(compute: Compute, tuner: Tuner, target: Target) -> bool:
 
     False for kernels of a size that varies, and where neighbours share no element.
     """
-    assert compute.hint is not None
-    (x,), attributes = compute.hint.operands, compute.hint.attributes
+    (x,), attributes = compute.operands, compute.attributes
     rank, kind = x.rank - 2, attributes["kind"]
     is_float32 = x.dtype.name == compute.body.dtype == "float32" and lanes(compute.output.dtype.name) == 1
     if not is_float32 or rank not in (1, 2) or len(compute.space) != x.rank:

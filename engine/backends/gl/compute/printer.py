@@ -18,7 +18,7 @@ from engine.backends.gl.glsl import GLSLPrinter, pack_arguments, unravel
 from engine.backends.gl.storage import decoded, lanes, memory_word, packed, unpacked, word_type
 from engine.kernels.expr import LOOPS, nodes
 from engine.kernels.kernel import Kernel
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 
 LOCAL_SIZE = 64
 """Threads in a group of a generic kernel."""
@@ -201,6 +201,7 @@ def divisor(size: int) -> tuple[int, int]:
     return _divisor(size) if type(size) is int else deferred(_divisor, size)
 
 
+@deferrable
 def _divisor(size: int) -> tuple[int, int]:
     size = max(size, 1)
     shift = (size - 1).bit_length()

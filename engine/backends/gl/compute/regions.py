@@ -6,7 +6,7 @@ from engine.backends.gl.compute.epilogue import grid_fits
 from engine.backends.gl.compute.flat import LOCAL_SIZE, flat_grid, flat_kernel
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
-from engine.backends.regions import NAMES, WIDTH, Dialect, Regions, statements
+from engine.backends.gpu.regions import NAMES, WIDTH, Dialect, Regions, statements
 from engine.compiler.plan import Tuner
 
 _SAMPLE_NS = 10.0

@@ -15,7 +15,7 @@ from engine.backends.gl.compute.flat import (
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes
-from engine.backends.scans import Blocks, Marks
+from engine.backends.gpu.scans import Blocks, Marks
 from engine.compiler.plan import Compute, Tuner
 
 _NAMES = ("threads", "count", "inner", "blocks", "exclusive", "reverse", *FIRST_GROUP)

@@ -8,7 +8,7 @@ from engine.backends.gl.compute.epilogue import grid_fits
 from engine.backends.gl.compute.flat import divide, divisor_names, divisor_values, flat_grid, flat_kernel
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
-from engine.backends.scatters import DIVISORS, TARGET_NAMES, Targets, run_statements
+from engine.backends.gpu.scatters import DIVISORS, TARGET_NAMES, Targets, run_statements
 from engine.compiler.plan import Tuner
 
 

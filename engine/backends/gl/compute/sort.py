@@ -8,7 +8,7 @@ from engine.backends.gl.compute.epilogue import grid_fits
 from engine.backends.gl.compute.flat import flat_grid, flat_kernel
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
-from engine.backends.sorts import (
+from engine.backends.gpu.sorts import (
     BLOCK,
     BLOCK_NAMES,
     EACH,

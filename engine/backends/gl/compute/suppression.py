@@ -6,7 +6,7 @@ from engine.backends.gl.compute.epilogue import grid_fits
 from engine.backends.gl.compute.flat import flat_grid, flat_kernel
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
-from engine.backends.suppressions import GROUP, NAMES, Dialect, Suppression, overlap_function, statements
+from engine.backends.gpu.suppressions import GROUP, NAMES, Dialect, Suppression, overlap_function, statements
 from engine.compiler.plan import Tuner
 
 _ROUND_NS = 3.0

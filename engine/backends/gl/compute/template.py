@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.gl.commands import Replayer
 from engine.backends.gl.compute.memory import (
     TEXTURE_BUFFER,
     Arena,
@@ -25,7 +24,6 @@ from engine.backends.gl.compute.memory import (
     texture_format,
 )
 from engine.backends.gl.compute.printer import divisors
-from engine.backends.gl.compute.programs import ComputePrograms
 from engine.backends.gl.compute.record import (
     GLComputeProgram,
     Place,
@@ -37,33 +35,17 @@ from engine.backends.gl.compute.record import (
 )
 from engine.backends.gl.glsl import OpenWords
 from engine.backends.gl.storage import memory_dtype
-from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots, Values
+from engine.backends.gpu.open_arrays import OpenArray, OpenSlots, Values, Variables
 from engine.compiler.plan import Plan, Step
-from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import Number, has_sizes, hint_of
 
+if TYPE_CHECKING:
+    from engine.backends.gl.compute.backend import GLComputeBackend
+
 SMALLEST_ARENA = 1 << 10
 """Bytes."""
-
-
-class Host(Protocol):
-    """Protocol: the part of a backend that a template uses."""
-
-    device: GLDevice
-    replayer: Replayer
-    texels: bool
-
-    @property
-    def programs(self) -> ComputePrograms:
-        """The compiled programs."""
-        ...
-
-    @property
-    def arena(self) -> Arena:
-        """Memory for temporaries."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,9 +62,9 @@ class _OpenPlace:
 class _OpenRecorder(Recorder):
     """Records calls of which some arguments are filled in later."""
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host.device, host.programs, host.texels)
-        self.numbers = OpenNumbers()
+    def __init__(self, backend: GLComputeBackend) -> None:
+        super().__init__(backend.device, backend.programs, backend.texels)
+        self.numbers = Variables()
         self.words = OpenWords(self.numbers)
         # Sizes of axes that kernels divide by, and where their words begin.
         self.axes = OpenArray(self.numbers)
@@ -156,15 +138,15 @@ class _OpenRecorder(Recorder):
 class GLComputeTemplate:
     """A plan on compute shaders whose sizes are open."""
 
-    def __init__(self, host: Host, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
-        self._host = host
+    def __init__(self, backend: GLComputeBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
+        self._backend = backend
         self._constants: dict[str, GLComputeBuffer] = {}
         places: dict[str, Any] = {}
         for name, buffer in constants.items():
             assert isinstance(buffer, GLComputeBuffer)
             self._constants[name] = buffer
             places[name] = place_of(buffer)
-        recorder = _OpenRecorder(host)
+        recorder = _OpenRecorder(backend)
         numbers = recorder.numbers
         lifetimes = plan.lifetimes()
         self._temporaries = list(lifetimes)
@@ -173,7 +155,7 @@ class GLComputeTemplate:
         for spec in specs:
             elements.add(spec.elements)
         self._items = np.array([memory_dtype(spec.dtype).itemsize for spec in specs], np.int64)
-        alignment = arena_alignment(host.device.limits)
+        alignment = arena_alignment(backend.device.limits)
         hints = {spec.name: hint_of(spec.elements) * memory_dtype(spec.dtype).itemsize for spec in specs}
         self._slots = OpenSlots(hints, lifetimes, alignment)
         for number, name in enumerate(self._temporaries):
@@ -203,7 +185,7 @@ class GLComputeTemplate:
 
     def _make_views(self, formats: np.ndarray) -> np.ndarray:
         """The calls that make the buffer textures of a size, without what is filled in."""
-        address, count = self._host.device.address, len(formats)
+        address, count = self._backend.device.address, len(formats)
         if not count:
             return np.zeros((0, 6), np.int64)
         table = np.zeros((2 * count + 1, 6), np.int64)
@@ -216,7 +198,7 @@ class GLComputeTemplate:
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Arena, int]]:
         """The arena, and what it takes."""
         _, _, total = self._placed(self._values(values))
-        return [(self._host.arena, max(total, SMALLEST_ARENA))]
+        return [(self._backend.arena, max(total, SMALLEST_ARENA))]
 
     def _placed(self, given: Values) -> tuple[np.ndarray, np.ndarray, int]:
         """What temporaries take, where they start in the arena, and what it needs."""
@@ -234,7 +216,7 @@ class GLComputeTemplate:
         table[self._word_rows, 3] = self._word_offsets + words.ctypes.data
         table[self._dispatch_rows, 1:4] = self._filled_grids(given)
         sizes, starts, total = self._placed(given)
-        arena = SharedMemory(self._host.arena.of(max(total, SMALLEST_ARENA)), total)
+        arena = SharedMemory(self._backend.arena.of(max(total, SMALLEST_ARENA)), total)
         bound: dict[str, GLComputeBuffer] = {}
         for name in self._outer:
             buffer = buffers[name]
@@ -251,7 +233,7 @@ class GLComputeTemplate:
             making = self._making.copy()
             making[:-1:2, 2] = names
             making[1::2, 3:6] = ranges[self._viewed]
-            self._host.replayer.run(self._commands.filled(making, ()))
+            self._backend.replayer.run(self._commands.filled(making, ()))
             table[self._view_rows, 2] = names[self._view_numbers]
 
         def make_places() -> dict[str, Place]:
@@ -269,7 +251,7 @@ class GLComputeTemplate:
         grids = np.stack([axis(given) for axis in self._grids], axis=1)
         is_generic = self._per_group > 0
         groups = -(-grids[is_generic, 0] // self._per_group[is_generic])
-        across = np.minimum(groups, self._host.device.limits.max_compute_group_count[0])
+        across = np.minimum(groups, self._backend.device.limits.max_compute_group_count[0])
         grids[is_generic, 0] = across
         grids[is_generic, 1] = -(-groups // np.maximum(across, 1))
         return grids

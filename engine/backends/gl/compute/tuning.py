@@ -1,4 +1,4 @@
-"""Chooses tuned kernels for a step: rules by hint type.
+"""Chooses tuned kernels for a step: rules by hint kind.
 
 Those of products store one element a thread, which a type that shares 32-bit words does not allow: there the
 result goes to 32-bit words in between.
@@ -12,7 +12,6 @@ from functools import partial
 
 import numpy as np
 
-from engine.backends.expert_products import tune_experts
 from engine.backends.gl.compute.conv import tune_conv
 from engine.backends.gl.compute.experts import TILE, emit_product, lay_out
 from engine.backends.gl.compute.matmul import tune_matmul
@@ -27,13 +26,14 @@ from engine.backends.gl.compute.sort import emit_blocks as emit_sorted_blocks
 from engine.backends.gl.compute.suppression import emit_step as emit_suppression
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes, type_refusal, word_type
+from engine.backends.gpu.expert_products import tune_experts
+from engine.backends.gpu.packed_products import tune_packed
+from engine.backends.gpu.regions import tune_regions
+from engine.backends.gpu.scans import tune_nonzero, tune_scan, tune_select
+from engine.backends.gpu.scatters import Scatterer, tune_scatter
+from engine.backends.gpu.sorts import Sorter, tune_sort
+from engine.backends.gpu.suppressions import tune_suppression
 from engine.backends.operands import plain
-from engine.backends.packed_products import tune_packed
-from engine.backends.regions import tune_regions
-from engine.backends.scans import tune_nonzero, tune_scan, tune_select
-from engine.backends.scatters import Scatterer, tune_scatter
-from engine.backends.sorts import Sorter, tune_sort
-from engine.backends.suppressions import tune_suppression
 from engine.base.dtypes import arithmetic_type
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import FLAT, cast

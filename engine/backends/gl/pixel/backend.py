@@ -24,7 +24,6 @@ from engine.backends.gl.pixel.transfer import GLPixelReadback, Transfers, pad
 from engine.backends.gl.pixel.tuning import RULES
 from engine.backends.gl.storage import memory_dtype
 from engine.backends.plan_codec import KernelTextCodec
-from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
@@ -157,13 +156,9 @@ class GLPixelBackend(PixelTextures):
         """A buffer over the first elements of another."""
         return _own(room).part(elements)
 
-    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
-        """Record a plan whose sizes are open; compiles what `prepare` was not asked for."""
-        self.prepare(plan.kernels)
-        if plan.repeats:
-            return PlanTemplate(self, plan, constants)
-        with self.programs.home.current():
-            return GLPixelTemplate(self, plan, constants)
+    def open_template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLPixelTemplate:
+        """Record a plan whose sizes are open, and which repeats no steps."""
+        return GLPixelTemplate(self, plan, constants)
 
     def check_memory(self) -> None:
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from engine.backends.gl.commands import CommandList
 from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Piece, Runs
 from engine.backends.gl.pixel.record import GLPixelProgram, drawn_texels
-from engine.backends.grid_ranges import Grid, box_at, fitting
+from engine.backends.gpu.grid_ranges import Grid, box_at, fitting
 from engine.compiler.plan import Plan, RepeatedSteps
 from engine.device.gl.functions import GL
 
@@ -42,11 +42,10 @@ class GLPixelPartialDispatch(GLPartialDispatch):
 
     def __init__(self, backend: GLPixelBackend, program: GLPixelProgram, plan: Plan) -> None:
         clock: Clock = "fences" if backend.device.info.is_software else "stamps"
-        super().__init__(backend.name, backend.device, backend.replayer, program, clock)
+        super().__init__(backend, program, plan, clock)
         self._recorder = backend.recorder
         self._shader_of = backend.shader
         self._places = program.places
-        self._steps = plan.steps
         self._grids = [self._grid(k) if prod(step.space) else (0, 0, 0) for k, step in enumerate(plan.steps)]
         self.units = [prod(grid) for grid in self._grids]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from engine.backends.gl.pixel.growing import Extent, GrowingTexture, TextureKey
 from engine.backends.gl.pixel.layout import ROWS_TOGETHER, Layout, layouts
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Place, Texture, target_of
 from engine.backends.gl.pixel.printer import arguments, drawn_arguments, inverses
-from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.record import (
     GLPixelProgram,
     Recorder,
@@ -28,32 +27,14 @@ from engine.backends.gl.pixel.record import (
     temporary_kinds,
     texel_nanoseconds,
 )
-from engine.backends.gl.pixel.shader import Shader
-from engine.backends.open_numbers import OpenArray, OpenNumbers, Values
+from engine.backends.gpu.open_arrays import OpenArray, Values, Variables
 from engine.compiler.memory_planner import share
-from engine.compiler.plan import AnyKernel, Plan, Step
-from engine.device.gl.device import GLDevice
+from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
 from engine.kernels.size import Number, has_sizes, hint_of
 
-
-class Host(Protocol):
-    """Protocol: the part of a backend that a template uses."""
-
-    device: GLDevice
-
-    @property
-    def programs(self) -> PixelPrograms:
-        """The compiled programs."""
-        ...
-
-    def shader(self, kernel: AnyKernel) -> Shader:
-        """The fragment shader of a kernel."""
-        ...
-
-    def temporary(self, key: TextureKey) -> GrowingTexture:
-        """A texture for temporaries."""
-        ...
+if TYPE_CHECKING:
+    from engine.backends.gl.pixel.backend import GLPixelBackend
 
 
 class GLOpenPixelProgram(GLPixelProgram):
@@ -69,10 +50,10 @@ class GLOpenPixelProgram(GLPixelProgram):
 class _OpenRecorder(Recorder):
     """Records calls of which some arguments are filled in later. Open tensors are numbers."""
 
-    def __init__(self, host: Host, layers: Sequence[int]) -> None:
-        super().__init__(host.device, host.programs, host.shader)
+    def __init__(self, backend: GLPixelBackend, layers: Sequence[int]) -> None:
+        super().__init__(backend.device, backend.programs, backend.shader)
         self._layers = layers
-        self.numbers = OpenNumbers()
+        self.numbers = Variables()
         self.words = OpenWords(self.numbers)
         # Rows of calls, each with where its words begin, or with the number of the tensor.
         self.word_rows: list[tuple[int, int]] = []
@@ -142,8 +123,8 @@ class _OpenRecorder(Recorder):
 class GLPixelTemplate:
     """A plan on fragment shaders whose sizes are open."""
 
-    def __init__(self, host: Host, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
-        self._host = host
+    def __init__(self, backend: GLPixelBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
+        self._backend = backend
         self._constants: dict[str, GLPixelBuffer] = {}
         for name, buffer in constants.items():
             assert isinstance(buffer, GLPixelBuffer)
@@ -152,10 +133,10 @@ class GLPixelTemplate:
         self._temporaries = list(lifetimes)
         self._outer = plan.given(constants)
         tensors = {name: number for number, name in enumerate((*self._temporaries, *self._outer))}
-        kinds = temporary_kinds(plan, host.shader)
+        kinds = temporary_kinds(plan, backend.shader)
         layers = [kinds[name][1] for name in self._temporaries]
         self._layers = np.array([*layers, *[0] * len(self._outer)], np.int64)
-        recorder = _OpenRecorder(host, self._layers.tolist())
+        recorder = _OpenRecorder(backend, self._layers.tolist())
         elements = OpenArray(recorder.numbers)
         for name in self._temporaries:
             elements.add(plan.buffers[name].elements)
@@ -214,7 +195,7 @@ class GLPixelTemplate:
         layers = self._layers[: len(self._temporaries)]
         texels = np.maximum(1, -(-self._elements(given) // 4))
         texels = -(-texels // np.maximum(layers, 1))
-        return layouts(texels, self._host.device.limits.max_texture_size, layers > 0)
+        return layouts(texels, self._backend.device.limits.max_texture_size, layers > 0)
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> GLOpenPixelProgram:
         """The program for one set of sizes."""
@@ -266,7 +247,7 @@ class GLPixelTemplate:
         """A texture for each slot, and the shift and height that its temporaries take."""
         if not self._keys:
             return ()
-        textures = map(self._host.temporary, self._keys)
+        textures = map(self._backend.temporary, self._keys)
         widest = np.maximum.reduceat(shifts[self._order], self._begins)
         highest = np.maximum.reduceat(heights[self._order], self._begins)
         extents = zip(widest.tolist(), highest.tolist(), strict=True)
@@ -288,7 +269,7 @@ class GLPixelTemplate:
         self, whole: CommandList, steps: Sequence[int], rows: np.ndarray, at_once: np.ndarray
     ) -> CommandList:
         """The calls with more draws for some steps, as one of all rows would take too long."""
-        table, flush = whole.table, self._host.device.address("glFlush")
+        table, flush = whole.table, self._backend.device.address("glFlush")
         pieces: list[np.ndarray] = []
         begin = 0
         added = np.zeros(len(table) + 1, np.int64)

@@ -24,11 +24,6 @@ _FLOAT32 = np.dtype(np.float32)
 _MOST_WASTE = 12
 
 
-def _is_float32(compute: Compute) -> bool:
-    assert compute.hint is not None
-    return compute.body.dtype == "float32" and all(v.dtype == _FLOAT32 for v in compute.hint.operands)
-
-
 @dataclass(frozen=True)
 class _Blocks:
     """A product in blocks: its operands' layouts in texels, and the arguments of the core and the end."""
@@ -56,12 +51,11 @@ def _fits(limits: GLLimits, *texels: int) -> bool:
 
 
 def _conv(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
-    assert compute.hint is not None
-    x, w = compute.hint.operands
+    x, w = compute.operands
     win = windows_first(compute)
-    if win is None or not _is_float32(compute) or w.known is None:
+    if win is None or not compute.is_float32 or w.known is None:
         return False
-    group = int(compute.hint.attributes["group"])
+    group = int(compute.attributes["group"])
     images, channels, outputs = x.shape[0], x.shape[1], w.shape[0]
     kernel, out, strides, dilations = win.kernel, win.out, win.strides, win.dilations
     rows, columns = win.reach
@@ -139,10 +133,9 @@ class _Vectors:
 
 
 def _matmul(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
-    assert compute.hint is not None
-    (a, b), attributes = compute.hint.operands, compute.hint.attributes
+    (a, b), attributes = compute.operands, compute.attributes
     m, n, depth, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
-    if not _is_float32(compute) or 0 in (m, n, depth, batch):
+    if not compute.is_float32 or 0 in (m, n, depth, batch):
         return False
     a_set, a_m, a_k = attributes["a_strides"]
     b_set, b_k, b_n = attributes["b_strides"]
@@ -193,7 +186,7 @@ def pack_spread(w: np.ndarray, group: int) -> np.ndarray:
 
 @storable
 def pack_vectors(x: np.ndarray, sizes: tuple[int, ...], steps: tuple[int, ...], side: int) -> np.ndarray:
-    """What `forms.pack_matrix` does, with sizes (sets, vectors, elements)."""
+    """What `tuned_shaders.pack_matrix` does, with sizes (sets, vectors, elements)."""
     sets, count, depth = sizes
     quarters, blocks = -(-depth // 4), -(-count // side)
     flat = np.ascontiguousarray(x).reshape(-1)

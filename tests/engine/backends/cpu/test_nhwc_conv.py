@@ -192,7 +192,7 @@ FEW: dict[str, Case] = {
 def test_few_outputs(backend: CPUBackend, name: str) -> None:
     plan, _ = emitted(backend, FEW[name])
     assert isinstance(plan.steps[0].kernel, NativeKernel)
-    assert plan.steps[0].kernel.name == "conv_few"
+    assert plan.steps[0].kernel.name == "small_output_conv"
     check(backend, FEW[name])
 
 

@@ -10,7 +10,7 @@ import pytest
 from engine.backends.gl.glsl import float_literal, pack_arguments
 from engine.backends.gl.glsl_functions import FUNCTIONS, functions_for
 from engine.backends.gl.storage import FORMS, from_memory, to_memory, type_refusal
-from engine.backends.integers import exceeds_32_bits
+from engine.backends.gpu.integers import exceeds_32_bits
 from engine.base.dtypes import as_dtype
 from engine.device.gl.device import GLDevice
 from tests.conftest import RunChild

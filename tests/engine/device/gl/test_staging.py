@@ -120,30 +120,6 @@ def test_a_readback_is_a_snapshot(game: moderngl.Context, gl_device: GLDevice) -
     buffer.release()
 
 
-def test_parts_of_buffers_and_textures(gl_device: GLDevice) -> None:
-    staging = gl_device.staging
-    image = np.random.default_rng(3).integers(-9, 9, (6, 8, 4), dtype=np.int32)
-    with gl_device.current():
-        buffer = gl_device.ctx.buffer(bytes(range(64)))
-        staging.write_buffer(buffer.glo, b"abcd", offset=8)
-        part = staging.read_buffer(buffer.glo, 8, np.uint8, offset=6)
-        texture = gl_device.ctx.texture((8, 6), 4, image.tobytes(), dtype="i4")
-        staging.write_texture(
-            texture.glo, (2, 1), GL.RGBA_INTEGER, GL.INT, np.full(8, 77, np.int32), origin=(3, 2)
-        )
-        pixels = staging.read_texture(
-            texture.glo, (4, 3), GL.RGBA_INTEGER, GL.INT, np.int32, (3, 4, 4), origin=(2, 1)
-        )
-    part.wait()
-    pixels.wait()
-    assert bytes(part.array()) == bytes([6, 7]) + b"abcd" + bytes([12, 13])
-    image[2, 3:5] = 77
-    assert np.array_equal(pixels.array(), image[1:4, 2:6])
-    with gl_device.current():
-        buffer.release()
-        texture.release()
-
-
 def test_array_fills_what_it_is_given_and_keeps_the_value(gl_device: GLDevice) -> None:
     values = np.arange(4, dtype=np.float32)
     with gl_device.current():

@@ -14,8 +14,8 @@ from functools import partial
 
 import numpy as np
 
+from engine.backends.gpu.sorts import Sorter, sorted_pairs
 from engine.backends.operands import Divide, emit, emit_result
-from engine.backends.sorts import Sorter, sorted_pairs
 from engine.base.dtypes import INT32
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import Expr, arg, cast, fold, lit, load, maximum, minimum, select

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferred, smallest
+from engine.kernels.size import deferrable, deferred, smallest
 from engine.kernels.value import Value
 
 GROUP = 64
@@ -80,10 +80,12 @@ def tune_suppression(compute: Compute, tuner: Tuner, emit_step: Callable[[Tuner,
     return True
 
 
+@deferrable
 def _bits(number: float) -> int:
     return int(np.float32(number).view(np.int32))
 
 
+@deferrable
 def _span(most: int) -> int:
     """Candidates of a step."""
     return GROUP * max(1, _ROUNDS // most)

@@ -12,7 +12,7 @@ from engine.backends.gl.compute.printer import divisor, divisors
 from engine.backends.gl.glsl import OpenWords, pack_arguments
 from engine.backends.gl.pixel.layout import Layout, layouts
 from engine.backends.gl.pixel.printer import inverse_bits, inverses
-from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots
+from engine.backends.gpu.open_arrays import OpenArray, OpenSlots, Variables
 from engine.backends.opencl.functions import divider, dividers
 from engine.base.dtypes import ArithmeticType
 from engine.kernels.size_recorder import SizeRecorder
@@ -24,7 +24,7 @@ SIZES = st.lists(st.integers(1, 2**31 - 1), max_size=20).map(lambda more: np.arr
 def test_open_elements_are_filled_in_and_each_number_is_asked_for_once() -> None:
     recorder = SizeRecorder()
     n, m = recorder.input(5), recorder.input(3)
-    numbers = OpenNumbers()
+    numbers = Variables()
     whole, floats = OpenArray(numbers), OpenArray(numbers, is_float=True)
     assert [whole.add(x) for x in (7, n, n + 1, n)] == [0, 1, 2, 3]
     assert [floats.add(x) for x in (0.5, m, n / m)] == [0, 1, 2]
@@ -42,7 +42,7 @@ def test_open_elements_are_filled_in_and_each_number_is_asked_for_once() -> None
 def test_words_are_those_of_plans_for_one_size() -> None:
     recorder = SizeRecorder()
     n = recorder.input(6)
-    numbers = OpenNumbers()
+    numbers = Variables()
     words = OpenWords(numbers)
     kinds: tuple[ArithmeticType, ...] = ("index", "float32", "uint32", "int64")
 

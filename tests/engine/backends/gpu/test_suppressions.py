@@ -10,7 +10,7 @@ import pytest
 from engine.backends.base import Backend
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.compute.tuning import tune
-from engine.backends.suppressions import GROUP
+from engine.backends.gpu.suppressions import GROUP
 from engine.compiler.plan import Compute, Plan, Tuner
 from engine.device.gl.device import GLDevice
 from engine.kernels.expr import lit

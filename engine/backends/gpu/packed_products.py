@@ -15,7 +15,7 @@ from engine.base.dtypes import FLOAT32, UINT8
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import index, lit
 from engine.kernels.hint import Hint
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 from engine.kernels.value import Value
 
 FEW_ROWS = 4
@@ -108,6 +108,7 @@ def tune_packed(
     return multiply(replace(compute, hint=Hint("matmul", (a, b), attributes)))
 
 
+@deferrable
 def _divided(m: int, n: int, is_readable: bool, is_unpackable: bool) -> tuple[int, int, int]:
     """Rows that read packed weights, rows that do not, and rows of weights that are unpacked for those."""
     few = m if not is_unpackable or (is_readable and m <= FEW_ROWS) else 0

@@ -14,7 +14,7 @@ from engine.backends.operands import Fits, emit
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import Expr, arg, cast, eq, fold, index, lit, reduce, select
-from engine.kernels.size import deferred, smallest
+from engine.kernels.size import deferrable, deferred, smallest
 from engine.kernels.value import Value
 
 MOST_UNPACKED = 1 << 25
@@ -111,6 +111,7 @@ def tune_experts(
     return True
 
 
+@deferrable
 def _divided(rows: int, count: int, experts: int) -> tuple[int, int]:
     """Rows that read the weights as they are, and rows that are listed by expert; one of them is 0."""
     return (rows, 0) if rows * count <= experts else (0, rows)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.base import Backend
-from engine.backends.sorts import BLOCK, EACH
+from engine.backends.gpu.sorts import BLOCK, EACH
 from engine.base.dtypes import arithmetic_type
 from engine.compiler.plan import Compute
 from engine.kernels.expr import acc, index, lit

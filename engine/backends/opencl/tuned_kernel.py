@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-import numpy as np
-
 from engine.backends.opencl.functions import divider, functions_for
 from engine.backends.opencl.printer import AxisSplit, OpenCLPrinter, Signature, extensions
 from engine.base.dtypes import ArithmeticType
@@ -18,7 +16,6 @@ from engine.kernels.expr import acc
 from engine.kernels.kernel import Numbered, number
 from engine.kernels.size import largest, whole
 
-_FLOAT32 = np.dtype(np.float32)
 # Multiplications of one dispatch: at 10 GFLOP/s, half a second.
 _MAX_MULTIPLICATIONS = 1 << 32
 FIRST_GROUP = ("f0", "f1", "f2")
@@ -209,12 +206,6 @@ _ITEMS = {
 """,
 }
 """What bodies call the type of their operands, and how they add a product to a sum."""
-
-
-def is_float32(compute: Compute) -> bool:
-    """Whether a step's operands and result, before its epilogue, are float32."""
-    assert compute.hint is not None
-    return compute.body.dtype == "float32" and all(v.dtype == _FLOAT32 for v in compute.hint.operands)
 
 
 def indent(lines: Sequence[str], depth: int) -> str:

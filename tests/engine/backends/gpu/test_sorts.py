@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.backends.base import Backend
-from engine.backends.sorts import BLOCK, EACH
+from engine.backends.gpu.sorts import BLOCK, EACH
 from engine.compiler.plan import Compute
 from engine.kernels.expr import acc, lit
 from engine.kernels.hint import Hint

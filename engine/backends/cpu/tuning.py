@@ -1,4 +1,4 @@
-"""The kernels that the CPU has of its own, by the kind of hint under which they are tried."""
+"""Chooses tuned kernels for a step: rules by hint kind."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from engine.backends.operands import Fits, emit, emit_result
 from engine.base.dtypes import INT32
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import Expr, cast, index, lit, load, select
-from engine.kernels.size import deferred, smallest
+from engine.kernels.size import deferrable, deferred, smallest
 from engine.kernels.value import Value
 from engine.operators.sorting import is_few_of_many, key_of, keys_are_words
 
@@ -144,6 +144,7 @@ def sorted_pairs(
     return Value(runs[0], (2 * rows.size,), INT32)
 
 
+@deferrable
 def _span(count: int, block: int) -> int:
     """Slots of a row in a group: a power of two."""
     return min(block, max(EACH, 1 << (count - 1).bit_length()))

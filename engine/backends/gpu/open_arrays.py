@@ -15,8 +15,8 @@ Values = tuple[np.ndarray, np.ndarray]
 """The open numbers' values: the integers, and the floats."""
 
 
-class OpenNumbers:
-    """The open numbers of a template, each once; the integers come first."""
+class Variables:
+    """The variables of a template: its open numbers, each once; the integers come first."""
 
     def __init__(self) -> None:
         self._integers: list[Size] = []
@@ -55,7 +55,7 @@ def check_limits(integers: np.ndarray, low: Any, high: Any) -> np.ndarray:
 class OpenArray:
     """An array of integers, or of floats, in the making; some elements are open."""
 
-    def __init__(self, numbers: OpenNumbers, is_float: bool = False) -> None:
+    def __init__(self, numbers: Variables, is_float: bool = False) -> None:
         self._numbers = numbers
         self._is_float = is_float
         self._given: list[Any] = []
