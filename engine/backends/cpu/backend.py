@@ -197,14 +197,14 @@ class CPUBackend(HostBackend):
         """Wait for pending jobs and copy once; large copies use all threads."""
         assert isinstance(buffer, CPUBuffer)
         view, stream = seen(buffer, shape), self.stream
-        jobs, is_large = self.jobs, view.nbytes >= LEAST_SHARED
+        jobs, results, is_large = self.jobs, stream.results, view.nbytes >= LEAST_SHARED
 
         def read(out: np.ndarray | None = None) -> np.ndarray:
             if stream.last is not None or stream.marks:
                 stream.synchronize()
             if not is_large:
-                return view.copy() if out is None else delivered(view, out)
-            target = np.empty_like(view) if out is None else out
+                return results.copy(view) if out is None else delivered(view, out)
+            target = results.array(view.shape, view.dtype) if out is None else out
             check_out(target, view.shape, view.dtype)
             copy_now(jobs, view, target)
             return target
@@ -220,7 +220,7 @@ class CPUBackend(HostBackend):
             is_busy = (stream.last is not None or stream.marks) and not stream.is_idle()
             if is_busy or view.nbytes > COPY_GRAIN:
                 return ShapedRead(stream.readback(buffer.array), shape)
-            return ArrivedRead(view.copy())
+            return ArrivedRead(stream.results.copy(view))
 
         return request
 
