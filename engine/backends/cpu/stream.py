@@ -18,8 +18,11 @@ from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.stock import COPY_GRAIN, stock_functions
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
-LEAST_SHARED = 1 << 23
+LEAST_SHARED = 1 << 22
 """Bytes from which copying with the job threads' help takes less time than alone."""
+
+LEAST_SHARED_ASLEEP = 1 << 23
+"""The same where they have to be woken, as nothing was in flight."""
 
 _NOTHING = CommandList(np.zeros((0, 4), np.int64))
 

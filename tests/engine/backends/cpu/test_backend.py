@@ -13,7 +13,7 @@ import pytest
 from engine.backends.cpu import backend as module
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.cost import TRIAL_NS
-from engine.backends.cpu.stream import LEAST_SHARED, JobStream
+from engine.backends.cpu.stream import LEAST_SHARED_ASLEEP, JobStream
 from engine.base.dtypes import as_dtype
 from engine.base.errors import DisposedError, InputError
 from engine.compiler.plan import BufferSpec, Compute, Plan
@@ -215,7 +215,7 @@ def test_results_keep_their_values(backend: CPUBackend) -> None:
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_large_tensors_are_read_by_all_threads(more: int) -> None:
     """Into a new array, a given one, one with gaps; and still when the job system is closed."""
-    n = LEAST_SHARED // 4 + more
+    n = LEAST_SHARED_ASLEEP // 4 + more
     x = np.random.default_rng(7).normal(size=(1, n)).astype(np.float32)
     with JobSystem(2) as jobs:
         backend = CPUBackend(jobs)
