@@ -82,8 +82,9 @@ class Hint:
         `order` are kept, and behind them how many, (rows, most + 1); a box is out where a kept one shares
         more than `limit` of both areas' union.
     roi_align: operands (x, places, images) with x (N, C, H, W), places (regions, 2, ratio, bins) of samples
-        along y and along x, below 0 where a sample is outside, and images (regions); attribute ratio. Output
-        is the mean of each bin's bilinear samples, (regions, C, bins).
+        along y and along x, below 0 where a sample is outside, and images (regions); attributes ratio and
+        across, the bins of a row. Samples along y are alike in a row of bins, those along x in a column.
+        Output is the mean of each bin's bilinear samples, (regions, C, bins).
     recurrence: a recurrent layer of known weights with ONNX's default activations, for backends that are
         bound to take it: no formula stands for it. Operands (x, w, r), then those of bias and first states
         that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).
