@@ -10,9 +10,9 @@ from engine.kernels.value import Value
 
 HintKind = Literal[
     "matmul", "conv", "shifted_matmul", "shifted_conv", "pool", "concat", "reduce", "transpose",
-    "recurrence", "softmax", "normalize", "sort", "scan", "position", "scatter", "select", "count", "nonzero",
-    "compress", "suppression", "unpacked_matmul", "expert_matmul",
-    "unpacked_expert_matmul", "roi_align", "repeat", "repeated",
+    "nearest", "recurrence", "softmax", "normalize", "sort", "scan", "position", "scatter", "select", "count",
+    "nonzero", "compress", "suppression", "unpacked_matmul", "expert_matmul", "unpacked_expert_matmul",
+    "roi_align", "repeat", "repeated",
 ]  # fmt: skip
 
 
@@ -43,6 +43,9 @@ class Hint:
     concat: operands are matrices of equal height, side by side in the output (height, columns).
     transpose: operands (x,) with x (batch, rows, columns); attributes batch, rows, columns. Output is (batch,
         columns, rows), or (columns, rows) where the batch is 1.
+    nearest: operands (x, places) with x (outer, rows, columns) and an int32 table, which has at `row_places`
+        the row that each of `out_rows` comes from, and at `column_places` the column of each of
+        `out_columns`, all of them attributes. Output is (outer, out_rows, out_columns).
     reduce: operands (x,), read as (outer, extent, inner); attributes outer, extent, inner, kind ("sum",
         "mean", which is the sum divided by extent, "prod", "max" or "min"), and term, which says what is
         reduced: "element" (the default), "magnitude" (abs), "square", or "deviation", the square of the
@@ -79,8 +82,9 @@ class Hint:
         `order` are kept, and behind them how many, (rows, most + 1); a box is out where a kept one shares
         more than `limit` of both areas' union.
     roi_align: operands (x, places, images) with x (N, C, H, W), places (regions, 2, ratio, bins) of samples
-        along y and along x, below 0 where a sample is outside, and images (regions); attribute ratio. Output
-        is the mean of each bin's bilinear samples, (regions, C, bins).
+        along y and along x, below 0 where a sample is outside, and images (regions); attributes ratio and
+        across, the bins of a row. Samples along y are alike in a row of bins, those along x in a column.
+        Output is the mean of each bin's bilinear samples, (regions, C, bins).
     recurrence: a recurrent layer of known weights with ONNX's default activations, for backends that are
         bound to take it: no formula stands for it. Operands (x, w, r), then those of bias and first states
         that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).

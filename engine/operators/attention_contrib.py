@@ -109,14 +109,18 @@ def attended(
 # Attention: projections, then attention
 
 
-def projected(k: Builder, x: Value, weights: Value, bias: Value | None) -> Value:
-    """x W + b for queries, keys and values at once: (batch, length, all columns)."""
+def check_projection(k: Builder, x: Value, weights: Value, bias: Value | None) -> None:
+    """Refuse shapes that x W + b does not have."""
     if x.rank != 3 or weights.rank != 2 or weights.shape[0] != x.shape[2]:
         k.error(f"takes (batch, length, inputs) and (inputs, columns), not {x.shape} and {weights.shape}")
-    batch, length, inputs = x.shape
-    columns = weights.shape[1]
-    if bias is not None and bias.shape != (columns,):
-        k.error(f"takes a bias for each of {columns} columns, not {list(bias.shape)}")
+    if bias is not None and bias.shape != weights.shape[1:]:
+        k.error(f"takes a bias for each of {weights.shape[1]} columns, not {list(bias.shape)}")
+
+
+def projected(k: Builder, x: Value, weights: Value, bias: Value | None) -> Value:
+    """x W + b for queries, keys and values at once: (batch, length, all columns)."""
+    check_projection(k, x, weights, bias)
+    (batch, length, inputs), columns = x.shape, weights.shape[1]
     sizes = (1, batch * length, columns, inputs)
     y = matmul(k, x, weights, (batch, length, columns), sizes, (0, inputs, 1), (0, columns, 1))
     return y if bias is None else k.elementwise(lambda e, b: e + b, y, bias)
@@ -132,9 +136,21 @@ def attention(
     rotary_embedding_dim: int = 0, scale: float = 0.0, unidirectional: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
     """Multi-head attention of a sequence to itself, projections included; output 2 is the grown cache."""
+    return attention_of(
+        k, projected(k, x, weights, bias), mask_index, past, attention_bias, do_rotary=do_rotary,
+        mask_filter_value=mask_filter_value, num_heads=num_heads, scale=scale, unidirectional=unidirectional,
+        past_present_share_buffer=past_present_share_buffer, qkv_hidden_sizes=qkv_hidden_sizes,
+    )  # fmt: skip
+
+
+def attention_of(
+    k: Builder, packed: Value, mask_index: Value | None, past: Value | None,
+    attention_bias: Value | None = None, *, do_rotary: int, mask_filter_value: float, num_heads: int,
+    past_present_share_buffer: int, scale: float, unidirectional: int, qkv_hidden_sizes: tuple[int, ...] = (),
+) -> tuple[Value, ...]:  # fmt: skip
+    """`attention` from its projections: queries, keys and values side by side."""
     if do_rotary or past_present_share_buffer:
         k.error("do_rotary and past_present_share_buffer are not supported")
-    packed = projected(k, x, weights, bias)
     widths = tuple(qkv_hidden_sizes) or (packed.shape[2] // 3,) * 3
     if len(widths) != 3 or sum(widths) != packed.shape[2] or any(w % num_heads for w in widths):
         k.error(f"{packed.shape[2]} columns do not divide into {list(widths)} and {num_heads} heads")

@@ -231,7 +231,7 @@ def _unpooled(k: Builder, x: Value, indices: Value, win: Windows) -> Value:
 
     total, rows = prod(spanned), k.alias(x, (1, x.size, 1))
     aim = aimed(k, (1, x.size, 1), lambda e: cast(flat[e], "int32"), flat)
-    zeros = k.compute((1, total, 1), x.dtype, lambda *_: lit(0, x.arithmetic))
+    zeros = k.alias(k.compute((total,), x.dtype, lambda _: lit(0, x.arithmetic)), (1, total, 1))
     attributes = {"whole": True, "reduction": "none"}
 
     def formula(n: Expr, c: Expr, *at: Expr) -> Expr:

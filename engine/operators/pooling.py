@@ -61,13 +61,17 @@ def largest(k: Builder, x: Value, win: Windows, layout: Layout = FIRST) -> Value
     return in_turns(k, x, win, layout, pooled, "max")
 
 
+_MOST_WRITTEN = 9
+"""Taps that a kernel has written out, so that its loop over elements runs as vectors."""
+
+
 def largest_at(k: Builder, x: Value, win: Windows, storage_order: int) -> Value:
     """The position in (N, C, *spatial), flattened, of each window's largest element."""
     low = lit(lowest(x.arithmetic), x.arithmetic)
 
     def position(n: Expr, c: Expr, *at: Expr) -> Expr:
-        def step(r: Expr, best: Expr, where: Expr) -> tuple[Expr, Expr]:
-            sources = [win.source(i, at[i], t) for i, t in enumerate(win.taps(r))]
+        def step(taps: Sequence[Expr], best: Expr, where: Expr) -> tuple[Expr, Expr]:
+            sources = [win.source(i, at[i], t) for i, t in enumerate(taps)]
             inside = win.inside(sources)
             value = x.load_where(inside, (n, c, *sources), low)
             order = sources[::-1] if storage_order else sources
@@ -78,7 +82,13 @@ def largest_at(k: Builder, x: Value, win: Windows, storage_order: int) -> Value:
             better = inside & ((value > best) | (where < lit(0)))
             return select(better, value, best), select(better, here, where)
 
-        return cast(fold(prod(win.kernel), (low, lit(-1)), step)[1], "int64")
+        taps = prod(win.kernel)
+        if taps > _MOST_WRITTEN:
+            return cast(fold(taps, (low, lit(-1)), lambda r, *found: step(win.taps(r), *found))[1], "int64")
+        best, where = low, lit(-1)
+        for r in range(taps):
+            best, where = step([lit(i) for i in np.unravel_index(r, win.kernel)], best, where)
+        return cast(where, "int64")
 
     return k.compute((*x.shape[:2], *win.counts), np.dtype(np.int64), position)
 

@@ -154,7 +154,7 @@ def _roi_align(
 
         found = k.compute(
             (rois.shape[0], channels, bins), x.dtype, mean,
-            hint=lambda: Hint("roi_align", (x, places, images), {"ratio": ratio}),
+            hint=lambda: Hint("roi_align", (x, places, images), {"ratio": ratio, "across": out[1]}),
         )  # fmt: skip
         return k.alias(found, shape)
 

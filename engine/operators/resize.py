@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
-from math import trunc
+from math import prod, trunc
 
 import numpy as np
 
 from engine.base.dtypes import arithmetic_type
 from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, lit, maximum, reduce, select, unary
+from engine.kernels.hint import Hint
 from engine.kernels.size import deferrable, deferred
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -289,7 +290,17 @@ def _blended(
             value = select(inside, value, _number(extrapolation, value))
         return value if value.dtype == arithmetic_type(dtype) else _stored(value, dtype)
 
-    return k.compute([axis.out for axis in axes], dtype, formula, groups=tuple(groups))
+    def hint() -> Hint | None:
+        if sampling.mode != "nearest" or crops or x.rank < 2 or not all(idle[:-2]) or idle[-1]:
+            return None
+        planes = k.alias(x, (prod(x.shape[:-2]), *x.shape[-2:]))
+        attributes = {
+            "out_rows": axes[-2].out, "out_columns": axes[-1].out,
+            "row_places": offsets[x.rank - 2], "column_places": offsets[x.rank - 1],
+        }  # fmt: skip
+        return Hint("nearest", (planes, rows), attributes)
+
+    return k.compute([axis.out for axis in axes], dtype, formula, groups=tuple(groups), hint=hint)
 
 
 def _number(number: float, like: Expr) -> Expr:

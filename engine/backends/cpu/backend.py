@@ -25,7 +25,13 @@ from engine.backends.cpu.plan_codec import CPUPlanCodec
 from engine.backends.cpu.precision import arithmetics_for
 from engine.backends.cpu.precompile import precompile_kernels
 from engine.backends.cpu.program import CPUProgram, released
-from engine.backends.cpu.stream import LEAST_SHARED, CPUReadback, JobStream, copy_now
+from engine.backends.cpu.stream import (
+    LEAST_SHARED,
+    LEAST_SHARED_ASLEEP,
+    CPUReadback,
+    JobStream,
+    copy_now,
+)
 from engine.backends.cpu.template import CPUTemplate
 from engine.backends.cpu.template_source import missing_layout
 from engine.backends.cpu.timing import time_commands
@@ -197,14 +203,16 @@ class CPUBackend(HostBackend):
         """Wait for pending jobs and copy once; large copies use all threads."""
         assert isinstance(buffer, CPUBuffer)
         view, stream = seen(buffer, shape), self.stream
-        jobs, is_large = self.jobs, view.nbytes >= LEAST_SHARED
+        jobs, results, size = self.jobs, stream.results, view.nbytes
 
         def read(out: np.ndarray | None = None) -> np.ndarray:
+            least = LEAST_SHARED_ASLEEP
             if stream.last is not None or stream.marks:
                 stream.synchronize()
-            if not is_large:
-                return view.copy() if out is None else delivered(view, out)
-            target = np.empty_like(view) if out is None else out
+                least = LEAST_SHARED
+            if size < least:
+                return results.copy(view) if out is None else delivered(view, out)
+            target = results.array(view.shape, view.dtype) if out is None else out
             check_out(target, view.shape, view.dtype)
             copy_now(jobs, view, target)
             return target
@@ -220,7 +228,7 @@ class CPUBackend(HostBackend):
             is_busy = (stream.last is not None or stream.marks) and not stream.is_idle()
             if is_busy or view.nbytes > COPY_GRAIN:
                 return ShapedRead(stream.readback(buffer.array), shape)
-            return ArrivedRead(view.copy())
+            return ArrivedRead(stream.results.copy(view))
 
         return request
 

@@ -23,15 +23,23 @@ IN_PLACE_BYTES = 1 << 14
 SHORT_IN_PLACE_BYTES = 1 << 17
 """The same for a program that runs on the calling thread, which is over when the next thing happens."""
 
+_COPY_NS = 0.04
+"""Nanoseconds that the calling thread takes to copy a byte."""
+
 
 class CPURepeat(Repeat):
-    """Where nothing is in flight, arrays go straight to where kernels read them, and tensors nowhere."""
+    """Where nothing is in flight, arrays go straight to where kernels read them, and tensors nowhere.
+
+    Arrays have to be copied before `schedule` returns. A program that takes little longer than that runs on
+    the calling thread instead, and reads them in place.
+    """
 
     __slots__ = (
         "_elsewhere",
         "_in_place",
         "_is_small",
         "_program",
+        "_saved_ns",
         "_stream",
         "_targets",
         "_views",
@@ -51,6 +59,8 @@ class CPURepeat(Repeat):
         self._in_place = in_place
         self._views = [seen(buffer, shape) for buffer, shape in zip(targets, shapes, strict=True)]
         self._is_small = max((view.nbytes for view in self._views), default=0) < SHORT_IN_PLACE_BYTES
+        large = [view.nbytes for view, may in zip(self._views, in_place, strict=True) if may]
+        self._saved_ns = sum(size for size in large if size >= IN_PLACE_BYTES) * _COPY_NS
         self._elsewhere: ZeroCopyInputs | None = None
 
     def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> bool:
@@ -59,7 +69,8 @@ class CPURepeat(Repeat):
             (stream.last is not None or stream.marks) and not stream.is_idle()
         ):
             return False
-        if program.is_short and not self._is_small:
+        is_quick = program.is_short or not tensors and program.is_quick(self._saved_ns)
+        if is_quick and not self._is_small:
             self._run_here(arrays, tensors)
             return True
         if tensors and not program.is_short:
@@ -83,7 +94,7 @@ class CPURepeat(Repeat):
             here.aim(arrays, tensors)
         for number in here.copied:
             self._views[number][...] = arrays[number]
-        self._program.run_copy_here(here.run_here)
+        self._program.run_copy_here(here.run_here, self._saved_ns)
 
     def _copy_of_commands(self) -> ZeroCopyInputs:
         here = self._elsewhere

@@ -15,6 +15,12 @@ from engine.base.memory.aligned import address_of
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem, RepeatedJob
 
+_ROUGHLY = 8.0
+"""How many times as long as it takes a program may be estimated to take."""
+
+_HOPELESS = 3.0
+"""A program that takes this many times as long as it may is not tried again."""
+
 
 class CPUProgram(HostProgram):
     """A plan as one command list, with the memory that it works in.
@@ -56,19 +62,32 @@ class CPUProgram(HostProgram):
             self._alike = commands.array[:, 0].tobytes()
             verdict = verdicts.get(self._alike)
         self.is_short = nanoseconds < TRIAL_NS and verdict is not False
-        self._trials = TRIALS
+        self._trials = 0 if verdict else TRIALS
         self._fastest = nanoseconds
         self._run: Callable[[], object] = jobs.runner(commands)
         self.run_here = self._run
         if self.is_short and verdict is None:
             self.run_here = partial(self._try_here, self._run)
 
-    def run_copy_here(self, run: Callable[[], object]) -> None:
-        """Run a copy of its commands, which reads its inputs elsewhere, on this thread."""
-        if self.run_here is self._run:
+    def is_quick(self, saved_ns: float) -> bool:
+        """Whether it is better run on the calling thread where that saves the thread other work.
+
+        Args:
+            saved_ns: How long the other work takes: copying inputs, which can be read where they are.
+        """
+        if self._trials:
+            return self.nanoseconds < TRIAL_NS + saved_ns * _ROUGHLY
+        return self._fastest < INLINE_NS + saved_ns
+
+    def run_copy_here(self, run: Callable[[], object], saved_ns: float) -> None:
+        """Run a copy of its commands, which reads its inputs elsewhere, on this thread; see `is_quick`."""
+        if not self._trials:
             run()
-        else:
-            self._try_here(run)
+            return
+        self._try_here(run)
+        # The first run does not count: it touches new memory.
+        if TRIALS - self._trials > 1 and self._fastest > _HOPELESS * (INLINE_NS + saved_ns):
+            self._end_trials()
 
     def _try_here(self, run: Callable[[], object]) -> None:
         """Run on this thread with an eye on the clock: estimates are rough."""
@@ -78,8 +97,12 @@ class CPUProgram(HostProgram):
         self._fastest = took if self._trials == TRIALS else min(self._fastest, took)
         self._trials -= 1
         if self._trials == 0:
+            self._end_trials()
+
+    def _end_trials(self) -> None:
+        self._trials, self.run_here = 0, self._run
+        if self.nanoseconds < TRIAL_NS:
             self.is_short = self._verdicts[self._alike] = self._fastest < INLINE_NS
-            self.run_here = self._run
 
     def temporaries(self) -> dict[int, int]:
         """The block that the programs of a stream share."""

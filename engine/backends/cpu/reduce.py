@@ -1,4 +1,4 @@
-"""Reductions of float32 over one run of axes: columns side by side, or runs of neighbours.
+"""Reductions over one run of axes: columns side by side, or runs of neighbours; of integers, columns.
 
 Few elements are added in float32 before their sum joins a float64, so that rounding does not grow with the
 extent. Where there are fewer results than threads could share, each part of the extent gives a partial result
@@ -21,7 +21,7 @@ from engine.backends.cpu.printer import indent, kernel_text, split_row
 from engine.backends.cpu.schedule import Blocks, Schedule, TaskGrid, emit
 from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.expr import acc
+from engine.kernels.expr import REDUCTIONS, acc
 from engine.kernels.size import as_float, deferrable, deferred, largest, smallest
 from engine.kernels.value import Value
 
@@ -54,6 +54,10 @@ _RUN_ARGUMENTS = ArgumentBlock(
     "results last_size extent parts part_size", _RUNS.arguments, "divisor", reals="divisor"
 )
 
+_INTEGER_COLUMNS = TaskGrid(column="last_size")
+_INTEGERS = {"int32": "i32", "int64": "i64", "uint32": "u32", "uint64": "u64"}
+"""Types that are added up as they are stored, by the prelude's names."""
+
 KINDS = ("sum", "mean", "prod", "max", "min")
 TERMS = ("element", "magnitude", "square", "deviation")
 
@@ -77,17 +81,26 @@ class _Work:
 
 
 def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "reduce": float32; a space of (*outer, inner), or of one or two axes of runs."""
+    """Rule for hints of kind "reduce": a space of (*outer, inner), or of one or two axes of runs.
+
+    Of other types than float32, columns of integers. The generic kernel walks down each of them.
+    """
     attributes, (x, *centers) = compute.attributes, compute.operands
     kind, term = str(attributes["kind"]), str(attributes.get("term", "element"))
     outer, extent, inner = (attributes[name] for name in ("outer", "extent", "inner"))
-    if not compute.is_float32 or kind not in KINDS or term not in TERMS or extent < 1:
+    if kind not in KINDS or term not in TERMS or extent < 1:
         return False
     # Only what holds for every input shape may choose between kernels.
     are_runs = x.rank == 2 or (x.rank == 3 and x.always_one(2))
     space = compute.space
     if prod(space) != outer * inner or (len(space) > 2 if are_runs else space[-1] != inner):
         return False
+    if not compute.is_float32:
+        is_covered = x.dtype.name in _INTEGERS and compute.body.dtype == x.dtype.name and not are_runs
+        if not is_covered or kind == "mean" or term != "element":
+            return False
+        _emit_integers(compute, tuner, kind, (outer, extent, inner))
+        return True
     emit_step = _emit_runs if are_runs else _emit_columns
     parts = deferred(_parts, outer, extent, inner, are_runs, threads)
     center = centers[0].name if centers else None
@@ -117,6 +130,12 @@ def _parts(outer: int, extent: int, inner: int, are_runs: bool, threads: int) ->
 def _column_arguments(row_axes: int) -> ArgumentBlock:
     """With the sizes of the axes before the last one."""
     return ArgumentBlock(_COLUMN_ARGUMENTS, " ".join(f"d{axis}" for axis in range(row_axes)))
+
+
+def _integer_arguments(row_axes: int) -> ArgumentBlock:
+    """The same for integers."""
+    axes = " ".join(f"d{axis}" for axis in range(row_axes))
+    return ArgumentBlock("extent last_size", _INTEGER_COLUMNS.arguments, axes)
 
 
 def _emit_columns(compute: Compute, tuner: Tuner, work: _Work) -> None:
@@ -151,6 +170,23 @@ def _emit_runs(compute: Compute, tuner: Tuner, work: _Work) -> None:
     total_ns = outer * extent * _NS_PER_ELEMENT + results * _NS_PER_RUN
     schedule = Schedule.over((blocks,), total_ns, start_ns=_NS_PER_TASK)
     emit(tuner, kernel, schedule, sizes, work.inputs, compute.output.name, epilogue)
+
+
+def _emit_integers(compute: Compute, tuner: Tuner, kind: str, sizes: tuple[int, int, int]) -> None:
+    outer, extent, inner = sizes
+    rows, dtype = compute.space[:-1], compute.operands[0].dtype
+    block = smallest(BLOCK_COLUMNS, inner)
+    blocks = Blocks(-(-inner // block), block)
+    described = _integer_arguments(len(rows))
+    epilogue = print_epilogue(compute, described.end, row_axes=len(rows), core=dtype.name)
+    arguments = described.values(
+        extent=extent, last_size=inner, **_INTEGER_COLUMNS.values(blocks),
+        **{f"d{axis}": size for axis, size in enumerate(rows)},
+    )  # fmt: skip
+    kernel = NativeKernel(f"reduce_{kind}_{dtype.name}", integers_text(kind, dtype.name, len(rows), epilogue))
+    total_ns = prod(sizes) * _NS_PER_ELEMENT * dtype.itemsize / 4
+    schedule = Schedule.over((blocks,), total_ns, outer, _NS_PER_TASK)
+    emit(tuner, kernel, schedule, arguments, (compute.operands[0].name,), compute.output.name, epilogue)
 
 
 _WIDE = {
@@ -248,3 +284,31 @@ def runs_text(kind: str, term: str, epilogue: Epilogue) -> str:
     ]
     tile = f"run_tile = make_run_tile({kind!r}, {term!r}, {VECTORS}, {lanes})\n"
     return kernel_text(library_text("vectors", "reductions") + tile, body)
+
+
+def integers_text(kind: str, storage: str, row_axes: int, epilogue: Epilogue) -> str:
+    """The module that reduces columns of integers, one row after the other."""
+    short, size = _INTEGERS[storage], 8 if storage.endswith("64") else 4
+    joined = f"reduce_{REDUCTIONS[kind]}(load_{short}(tile, k), load_{short}(source, k))"
+    body = [
+        *_integer_arguments(row_axes).prologue("x", epilogue=epilogue),
+        f"tile = stack_bytes({BLOCK_COLUMNS * size})",
+        *epilogue.kernel,
+        "for task in range(begin, end):",
+        *indent(
+            [
+                *_INTEGER_COLUMNS.locate("line"),
+                "columns, first_column = column1 - column0, column0",
+                f"source = x + (line * extent * last_size + column0) * {size}",
+                f"copy_bytes(tile, source, columns * {size})",
+                "for row in range(1, extent):",
+                f"    source += last_size * {size}",
+                "    for k in range(columns):",
+                f"        store_{short}(tile, k, {joined})",
+                "start = line * last_size + first_column",
+                *split_row("line", row_axes),
+                *epilogue.store,
+            ]
+        ),
+    ]
+    return kernel_text(library_text(), body)

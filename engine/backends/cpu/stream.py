@@ -13,12 +13,16 @@ from engine.backends.cpu.timing import ObservedJob, Stamped
 from engine.base import instrumentation
 from engine.base.errors import DisposedError
 from engine.base.memory.aligned import address_of, allocate
+from engine.base.memory.results import ResultMemory
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.stock import COPY_GRAIN, stock_functions
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
-LEAST_SHARED = 1 << 20
+LEAST_SHARED = 1 << 22
 """Bytes from which copying with the job threads' help takes less time than alone."""
+
+LEAST_SHARED_ASLEEP = 1 << 23
+"""The same where they have to be woken, as nothing was in flight."""
 
 _NOTHING = CommandList(np.zeros((0, 4), np.int64))
 
@@ -29,13 +33,14 @@ class CPUReadback(Readback):
     It is made when that point has been reached and it is polled, or before the stream continues.
     """
 
-    __slots__ = ("_array", "_handle", "_owed", "_source")
+    __slots__ = ("_array", "_handle", "_owed", "_results", "_source")
 
-    def __init__(self, source: np.ndarray, handle: JobHandle | None) -> None:
+    def __init__(self, source: np.ndarray, handle: JobHandle | None, results: ResultMemory) -> None:
         self._source = source
         self._handle = handle
         self._owed: PendingCopies | None = None
-        self._array: np.ndarray | None = source.copy() if handle is None else None
+        self._results = results
+        self._array: np.ndarray | None = results.copy(source) if handle is None else None
 
     def done(self) -> bool:
         """Whether the copy can be had at once."""
@@ -44,7 +49,7 @@ class CPUReadback(Readback):
     def array(self) -> np.ndarray:
         """The 1-D copy, owned by the caller."""
         if self._array is None:
-            self._array = self._source.copy()
+            self._array = self._results.copy(self._source)
             self._handle = None
             self._is_settled()
         return self._array
@@ -66,7 +71,7 @@ class CPUReadback(Readback):
     def copied_by(self, stream: JobStream) -> None:
         """The copy is made by a job of the stream."""
         self._is_settled()
-        array = np.empty(self._source.shape, self._source.dtype)
+        array = self._results.array(self._source.shape, self._source.dtype)
         # In this order: where the copy cannot be enqueued, there is no array that says otherwise.
         self._handle = stream.copy(self._source, array)
         self._array = array
@@ -92,15 +97,17 @@ class JobStream:
         last: The job behind which the next one runs; None when nothing is in flight.
         marks: What the next one waits for besides.
         owed: Readbacks of values as they are behind `last`, which have not been copied yet.
+        results: Memory of the copies.
     """
 
-    __slots__ = ("_copies", "_copy_function", "_disposed", "jobs", "last", "marks", "owed")
+    __slots__ = ("_copies", "_copy_function", "_disposed", "jobs", "last", "marks", "owed", "results")
 
     def __init__(self, jobs: JobSystem) -> None:
         self.jobs = jobs
         self.last: JobHandle | None = None
         self.marks: list[JobHandle] = []
         self.owed: PendingCopies = {}
+        self.results = ResultMemory()
         self._copies: list[_Copy] = []
         self._copy_function = stock_functions()["copy"]
         self._disposed = False
@@ -174,9 +181,9 @@ class JobStream:
         """A copy of an array as of now in the stream."""
         is_small = source.nbytes <= COPY_GRAIN
         if self.is_idle() and is_small:
-            return CPUReadback(source, None)
+            return CPUReadback(source, None, self.results)
         assert self.last is not None or self.marks or not is_small
-        read = CPUReadback(source, self.last)
+        read = CPUReadback(source, self.last, self.results)
         if not is_small or self.marks:
             read.copied_by(self)
         else:

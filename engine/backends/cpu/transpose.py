@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
@@ -13,6 +11,7 @@ from engine.backends.cpu.schedule import Schedule, emit
 from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferrable, deferred
+from engine.kernels.value import Value
 
 BLOCK_ROWS = 256
 """Rows that are turned before the columns made of them are stored, where there is an epilogue."""
@@ -33,29 +32,45 @@ _SLIM_ARGUMENTS = ArgumentBlock(
 
 
 def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "transpose": float32; a space of (batch, columns, rows) or (columns, rows)."""
+    """Rule for hints of kind "transpose": a space of (batch, columns, rows) or (columns, rows).
+
+    Of other types than float32, elements that stay as they are, and no slim matrices.
+    """
     (x,), attributes = compute.operands, compute.attributes
     batch, rows, columns = (attributes[name] for name in ("batch", "rows", "columns"))
     wanted = ((batch, columns, rows), (columns, rows)) if batch == 1 else ((batch, columns, rows),)
-    if not compute.is_float32 or compute.space not in wanted:
+    is_float32, is_plain = compute.is_float32, _is_plain(compute, x)
+    if not (is_float32 or is_plain) or compute.space not in wanted:
         return False
-    lanes = host_tile().lanes
+    size = x.dtype.itemsize
+    lanes = _lanes(size)
     # Only what holds for every input shape may choose between kernels.
     slim = x.rank == 3 and any(x.is_static(axis) and x.shape[axis] < lanes for axis in (1, 2))
-    text, name = (slim_text, "transpose_slim") if slim else (tiles_text, "transpose")
+    if slim and not is_float32:
+        return False
     sizes, per_batch = deferred(_slim_sizes if slim else _tile_sizes, rows, columns, lanes)
     block = _SLIM_ARGUMENTS if slim else _TILE_ARGUMENTS
     epilogue = print_epilogue(compute, block.end, row_axes=len(compute.space) - (2 if slim else 1))
     each = rows * columns * (_SLIM_NS_PER_ELEMENT if slim else _NS_PER_ELEMENT) / per_batch + _NS_PER_TASK
-    kernel = NativeKernel(name, text(lanes, len(compute.space), epilogue, _is_plain(compute)))
+    rank = len(compute.space)
+    if slim:
+        kernel = NativeKernel("transpose_slim", slim_text(lanes, rank, epilogue, is_plain))
+    else:
+        kernel = NativeKernel("transpose", tiles_text(lanes, size, rank, epilogue, is_plain))
     schedule = Schedule(batch * per_batch, each)
     emit(tuner, kernel, schedule, sizes, (x.name,), compute.output.name, epilogue)
     return True
 
 
-def _is_plain(compute: Compute) -> bool:
+def _is_plain(compute: Compute, x: Value) -> bool:
     """Whether elements are stored as they are."""
-    return compute.epilogue is None and compute.output.dtype == np.float32
+    return compute.epilogue is None and compute.output.dtype == x.dtype
+
+
+def _lanes(size: int) -> int:
+    """Rows and columns of a square of elements with so many bytes."""
+    lanes = host_tile().lanes
+    return {1: 16, 2: max(8, lanes), 4: lanes, 8: lanes // 2}[size]
 
 
 @deferrable
@@ -94,8 +109,9 @@ def _slim_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...],
     return sizes, lines * blocks
 
 
-def tiles_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
+def tiles_text(lanes: int, size: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
     """The module that turns squares, and single elements of a matrix that has none."""
+    assert plain or size == 4
     column_axis = rank - 2
     store = [
         "for column_out in range(wanted):",
@@ -118,7 +134,7 @@ def tiles_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
                 "row_block = rest - batch * row_blocks",
                 *(["i0 = batch"] if rank == 3 else []),
                 "matrix_start = batch * last_size * columns_in",
-                "source = x + matrix_start * 4",
+                f"source = x + matrix_start * {size}",
                 "r0, c0 = row_block * block_rows, column_block * block_columns",
                 "r1 = last_size if row_block == row_blocks - 1 else r0 + block_rows",
                 "c1 = columns_in if column_block == column_blocks - 1 else c0 + block_columns",
@@ -128,15 +144,16 @@ def tiles_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
                 # At the end, a square covers some columns again.
                 f"    c = max(min(c, c1 - {lanes}), c0)",
                 f"    wanted = min({lanes}, c1 - c)",
-                *(["    block = out + (matrix_start + c * last_size + r0) * 4"] if plain else []),
-                "    first = source + (r0 * columns_in + c) * 4",
-                "    transpose_band(first, columns_in * 4, block, pitch * 4, r1 - r0, wanted)",
+                *([f"    block = out + (matrix_start + c * last_size + r0) * {size}"] if plain else []),
+                f"    first = source + (r0 * columns_in + c) * {size}",
+                f"    transpose_band(first, columns_in * {size}, block, pitch * {size}, r1 - r0, wanted)",
                 *indent([] if plain else store),
                 f"    c += {lanes}",
             ]
         ),
     ]
-    helpers = f"turn_tile = make_transpose_tile({lanes})\n" + _TURN_BAND.replace("{lanes}", str(lanes))
+    band = _TURN_BAND.format(lanes=lanes, size=size, short="f32" if size == 4 else f"u{8 * size}")
+    helpers = f"turn_tile = make_transpose_tile({lanes}, {size})\n{band}"
     return kernel_text(library_text("vectors", "transposition") + helpers, body)
 
 
@@ -147,12 +164,12 @@ def transpose_band(source, step, target, target_step, rows, columns):
     if rows < {lanes} or columns < {lanes}:
         for column in range(columns):
             for row in range(rows):
-                store_f32(target + column * target_step, row, load_f32(source + row * step, column))
+                store_{short}(target + column * target_step, row, load_{short}(source + row * step, column))
     else:
         r = 0
         while r < rows:
             r = min(r, rows - {lanes})
-            turn_tile(source + r * step, step, target + r * 4, target_step)
+            turn_tile(source + r * step, step, target + r * {size}, target_step)
             r += {lanes}
 """
 

@@ -19,6 +19,8 @@ from engine.backends.cpu.plane_windows import tune_pool
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.recurrence import tune_recurrence
 from engine.backends.cpu.reduce import tune_reduce
+from engine.backends.cpu.regions import tune_regions
+from engine.backends.cpu.resize import tune_nearest
 from engine.backends.cpu.rows import tune_normalize, tune_softmax
 from engine.backends.cpu.scan import tune_scan
 from engine.backends.cpu.scatter import tune_scatter
@@ -43,6 +45,8 @@ RULES: dict[str, Rule] = {
     "normalize": tune_normalize,
     "reduce": tune_reduce,
     "transpose": tune_transpose,
+    "nearest": tune_nearest,
+    "roi_align": tune_regions,
     "sort": tune_sort,
     "scan": tune_scan,
     "position": tune_position,

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Transposes squares of float32s in registers."""
+"""Transposes squares of elements in registers."""
 
 from llvmlite import ir
 
@@ -7,19 +7,19 @@ from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.vectors import _vector_at, _word
 
 
-def make_transpose_tile(lanes):
+def make_transpose_tile(lanes, size):
     """turn_tile(source, step, target, target_step): `lanes` rows of as many elements, as columns.
 
-    Rows are `step` and `target_step` bytes apart.
+    Elements have `size` bytes. Rows are `step` and `target_step` bytes apart.
     """
-    kind = ir.VectorType(ir.FloatType(), lanes)
+    kind = ir.VectorType(ir.FloatType() if size == 4 else ir.IntType(8 * size), lanes)
     mask = ir.VectorType(ir.IntType(32), lanes)
 
     @instruction()
     def turn_tile(builder, source, step, target, target_step):
         rows = []
         for _ in range(lanes):
-            rows.append(builder.load(_vector_at(builder, source, _word(0), kind), align=4))
+            rows.append(builder.load(_vector_at(builder, source, _word(0), kind), align=size))
             source = builder.add(source, step)
         # Exchanging the halves off the diagonal, then the quarters and so on, turns the square over.
         distance = lanes // 2
@@ -33,7 +33,7 @@ def make_transpose_tile(lanes):
                     rows[i + distance] = builder.shuffle_vector(*pair, ir.Constant(mask, high))
             distance //= 2
         for row in rows:
-            builder.store(row, _vector_at(builder, target, _word(0), kind), align=4)
+            builder.store(row, _vector_at(builder, target, _word(0), kind), align=size)
             target = builder.add(target, target_step)
 
     return turn_tile

@@ -132,6 +132,22 @@ def make_split_pairs(lanes):
     return split_pairs
 
 
+def make_double_run(lanes, size):
+    """double_run(target, source): `lanes` elements of `size` bytes, each of them twice."""
+    kind = ir.VectorType(ir.IntType(8 * size), lanes)
+    mask = ir.VectorType(ir.IntType(32), lanes)
+
+    @instruction()
+    def double_run(builder, target, source):
+        run = builder.load(_vector_at(builder, source, _word(0), kind), align=size)
+        for half in (0, 1):
+            chosen = ir.Constant(mask, [(half * lanes + k) // 2 for k in range(lanes)])
+            pairs = builder.shuffle_vector(run, ir.Constant(kind, ir.Undefined), chosen)
+            builder.store(pairs, _vector_at(builder, target, _word(half * lanes * size), kind), align=size)
+
+    return double_run
+
+
 def _larger(total, run):
     """The larger of two, NaN included."""
     return total.where(total.differs(total), total.where(total > run, run))

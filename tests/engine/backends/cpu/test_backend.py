@@ -13,7 +13,7 @@ import pytest
 from engine.backends.cpu import backend as module
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.cost import TRIAL_NS
-from engine.backends.cpu.stream import LEAST_SHARED, JobStream
+from engine.backends.cpu.stream import LEAST_SHARED_ASLEEP, JobStream
 from engine.base.dtypes import as_dtype
 from engine.base.errors import DisposedError, InputError
 from engine.compiler.plan import BufferSpec, Compute, Plan
@@ -162,10 +162,60 @@ def test_what_a_plan_takes_decides_where_it_runs(
     np.testing.assert_array_equal(backend.reader(y, (5,))(None), np.full(5, 2, np.float32))
 
 
+@pytest.mark.parametrize(
+    ("microseconds", "is_quick"),
+    [((900, 159, *[300] * 6), True), ((900, *[161] * 7), False), ((900, 481), False)],
+)
+def test_a_program_may_take_as_long_as_it_saves(
+    backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, microseconds: tuple[int, ...], is_quick: bool
+) -> None:
+    """On the calling thread, where that need not copy inputs then; one that takes far longer is given up."""
+    n, saved_ns, runs = 300_000, 100_000.0, []
+    program = backend.record(chain(n, 3), {"x": backend.create(n, F32), "y": backend.create(n, F32)})
+    assert TRIAL_NS < program.nanoseconds < 1e6
+    assert not program.is_short
+    stamps = iter([stamp for took in microseconds for stamp in (0, 1000 * took)])
+    monkeypatch.setattr("engine.backends.cpu.program.perf_counter_ns", lambda: next(stamps))
+    for _ in microseconds:
+        assert program.is_quick(saved_ns)
+        assert not program.is_quick(0.0)
+        program.run_copy_here(lambda: runs.append(1), saved_ns)
+    assert program.is_quick(saved_ns) == is_quick
+    program.run_copy_here(lambda: runs.append(1), saved_ns)
+    assert len(runs) == len(microseconds) + 1
+    assert not program.is_short
+
+
+def test_results_keep_their_values(backend: CPUBackend) -> None:
+    """However they are read, although their memory is used again once nobody holds them."""
+    n = 100_000
+    y = backend.create(n, F32)
+    read, request = backend.reader(y, (n,)), backend.requester(y, (n,))
+    places = set()
+    for held in (1, 3, 9):
+        found: list[np.ndarray] = []
+        for step in range(20):
+            backend.upload(y, np.full(n, step, np.float32))
+            if step % 2:
+                array = read(None)
+            else:
+                pending = request()
+                pending.wait()
+                array = pending.array()
+            found.append(array)
+            del array
+            for back, kept in enumerate(reversed(found[-held:])):
+                assert (kept == step - back).all()
+            del kept
+            found[:-held] = []
+            places.add(found[-1].ctypes.data)
+    assert len(places) < 40
+
+
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_large_tensors_are_read_by_all_threads(more: int) -> None:
     """Into a new array, a given one, one with gaps; and still when the job system is closed."""
-    n = LEAST_SHARED // 4 + more
+    n = LEAST_SHARED_ASLEEP // 4 + more
     x = np.random.default_rng(7).normal(size=(1, n)).astype(np.float32)
     with JobSystem(2) as jobs:
         backend = CPUBackend(jobs)

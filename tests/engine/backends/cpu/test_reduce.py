@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
-from engine.kernels.expr import FLAT, Expr, acc, arg, index, reduce, unary
+from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, reduce, unary
 from engine.kernels.hint import Hint
+from engine.kernels.value import Value
 from tests.engine.backends.cpu.hinted import Case, check, run_tuned, tuned_plan
+from tests.engine.backends.steps import F32
 
 FUNCTIONS: dict[str, Any] = {"sum": np.sum, "mean": np.mean, "prod": np.prod, "max": np.max, "min": np.min}
 
@@ -137,3 +139,49 @@ def test_kernels_depend_on_no_size_that_may_change(backend: CPUBackend) -> None:
         return [step.kernel.key for step in tuned_plan(backend, reduce_case(sizes, static=False)).steps]
 
     assert keys((1, 2, 3)) == keys((4, 100_000, 70)) == keys((1, 500_000, 1))
+
+
+def integer_case(dtype: str, kind: str, sizes: tuple[int, int, int], space: tuple[int, ...]) -> Case:
+    """Columns of integers, which wrap."""
+    _, extent, inner = sizes
+    case = reduce_case(sizes, kind, space=space)
+    case.arrays["x"] = np.random.default_rng(extent).integers(
+        np.iinfo(dtype).min, np.iinfo(dtype).max, sizes, dtype, endpoint=True
+    )
+    x = Value("x", sizes, np.dtype(dtype))
+    x.signature = tuple((n, n + 1) for n in sizes)
+    result: Expr = index(0)
+    for axis in range(1, len(space)):
+        result = result * arg(space[axis]) + index(axis)
+    o, i = result // arg(inner), result % arg(inner)
+    body = reduce(kind, extent, lambda r: x.at((o * arg(extent) + r) * arg(inner) + i))
+    assert case.compute is not None
+    assert case.compute.hint is not None
+    return case.finish(space, body, Hint("reduce", (x,), case.compute.hint.attributes), None, x.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize(
+    ("sizes", "space"), [((1, 40, 1030), (1, 1030)), ((6, 9, 70), (2, 3, 70)), ((2, 1, 5), (2, 5))]
+)
+def test_columns_of_integers(
+    backend: CPUBackend, dtype: str, kind: str, sizes: tuple[int, int, int], space: tuple[int, ...]
+) -> None:
+    case = integer_case(dtype, kind, sizes, space)
+    (step,) = tuned_plan(backend, case).steps
+    assert step.kernel.name == f"reduce_{kind}_{dtype}"
+    with np.errstate(over="ignore"):
+        expected = FUNCTIONS[kind](
+            case.arrays["x"], axis=1, **({} if kind in ("max", "min") else {"dtype": dtype})
+        )
+    np.testing.assert_array_equal(run_tuned(backend, case), expected.reshape(-1))
+
+
+def test_integers_and_what_follows(backend: CPUBackend) -> None:
+    case = integer_case("int32", "sum", (3, 20, 50), (3, 50))
+    other = case.value("other", (3, 50))
+    assert case.compute is not None
+    case.compute.output = Value("y", (3, 50), F32)
+    case.compute.epilogue = cast(acc("int32"), "float32") * arg(0.5, "float32") + other.at(FLAT)
+    check(backend, case)

@@ -10,7 +10,6 @@ from engine.kernels.expr import FLAT, acc, arg, cast, index, maximum
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from tests.engine.backends.cpu.hinted import Case, check, run_tuned, tuned_plan
-from tests.engine.backends.steps import F32
 
 
 def transpose_case(batch: int, rows: int, columns: int, *, static: bool = True, flat: bool = False) -> Case:
@@ -68,12 +67,36 @@ def test_kernels_depend_on_no_size_that_may_change(backend: CPUBackend) -> None:
     assert key(3, 4) == key(300, 400)
 
 
-def test_other_types_stay_generic(backend: CPUBackend) -> None:
-    case = transpose_case(1, 20, 20)
+def typed_case(dtype: str, batch: int, rows: int, columns: int) -> Case:
+    """Whole matrices of another type."""
+    case = transpose_case(batch, rows, columns, static=False)
+    case.arrays["x"] = (case.arrays["x"] * 50).astype(dtype)
+    x = Value("x", (batch, rows, columns), np.dtype(dtype))
     assert case.compute is not None
     assert case.compute.hint is not None
-    x = Value("x", (1, 20, 20), np.dtype(np.float64))
-    case.compute.hint = Hint("transpose", (x,), case.compute.hint.attributes)
-    with pytest.raises(AssertionError):
-        tuned_plan(backend, case)
-    assert case.compute.output.dtype == F32
+    x.signature = case.compute.hint.operands[0].signature
+    batch_index, column, row = (index(axis) for axis in range(3))
+    body = x.at(batch_index * arg(rows * columns) + row * arg(columns) + column)
+    return case.finish(
+        (batch, columns, rows), body, Hint("transpose", (x,), case.compute.hint.attributes), None, x.dtype
+    )
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool", "float16", "int16", "int32", "int64", "float64"])
+@pytest.mark.parametrize(("batch", "rows", "columns"), [(1, 300, 117), (3, 33, 16), (2, 5, 40), (1, 17, 3)])
+def test_other_types_are_copied(backend: CPUBackend, dtype: str, batch: int, rows: int, columns: int) -> None:
+    case = typed_case(dtype, batch, rows, columns)
+    expected = case.arrays["x"].swapaxes(1, 2).reshape(-1)
+    np.testing.assert_array_equal(run_tuned(backend, case), expected)
+
+
+def test_slim_matrices_of_other_types_and_epilogues_over_them_stay_generic(backend: CPUBackend) -> None:
+    slim, scaled = typed_case("int64", 1, 300, 3), typed_case("int64", 1, 40, 40)
+    assert slim.compute is not None
+    assert slim.compute.hint is not None
+    slim.compute.hint.operands[0].signature = ((1, 1), (300, 301), (3, 3))
+    assert scaled.compute is not None
+    scaled.compute.epilogue = acc("int64") + arg(3, "int64")
+    for case in (slim, scaled):
+        with pytest.raises(AssertionError):
+            tuned_plan(backend, case)

@@ -1,0 +1,68 @@
+"""Memory for results: blocks that are used again once nobody holds an array in them.
+
+The system zeroes memory page by page when it is first written, which takes longer than copying a result
+there. So a few blocks stay with whoever makes results, and a result of about the same size takes one that no
+array refers to any more.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from engine.base.memory.aligned import reserve
+
+LEAST = 1 << 17
+"""Bytes of a result below which the C library has memory at hand."""
+
+MOST = 1 << 25
+"""Bytes of a result that is too large to be kept."""
+
+MOST_BLOCKS = 4
+"""Blocks that are kept, those in use included: a caller often holds a result until it has the next one."""
+
+
+class ResultMemory:
+    """Makes arrays that belong to the caller. For one thread."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self) -> None:
+        # The latest last; each is a part of a block, to which all arrays in it refer.
+        self._pieces: list[np.ndarray] = []
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """An array with elements of any value, aligned for native kernels."""
+        size = prod(shape) * dtype.itemsize
+        if not LEAST <= size <= MOST:
+            return np.empty(shape, dtype)
+        return self._piece(size)[:size].view(dtype).reshape(shape)
+
+    def copy(self, array: np.ndarray) -> np.ndarray:
+        """A copy in C order."""
+        made = self.array(array.shape, array.dtype)
+        made[...] = array
+        return made
+
+    def _piece(self, size: int) -> np.ndarray:
+        pieces = self._pieces
+        for k, piece in enumerate(pieces):
+            if size <= len(piece) <= size + size // 4 and _references(piece) == _UNUSED:
+                pieces.append(pieces.pop(k))
+                return piece
+        made = reserve(size)
+        pieces.append(made)
+        if len(pieces) > MOST_BLOCKS:
+            del pieces[0]
+        return made
+
+
+def _references(piece: np.ndarray) -> int:
+    """How many references there are to the block of a piece: one of each array in it, and this call's."""
+    return sys.getrefcount(piece.base)
+
+
+_UNUSED = _references(reserve(1))

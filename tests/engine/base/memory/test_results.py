@@ -1,0 +1,66 @@
+"""Results take memory that nobody holds any more, and no other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.base.memory.aligned import ALIGNMENT, address_in_place, address_of
+from engine.base.memory.results import LEAST, MOST, MOST_BLOCKS, ResultMemory
+
+F32 = np.dtype(np.float32)
+SHAPE = (3, LEAST // 8)
+
+
+def test_a_block_is_used_again_once_nobody_holds_an_array_in_it() -> None:
+    results = ResultMemory()
+    first = results.array(SHAPE, F32)
+    place = address_of(first)
+    assert place % ALIGNMENT == 0
+    assert address_in_place(first) == place
+    part, seen = first[1:, ::2], memoryview(first[2])
+    del first
+    assert address_of(results.array(SHAPE, F32)) != place
+    del part
+    assert address_of(results.array(SHAPE, F32)) != place
+    seen.release()
+    del seen
+    assert address_of(results.array((SHAPE[1], 3), np.dtype(np.int32))) == place
+
+
+def test_results_that_are_held_never_change() -> None:
+    results = ResultMemory()
+    rng = np.random.default_rng(1)
+    held: list[tuple[np.ndarray, float]] = []
+    for step in range(200):
+        rows = int(rng.integers(1, 4))
+        made = results.copy(np.full((rows, SHAPE[1] * 2), step, np.float32)[:, ::2])
+        held.append((made[rng.integers(rows) :], step))
+        for _ in range(int(rng.integers(0, 3))):
+            if held:
+                held.pop(int(rng.integers(len(held))))
+        for array, value in held:
+            assert (array == value).all()
+
+
+def test_few_blocks_are_kept() -> None:
+    """However many results are held, and of however many sizes."""
+    results = ResultMemory()
+    for count in (MOST_BLOCKS + 3, 2):
+        held = [results.array((SHAPE[0] * 2**k, SHAPE[1]), F32) for k in range(count)]
+        assert len(results._pieces) == MOST_BLOCKS
+        assert len({address_of(array) for array in held}) == count
+
+
+@pytest.mark.parametrize("size", [1, LEAST - 4, MOST + 4])
+def test_small_and_huge_results_are_not_kept(size: int) -> None:
+    results = ResultMemory()
+    assert results.array((size // 4,), F32).base is None
+    assert not results._pieces
+
+
+def test_a_block_is_not_much_larger_than_its_result() -> None:
+    results = ResultMemory()
+    place = address_of(results.array((LEAST,), F32))
+    assert address_of(results.array((LEAST // 2,), F32)) != place
+    assert address_of(results.array((LEAST - LEAST // 8,), F32)) == place
