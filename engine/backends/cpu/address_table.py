@@ -168,11 +168,11 @@ class NHWCConv:
         return print_epilogue(self.compute, _ARGUMENTS.end, len(self.compute.space) - 1)
 
     def lay_apart(self, tuner: Tuner, tile: Tile) -> tuple[str, int]:
-        """Lay pixels further apart where those of a tile evict each other, and each is read once; gives the
-        input's buffer and the elements from one pixel to the next.
+        """Lay pixels further apart where those of a tile evict each other; gives the input's buffer and the
+        elements from one pixel to the next.
         """
         x, channels = self.compute.operands[0], self.channels * self.group
-        if self.win.taps > 1 or not rows_evict_each_other(self.compute, channels):
+        if self.group > 1 or not rows_evict_each_other(self.compute, channels * self.win.strides[1]):
             return x.name, channels
         row = channels + SPREAD
         sizes = (1, prod(x.shape[:-1]), channels)

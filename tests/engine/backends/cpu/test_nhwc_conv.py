@@ -151,6 +151,7 @@ NAMED: dict[str, Case] = {
     "one axis": Case((2, 6, 41), (37, 6, 3), pads=(1,), strides=(2,)),
     "pixels that evict each other": Case((2, 1024, 5, 7), (260, 1024, 1, 1)),
     "every second one of them": Case((1, 1024, 9, 7), (260, 1024, 1, 1), strides=(2, 2), pads=(1, 0)),
+    "every second one evicts another": Case((1, 512, 9, 15), (260, 512, 3, 3), strides=(2, 2), pads=(1, 1)),
 }  # fmt: skip
 
 
