@@ -109,14 +109,21 @@ def attended(
 # Attention: projections, then attention
 
 
-def projected(k: Builder, x: Value, weights: Value, bias: Value | None) -> Value:
-    """x W + b for queries, keys and values at once: (batch, length, all columns)."""
+def check_projection(k: Builder, x: Value, weights: Value, bias: Value | None, options: int) -> None:
+    """Refuse what is no (batch, length, inputs), (inputs, columns) and (columns,), and options."""
+    if options:
+        k.error("do_rotary and past_present_share_buffer are not supported")
     if x.rank != 3 or weights.rank != 2 or weights.shape[0] != x.shape[2]:
         k.error(f"takes (batch, length, inputs) and (inputs, columns), not {x.shape} and {weights.shape}")
-    batch, length, inputs = x.shape
     columns = weights.shape[1]
     if bias is not None and bias.shape != (columns,):
         k.error(f"takes a bias for each of {columns} columns, not {list(bias.shape)}")
+
+
+def projected(k: Builder, x: Value, weights: Value, bias: Value | None) -> Value:
+    """x W + b for queries, keys and values at once: (batch, length, all columns)."""
+    batch, length, inputs = x.shape
+    columns = weights.shape[1]
     sizes = (1, batch * length, columns, inputs)
     y = matmul(k, x, weights, (batch, length, columns), sizes, (0, inputs, 1), (0, columns, 1))
     return y if bias is None else k.elementwise(lambda e, b: e + b, y, bias)
@@ -132,9 +139,20 @@ def attention(
     rotary_embedding_dim: int = 0, scale: float = 0.0, unidirectional: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
     """Multi-head attention of a sequence to itself, projections included; output 2 is the grown cache."""
-    if do_rotary or past_present_share_buffer:
-        k.error("do_rotary and past_present_share_buffer are not supported")
-    packed = projected(k, x, weights, bias)
+    check_projection(k, x, weights, bias, do_rotary or past_present_share_buffer)
+    return attention_of_projected(
+        k, projected(k, x, weights, bias), mask_index, past, attention_bias,
+        mask_filter_value=mask_filter_value, num_heads=num_heads, qkv_hidden_sizes=qkv_hidden_sizes,
+        scale=scale, unidirectional=unidirectional,
+    )  # fmt: skip
+
+
+def attention_of_projected(
+    k: Builder, packed: Value, mask_index: Value | None, past: Value | None,
+    attention_bias: Value | None = None, *, mask_filter_value: float, num_heads: int,
+    qkv_hidden_sizes: tuple[int, ...] = (), scale: float, unidirectional: int,
+) -> tuple[Value, ...]:  # fmt: skip
+    """`Attention` of queries, keys and values side by side: (batch, length, all columns)."""
     widths = tuple(qkv_hidden_sizes) or (packed.shape[2] // 3,) * 3
     if len(widths) != 3 or sum(widths) != packed.shape[2] or any(w % num_heads for w in widths):
         k.error(f"{packed.shape[2]} columns do not divide into {list(widths)} and {num_heads} heads")

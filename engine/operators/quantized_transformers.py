@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from engine.kernels.value import Value
-from engine.operators.attention_contrib import attention
+from engine.operators.attention_contrib import attention_of_projected, check_projection
 from engine.operators.builder import Builder
 from engine.operators.fused_layers import embed_layer_normalization
 from engine.operators.quantization import CONTRIB, dequantised
+from engine.operators.quantized_layers import matmul_integer_to_float
 from engine.operators.registry import operator
 
 
@@ -18,12 +19,20 @@ def q_attention(
     past_present_share_buffer: int = 0, scale: float = 0.0, unidirectional: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
     """`Attention` of a quantised sequence with quantised projections; weights may be scaled by column."""
-    return attention(
-        k, dequantised(k, x, input_scale, input_zero),
-        dequantised(k, weights, weight_scale, weight_zero, axis=1), bias, mask_index, past,
-        do_rotary=do_rotary, mask_filter_value=mask_filter_value, num_heads=num_heads,
-        past_present_share_buffer=past_present_share_buffer, scale=scale, unidirectional=unidirectional,
-    )  # fmt: skip
+    check_projection(k, x, weights, bias, do_rotary or past_present_share_buffer)
+    projected = matmul_integer_to_float(
+        k, x, weights, input_scale, weight_scale, input_zero, weight_zero, bias
+    )
+    return attention_of_projected(
+        k,
+        projected,
+        mask_index,
+        past,
+        mask_filter_value=mask_filter_value,
+        num_heads=num_heads,
+        scale=scale,
+        unidirectional=unidirectional,
+    )
 
 
 @operator("QEmbedLayerNormalization", domain=CONTRIB)
