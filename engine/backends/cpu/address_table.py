@@ -14,11 +14,13 @@ from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
+from engine.backends.cpu.panels import SPREAD, emit_rows, rows_evict_each_other
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Schedule, TaskGrid, elapsed_ns, evenly
+from engine.backends.cpu.tiles import Tile
 from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.windows import Windows, nhwc_windows
-from engine.compiler.plan import Compute
+from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferrable
 
 TABLE_WORDS = 8192
@@ -47,7 +49,7 @@ _FETCHED_UNSEEN = 0.15
 
 _GRID = TaskGrid(m="m_size", pixel="pixels")
 _ARGUMENTS = ArgumentBlock(
-    "pixels m_size channels groups",
+    "pixels m_size channels groups pixel_step",
     WINDOW_ARGUMENTS,
     _GRID.arguments,
     "room zeros_place group_weights ahead next_parts",
@@ -166,12 +168,25 @@ class NHWCConv:
         """The epilogue over one pixel's channels."""
         return print_epilogue(self.compute, _ARGUMENTS.end, len(self.compute.space) - 1)
 
+    def lay_apart(self, tuner: Tuner, tile: Tile) -> tuple[str, int]:
+        """Lay pixels further apart where those of a tile evict each other; gives the input's buffer and the
+        elements from one pixel to the next.
+        """
+        x, channels = self.compute.operands[0], self.channels * self.group
+        if self.group > 1 or not rows_evict_each_other(self.compute, channels * self.win.strides[1]):
+            return x.name, channels
+        row = channels + SPREAD
+        sizes = (1, prod(x.shape[:-1]), channels)
+        return emit_rows(tuner, x.name, sizes, (0, channels, 1), tile, row), row
+
     def sizes(
-        self, schedule: Schedule, rows: int, width: int, zeros_place: int, group_weights: int
-    ) -> tuple[float, ...]:
+        self, schedule: Schedule, rows: int, width: int, zeros_place: int, group_weights: int,
+        pixel_step: int,
+    ) -> tuple[float, ...]:  # fmt: skip
         """The arguments of a kernel with tiles of `rows` pixels and panels of `width` output channels.
 
-        zeros_place: where zeros lie behind the weights, in elements; group_weights: elements of a group.
+        zeros_place: where zeros lie behind the weights, in elements; group_weights: elements of a group;
+        pixel_step: elements from one pixel of the input to the next.
         """
         win, bytes_of_pixel, (panels, tiles) = self.win, self.bytes_of_pixel, schedule.blocks
         near = 4 * self.depth * width <= _NEAR_BYTES
@@ -181,7 +196,8 @@ class NHWCConv:
         once = win.taps == 1 and win.strides == (1, 1) and bytes_of_pixel <= 2048
         return _ARGUMENTS.values(
             pixels=self.pixels, m_size=self.m, channels=self.channels, groups=self.group,
-            **window_values(win), **_GRID.values(panels.times(width), tiles.times(rows)),
+            pixel_step=pixel_step, **window_values(win),
+            **_GRID.values(panels.times(width), tiles.times(rows)),
             room=room, zeros_place=zeros_place, group_weights=group_weights,
             ahead=rows * bytes_of_pixel if once else 0,
             next_parts=width * 4 // 64 if 4 * self.m * self.depth > _SMALL_WEIGHTS else 0,
@@ -223,7 +239,7 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
                 "while first < pixel1:",
                 "    count = min(room, pixel1 - first)",
                 "    fill_table(table, step, source, w + zeros_place * 4, first, count, height, width,"
-                " groups * channels * 4, out_rows, out_columns, kernel_rows, kernel_columns, row_stride,"
+                " pixel_step * 4, out_rows, out_columns, kernel_rows, kernel_columns, row_stride,"
                 " column_stride, row_dilation, column_dilation, top, left)",
                 *indent(tiles),
                 "    first += room",

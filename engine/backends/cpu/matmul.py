@@ -19,7 +19,7 @@ from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import given, matrices_of, pack_panels
-from engine.backends.cpu.panels import emit_panels, emit_rows
+from engine.backends.cpu.panels import SPREAD, emit_panels, emit_rows, rows_evict_each_other
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share, up
 from engine.backends.cpu.tiles import Tile, by_height, host_tile
@@ -76,9 +76,13 @@ def tune_matmul(
     if b.known is not None and n <= tile.lanes:
         tile = replace(tile, vectors=1)
     left = a.name
-    if a_column != 1 and k > 1:
-        left = emit_rows(tuner, a.name, (batch, m, k), (a_batch, a_row, a_column), tile)
-        a_batch, a_row = (m * k if a_batch else 0), k
+    is_in_rows = a_column == 1 or k <= 1
+    row = a_row if is_in_rows else k
+    is_apart = b.known is not None and rows_evict_each_other(compute, row)
+    if is_apart or not is_in_rows:
+        row = k + SPREAD if is_apart else k
+        left = emit_rows(tuner, a.name, (batch, m, k), (a_batch, a_row, a_column), tile, row)
+        a_batch, a_row = (m * row if a_batch else 0), row
     b_strides = tuple(attributes["b_strides"])
     # Few columns are dot products, each of a row with a row; so are many that lie as rows.
     narrow = n if b.known is not None and n <= NARROW and k % tile.lanes == 0 else 0

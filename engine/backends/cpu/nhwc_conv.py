@@ -29,7 +29,7 @@ def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     conv = nhwc_conv_of(compute, rows)
     if conv is None:
         return False
-    x, w = compute.operands
+    w = compute.operands[1]
     elements = w.known
     assert elements is not None
     padded, panels = padded_channels(conv.m, tile), -(-conv.m // tile.width)
@@ -38,17 +38,18 @@ def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     tile_ns = rows * (width * (2.0 * conv.depth / FLOPS_PER_NS + NS_PER_RESULT))
     tile_ns += rows * conv.win.taps * NS_PER_ADDRESS / panels
     tiles = -(-conv.pixels // rows)
-    read = 4.0 * conv.depth * width, conv.bytes_of_pixel * rows
-    schedule = deferred(cut_tasks, tiles, panels, conv.group, threads, tile_ns, *read)
+    fetched = 4.0 * conv.depth * width, conv.bytes_of_pixel * rows
+    schedule = deferred(cut_tasks, tiles, panels, conv.group, threads, tile_ns, *fetched)
     epilogue = conv.epilogue()
     group, channels = conv.group, conv.channels
     weights = tuner.constant(
         f"{w.name}|pixels{tile.width}|{group}", partial(pack_weights, elements, group, tile, True, channels)
     )
     group_weights = padded * conv.depth
-    sizes = conv.sizes(schedule, rows, tile.width, conv.group * group_weights, group_weights)
+    read, step = conv.lay_apart(tuner, tile)
+    sizes = conv.sizes(schedule, rows, tile.width, conv.group * group_weights, group_weights, step)
     kernel = NativeKernel("nhwc_conv", nhwc_conv_text(tile, epilogue, len(compute.space)))
-    emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
+    emit(tuner, kernel, schedule, sizes, (read, weights), compute.output.name, epilogue)
     return True
 
 

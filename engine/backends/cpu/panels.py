@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
+
 import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
@@ -10,9 +13,25 @@ from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.schedule import Schedule, emit
 from engine.backends.cpu.tiles import Tile
-from engine.compiler.plan import Tuner
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import Size
 
 BYTES_PER_NS = 10.0
+
+COLUMNS = 256
+"""Of a row that is laid behind others, a task takes so many, in one piece of memory."""
+
+SPREAD = 32
+"""Elements between rows that are laid so that they do not evict each other."""
+
+_SET_STRIDE = 4096
+"""Bytes from one line to the next that has its place in the same set of a first-level cache."""
+
+_WAYS = 8
+"""How many lines a set holds."""
+
+_LEAST_COLUMNS = 256
+"""Results of a row that are worth laying it elsewhere first."""
 
 _ARGUMENTS = ArgumentBlock(
     "rows columns panels width target_batch target_panel target_row source_batch source_row source_column"
@@ -56,6 +75,18 @@ def lay_columns(target, target_row, source, source_row, source_column, rows, col
 """
 
 
+def rows_evict_each_other(compute: Compute, row: int | Size) -> bool:
+    """Whether a tile's rows, `row` elements apart, push each other out of first-level cache, and so many
+    results come from them that laying them further apart pays: the last bits of an address choose its set.
+
+    A row of open length is left where it is, so that all sizes have the same steps.
+    """
+    if isinstance(row, Size) or 4 * row % _SET_STRIDE:
+        return False
+    spaces = [compute.space] if compute.extents is None else zip(*compute.extents, strict=True)
+    return any(prod(rows) > _WAYS and columns >= _LEAST_COLUMNS for *rows, columns in spaces)
+
+
 def emit_panels(
     tuner: Tuner, name: str, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile
 ) -> str:
@@ -66,11 +97,15 @@ def emit_panels(
 
 
 def emit_rows(
-    tuner: Tuner, name: str, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile
-) -> str:
-    """A step that lays (count, m, k) of any strides in row-major order; gives the name of its result."""
-    _, m, k = sizes
-    return _emit(tuner, name, sizes, strides, tile, (m * k, tile.width, k))
+    tuner: Tuner, name: str, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile,
+    row: int,
+) -> str:  # fmt: skip
+    """A step that lays (count, m, k) of any strides in rows, each `row` elements behind the one before; gives
+    the name of its result.
+    """
+    _, m, _ = sizes
+    wide = replace(tile, vectors=COLUMNS // tile.lanes)
+    return _emit(tuner, name, sizes, strides, wide, (m * row, COLUMNS, row))
 
 
 def _emit(

@@ -60,7 +60,7 @@ def tune_small_output_conv(compute: Compute, tuner: Tuner, threads: int) -> bool
     weights = tuner.constant(
         f"{w.name}|sums{outputs}x{tile.lanes}", partial(pack_sums, elements, outputs, tile.lanes)
     )
-    sizes = conv.sizes(schedule, rows, outputs, blocks * outputs * products, 0)
+    sizes = conv.sizes(schedule, rows, outputs, blocks * outputs * products, 0, conv.channels)
     kernel = NativeKernel(
         "small_output_conv", small_output_conv_text(tile, rows, outputs, epilogue, len(compute.space))
     )

@@ -65,6 +65,23 @@ def test_sizes_do_not_change_the_kernel(backend: CPUBackend) -> None:
         assert len(keys) == count
 
 
+@pytest.mark.parametrize(("batch", "trans_a"), [(1, False), (1, True), (2, False)])
+def test_rows_that_evict_each_other_are_laid_further_apart(
+    backend: CPUBackend, batch: int, trans_a: bool
+) -> None:
+    case = matmul_case(19, batch, 37, 260, 1024, known=True, trans_a=trans_a, b_shared=True)
+    plan = tuned_plan(backend, case)
+    first, second = plan.steps
+    assert first.output in second.inputs
+    assert plan.buffers[first.output].elements > batch * 37 * 1024
+    check(backend, case)
+
+
+def test_few_rows_and_few_columns_are_read_where_they_are(backend: CPUBackend) -> None:
+    for m, n in ((8, 260), (37, 40)):
+        assert len(tuned_plan(backend, matmul_case(20, 1, m, n, 1024, known=True)).steps) == 1
+
+
 @pytest.mark.parametrize("n", [1, 2, 4])
 @pytest.mark.parametrize("trans_b", [False, True])
 def test_few_columns(backend: CPUBackend, n: int, trans_b: bool) -> None:

@@ -149,6 +149,9 @@ NAMED: dict[str, Case] = {
     "many taps": Case((1, 2, 30, 30), (16, 2, 15, 15), pads=(7, 7)),
     "deep": Case((1, 300, 6, 9), (49, 300, 3, 3), pads=(1, 1)),
     "one axis": Case((2, 6, 41), (37, 6, 3), pads=(1,), strides=(2,)),
+    "pixels that evict each other": Case((2, 1024, 5, 7), (260, 1024, 1, 1)),
+    "every second one of them": Case((1, 1024, 9, 7), (260, 1024, 1, 1), strides=(2, 2), pads=(1, 0)),
+    "every second one evicts another": Case((1, 512, 9, 15), (260, 512, 3, 3), strides=(2, 2), pads=(1, 1)),
 }  # fmt: skip
 
 
@@ -225,6 +228,13 @@ def test_large_layers_are_cut_for_all_threads(backend: CPUBackend) -> None:
         plan, _ = emitted(backend, case)
         assert plan.steps[-1].space[0] % backend.jobs.thread_count == 0
         check(backend, case)
+
+
+def test_pixels_that_evict_each_other_are_laid_further_apart(backend: CPUBackend) -> None:
+    plan, _ = emitted(backend, NAMED["pixels that evict each other"])
+    first, second = plan.steps
+    assert first.output in second.inputs
+    assert plan.buffers[first.output].elements > 2 * 35 * 1024
 
 
 def test_what_has_no_kernel_of_these_is_left_alone(backend: CPUBackend) -> None:
