@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.backends.cpu import regions, tuned
+from engine.backends.cpu import regions, tuning
 from tests.engine.conftest import MakeWorker
 from tests.graphs import model, node
 
@@ -34,7 +34,7 @@ def found(
     for is_used in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             if not is_used:
-                patch.delitem(tuned.RULES, "roi_align")
+                patch.delitem(tuning.RULES, "roi_align")
             worker = make_worker(source, "cpu")
             worker.schedule(x, boxes, images)
             results.append(worker.peek_output().download_to_array())
