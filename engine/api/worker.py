@@ -277,7 +277,7 @@ class Worker(Executor):
         return None if last is None else last.of_this_run()
 
     def reset_random(self, schedule_count: int = 0) -> None:
-        """Have random operators draw from here on as they did after so many schedules of this worker.
+        """Reset random operators to what they drew after `schedule_count` schedules of this worker.
 
         For replays: what they draw depends on the layer's seed and name, the element and the number of
         schedules before. Other models compute the same whenever they are scheduled.

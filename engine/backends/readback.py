@@ -27,7 +27,7 @@ class PendingRead(Protocol):
 
 
 def delivered(array: np.ndarray, out: np.ndarray | None) -> np.ndarray:
-    """An array that nobody else sees, itself or copied into `out`. Raises `InputError` where that differs."""
+    """An array that the caller owns, itself or copied into `out`. Raises `InputError` where that differs."""
     if out is None:
         return array
     check_out(out, array.shape, array.dtype)
@@ -65,7 +65,7 @@ class FlatRead(PendingRead, Protocol):
     """A backend's read of a buffer."""
 
     def seen(self) -> np.ndarray | None:
-        """The elements where they were computed, while they lie there and nothing has copied them."""
+        """A view of the elements where they were computed, while they are there and were not copied."""
         ...
 
 
@@ -102,7 +102,7 @@ class Reader(Protocol):
 
 
 class Writer(Reader, Protocol):
-    """A job that sets a tensor's elements where they lie."""
+    """A job that writes a tensor's elements in place."""
 
     def then_copy(self, source: np.ndarray, target: np.ndarray) -> Reader:
         """Work that copies an array into another once this is done."""

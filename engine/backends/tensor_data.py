@@ -59,7 +59,7 @@ class TensorData(ABC):
 
 
 class Changes:
-    """Tells whether any tensor's storage was moved, given to a writer, replaced or freed since some time.
+    """Counts moves, writes, replacements and frees of tensors' storage, so that fast paths notice them.
 
     `latest` is another object after every such change: compare it with `is`.
     """
@@ -79,7 +79,7 @@ changes = Changes()
 
 
 def _unnoticed(job: Any) -> None:
-    """Memory that nobody else has in use takes no note of jobs."""
+    """Does nothing: memory that is not shared does not track jobs."""
 
 
 @dataclass(slots=True)

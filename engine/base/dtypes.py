@@ -95,7 +95,7 @@ def as_dtype(name: str) -> np.dtype:
 
 
 def bits_of(dtype: np.dtype) -> int:
-    """How many bits tell a type's values apart; types of less than a byte have a byte in memory."""
+    """Bits of a type's values; types of less than a byte have a byte in memory."""
     return _BITS.get(dtype.name, 8 * dtype.itemsize)
 
 

@@ -62,10 +62,10 @@ class Observer:
 
 
 class Pending(Protocol):
-    """Something that was measured and whose result is on its way."""
+    """A measurement whose result has not arrived."""
 
     def poll(self) -> bool:
-        """Tell it and return True, if it has come. Never waits."""
+        """Report the result and return True, if it has arrived. Never waits."""
         ...
 
 
@@ -83,7 +83,7 @@ _lock = threading.Lock()
 
 
 def add_observer(observer: Observer) -> None:
-    """Tell `observer` what happens on this thread, until `remove_observer`."""
+    """Notify `observer` of what happens on this thread, until `remove_observer`."""
     global installed
     if all(known is not observer for known in _here.observers):
         _here.observers = (*_here.observers, observer)
@@ -92,7 +92,7 @@ def add_observer(observer: Observer) -> None:
 
 
 def remove_observer(observer: Observer) -> None:
-    """Tell it nothing more; called on the thread that added it. Does nothing if it was not added."""
+    """Notify it no longer; called on the thread that added it. Does nothing if it was not added."""
     global installed
     left = tuple(known for known in _here.observers if known is not observer)
     if len(left) < len(_here.observers):
@@ -105,7 +105,7 @@ def remove_observer(observer: Observer) -> None:
 
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
-    """Tell `observer` what happens on this thread within a block."""
+    """Notify `observer` of what happens on this thread within a block."""
     add_observer(observer)
     try:
         yield

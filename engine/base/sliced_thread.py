@@ -55,7 +55,7 @@ class SlicedThread(Generic[T]):
         return self._ended.is_set()
 
     def advance(self, seconds: float) -> bool:
-        """Let the thread run for so long; whether its function has ended.
+        """Let the thread run for `seconds`; returns whether its function has ended.
 
         Returns at once where the thread is in a call that does without the GIL, and is back from its own
         slice no later than the calls in it allow.

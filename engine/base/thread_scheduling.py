@@ -53,7 +53,7 @@ def wait_for_turn(thread: int = 0) -> None:
 
 
 def set_slice(thread: int, seconds: float) -> None:
-    """Have a thread, by its native number or 0 for the calling one, keep a core for so long.
+    """Set the time slice of a thread, by its native number or 0 for the calling one.
 
     Linux takes 0.1 to 100 ms. Threads that it starts later do not inherit that. Where Linux has no such
     thing, or a container forbids it, nothing happens.
@@ -67,7 +67,7 @@ def set_slice(thread: int, seconds: float) -> None:
 
 
 def slice_of(thread: int) -> float | None:
-    """Seconds that a thread keeps a core for; None where Linux does not tell."""
+    """The time slice of a thread in seconds; None if Linux does not report it."""
     attributes = _attributes(thread)
     return attributes[5] * 1e-9 if attributes is not None and attributes[5] else None
 

@@ -14,7 +14,7 @@ from engine.kernels.value import Value
 
 @contextmanager
 def sizes_computed(computes: Sequence[Compute]) -> Iterator[Sequence[Compute]]:
-    """A block with the formulas, behind one for each tensor that they read and of which elements are open.
+    """Context manager: the formulas, preceded by one for each tensor that they read whose elements are open.
 
     Within the block, nothing knows the elements of these tensors.
     """

@@ -1,4 +1,4 @@
-"""`SizeRecorder`: what is computed of open sizes and asked of them, and the program that repeats it."""
+"""`SizeRecorder`: records arithmetic and comparisons of open sizes, and the program that repeats them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class SizeRecorder:
 
     @property
     def guards(self) -> list[str]:
-        """What was asked of sizes, see `Record`."""
+        """Comparisons of sizes that hold, see `Record`."""
         return self.record.guards
 
     @contextmanager

@@ -104,8 +104,8 @@ def split_heads(k: Builder, x: Value, heads: int) -> Value:
 
 
 class Pick(NamedTuple):
-    """Where heads lie in each row of a tensor: how many, of how many columns, from which column on, and how
-    far apart.
+    """Positions of heads in each row of a tensor: how many there are, of how many columns, the first column,
+    and the step between heads.
     """
 
     heads: int
@@ -150,7 +150,7 @@ def heads_of(k: Builder, x: Value, heads: int, where_it_lies: bool = True) -> He
 
 
 def appended(k: Builder, past: Value, new: Value) -> Value:
-    """A cache (batch, heads, rows, columns) with more rows behind those that it has."""
+    """A cache (batch, heads, rows, columns) with new rows appended."""
     if past.rank != 4 or any(past.shape[a] != new.shape[a] for a in (0, 1, 3)):
         k.error(
             f"a cache of shape {list(past.shape)} cannot take {list(new.shape)}",
@@ -243,7 +243,7 @@ def only(allowed: Callable[[Place], Expr]) -> Rule:
 
 
 def mask_rule(k: Builder, mask: Value, geometry: Geometry, scores: Value) -> Rule:
-    """A mask that broadcasts to the scores: booleans tell what may be seen, numbers are added.
+    """A mask that broadcasts to the scores: booleans say what may be seen, numbers are added.
 
     Where it is shorter than there are keys, those beyond its end are out of sight.
     """
@@ -339,7 +339,7 @@ def combined(rules: Sequence[Rule]) -> Rule:
 def _operands(
     k: Builder, q: Value, key: Value, value: Value, caches: tuple[Value | None, Value | None], s: Settings
 ) -> tuple[Heads, Heads, Heads]:
-    """Queries, and keys and values behind those of the cache."""
+    """Queries, and keys and values appended to those of the cache."""
     if not q.rank == key.rank == value.rank or q.rank not in (3, 4):
         k.error(f"takes Q, K and V all of rank 3 or all of rank 4, not {q.rank}, {key.rank}, {value.rank}")
     if q.rank == 3 and (s.heads is None or s.kv_heads is None):

@@ -206,7 +206,7 @@ class Plan:
 def contracted(
     k: Builder, a: Term, b: Term, kept: frozenset[str], wanted: Labels | None, sizes: Mapping[str, int]
 ) -> Term:
-    """The product of two terms, summed over the names that both have and nobody needs any more."""
+    """The product of two terms, summed over the names that both have and no other term needs."""
     shared = {label for label in a.labels if label in b.labels}
     if shared <= kept:
         order = wanted or (*a.labels, *(label for label in b.labels if label not in shared))

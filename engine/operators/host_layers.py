@@ -1,4 +1,4 @@
-"""onnxruntime's layers for the host: results whose sizes the data tell, and 64-bit hashes."""
+"""onnxruntime's layers for the host: results whose sizes depend on data, and 64-bit hashes."""
 
 from __future__ import annotations
 

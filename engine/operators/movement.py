@@ -175,7 +175,7 @@ class Chain:
         self._levels: list[list[Value]] = []
 
     def add(self, part: Value) -> None:
-        """Put a matrix behind those that were added before."""
+        """Append a matrix to those that were added before."""
         for level in self._levels:
             level.append(part)
             if len(level) < self.group:

@@ -20,7 +20,7 @@ Bounds = Callable[[Expr], tuple[Expr, Expr]]
 
 
 def bounds_of(k: Builder, ends: Value | None, tokens: int, batch: int) -> Bounds:
-    """Where sequences lie, from the sums of their lengths; without them all are equally long."""
+    """Begin and end of sequences, from the sums of their lengths; without them all are equally long."""
     if ends is None:
         if batch < 1 or tokens % batch:
             k.error(f"{tokens} tokens do not divide into {batch} sequences")

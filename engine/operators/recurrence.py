@@ -242,7 +242,7 @@ class Recurrence:
         )
 
     def as_one(self, kind: str, initial: Sequence[Value | None]) -> tuple[Value | None, ...]:
-        """The layer as one formula that only its hint describes; None for states that nobody reads."""
+        """The layer as one formula that only its hint describes; None for states that are not read."""
         k, a, x = self.k, self.attributes, self.x
         if a.layout:
             batched = x

@@ -58,7 +58,7 @@ class Signal:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its elements lie as products take them."""
+        """Whether its elements are in the order that products take."""
         return self.flat and self.whole and not self.mirrored and self.value.dtype == FLOAT32
 
     def parts(self, o: Expr, at: Expr, i: Expr) -> tuple[Expr, Expr | None]:

@@ -57,7 +57,7 @@ class PlanInProgress:
         self._recorded = recorded
 
     def advance(self, seconds: float) -> bool:
-        """Go on with it for so long; whether it was made, or something went wrong."""
+        """Work on it for `seconds`; returns whether it is done or has failed."""
         return self._session.background_plans.advance(self._recorded, 1e3 * seconds)
 
     def wait(self) -> bool:
@@ -98,7 +98,7 @@ class BackgroundPlans:
         self._loading.postpone()
 
     def is_ready(self, recorded: RecordedPlan, planning: Planning, wait: bool) -> bool:
-        """Whether a plan was made; goes on with it if no host does. `wait` blocks. Raises what went wrong."""
+        """Whether a plan was made; works on it if no host does. `wait` blocks. Raises what went wrong."""
         if planning.error is None and self._loading is not None:
             self._loading.take_over()
             if wait:
@@ -110,7 +110,7 @@ class BackgroundPlans:
         return recorded.pending is None
 
     def advance(self, recorded: RecordedPlan, budget_ms: float | None) -> bool:
-        """Go on for so long, or with None until a plan was made or failed; whether that is so."""
+        """Work for `budget_ms`, or without one until a plan was made or failed; returns whether it was."""
 
         def is_over() -> bool:
             pending = recorded.pending

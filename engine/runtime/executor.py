@@ -223,7 +223,7 @@ class Executor(Disposable):
     # Pending work
 
     def _take_up_queue(self, budget_ms: float | None = None) -> None:
-        """Enqueue whatever can be without waiting, and have hosts pump this worker while anything is left."""
+        """Enqueue what needs no waiting, and register this worker with hosts while anything is left."""
         self._queue.take_up(self._latest, budget_ms)
         if bool(self._queue) != self._is_unfinished:
             self._is_unfinished = bool(self._queue)

@@ -160,7 +160,7 @@ class RecordedPlan:
         return found
 
     def become(self, made: RecordedPlan) -> None:
-        """Take over everything of another plan, which nobody uses."""
+        """Take over everything of another plan, which is not used."""
         self.lowered, self.submissions = made.lowered, made.submissions
         self.buffers, self.placement = made.buffers, made.placement
         self.owned, self.inputs = made.owned, made.inputs

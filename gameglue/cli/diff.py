@@ -103,7 +103,7 @@ class Difference:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare, and tell."""
+    """Compare, and print the result."""
     path, model = load_model(arguments)
     inputs = make_inputs(model, arguments)
     choice = choice_of(arguments) or _BACKENDS["cpu"]

@@ -91,7 +91,7 @@ def dims_of(arguments: argparse.Namespace, model: Model | None = None) -> dict[s
 
 
 def _dims_of_files(model: Model, arguments: argparse.Namespace) -> dict[str, int]:
-    """The named dimensions that the arrays of `--input` tell."""
+    """The named dimensions, from the shapes of the arrays of `--input`."""
     given = _load_inputs(model.inputs, getattr(arguments, "input", []))
     arrays = [
         (item.shape, given[item.name])

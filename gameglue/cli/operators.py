@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def chosen(names: list[str], domain: str | None) -> list[Support]:
-    """The rows that a command line names; `InputError` with likely names for one that nobody knows."""
+    """The rows that a command line names; `InputError` with likely names for an unknown one."""
     rows = operator_support.supported()
     known = [*rows, *operator_support.absent()]
     if domain is not None:

@@ -144,7 +144,7 @@ class QuadList:
         self._view = self._picture = None
 
     def runs(self) -> list[Run]:
-        """Stretches that share view and picture, in drawing order."""
+        """Runs of quads that share view and picture, in drawing order."""
         ends = [start for _, _, start in self._runs[1:]] + [self._count]
         return [
             Run(view, picture, self._quads[start:end])
@@ -172,7 +172,7 @@ class QuadList:
 
 
 def by_kind(run: Run) -> list[tuple[float, np.ndarray]]:
-    """Cut a run into stretches of `PLAIN` or `PICTURE` that cover many pixels, and `MIXED` ones between."""
+    """Cut a run into parts: `PLAIN` or `PICTURE` where they cover many pixels, and `MIXED` between."""
     shape, count = run.quads["shape"], len(run.quads)
     kinds = shape[:, 2] % ADDS
     starts = np.flatnonzero(np.diff(kinds, prepend=-1.0))

@@ -88,7 +88,7 @@ def resolve_call(
 
 
 def _function(ctx: moderngl.Context, name: str, *arguments: type) -> Callable[..., object] | None:
-    """An OpenGL function without a result, by name; `None` if the context cannot tell its address."""
+    """An OpenGL function without a result, by name; `None` if the context has no address for it."""
     loader = getattr(ctx.mglo, "_context", None)
     address = loader.load_opengl_function(name) if loader is not None else 0
     # OpenGL has a calling convention of its own on 32-bit Windows.

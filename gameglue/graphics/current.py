@@ -20,7 +20,7 @@ _EGL_DRAW, _EGL_READ = 0x3059, 0x305A
 
 
 class _Api:
-    """The functions of one library that tell and release what is current on this thread."""
+    """The functions of one library that return and release the thread's current context."""
 
     def __init__(self, library: str, display: str, context: str, make_current: str, nothing: int) -> None:
         self._library = library

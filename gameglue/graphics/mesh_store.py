@@ -82,7 +82,7 @@ class MeshStore:
         stored.array(ctx, program).render(moderngl.TRIANGLES, instances=len(instances))
 
     def drop_gone(self) -> None:
-        """Free what belonged to meshes that nobody holds any more."""
+        """Free the GPU memory of meshes that were dropped."""
         while self._gone:
             key = self._gone.pop()
             self._alive.pop(key, None)

@@ -24,7 +24,7 @@ class PendingWork:
         self._fences: deque[int] = deque()
 
     def mark(self) -> None:
-        """Put a fence behind what was issued until now, and hand all to the GPU."""
+        """Insert a fence after what was issued so far, and flush."""
         if self._gl is not None:
             self._fences.append(self._gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0))
             # A fence that never left for the GPU is never passed.

@@ -175,7 +175,7 @@ class PictureNetwork:
         return self._schedule is not None or self._is_arriving
 
     def _begin(self, source: RenderTarget | Texture) -> None:
-        """From texture to tensor on the GPU; for other backends a copy that nobody waits for."""
+        """From texture to tensor on the GPU; for other backends an asynchronous copy."""
         if self._canvas is None or self._canvas.size != self._size_out:
             if self._canvas is not None:
                 self._canvas.release()
@@ -268,7 +268,7 @@ class PictureNetwork:
     # -- the end --------------------------------------------------------------------------------
 
     def _drop(self) -> None:
-        """Give up what is on its way."""
+        """Cancel pending work."""
         if self._schedule is not None:
             self._schedule.cancel()
         self._schedule, self._is_arriving = None, False
@@ -290,7 +290,7 @@ class PictureNetwork:
 
 
 def _go_on(holder: weakref.ref[PictureNetwork]) -> Iterator[NextFrame]:
-    """Every frame before it draws, for as long as somebody holds the network."""
+    """Runs in every frame before it draws, until the network is dropped."""
     while (network := holder()) is not None:
         network.advance()
         del network

@@ -56,7 +56,7 @@ class Offscreen:
         self._flush = flush_call(self.ctx) if self.ctx is not None else None
 
     def events(self, time: float) -> Sequence[InputEvent]:
-        """Nobody is there."""
+        """None: there is no window."""
         return ()
 
     def present(self, device: GraphicsDevice, picture: RenderTarget) -> None:

@@ -179,7 +179,7 @@ class _Reader:
 
 
 def _cameras() -> Any:
-    """pygame's camera module, ready to be asked. Raises what the system's way to cameras does."""
+    """pygame's camera module, initialised. Raises what the system's camera library does."""
     import_pygame()
     from pygame import camera  # not every build has it
 

@@ -88,7 +88,7 @@ class FrameLoop(ABC):
 
     @abstractmethod
     def _change_scenes(self) -> None:
-        """Load and unload the scenes that were asked for, unless within a frame."""
+        """Load and unload the requested scenes, unless within a frame."""
 
     @abstractmethod
     def _end(self) -> None:

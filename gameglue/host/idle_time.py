@@ -75,7 +75,7 @@ class Rest:
         return took
 
     def spend(self, seconds: float, *, loading: float | None = None) -> None:
-        """Use up to so many seconds; returns early where nothing is left to do.
+        """Work for up to `seconds`; returns early if nothing is left to do.
 
         It takes longer while more than `MOST_IN_FLIGHT` pictures would be in flight with the next one.
 

@@ -19,7 +19,7 @@ _EVERY = 0.5
 
 
 class Watchdog:
-    """Told of the end of every frame; when none ends for so many seconds, all stacks go to the error output.
+    """Prints all stacks to the error output when no frame has ended for some seconds.
 
     A thread of C prints them, so that they come also while a call into a driver holds the interpreter.
     """

@@ -154,7 +154,7 @@ class Brain(MonoBehaviour):
         self.worker, self.choice, self._waits, self._label = worker, choice, (), ""
 
     def on_destroy(self) -> None:
-        """Cancel what is asked, and free what the worker holds."""
+        """Cancel pending requests, and free what the worker holds."""
         self._dismiss()
 
     def _dismiss(self) -> None:

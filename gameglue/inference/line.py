@@ -56,7 +56,7 @@ class JobRoom:
         self._last: float | None = None
 
     def begin_frame(self, now_ms: float, is_idle: bool) -> None:
-        """Work off what the time since the last frame was enough for. is_idle: nothing is on its way."""
+        """Subtract the work that fits into the time since the last frame. is_idle: nothing is pending."""
         passed = 0.0 if self._last is None else now_ms - self._last
         self._last = now_ms
         self._interval += 0.1 * (min(passed, 100.0) - self._interval)
@@ -64,7 +64,7 @@ class JobRoom:
         self.left = max(2.0 * self._interval, self.least_ms) - self._ahead
 
     def give(self, ms: float) -> None:
-        """So much work was enqueued."""
+        """Note that work was enqueued."""
         self._ahead += ms
         self.left -= ms
 
@@ -193,7 +193,7 @@ class Line(Sharer):
 
     @property
     def is_busy(self) -> bool:
-        """Whether something of it is on its way."""
+        """Whether work of it is pending."""
         return self.running is not None or bool(self.reading)
 
     @property

@@ -11,7 +11,7 @@ from gameglue.inference.sharing import Sharer, Step
 
 
 class PumpedWork(Sharer):
-    """Pumps one piece of work, once a frame, while somebody holds it and until it raises."""
+    """Advances one piece of work once a frame, until it is dropped or raises."""
 
     def __init__(self, work: Pumpable, failures: Failures) -> None:
         super().__init__(type(work).__name__)
@@ -22,7 +22,7 @@ class PumpedWork(Sharer):
 
     @property
     def work(self) -> Pumpable | None:
-        """The work; None once nobody holds it, or it has raised."""
+        """The work; None once it was dropped or has raised."""
         return None if self._has_raised else self._work()
 
     @property

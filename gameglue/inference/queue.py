@@ -246,7 +246,7 @@ class InferenceQueue:
 
     @background_planning()
     def poll(self) -> None:
-        """Begin a frame: deliver what has come, in the order asked, higher priorities first.
+        """Begin a frame: deliver the results that have arrived, in order of request, higher priorities first.
 
         What a callback raises, or a request that nobody awaits, counts as an error of the component that
         asked: it is logged, and `app.errors` lists it.

@@ -145,7 +145,7 @@ def _name_of(known: Sequence[str], item: str | int) -> str:
 
 
 class Reading:
-    """Some outputs on their way to the CPU.."""
+    """Pending readbacks of some outputs."""
 
     def __init__(self, tensors: Mapping[str, Any], alone: bool) -> None:
         """tensors: by the name of the output: a tensor, a list of them, or None. alone: see `result`."""

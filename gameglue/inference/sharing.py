@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 class Sharer(ABC):
-    """Somebody who shares the budget."""
+    """A participant in the frame budget."""
 
     is_on_jobs = False
     """Whether its steps run on job threads and leave the GPU alone."""
@@ -93,7 +93,7 @@ class Budget:
         """What the frame spent too much; the next one has that much less."""
 
     def spend(self, sharers: Sequence[Sharer], budget: float) -> float:
-        """Give turns until the budget is spent or nobody wants one; returns what was spent.
+        """Give turns until the budget is spent or no sharer wants one; returns what was spent.
 
         A step begins only if it is expected to fit. One that fits a whole frame but not what is left of this
         one comes first in the next, and smaller ones take what is left. One that is dearer than a whole
@@ -123,7 +123,7 @@ class Budget:
         return self.spent
 
     def _turn(self, sharer: Sharer, share: float) -> bool:
-        """Let `sharer` do a step, or lay by for one; whether it may have another turn in this frame."""
+        """Let `sharer` do a step, or save budget for one; whether it may have another turn in this frame."""
         cost = 1.0 if self._counts_slices else sharer.expected_ms
         left = self.left
         if cost <= left + _ROUNDING:

@@ -10,7 +10,7 @@ _AT_FIRST = 0.5
 
 
 class FrameSlack:
-    """Tells, in the middle of a frame, how many milliseconds are left to spend, from what frames take.
+    """Estimates how many milliseconds of the present frame are left, from what frames take.
 
     What comes behind the spending (presenting, the loop's own work) is taken as the longest of the latest
     frames. A safety margin is kept, which grows by a quarter of a frame's length at once when a frame comes

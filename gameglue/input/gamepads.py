@@ -129,7 +129,7 @@ def _axis(pad: int, names: tuple[str, ...], number: int, value: float, rests_at:
 
 
 def open_gamepads(pygame: ModuleType) -> Gamepads | None:
-    """Have pygame tell of gamepads, those included that are plugged in already; `None` where it cannot."""
+    """Start pygame's gamepad events, for gamepads that are plugged in already too; `None` where it cannot."""
     try:
         pygame.joystick.init()
         # It exists in pygame-ce only, and its C code links nothing that is not there already.

@@ -101,7 +101,7 @@ class InputReplay:
         return self._next >= len(self.recording.frames)
 
     def begin_frame(self) -> float | None:
-        """Go on to the next frame; how many seconds it stands for, or `None` when there is none left."""
+        """Advance to the next frame; returns its length in seconds, or `None` when there is none left."""
         if self.is_over:
             return None
         frame = self.recording.frames[self._next]

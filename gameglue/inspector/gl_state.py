@@ -1,4 +1,4 @@
-"""OpenGL's state, read before something is drawn and put back behind it.
+"""OpenGL's state, saved before something is drawn and restored afterwards.
 
 Asking the driver (`glGet*`) may wait for it, so this is for tools, not for games.
 """
@@ -66,7 +66,7 @@ class KeptState:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Whatever is changed within is as before behind it."""
+        """Context manager: restores the state that is changed within."""
         gl = self._gl
         values = {name: self._read(number, count) for name, (number, count) in _VALUES.items()}
         switches = {switch: gl.glIsEnabled(switch) for switch in _SWITCHES}

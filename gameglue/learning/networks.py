@@ -39,7 +39,7 @@ class DenseNetwork:
     """
 
     def __init__(self, *sizes: int) -> None:
-        """Sizes: how many numbers go in, how many there are behind each layer, how many come out."""
+        """Sizes: how many inputs, how many outputs of each hidden layer, how many outputs."""
         if len(sizes) < 2 or min(sizes) < 1:
             raise GameError(f"a network has two sizes or more (inputs, outputs), each from 1; got {sizes}")
         self.sizes = sizes
@@ -155,7 +155,7 @@ class DenseNetwork:
         return onnx.helper.make_model(graph, opset_imports=opset, ir_version=_IR_VERSION).SerializeToString()
 
     def _signals(self, weights: Floats, x: Floats) -> list[Floats]:
-        """What goes in, and what is behind each layer."""
+        """The input, and the output of each layer."""
         parts, signals = self.parts(weights), [x]
         for i in range(1, len(self.sizes)):
             bias = parts[f"bias_{i}"][..., None, :]

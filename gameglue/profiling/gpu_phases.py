@@ -47,7 +47,7 @@ class GPUPhases:
         self._is_drawing = draws
 
     def end_frame(self) -> None:
-        """The frame is over: tell what has come of earlier ones."""
+        """End the frame: report the results of earlier ones that have arrived."""
         if self._is_drawing:
             self.begin("")
         if self._names:

@@ -22,7 +22,7 @@ class Axis:
     end: float
 
     def at(self, values: np.ndarray) -> np.ndarray:
-        """Where numbers lie."""
+        """Positions of numbers."""
         span = self.high - self.low or 1.0
         return self.start + (np.asarray(values, np.float64) - self.low) / span * (self.end - self.start)
 

@@ -77,7 +77,7 @@ class TensorWatch:
             self.version += 1
 
     def choose_next(self) -> None:
-        """Choose the next tensor in the order in which they came by; after the last, the first."""
+        """Choose the next tensor in the order in which they were first seen; after the last, the first."""
         if not self.names:
             return
         place = -1 if self.chosen is None else self.names.index(self.chosen)

@@ -29,7 +29,7 @@ class WorkerTimes:
 
     @property
     def worker(self) -> Worker | None:
-        """The worker; `None` once nobody else holds it, or it was disposed."""
+        """The worker; `None` once it was dropped or disposed."""
         worker = self._worker()
         return None if worker is None or worker.is_disposed else worker
 

@@ -16,7 +16,7 @@ State = tuple[int, int, int] | None
 
 
 class FileWatch:
-    """Tells each change of a file once, when it has settled. A file that is gone is waited for."""
+    """Reports each change of a file once, when it has settled. Waits for a file that is gone."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

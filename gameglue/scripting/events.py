@@ -177,7 +177,7 @@ class Event(NotAField, Generic[P]):
 
 
 class _NextEmit(YieldInstruction):
-    """Go on in the frame in which an event was emitted, or the next."""
+    """Continue in the frame in which an event was emitted, or the next."""
 
     def __init__(self, event: Event[Any]) -> None:
         self._event = event

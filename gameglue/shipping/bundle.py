@@ -90,7 +90,7 @@ class Package:
 
     @property
     def models(self) -> list[str]:
-        """The models in it, as they lie in the bundle."""
+        """The models in it, by their paths in the bundle."""
         return [f"{to}/{path.name}" for path, to in self.data if path.suffix == ".onnx"]
 
 

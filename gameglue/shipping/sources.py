@@ -14,7 +14,7 @@ SKIPPED = frozenset({"__pycache__", "build", "dist", "node_modules", "out", "ven
 
 
 def files_of_folder(folder: Path) -> list[Path]:
-    """Every file of a game's folder, but for what building and running it leave behind."""
+    """Every file of a game's folder, except for what building and running it produce."""
     found = []
     for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder).parts

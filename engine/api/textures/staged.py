@@ -62,7 +62,7 @@ counters = ConversionCounters()
 
 
 class StagedTensorData(TensorData):
-    """A tensor that was made on one device and is on its way to the host, for another's sake."""
+    """A tensor of one device whose elements are being read back for another device."""
 
     def __init__(self, source: Tensor) -> None:
         self.dtype = source.dtype
@@ -127,7 +127,7 @@ class _SharedRead:
 
 @dataclass
 class _Delivery:
-    """A tensor on its way into a picture."""
+    """A pending write of a tensor into a picture."""
 
     tensor: Tensor
     transform: TextureTransform
@@ -186,7 +186,7 @@ class _Delivery:
 
 
 class PendingTextureWrites(threading.local):
-    """Each thread's tensors on their way into pictures; the latest one into a picture wins."""
+    """Pending writes of tensors into pictures, by thread; the latest one into a picture wins."""
 
     def __init__(self) -> None:
         self._pending: list[_Delivery] = []
@@ -196,7 +196,7 @@ class PendingTextureWrites(threading.local):
         return len(self._pending)
 
     def count(self, owner: Any) -> int:
-        """How many are on their way into one user's object."""
+        """How many writes into one user's object are pending."""
         return sum(delivery.owner is owner for delivery in self._pending)
 
     def send(

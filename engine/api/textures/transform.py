@@ -269,7 +269,7 @@ class TextureTransform:
         return n, c, h, w
 
     def letters(self, channels: int) -> str:
-        """The picture's channel for each of so many channels of a tensor."""
+        """The picture's channel for each of a tensor's `channels`."""
         return self.swizzle or ("l" if channels == 1 else LETTERS[:channels])
 
     def scales(self) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -99,7 +99,7 @@ class CPUBackend(HostBackend):
 
     @cached_property
     def stream(self) -> JobStream:
-        """Runs the jobs of this backend, one behind the other; to be made before the first schedule."""
+        """The queue of this backend's jobs, which run in order; created before the first schedule."""
         with self._creating:
             made: JobStream | None = self.__dict__.get("stream")
             self.__dict__["stream"] = made = JobStream(self.jobs) if made is None else made

@@ -18,7 +18,7 @@ from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
 
 def join_parts(jobs: JobSystem, parts: Sequence[HostPart | CommandList]) -> JoinedJob:
-    """A function that runs them in order, as one job behind all streams that they use.
+    """A function that runs the parts in order, as one job that follows all streams that they use.
 
     Short programs that need nothing of each other are chunks of one command: each runs on one thread, and all
     threads have some.

@@ -46,7 +46,7 @@ class Words:
         return begin
 
     def reserve(self, count: int) -> int:
-        """Append so many zeros; the place of the first."""
+        """Append `count` zeros; returns the place of the first."""
         self._words += [0] * count
         return len(self._words) - count
 

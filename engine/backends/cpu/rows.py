@@ -89,14 +89,14 @@ def shift_of(pad, target, source, count, first, second):
 
 
 def tune_softmax(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "softmax": float32, rows that lie as a whole."""
+    """Rule for hints of kind "softmax": contiguous rows of float32."""
     attributes = compute.attributes
     kind = "logarithm" if attributes["logarithm"] else "softmax"
     return _emit(compute, tuner, kind, int(attributes["masked"]), 0.0)
 
 
 def tune_normalize(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "normalize": float32, rows that lie as a whole."""
+    """Rule for hints of kind "normalize": contiguous rows of float32."""
     attributes = compute.attributes
     return _emit(
         compute, tuner, "mean" if attributes["centered"] else "square", 0, float(attributes["epsilon"])

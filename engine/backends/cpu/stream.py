@@ -84,7 +84,7 @@ PendingCopies = dict[int, weakref.ref[CPUReadback]]
 
 
 class JobStream:
-    """Jobs on a job system, each behind those before it.
+    """Jobs on a job system that run in order.
 
     Only this class changes its attributes.
 

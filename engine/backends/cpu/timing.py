@@ -32,7 +32,7 @@ def time_commands(commands: CommandList, run: Callable[[CommandList], object]) -
 
 
 class Stamped:
-    """A command list with the clock read before it and behind it, or around `each` of its commands.
+    """A command list with timestamps before and after it, or around `each` of its commands.
 
     Commands that repeat are one with what follows their last run.
 

@@ -157,7 +157,7 @@ class GLBackend(Backend):
 
     @abstractmethod
     def move(self, source: DeviceBuffer, target: DeviceBuffer, elements: int) -> None:
-        """Copy so many elements on the device, in stream order."""
+        """Copy the first elements on the device, in stream order."""
 
     def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
         """Set a buffer's value, in stream order. Raises `InputError` for integers beyond 32 bits."""

@@ -113,7 +113,7 @@ class ProgramStore(ABC, Generic[Shader]):
 
     @property
     def companions(self) -> Sequence[int]:
-        """GL names of compiled shaders that every program holds beside its own."""
+        """GL names of compiled shaders that every program holds in addition to its own."""
         return ()
 
     # What all have in common

@@ -32,7 +32,7 @@ def game_context(device: GLDevice) -> moderngl.Context:
 
 @contextmanager
 def in_turn(device: GLDevice, ctx: moderngl.Context) -> Iterator[None]:
-    """A block of the game's commands between those of the engine before it and those behind it.
+    """A block of the game's commands, ordered after the engine's earlier commands and before its later ones.
 
     Nothing waits but the GPU. For a private device, its context is current in the block.
     """

@@ -74,7 +74,7 @@ def memory_dtype(dtype: np.dtype | str) -> np.dtype:
 
 
 def to_memory(data: np.ndarray) -> np.ndarray:
-    """A tensor's values as they lie in memory, contiguous and 1-D; wider integers wrap (`check_integers`)."""
+    """A tensor's values as in GL memory, contiguous and 1-D; wider integers wrap (`check_integers`)."""
     flat, memory = np.ascontiguousarray(data).reshape(-1), memory_dtype(data.dtype)
     return flat.view(memory) if data.dtype.name == "bfloat16" else to_numbers(flat).astype(memory, copy=False)
 

@@ -8,7 +8,7 @@ from engine.device.gl.device import GLDevice
 
 
 class TimerQueries:
-    """What stretches of work took that follow each other, by the device's timestamps around them."""
+    """Times of consecutive pieces of work, from the device's timestamps between them."""
 
     def __init__(self, device: GLDevice) -> None:
         self._device = device

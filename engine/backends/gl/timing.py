@@ -10,7 +10,7 @@ from engine.device.gl.functions import GL
 
 
 class ObservedCommands:
-    """Commands whose time on the device observers are told once it is known.
+    """Reports to observers how long commands took on the device, once that is known.
 
     Made inside the device's context in front of the commands, which `end` is called behind. The times are the
     device's own, by timestamps. A renderer on the processor would stop for those: what it computes within the

@@ -224,7 +224,7 @@ class Transfers:
         self._device.wait(transfer.event)
 
     def release(self, transfer: Transfer) -> None:
-        """Nobody wants to read the block any more."""
+        """Give the block up: it will not be read any more."""
         transfer.kept = False
         if transfer not in self._pending:
             self._pool.give_back(transfer.block)
@@ -259,7 +259,7 @@ class Transfers:
 
 
 class CLReadback(Readback):
-    """A value on its way to the CPU."""
+    """A pending readback of a value to the CPU."""
 
     def __init__(
         self, transfers: Transfers, transfer: Transfer | None, elements: int, dtype: np.dtype

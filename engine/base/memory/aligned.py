@@ -19,7 +19,7 @@ _SMALLEST_PAGE = 4096
 
 
 def allocate(size: int) -> np.ndarray:
-    """`size` zeroed bytes on a cache line, with readable slack behind them."""
+    """`size` zeroed bytes on a cache line, followed by readable slack."""
     return _cut(np.zeros(size + ALIGNMENT + SLACK, np.uint8), size)
 
 

@@ -128,7 +128,7 @@ def _is_mapped(array: Array) -> bool:
 
 
 def _write(file: int, arrays: Iterable[Array]) -> None:
-    """Write arrays one behind the other, each with readable bytes behind it, up to the next cache line.
+    """Write arrays one after another, each followed by readable bytes up to the next cache line.
 
     By calls, many arrays at once: on a full disk a write to mapped memory ends the process, and one call a
     piece, or several threads, take many times as long.

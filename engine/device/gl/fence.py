@@ -1,4 +1,4 @@
-"""`Fence`: a mark in an OpenGL command stream that can be asked whether it was passed."""
+"""`Fence`: a mark in an OpenGL command stream, polled for whether the GPU has passed it."""
 
 from __future__ import annotations
 

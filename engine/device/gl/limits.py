@@ -151,7 +151,7 @@ class GLInfo:
 
     @property
     def has_parallel_shader_compile(self) -> bool:
-        """Whether the driver compiles on threads of its own and can be asked if it has finished."""
+        """Whether the driver compiles on threads of its own and reports when it has finished."""
         names = ("GL_KHR_parallel_shader_compile", "GL_ARB_parallel_shader_compile")
         return any(name in self.extensions for name in names)
 

@@ -1,4 +1,4 @@
-"""The errors that OpenGL records until it is asked for them."""
+"""The errors that OpenGL records until `glGetError` returns them."""
 
 from __future__ import annotations
 

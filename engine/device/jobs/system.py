@@ -255,7 +255,7 @@ class JobSystem:
         inline: bool = False,
         keep_alive: object = None,
     ) -> JobHandle:
-        """Queue a command list behind jobs. Never waits.
+        """Queue a command list to run after other jobs. Never waits.
 
         Args:
             commands: The commands.

@@ -26,7 +26,7 @@ class Awaited(Protocol):
     """What steps may wait for, such as a `SlicedThread`."""
 
     def advance(self, seconds: float) -> bool:
-        """Let it go on for so long; whether it is done."""
+        """Let it work for `seconds`; returns whether it is done."""
         ...
 
     def wait(self) -> bool:
@@ -152,7 +152,7 @@ class Loading(Generic[T]):
             _active.loads.append(self)
 
     def advance_until(self, is_reached: Callable[[], bool]) -> None:
-        """Block until that is so, or the load is done. For scripts, not for frames."""
+        """Block until the condition holds, or the load is done. For scripts, not for frames."""
         children.let_go()
         while not self._is_over and not is_reached():
             self._step(None)

@@ -157,7 +157,7 @@ class Reader:
         return self._reals[start : self._next_real]
 
     def bytes_at(self, start: int, size: int) -> memoryview:
-        """Bytes behind the streams."""
+        """Bytes after the streams."""
         if start + size > len(self._data):
             raise ValueError("an array lies outside the file")
         return self._data[start : start + size]

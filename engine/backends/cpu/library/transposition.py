@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Squares of float32s turned over in registers."""
+"""Transposes squares of float32s in registers."""
 
 from llvmlite import ir
 

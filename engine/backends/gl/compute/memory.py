@@ -130,7 +130,7 @@ class SharedMemory(GLMemory):
         self.name = self._whole.name
 
     def new_textures(self, count: int) -> np.ndarray:
-        """The GL names of so many new textures, deleted with this."""
+        """The GL names of new textures, which are deleted with this memory."""
         names = np.empty(count, np.uint32)
         self.device.gl.glGenTextures(count, names.ctypes.data)
         self._names.setdefault("Textures", []).extend(names.tolist())

@@ -37,7 +37,7 @@ class Layout:
 
     @classmethod
     def of(cls, texels: int, limit: int, layers: bool = False) -> Layout:
-        """The layout for so many texels on a device with textures of at most limit x limit texels.
+        """The layout for a number of texels on a device with textures of at most limit x limit texels.
 
         Raises ValueError beyond `capacity(limit)`.
         """
@@ -51,7 +51,7 @@ class Layout:
         return cls(width.bit_length() - 1, 0, layers).holding(texels, limit)
 
     def holding(self, texels: int, limit: int) -> Layout:
-        """The layout of this width for so many texels."""
+        """The layout of this width for a number of texels."""
         step = ROWS_TOGETHER if self.layers else 1
         height = max(1, -(-texels // (self.width * step))) * step
         while height & (height - 1) == 0 and height + step <= limit:
@@ -93,7 +93,7 @@ class Layout:
         return self.width * self.height
 
     def area(self, texels: int) -> tuple[int, int]:
-        """Columns and rows that cover the first so many texels."""
+        """Columns and rows that cover the first `texels` texels."""
         step = ROWS_TOGETHER if self.layers else 1
         columns = -(-texels // step)
         return min(columns, self.width), -(-columns // self.width) * step

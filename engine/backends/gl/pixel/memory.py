@@ -47,7 +47,7 @@ def texture_bytes(texels: int, element: str, layers: int) -> int:
 
 
 def target_of(layers: int) -> int:
-    """What a texture with so many layers is bound as."""
+    """The GL target of a texture with a number of layers."""
     return TEXTURE_2D_ARRAY if layers else GL.TEXTURE_2D
 
 

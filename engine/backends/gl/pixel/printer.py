@@ -104,7 +104,7 @@ class FragmentPrinter(GLSLPrinter):
 
 
 class Stage:
-    """Where the arguments lie that every shader gets after its own.
+    """The arguments that every shader gets after its own, by position.
 
     The output's shift and last texel, each input's shift; then, for index spaces, the last element and per
     axis after the first its size and the inverse of it.

@@ -66,7 +66,7 @@ class PixelPrograms(ProgramStore[Shader]):
         ]
 
     def use_once(self, programs: Mapping[str, tuple[int, Shader]]) -> Iterator[tuple[str, int]]:
-        """Tell each program its units, and draw with it on nothing."""
+        """Set each program's texture units, and draw once with it, without output."""
         gl = self.home.gl
         # Contexts do not share vertex arrays.
         vertex_array = self.vertex_array if self.home is self.device else generate(gl.glGenVertexArrays)

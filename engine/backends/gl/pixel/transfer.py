@@ -78,7 +78,7 @@ class Transfers:
         device.counters.bytes_up += data.nbytes
 
     def copy(self, source: Texture, target: Texture, elements: int) -> None:
-        """Copy the first so many elements on the device."""
+        """Copy the first elements on the device."""
         kernel = self._copies[source.element]
         self.prepare(source.element)
         with self.device.current():
