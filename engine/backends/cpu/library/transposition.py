@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Transposes squares of float32s in registers."""
+"""Squares of float32s turned over in registers."""
 
 from llvmlite import ir
 
