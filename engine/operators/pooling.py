@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -82,12 +83,12 @@ def largest_at(k: Builder, x: Value, win: Windows, storage_order: int) -> Value:
             better = inside & ((value > best) | (where < lit(0)))
             return select(better, value, best), select(better, here, where)
 
-        taps = prod(win.kernel)
-        if taps > _MOST_WRITTEN:
-            return cast(fold(taps, (low, lit(-1)), lambda r, *found: step(win.taps(r), *found))[1], "int64")
+        count = prod(win.kernel)
+        if count > _MOST_WRITTEN:
+            return cast(fold(count, (low, lit(-1)), lambda r, *found: step(win.taps(r), *found))[1], "int64")
         best, where = low, lit(-1)
-        for r in range(taps):
-            best, where = step([lit(i) for i in np.unravel_index(r, win.kernel)], best, where)
+        for taps in product(*map(range, win.kernel)):
+            best, where = step([lit(t) for t in taps], best, where)
         return cast(where, "int64")
 
     return k.compute((*x.shape[:2], *win.counts), np.dtype(np.int64), position)

@@ -85,8 +85,9 @@ class CPUProgram(HostProgram):
             run()
             return
         self._try_here(run)
-        # The first run does not count: it touches new memory.
-        if TRIALS - self._trials > 1 and self._fastest > _HOPELESS * (INLINE_NS + saved_ns):
+        # The first run touches new memory.
+        hopeless = _HOPELESS * (2.0 if self._trials == TRIALS - 1 else 1.0)
+        if self._fastest > hopeless * (INLINE_NS + saved_ns):
             self._end_trials()
 
     def _try_here(self, run: Callable[[], object]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.native_kernel import NativeKernel
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, reduce, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
@@ -170,6 +171,7 @@ def test_columns_of_integers(
 ) -> None:
     case = integer_case(dtype, kind, sizes, space)
     (step,) = tuned_plan(backend, case).steps
+    assert isinstance(step.kernel, NativeKernel)
     assert step.kernel.name == f"reduce_{kind}_{dtype}"
     with np.errstate(over="ignore"):
         expected = FUNCTIONS[kind](

@@ -7,7 +7,7 @@ import pytest
 
 from engine.backends.cpu import regions, tuning
 from tests.engine.conftest import MakeWorker
-from tests.graphs import model, node
+from tests.graphs import Declared, model, node
 
 
 def found(
@@ -25,11 +25,10 @@ def found(
         node("Mul", ["r", "scale"], ["m"]),
         node("Relu", ["m"], ["y"]),
     ]
-    ends = (
-        {"x": ("float32", [None] * 4), "boxes": ("float32", [None, 4]), "images": ("int64", [None])},
-        {"y": ("float32", None)},
-    )
-    source = model(nodes, *ends, {"scale": np.float32(1.5)})
+    inputs: Declared = {
+        "x": ("float32", [None] * 4), "boxes": ("float32", [None, 4]), "images": ("int64", [None])
+    }  # fmt: skip
+    source = model(nodes, inputs, {"y": ("float32", None)}, {"scale": np.array(1.5, np.float32)})
     results = []
     for is_used in (True, False):
         with pytest.MonkeyPatch.context() as patch:

@@ -11,7 +11,7 @@ from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from tests.engine.backends.cpu.hinted import Case, run_tuned
 from tests.engine.conftest import MakeWorker
-from tests.graphs import model, node
+from tests.graphs import Declared, model, node
 
 I32 = np.dtype(np.int32)
 
@@ -69,15 +69,16 @@ def test_many_rows_are_cut(backend: CPUBackend) -> None:
 
 def test_what_follows_reads_the_result(make_worker: MakeWorker) -> None:
     x = np.random.default_rng(5).normal(size=(2, 3, 9, 11)).astype(np.float32)
-    constants = {"scales": np.array([1, 1, 2, 2], np.float32), "bias": np.float32(0.5)}
+    constants = {"scales": np.array([1, 1, 2, 2], np.float32), "bias": np.array(0.5, np.float32)}
     where = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     nodes = [
         node("Resize", ["x", "", "scales"], ["r"], mode="nearest", **where),
         node("Add", ["r", "bias"], ["a"]),
         node("Relu", ["a"], ["y"]),
     ]
-    ends = {"x": ("float32", [2, 3, "h", "w"])}, {"y": ("float32", [2, 3, None, None])}
-    worker = make_worker(model(nodes, *ends, constants), "cpu")
+    inputs: Declared = {"x": ("float32", [2, 3, "h", "w"])}
+    source = model(nodes, inputs, {"y": ("float32", [2, 3, None, None])}, constants)
+    worker = make_worker(source, "cpu")
     worker.schedule(x)
     kernels = [step.kernel for plan in worker._plans for s in plan.segments for step in s.plan.steps]
     assert "nearest" in [getattr(kernel, "name", "") for kernel in kernels]
