@@ -33,7 +33,7 @@ FUNCTIONS = frozenset({
     "engine.backends.cpu.low_precision_matmul.cut_product",
     "engine.backends.cpu.matmul.cut_product",
     "engine.backends.cpu.matmul.reading_ns",
-    "engine.backends.cpu.pixels.schedule_pixels",
+    "engine.backends.cpu.pixels.cut_rows",
     "engine.backends.cpu.plane_windows.cut_planes",
     "engine.backends.cpu.recurrence.parts_of_step",
     "engine.backends.cpu.reduce._parts",
