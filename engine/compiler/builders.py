@@ -17,7 +17,7 @@ from engine.compiler.plan_memo import Recall
 from engine.compiler.repeated import aligned, repeat_of
 from engine.graph.model import Layer
 from engine.kernels.evaluate import TooLongError, evaluate
-from engine.kernels.evaluate_sizes import evaluate_sizes, holds_sizes
+from engine.kernels.evaluate_sizes import evaluate_few, evaluate_sizes, holds_sizes
 from engine.kernels.expr import FLOATS, LOOPS, UNARY, Expr, RunNumber, cast, index, nodes, run_number
 from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
@@ -227,7 +227,13 @@ class ShapeBuilder(Builder):
         """Evaluate now, if the formula reads nothing unknown."""
         space = space_of(value.shape, groups)
         body = formula(*(index(a) for a in range(len(groups if groups is not None else value.shape))))
-        if self.is_for_kernels(value, body) or not self._know(value.size * value.dtype.itemsize):
+        few = evaluate_few(body, space, value)
+        if few is None and self.is_for_kernels(value, body):
+            return
+        if not self._know(value.size * value.dtype.itemsize):
+            return
+        if few is not None:
+            value.known = few
             return
         kernel, values, inputs = number(body, len(space), value.dtype)
         if any(isinstance(x, RunNumber) for x in values):

@@ -62,10 +62,10 @@ def _candidates(
 
 def join(producer: Compute, consumer: Compute, fan_in: int) -> Compute | None:
     """Fuse two formulas into one kernel with the consumer's output; None if they do not fit."""
-    at_flat = Expr("load", producer.output.arithmetic, (FLAT,), producer.output)
-    formula = consumer.formula()
     if consumer.hint is not None or producer.output.size != consumer.output.size:
         return None
+    at_flat = Expr("load", producer.output.arithmetic, (FLAT,), producer.output)
+    formula = consumer.formula()
     if _rounds(producer, consumer) or formula.depth + _value_of(producer).depth > DEPTH_LIMIT:
         return None
     if not _only_reads_at_flat(formula, producer.output):
@@ -122,7 +122,8 @@ def _only_reads_at_flat(formula: Expr, value: Value) -> bool:
 
 
 def _uses_index(formula: Expr) -> bool:
-    return any(node.op == "index" for node in nodes(formula))
+    # Axes are numbers among the variables that a formula depends on.
+    return any(type(variable) is int for variable in formula.free)
 
 
 def match_axes(consumer: Compute, producer: Compute) -> dict[int, Expr] | None:

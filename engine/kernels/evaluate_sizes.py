@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise, product
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.kernels.evaluate import evaluate
-from engine.kernels.expr import Expr
+from engine.kernels.expr import Argument, Expr, RunNumber
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import Size, deferred, has_sizes, largest, smallest
 from engine.kernels.value import Value
@@ -17,11 +18,17 @@ from engine.kernels.value import Value
 MOST_ELEMENTS = 256
 """Elements of the largest tensor that is worked out one by one."""
 
+FEW_ELEMENTS = 16
+"""Elements up to which that takes less time than NumPy's calls, where no size is open."""
+
 _INTEGERS = frozenset({"index", "int64", "int32", "bool"})
+_STORED = {np.dtype(name) for name in ("int64", "int32", "bool")}
+_NARROW = 1 << 31
+"""Integers below it come to no result that types of 32 or 64 bits would wrap unseen, in one operation."""
 
 
 class _NotExactError(Exception):
-    """A formula computes with floats, whose rounding NumPy knows."""
+    """A formula computes with floats or large integers, whose rounding and wrapping NumPy knows."""
 
 
 def holds_sizes(value: Value) -> bool:
@@ -53,6 +60,38 @@ def evaluate_sizes(
     return found.reshape(tuple(shape))
 
 
+def evaluate_few(body: Expr, space: Sequence[int], value: Value) -> np.ndarray | None:
+    """The elements of a tensor of a few integers by its formula as it is; None if it is not that simple."""
+    if value.size > FEW_ELEMENTS or value.dtype not in _STORED:
+        return None
+    given = _Given()
+    try:
+        elements = [
+            _Element(given, given, at, place, _NARROW).value(body)
+            for place, at in enumerate(product(*[range(n) for n in space]))
+        ]
+    except (_NotExactError, LookupError):
+        return None
+    return np.array(elements, object if has_sizes(elements) else value.dtype).reshape(value.shape)
+
+
+class _Given(dict[Any, Any]):
+    """The values of arguments, and the elements of the tensors that are read."""
+
+    def __missing__(self, key: Argument | Value) -> Any:
+        if isinstance(key, Argument):
+            number = key.value
+            if isinstance(number, RunNumber):
+                raise _NotExactError
+            found: Any = number
+        else:
+            if key.known is None or key.size > MOST_ELEMENTS:
+                raise _NotExactError
+            found = key.known.reshape(-1).tolist()
+        self[key] = found
+        return found
+
+
 def _by_numpy(
     kernel: Kernel, space: Sequence[int], values: Sequence[Any], inputs: Sequence[np.ndarray]
 ) -> list[Any]:
@@ -74,36 +113,44 @@ class _Element:
     """The formula of one element."""
 
     def __init__(
-        self, values: Sequence[Any], inputs: Sequence[Sequence[Any]], at: Sequence[int], place: int
+        self, values: Any, inputs: Any, at: Sequence[int], place: int, limit: float = math.inf
     ) -> None:
+        """`values` and `inputs`: those of arguments and of tensors, by what nodes call them. Raises for
+        numbers beyond `limit`.
+        """
         self._values = values
         self._inputs = inputs
         self._at = at
         self._place = place
+        self._limit = limit
 
     def value(self, node: Expr) -> Any:
         if node.dtype not in _INTEGERS:
             raise _NotExactError
-        match node.op:
-            case "const":
-                return node.attr
-            case "param":
-                return _number(self._values[node.attr])
-            case "index":
-                return self._at[node.attr]
-            case "flat":
-                return self._place
-            case "load":
-                return _number(self._inputs[node.attr][self.value(node.args[0])])
-            case "select":
-                condition, a, b = node.args
-                return self.value(a) if self.value(condition) else self.value(b)
-            case "cast":
-                x = self.value(node.args[0])
-                return bool(x) if node.dtype == "bool" else int(x) if isinstance(x, bool) else x
-        if node.op not in _OPERATIONS:
+        op = node.op
+        if (operation := _OPERATIONS.get(op)) is not None:
+            found = operation(*[self.value(x) for x in node.args])
+        elif op == "load":
+            found = _number(self._inputs[node.attr][self.value(node.args[0])])
+        elif op == "select":
+            condition, a, b = node.args
+            return self.value(a) if self.value(condition) else self.value(b)
+        elif op == "param":
+            found = _number(self._values[node.attr])
+        elif op == "const":
+            found = node.attr
+        elif op == "index":
+            return self._at[node.attr]
+        elif op == "flat":
+            return self._place
+        elif op == "cast":
+            x = self.value(node.args[0])
+            return bool(x) if node.dtype == "bool" else int(x) if isinstance(x, bool) else x
+        else:
             raise _NotExactError
-        return _OPERATIONS[node.op](*(self.value(x) for x in node.args))
+        if type(found) is int and not -self._limit < found < self._limit:
+            raise _NotExactError
+        return found
 
 
 def _number(x: Any) -> Any:

@@ -265,6 +265,8 @@ def smallest(*numbers: Number) -> Any:
 
 
 def _extreme(op: str, numbers: Sequence[Number]) -> Any:
+    if not has_sizes(numbers):
+        return max(numbers) if op == "max" else min(numbers)
     found, *others = {name_of(number): number for number in numbers}.values()
     for number in others:
         symbol = next((x for x in (found, number) if isinstance(x, Size)), None)

@@ -204,38 +204,36 @@ class SizeRecorder:
         """What a call yields, its numbers open; sizes are refused for which the result has another form."""
         if type(found) in (int, float):
             self._demand(f"type({name}) in numbers", name)
-            return self._assign([found], name, f"({name},)")[0]
+            size = self._new(found, None, None)
+            self.record.lines.append(Line(f"{size.name} = {name}", (name,), (size.name,)))
+            return size
         if not isinstance(found, tuple) and not is_record(found):
             self._demand(f"{name} == {self._constant(found)}", name)
             return found
         self._demand(f"type({name}) is {self._constant(type(found))}", name)
-        parts, items = parts_of(found), name
-        if isinstance(found, tuple):
-            self._demand(f"len({name}) == {len(parts)}", name)
+        parts = parts_of(found)
+        made = [self._new(part, None, None) if type(part) in (int, float) else part for part in parts]
+        names = [
+            part.name if isinstance(part, Size) else f"{name}_{number}" for number, part in enumerate(made)
+        ]
+        items = name
+        if not isinstance(found, tuple):
+            items = "".join([f"{name}.{item.name}, " for item in fields(found)])
+        if parts:
+            # A tuple of another length cannot be unpacked so, which refuses sizes too.
+            self.record.lines.append(Line(f"{', '.join(names)}, = {items}", (name,), tuple(names)))
         else:
-            items = f"{name}_items"
-            values = "".join([f"{name}.{item.name}, " for item in fields(found)])
-            self.record.lines.append(Line(f"{items} = ({values})", (name,), (items,)))
-        made: list[Any] = []
-        if parts and all(type(part) in (int, float) for part in parts):
-            self._demand(f"numbers.issuperset(map(type, {items}))", items)
-            made += self._assign(parts, items, items)
-        else:
-            for number, part in enumerate(parts):
-                inner = f"{items}_{number}"
-                self.record.lines.append(Line(f"{inner} = {items}[{number}]", (items,), (inner,)))
-                made.append(self._unpacked(part, inner))
+            self._demand(f"{name} == {self._constant(found)}", name)
+        if numbers := [part.name for part in made if isinstance(part, Size)]:
+            self._demand(" and ".join([f"type({number}) in numbers" for number in numbers]), *numbers)
+        made = [
+            part if isinstance(part, Size) else self._unpacked(part, inner)
+            for part, inner in zip(made, names, strict=True)
+        ]
         return tuple(made) if type(found) is tuple else type(found)(*made)
 
-    def _assign(self, numbers: Sequence[Any], name: str, items: str) -> list[Size]:
-        """Open numbers for the items of something that is made of a result."""
-        sizes = [self._new(number, None, None) for number in numbers]
-        names = tuple(size.name for size in sizes)
-        self.record.lines.append(Line(f"{', '.join(names)}, = {items}", (name,), names))
-        return sizes
-
-    def _demand(self, condition: str, name: str) -> None:
-        self.record.lines.append(Line(f"if not ({condition}): return None", (name,)))
+    def _demand(self, condition: str, *names: str) -> None:
+        self.record.lines.append(Line(f"if not ({condition}): return None", names))
 
     def _constant(self, x: Any) -> str:
         """The name of an object in programs."""

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.backends.base import DeviceBuffer
+from engine.backends.growing import Growing
 from engine.base.errors import EngineError
 from engine.base.generators import SmallSteps
 from engine.compiler.lower import Fallback, Lowered, Segment
@@ -198,12 +199,14 @@ class SizedPlan:
         inputs = made.inputs(trace)
         try:
             make_plans = [partial(self._plan, tuple(sizes), k) for k in range(len(made.segments))]
-            needs = recorder.needs_of_inputs(self.lowered.segments, inputs, made.kept)
-            for segment, make_plan in zip(made.segments, make_plans, strict=True):
-                needs += segment.needs(session, numbers, before, make_plan)
-            near = yield from allocating(needs)
-            if self._recorded is not made:
-                return None  # released meanwhile
+            near: Sequence[Growing[Any, Any]] = ()
+            if recorder.allocates_ahead:
+                needs = recorder.needs_of_inputs(self.lowered.segments, inputs, made.kept)
+                for segment, make_plan in zip(made.segments, make_plans, strict=True):
+                    needs += segment.needs(session, numbers, before, make_plan)
+                near = yield from allocating(needs)
+                if self._recorded is not made:
+                    return None  # released meanwhile
             if before is not None:
                 recorded.buffers.update(before.buffers)
                 recorded.placement.update(before.placement)

@@ -52,6 +52,8 @@ class Recorder:
         self._backends = backends
         self._pool = pool
         self._lasting = lasting
+        self.allocates_ahead = not all(backend.is_host for backend in backends.values())
+        """Whether plans need memory that is worth allocating on another thread."""
         self.constants: dict[tuple[Place, str], tuple[np.ndarray | None, DeviceBuffer]] = {}
         # Runs follow each other, so inputs and outputs of plans for other shapes share memory.
         self.shared_buffers: dict[tuple[Place, str, np.dtype], SharedBuffer] = {}
@@ -168,11 +170,15 @@ class Recorder:
     ) -> DeviceBuffer:
         """A buffer for a plan's input or output. Raises `OutOfMemoryError` with the tensor's name."""
         backend, elements = self._backends[place], max(elements, 1)
-        with self._allocating(backend, name, elements, dtype):
-            if backend.shares:
-                shared = self._shared_buffer(place, name, dtype, is_input)
-                buffer = backend.share(shared.of(elements), elements)
-            else:
+        buffer = None
+        if backend.shares:
+            shared = self._shared_buffer(place, name, dtype, is_input)
+            if not shared.fits(elements):
+                with self._allocating(backend, name, elements, dtype):
+                    shared.of(elements)
+            buffer = backend.share(shared.of(elements), elements)
+        else:
+            with self._allocating(backend, name, elements, dtype):
                 buffer = backend.create(elements, dtype)
         assert buffer is not None
         recorded.buffers[place, name] = buffer

@@ -13,6 +13,7 @@ import numpy as np
 from engine.backends.base import Backend, Progress
 from engine.base import instrumentation
 from engine.base.errors import OutOfMemoryError, ShapeError, UnsupportedLayerError
+from engine.base.garbage_collection import collecting_rarely
 from engine.base.generators import SmallSteps, finish, in_one_step
 from engine.base.memory.out_of_memory import naming_out_of_memory
 from engine.base.memory.pool import Pool
@@ -49,6 +50,7 @@ HOST_INPUT_LIMIT = 4096
 class Session:
     """Plans and memory of one model on one backend, with the CPU backend for layers that fall back."""
 
+    @collecting_rarely()
     def __init__(self, model: Model, native: Backend, cpu: Backend | None, allow_fallback: bool) -> None:
         self.source = model
         self.allow_fallback = allow_fallback
@@ -100,6 +102,7 @@ class Session:
                 sized.bind(self)
         return compiled
 
+    @collecting_rarely()
     def prepare_plans(self, progress: Progress | None = None) -> tuple[int, list[tuple[object, Lowered]]]:
         """The part of `prepare` that any thread may run: compiles kernels, returns the plans to record."""
         if (restored := self.stored_plans.restored(self, progress)) is not None:
@@ -243,6 +246,7 @@ class Session:
         self.cache.keep(key, recorded)
         return recorded
 
+    @collecting_rarely()
     def _new_plan(self, key: object, shapes: InputShapes, known: Elements) -> RecordedPlan:
         if self.may_plan_for_all and self.open_plans.make_ready(shapes, known):
             self.store_open_plans(known, self.open_plans.ready)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.cost import tasks_wanted
+from engine.backends.cpu.cost import CHUNKS_PER_THREAD, tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.panels import SPREAD, emit_rows, rows_evict_each_other
 from engine.backends.cpu.printer import indent, kernel_text
-from engine.backends.cpu.schedule import Schedule, TaskGrid, elapsed_ns, evenly
+from engine.backends.cpu.schedule import Blocks, Schedule, TaskGrid, divisions, elapsed_ns
 from engine.backends.cpu.tiles import Tile
 from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.windows import Windows, nhwc_windows
@@ -109,26 +109,34 @@ def cut_tasks(
     panel_bytes: of a panel's weights; tile_bytes: of the input under a tile.
     """
 
-    def task_ns(counts: tuple[int, int]) -> float:
-        across, along = -(-panels // counts[0]), -(-tiles // counts[1])
+    fetched = panel_bytes / _BYTES_PER_NS
+
+    def task_ns(across: int, along: int) -> float:
         # A panel arrives while the one before is in use, if that is long enough; the first is waited for.
-        fetched = panel_bytes / _BYTES_PER_NS
         work = across * (max(along * tile_ns, fetched) + _FETCHED_UNSEEN * fetched)
         read = _FETCHED_UNSEEN * along * tile_bytes / _BYTES_PER_NS
         return work + fetched + read + NS_PER_TASK
 
-    whole = groups * task_ns((1, 1))
+    whole = groups * task_ns(panels, tiles)
     wanted = tasks_wanted(whole, threads)
-    counts = [
-        (across, along)
-        for across in range(1, min(panels, wanted) + 1)
-        for along in range(1, min(tiles, wanted) + 1)
-        if across * along == 1 or groups * across * along <= wanted
-    ]
-    best = min(counts, key=lambda pair: elapsed_ns(groups * prod(pair), task_ns(pair), threads, _LATE))
-    blocks = (evenly(panels, best[0]), evenly(tiles, best[1]))
-    tasks = groups * blocks[0].count * blocks[1].count
-    return Schedule(tasks, max(task_ns(best), whole / tasks), blocks)
+    best = Blocks(1, panels), Blocks(1, tiles)
+    best_ns = task_ns(panels, tiles)
+    least = elapsed_ns(groups, best_ns, threads, _LATE)
+    for across, wide in divisions(panels):
+        if groups * across > wanted:
+            break
+        # Of as many rounds of all threads, the one of the most tasks takes the least time.
+        for rounds in range(1, CHUNKS_PER_THREAD + 1):
+            along = min(min(wanted, rounds * threads) // (groups * across), tiles)
+            if along:
+                long = -(-tiles // along)
+                along = -(-tiles // long)
+                one_ns = task_ns(wide, long)
+                nanoseconds = elapsed_ns(groups * across * along, one_ns, threads, _LATE)
+                if nanoseconds < least:
+                    best, best_ns, least = (Blocks(across, wide), Blocks(along, long)), one_ns, nanoseconds
+    tasks = groups * best[0].count * best[1].count
+    return Schedule(tasks, max(best_ns, whole / tasks), best)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ of a window lies at a fixed distance from the window's start, whatever the pixel
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD
@@ -26,7 +27,17 @@ from engine.backends.cpu.pixel_tiles import (
 )
 from engine.backends.cpu.planes import SLACK, staging_text, tap_offsets_text, zero_text
 from engine.backends.cpu.printer import indent, kernel_text
-from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, elapsed_ns, emit, evenly, halve
+from engine.backends.cpu.schedule import (
+    Axis,
+    Blocks,
+    Schedule,
+    TaskGrid,
+    divisions,
+    elapsed_ns,
+    emit,
+    evenly,
+    halve,
+)
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.cpu.words import Words
@@ -117,17 +128,17 @@ def schedule_bands(win: Windows, channels: int, batch: int, pixel_ns: float, thr
     if floats(1, columns.size) > _MOST_FLOATS:
         return None
 
-    def of_rows(rows: int) -> Schedule:
-        blocks = (Blocks(-(-win.out[0] // rows), rows), columns)
-        total_ns = rows * columns.size * pixel_ns + floats(rows, columns.size) * _NS_PER_COPY
-        return Schedule(batch * blocks[0].count * columns.count, total_ns, blocks)
-
-    fitting = [of_rows(1)]
-    for rows in range(2, win.out[0] + 1 if columns.count == 1 else 2):
-        if floats(rows, columns.size) > _BAND_FLOATS or rows * columns.size > _MAX_PIXELS:
+    best, least = Schedule(0, 0.0), inf
+    for rows, count in divisions(win.out[0]):
+        held = floats(rows, columns.size)
+        too_many = held > _BAND_FLOATS or rows * columns.size > _MAX_PIXELS or columns.count > 1
+        if rows > 1 and too_many:
             break
-        fitting.append(of_rows(rows))
-    return min(fitting, key=lambda made: elapsed_ns(made.tasks, made.task_ns + _NS_PER_TASK, threads))
+        tasks, task_ns = batch * count * columns.count, rows * columns.size * pixel_ns + held * _NS_PER_COPY
+        nanoseconds = elapsed_ns(tasks, task_ns + _NS_PER_TASK, threads)
+        if nanoseconds < least:
+            best, least = Schedule(tasks, task_ns, (Blocks(count, rows), columns)), nanoseconds
+    return best
 
 
 def first_layer_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:

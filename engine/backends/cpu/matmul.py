@@ -126,7 +126,10 @@ def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> 
     """Cut m x n results into blocks of whole tiles, enough of them in the whole batch."""
     height = tile.row_choices[0]
     rows = min(up(m, height), max(height, LEFT_FLOATS // max(k, 1) // height * height))
-    axes = [Axis.of_tiles(m, rows, height), Axis.of_tiles(n, up(n, tile.width), tile.width)]
+    columns = up(n, tile.width)
+    if wanted <= 1:
+        return Blocks(-(-m // rows), rows), Blocks(-(-n // columns), columns)
+    axes = [Axis.of_tiles(m, rows, height), Axis.of_tiles(n, columns, tile.width)]
     return share(axes, max(batch, 1), wanted, _longer)
 
 

@@ -20,7 +20,6 @@ from engine.backends.cpu.schedule import emit
 from engine.backends.cpu.tiles import MAX_TAPS, host_tile
 from engine.backends.windows import nhwc_windows
 from engine.compiler.plan import Compute, Tuner, storable
-from engine.kernels.size import deferred
 
 
 def tune_nhwc_depthwise(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -37,7 +36,7 @@ def tune_nhwc_depthwise(compute: Compute, tuner: Tuner, threads: int) -> bool:
         return False
     lanes, rank, elements = host_tile().lanes, len(compute.space), w.known
     epilogue = print_epilogue(compute, PIXEL_ARGUMENTS.end, row_axes=rank - 1)
-    schedule, sizes = deferred(schedule_pixels, win, x.shape[0], channels, lanes, threads)
+    schedule, sizes = schedule_pixels(win, x.shape[0], channels, lanes, threads)
 
     weights = tuner.constant(f"{w.name}|taps{lanes}", partial(pack_taps, elements, win.taps, lanes))
     kernel = NativeKernel("nhwc_depthwise", nhwc_depthwise_text(lanes, rank, epilogue))

@@ -17,7 +17,6 @@ from engine.backends.cpu.schedule import emit
 from engine.backends.cpu.tiles import MAX_TAPS, host_tile
 from engine.backends.windows import counted_sides, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferred
 
 _ARGUMENTS = ArgumentBlock(PIXEL_ARGUMENTS, "count_top count_bottom count_left count_right")
 
@@ -41,7 +40,7 @@ def tune_nhwc_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
         return False
     lanes, rank = host_tile().lanes, len(compute.space)
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=rank - 1)
-    schedule, sizes = deferred(schedule_pixels, win, x.shape[0], x.shape[-1], lanes, threads)
+    schedule, sizes = schedule_pixels(win, x.shape[0], x.shape[-1], lanes, threads)
     kernel = NativeKernel(f"nhwc_pool_{kind}", nhwc_pool_text(kind, lanes, rank, epilogue))
     arguments = _ARGUMENTS.values(**PIXEL_ARGUMENTS.named(sizes), **counted_sides(compute, win))
     emit(tuner, kernel, schedule, arguments, (x.name,), compute.output.name, epilogue)

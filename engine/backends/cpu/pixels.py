@@ -10,11 +10,11 @@ from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import EPILOGUE_BYTES, Epilogue, Recipe, store_epilogue, store_row_stride
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent
-from engine.backends.cpu.schedule import Schedule, TaskGrid, evenly, up
+from engine.backends.cpu.schedule import Blocks, Schedule, TaskGrid, evenly, up
 from engine.backends.cpu.tiles import MAX_TAPS
 from engine.backends.cpu.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.windows import Windows
-from engine.kernels.size import deferrable
+from engine.kernels.size import deferrable, deferred, largest, smallest
 
 TILES = ((8, 1), (4, 2), (2, 4), (1, 4))
 """How many pixels may go together, and with how many vectors of channels where there are so many."""
@@ -59,7 +59,6 @@ def list_taps(places, row0, row1, column0, column1, kernel_columns, row_step, co
 """
 
 
-@deferrable
 def schedule_pixels(
     win: Windows, batch: int, channels: int, lanes: int, threads: int
 ) -> tuple[Schedule, tuple[float, ...]]:
@@ -68,17 +67,23 @@ def schedule_pixels(
     padded = up(channels, lanes)
     vectors = batch * oh * ow * (padded // lanes)
     nanoseconds = vectors * (win.taps * NS_PER_TAP + NS_PER_VECTOR) + 200.0
-    wanted = tasks_wanted(nanoseconds, threads)
-    # As many for each thread, for rows of windows take equally long.
-    wanted = wanted // threads * threads if wanted > threads else wanted
-    rows = evenly(oh, -(-wanted // batch))
-    begin = min(-(-win.pads[1] // stride), ow)
-    end = max(min((win.width - 1 - reach + win.pads[1]) // stride + 1, ow), begin)
+    rows = deferred(cut_rows, oh, batch, nanoseconds, threads)
+    begin = smallest(-(-win.pads[1] // stride), ow)
+    end = largest(smallest((win.width - 1 - reach + win.pads[1]) // stride + 1, ow), begin)
     sizes = PIXEL_ARGUMENTS.values(
         **_GRID.values(rows), block_channels=evenly(padded, -(-padded // BLOCK_CHANNELS), lanes).size,
         **window_values(win), channels=channels, inner_begin=begin, inner_end=end, weight_step=padded * 4,
     )  # fmt: skip
     return Schedule.over((rows,), nanoseconds, batch), sizes
+
+
+@deferrable
+def cut_rows(rows: int, batch: int, nanoseconds: float, threads: int) -> Blocks:
+    """Blocks of rows of results, of a whole batch that takes so long."""
+    wanted = tasks_wanted(nanoseconds, threads)
+    # As many for each thread, for rows of windows take equally long.
+    wanted = wanted // threads * threads if wanted > threads else wanted
+    return evenly(rows, -(-wanted // batch))
 
 
 def pixels_text(kind: str, lanes: int, recipe: Recipe | None = None) -> str:

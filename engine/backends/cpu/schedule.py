@@ -9,7 +9,7 @@ a task's block, and the values that a rule packs. A rule divides an axis with `e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -150,14 +150,33 @@ def share(
     choose: Callable[..., int | None] = first_divisible,
 ) -> tuple[Blocks, ...]:
     """Halve blocks until `outer` grids of them are as many tasks as wanted; see `halve`."""
-    found = halve(axes, lambda *axes: outer * prod([axis.count for axis in axes]) < wanted, choose)
-    return tuple([axis.blocks for axis in found])
+
+    def are_too_few(*axes: Axis) -> bool:
+        tasks = outer
+        for axis in axes:
+            tasks *= -(-axis.size // axis.block)
+        return tasks < wanted
+
+    return tuple([axis.blocks for axis in halve(axes, are_too_few, choose)])
 
 
 def evenly(size: int, wanted: int, step: int = 1) -> Blocks:
     """Blocks of equal size, a multiple of `step`: as many as wanted, if the axis has so many."""
     block = up(-(-size // largest(1, smallest(wanted, size))), step)
     return Blocks(-(-size // block), block)
+
+
+def divisions(size: int) -> Iterator[tuple[int, int]]:
+    """How an axis can be divided: counts of blocks, the fewest first, and the blocks' sizes.
+
+    Each count is the least with blocks of that size, and each size the least of so many blocks.
+    """
+    count, block = 1, size
+    yield count, block
+    while block > 1:
+        count = -(-size // (block - 1))
+        block = -(-size // count)
+        yield count, block
 
 
 def elapsed_ns(tasks: int, task_ns: float, threads: int, late: float = 0.0) -> float:

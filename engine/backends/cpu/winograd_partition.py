@@ -49,6 +49,9 @@ direct way's, or of smaller tiles'. The larger ones' are four times as many as t
 _CLEARLY = 0.97
 """Of cuts with tiles alike, a later one is taken where it needs this share of an earlier one's time."""
 
+_ROUNDED = 1.0 - 1e-9
+"""What an estimate may be less than its lower bound, as floats are rounded."""
+
 MOST_COLUMNS = 128
 """Output channels that are transformed back at a time."""
 
@@ -82,76 +85,102 @@ def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) 
     fewest = min(tasks_wanted(direct, threads), threads)
     best, least = None, direct / min(judged, fewest)
     for results in (2, 4):
-        if results > LARGEST or _weight_bytes(channels, space[3], results) > _LARGEST_WEIGHTS:
+        if results > LARGEST or 4 * (results + 2) ** 2 * channels * space[3] > _LARGEST_WEIGHTS:
             continue
-        bound = least * _WORTH[results]
-        for cut in _cuts(space, channels, results, tile, threads, fewest):
-            nanoseconds = cut_ns(space, channels, cut, tile, judged)
+        bound, estimate = least * _WORTH[results], _Estimate(space, channels, results, tile)
+        if estimate.least / judged * _ROUNDED > bound:
+            continue
+        for cut in _cuts(estimate, threads, fewest):
+            nanoseconds = estimate.of(*cut, judged)
             if nanoseconds < bound:
                 # Fewer tasks, which come later, must be worth it too: many even out what else goes on.
-                best, least = cut, nanoseconds * _CLEARLY
+                best, least = (results, *cut), nanoseconds * _CLEARLY
                 bound = least
-    return best
+    return None if best is None else Cut(*best)
 
 
-def _cuts(
-    space: tuple[int, ...], channels: int, results: int, tile: Tile, threads: int, fewest: int
-) -> Iterator[Cut]:
+def _cuts(estimate: _Estimate, threads: int, fewest: int) -> Iterator[tuple[int, int, int, int]]:
     """The cuts worth a look: by tiles, or by output channels too, into many tasks or few."""
-    m, tiles = space[3], _tile_count(space, results)
-    whole = Cut(results, tiles, min(tiles, _ENOUGH_TILES), tile.width, up(m, tile.width))
-    total = cut_ns(space, channels, whole, tile, 1)
+    m, tiles, width = estimate.m, estimate.tiles, estimate.width
+    total = estimate.of(tiles, min(tiles, _ENOUGH_TILES), width, up(m, width), 1)
     most = max(tasks_wanted(total, threads), fewest)
+    # A block of columns that have been transformed back, and what its sums leave room for.
+    widest = up(64 if estimate.results == 4 else MOST_COLUMNS, width)
     for tasks in (most // threads * threads, threads) if most > threads > 1 else (most,):
-        for groups in sorted({1, min(threads, tasks)}):
-            group_columns = up(-(-m // groups), tile.width)
+        parts = min(threads, tasks)
+        for groups in (1, parts) if parts > 1 else (1,):
+            group_columns = up(-(-m // groups), width)
             share = -(-tiles * -(-m // group_columns) // tasks)
-            columns = min(group_columns, up(64 if results == 4 else MOST_COLUMNS, tile.width))
-            room = _room(columns, channels, results, tile)
-            while columns > tile.width and room < min(share, _ENOUGH_TILES):
-                columns = up(columns // 2, tile.width)
-                room = _room(columns, channels, results, tile)
-            if _weight_bytes(channels, group_columns, results) < scratch_bytes(tile):
+            columns = min(group_columns, widest)
+            room = estimate.room(columns)
+            while columns > width and room < min(share, _ENOUGH_TILES):
+                columns = up(columns // 2, width)
+                room = estimate.room(columns)
+            if estimate.column_bytes * group_columns < estimate.scratch:
                 room = min(room, _ENOUGH_TILES)
             if room > 0:
-                yield Cut(results, share, -(-share // -(-share // room)), columns, group_columns)
+                yield share, -(-share // -(-share // room)), columns, group_columns
 
 
-def _tile_count(space: tuple[int, ...], results: int) -> int:
-    return space[0] * -(-space[1] // results) * -(-space[2] // results)
+class _Estimate:
+    """What all cuts of an output with tiles alike have in common, for estimates of their time.
 
+    Attributes:
+        results: The tiles' size.
+        m: Output channels.
+        tiles: How many tiles there are.
+        width: Columns of a product's tile.
+        scratch: Bytes of a task's scratch memory.
+        column_bytes: Of an output channel's transformed weights.
+        least: Nanoseconds on one thread below which no cut is.
+    """
 
-def _weight_bytes(channels: int, columns: int, results: int) -> int:
-    return 4 * (results + 2) ** 2 * channels * columns
+    def __init__(self, space: tuple[int, ...], channels: int, results: int, tile: Tile) -> None:
+        self.results = results
+        self.m = space[3]
+        self.tiles = space[0] * -(-space[1] // results) * -(-space[2] // results)
+        self.width, self.scratch = tile.width, scratch_bytes(tile)
+        frequencies = (results + 2) ** 2
+        self.column_bytes = 4 * frequencies * channels
+        self._flops = 2.0 * frequencies * channels
+        self._flops_per_ns = _FLOPS_PER_NS * tile.lanes
+        self._lanes, self._choices = tile.lanes, row_choices(tile)
+        deep = up(channels, tile.lanes)
+        self._deep, self._floats = deep, self.scratch // (4 * frequencies) - deep - tile.lanes
+        inputs, self._output_ns = _VECTOR_NS[results]
+        self._input_ns = inputs * -(-channels // tile.lanes)
+        columns = up(self.m, self.width)
+        moved = self._input_ns + self._output_ns * (columns // tile.lanes)
+        self.least = self.tiles * (self._flops * columns / self._flops_per_ns + moved)
 
+    def room(self, columns: int) -> int:
+        """How many tiles the scratch memory has room for."""
+        return self._floats // (self._deep + columns)
 
-def _room(columns: int, channels: int, results: int, tile: Tile) -> int:
-    """How many tiles the scratch memory has room for."""
-    floats = scratch_bytes(tile) // (4 * (results + 2) ** 2)
-    deep = up(channels, tile.lanes)
-    return (floats - deep - tile.lanes) // (deep + columns)
+    def of(self, share: int, at_once: int, columns: int, group_columns: int, threads: int) -> float:
+        """Estimated nanoseconds on all threads of a cut, given as in `Cut`."""
+        tasks = -(-self.m // group_columns) * -(-self.tiles // share)
+        whole, rest = divmod(share, at_once)
+        rows = whole * _row_cost(at_once, self._choices)
+        if rest:
+            rows += _row_cost(rest, self._choices)
+        turns = -(-tasks // threads)
+        blocks = turns * (whole + (rest > 0))
+        products = self._flops * rows * group_columns / self._flops_per_ns
+        weights = self.column_bytes * group_columns
+        # Weights that fit into second-level cache come from afar for the first block only.
+        streams = blocks if weights > self.scratch else 1
+        waited = weights / _BYTES_PER_NS - products * turns / blocks
+        moved = self._input_ns + self._output_ns * (group_columns // self._lanes)
+        nanoseconds = elapsed_ns(tasks, products + moved * share, threads)
+        return nanoseconds + streams * waited if waited > 0 else nanoseconds
 
 
 @deferrable
 def cut_ns(space: tuple[int, ...], channels: int, cut: Cut, tile: Tile, threads: int) -> float:
     """Estimated nanoseconds on all threads."""
-    m, tiles = space[3], _tile_count(space, cut.results)
-    groups = -(-m // cut.group_columns)
-    tasks = groups * -(-tiles // cut.share)
-    frequencies = (cut.results + 2) ** 2
-    whole, rest = divmod(cut.share, cut.tiles)
-    choices = row_choices(tile)
-    rows = whole * _row_cost(cut.tiles, choices) + _row_cost(rest, choices)
-    turns = -(-tasks // threads)
-    blocks = turns * (whole + (rest > 0))
-    products = 2.0 * rows * frequencies * channels * cut.group_columns / (_FLOPS_PER_NS * tile.lanes)
-    weights = _weight_bytes(channels, cut.group_columns, cut.results)
-    # Weights that fit into second-level cache come from afar for the first block only.
-    streams = blocks if weights > scratch_bytes(tile) else 1
-    waited = max(0.0, weights / _BYTES_PER_NS - products * turns / blocks)
-    inputs, outputs = _VECTOR_NS[cut.results]
-    moved = inputs * -(-channels // tile.lanes) + outputs * (cut.group_columns // tile.lanes)
-    return elapsed_ns(tasks, products + moved * cut.share, threads) + streams * waited
+    estimate = _Estimate(space, channels, cut.results, tile)
+    return estimate.of(cut.share, cut.tiles, cut.columns, cut.group_columns, threads)
 
 
 @lru_cache(maxsize=1024)
@@ -181,9 +210,12 @@ def count_row_tiles(count: int, tile: Tile) -> int:
     return len(row_tiles(count, tile))
 
 
+_ROW_CHOICES = {16: (14, 8, 4), 8: (6, 3)}
+
+
 def row_choices(tile: Tile) -> tuple[int, ...]:
     """Rows of the tiles of a product, so that any number comes out nearly even; the most come first."""
-    return {16: (14, 8, 4), 8: (6, 3)}.get(tile.lanes, (8, 4))
+    return _ROW_CHOICES.get(tile.lanes, (8, 4))
 
 
 def takes(rows: tuple[int, ...], k: int, count: int) -> bool:

@@ -26,13 +26,15 @@ class CLBuffer(DeviceBuffer):
         self.dtype = np.dtype(dtype)
         self.nbytes = elements * device_dtype(self.dtype).itemsize
         self._mem = mem
+        self._is_shared = False
 
     def part(self, elements: int) -> CLBuffer | None:
-        """A buffer over the first elements; None if these are too few. OpenCL keeps the memory for either."""
+        """A buffer over the first elements, in the same memory; None if these are too few."""
         if elements > self.elements:
             return None
-        nbytes = elements * device_dtype(self.dtype).itemsize
-        return CLBuffer(self.mem.get_sub_region(0, nbytes), elements, self.dtype)
+        made = CLBuffer(self.mem, elements, self.dtype)
+        made._is_shared = self._is_shared = True
+        return made
 
     @property
     def mem(self) -> Any:
@@ -48,7 +50,9 @@ class CLBuffer(DeviceBuffer):
     def release(self) -> None:
         """Give the memory back; OpenCL keeps it until the commands that use it have run."""
         if self._mem is not None:
-            self._mem.release()
+            # Shared memory is freed with the last buffer that has it.
+            if not self._is_shared:
+                self._mem.release()
             self._mem = None
 
 

@@ -88,6 +88,7 @@ class _OpenStep:
     def __init__(self, step: Step, compiled: Compiled, numbers: Variables) -> None:
         self.step = step
         self.compiled = compiled
+        self.local = compiled.source.local
         self.kernels: list[Any] = []
         """That of the whole step, and those of the dispatches that it was ever cut into."""
         self._numbers = [_form(number, numbers) for number in (*step.space, *step.values)]
@@ -183,12 +184,13 @@ class CLTemplate:
         self._kernels = _Kernels()
         self._steps: list[_OpenStep] = []
         self._arguments = _OpenArguments(numbers)
-        grids = [OpenArray(numbers) for _ in range(4)]
+        # Of each step: its space, and the elements of the largest dispatch.
+        grids = OpenArray(numbers)
         locals_: list[tuple[int, ...]] = []
-        # Of each step, in the lists of all: where its buffers end, and its numbers.
+        # Of each step, in the lists of all arguments and their positions: which are its own.
         self._mem_positions: list[int] = []
         self._mem_tensors: list[int] = []
-        self._ends: list[tuple[int, int]] = [(0, 0)]
+        self._own: list[tuple[slice, slice]] = []
         is_plain = []
         for step in plan.steps:
             if any(type(size) is int and size == 0 for size in step.space):
@@ -196,22 +198,25 @@ class CLTemplate:
             compiled = backend.programs.get(step.kernel)
             own = _OpenStep(step, compiled, numbers)
             self._steps.append(own)
+            mem, word = len(self._mem_positions), len(self._arguments.positions)
             is_plain.append(self._add_arguments(own))
             for position, name in enumerate((*step.inputs, step.output)):
                 if name in tensors:
                     self._mem_positions.append(position)
                     self._mem_tensors.append(tensors[name])
-            self._ends.append((len(self._mem_positions), len(self._arguments.positions)))
+            mem_end, word_end = len(self._mem_positions), len(self._arguments.positions)
+            self._own.append((slice(2 * mem, 2 * mem_end), slice(2 * word, 2 * word_end)))
             is_generic = isinstance(compiled.source, GenericSource)
             grid = (prod(step.space), 1, 1) if is_generic else step.space
-            for axis, size in enumerate((*grid, largest_dispatch(compiled, step))):
-                grids[axis].add(size)
+            for size in (*grid, largest_dispatch(compiled, step)):
+                grids.add(size)
             locals_.append((*compiled.source.local, 1, 1)[:3] if not is_generic else (0, 1, 1))
         self._arguments.close()
         self._is_plain = np.array(is_plain, bool)
         self._locals = np.array(locals_, np.int64).reshape(-1, 3)
-        self._grids, self._elements = [axis.close() for axis in grids], elements.close()
+        self._grids, self._elements = grids.close(), elements.close()
         self._values = numbers.values
+        self._latest: tuple[Sequence[int | float], Values, list[tuple[GrowingBlock[Any], int]]] | None = None
         self.numbers: tuple[Number, ...] = numbers.numbers
 
     def _add_arguments(self, own: _OpenStep) -> bool:
@@ -249,23 +254,28 @@ class CLTemplate:
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowingBlock[Any], int]]:
         """The buffers for temporaries, and what they take."""
-        return self._rooms(self._values(values))
+        return self._sized(values)[1]
 
-    def _rooms(self, given: Values) -> Sequence[tuple[GrowingBlock[Any], int]]:
-        nbytes = np.maximum(_SMALLEST, self._elements(given) * self._items)
-        return [(self._backend.slot(k), size) for k, size in enumerate(self._slots.sizes(nbytes).tolist())]
+    def _sized(self, values: Sequence[int | float]) -> tuple[Values, list[tuple[GrowingBlock[Any], int]]]:
+        """The values as arrays, and the buffers for temporaries; `fill` follows `shared_memory`."""
+        if self._latest is None or self._latest[0] != values:
+            given = self._values(values)
+            nbytes = np.maximum(_SMALLEST, self._elements(given) * self._items)
+            sizes = self._slots.sizes(nbytes).tolist()
+            self._latest = values, given, [(self._backend.slot(k), size) for k, size in enumerate(sizes)]
+        return self._latest[1:]
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CLOpenProgram:
         """The program for one set of sizes."""
-        given = self._values(values)
-        grid = np.stack([axis(given) for axis in self._grids], axis=1)
+        given, rooms = self._sized(values)
+        grid = self._grids(given).reshape(-1, 4)
         sizes, limits = grid[:, :3], grid[:, 3]
         counts = sizes.prod(axis=1)
         is_generic = self._locals[:, 0] == 0
         is_whole = self._is_plain & fits_one(sizes, counts, limits, is_generic)
         work = np.where(is_generic[:, None], 1, sizes * self._locals)
         work[is_generic, 0] = -(-counts[is_generic] // LOCAL_SIZE) * LOCAL_SIZE
-        slots = [slot.of(size) for slot, size in self._rooms(given)]
+        slots = [slot.of(size) for slot, size in rooms]
         tensors = [slots[k] for k in self._slots.of]
         tensors += [_own(buffers[name]).mem for name in self._outer]
         mems: list[Any] = [None] * (2 * len(self._mem_positions))
@@ -275,16 +285,16 @@ class CLTemplate:
         settings: list[Setting] = []
         commands: list[Command] = []
         memory: list[Any] = []
-        parts = zip(self._steps, is_whole.tolist(), counts.tolist(), work.tolist(), strict=True)
-        for number, (own, is_one, count, items) in enumerate(parts):
+        lists = is_whole.tolist(), counts.tolist(), work.tolist()
+        for own, (buffers_of, words_of), is_one, count, items in zip(
+            self._steps, self._own, *lists, strict=True
+        ):
             if not count:
                 continue
-            (mem, word), (mem_end, word_end) = self._ends[number : number + 2]
-            step_mems = tuple(mems[2 * mem : 2 * mem_end])
+            step_mems = tuple(mems[buffers_of])
             if is_one:
-                kernel = own.kernels[0]
-                settings.append((kernel, step_mems, tuple(words[2 * word : 2 * word_end])))
-                local = own.compiled.source.local
+                kernel, local = own.kernels[0], own.local
+                settings.append((kernel, step_mems, tuple(words[words_of])))
                 commands.append((kernel, tuple(items[: len(local)]), local))
             else:
                 self._add_parts(own, given, step_mems, settings, commands, memory)

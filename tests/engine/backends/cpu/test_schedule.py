@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import product
 from math import prod
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.backends.cpu.address_table import cut_tasks
 from engine.backends.cpu.schedule import (
     Axis,
     Blocks,
     Schedule,
     TaskGrid,
+    divisions,
     elapsed_ns,
     evenly,
     halve,
@@ -91,3 +94,30 @@ def test_the_estimate_counts_the_rounds_of_the_busiest_thread() -> None:
 def test_printed_variables_are_out_of_reach() -> None:
     with pytest.raises(AssertionError, match="letters"):
         TaskGrid(t="tiles")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 12, 97, 1000])
+def test_divisions_have_each_size_of_blocks_once(size: int) -> None:
+    found = [*divisions(size)]
+    assert {block for _, block in found} == {-(-size // count) for count in range(1, size + 1)}
+    for count, block in found:
+        assert (count, block) == (-(-size // block), -(-size // count))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8, 16])
+def test_no_division_into_as_many_rounds_has_shorter_tasks(threads: int) -> None:
+    rng = random.Random(threads)
+    for _ in range(50):
+        panels, tiles = rng.randint(1, 8), rng.randint(1, 200)
+        tile_ns = rng.uniform(100.0, 3000.0)
+        # Without memory to wait for, a task takes as long as its tiles.
+        found = cut_tasks(tiles, panels, 1, threads, tile_ns, 0.0, 0.0)
+        across, along = found.blocks
+        rounds = -(-found.tasks // threads)
+        others = [
+            -(-panels // a) * -(-tiles // b)
+            for a in range(1, panels + 1)
+            for b in range(1, tiles + 1)
+            if -(-a * b // threads) <= rounds and a * b <= found.tasks
+        ]
+        assert across.size * along.size == min(others)

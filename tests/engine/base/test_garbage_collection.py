@@ -1,0 +1,43 @@
+"""The collector runs less often while plans are made, and as before after that."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from engine.base.garbage_collection import collecting_rarely
+
+
+@pytest.fixture(autouse=True)
+def thresholds() -> Iterator[tuple[int, int, int]]:
+    """Python's own thresholds, which are restored."""
+    before = gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    yield gc.get_threshold()
+    gc.set_threshold(*before)
+
+
+def test_thresholds_are_higher_until_the_last_block_ends(thresholds: tuple[int, int, int]) -> None:
+    with collecting_rarely():
+        inside = gc.get_threshold()
+        assert inside[0] > thresholds[0]
+        with collecting_rarely():
+            pass
+        assert gc.get_threshold() == inside
+    assert gc.get_threshold() == thresholds
+
+
+@pytest.mark.parametrize("own", [(0, 10, 10), (100_000, 10, 10)])
+def test_a_game_that_collects_by_itself_goes_on_so(own: tuple[int, int, int]) -> None:
+    gc.set_threshold(*own)
+    with collecting_rarely():
+        assert gc.get_threshold() == own
+    assert gc.get_threshold() == own
+
+
+def test_thresholds_that_are_set_within_a_block_stay() -> None:
+    with collecting_rarely():
+        gc.set_threshold(900, 5, 5)
+    assert gc.get_threshold() == (900, 5, 5)
