@@ -12,8 +12,9 @@ import faulthandler
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +79,12 @@ def _run_nudged(run: Reference, seed: int, feed: Mapping[str, np.ndarray]) -> di
     return run(nudged(feed, seed))
 
 
-def moved_references(
-    model: Path, run: Reference, feeds: Sequence[Feed], shares_memory: bool, threads: int
-) -> list[Reference]:
-    """`run` with its inputs, or the model's weights where no input is a float, changed by the last bit."""
-    if any(array.dtype == np.float32 for feed in feeds for array in feed.values()):
-        return [partial(_run_nudged, run, seed) for seed in range(NUDGES)]
+def moved_references(model: Path, shares_memory: bool, threads: int) -> Iterator[Reference]:
+    """onnxruntime with its inputs and the model's weights changed in their last bits."""
     whole = onnx.load(model)
-    weights = (with_nudged_weights(whole, seed).SerializeToString() for seed in range(NUDGES))
-    return [open_reference(source, True, shares_memory, threads) for source in weights]
+    for seed in range(NUDGES):
+        weights = with_nudged_weights(whole, seed).SerializeToString()
+        yield partial(_run_nudged, open_reference(weights, True, shares_memory, threads), seed)
 
 
 def reference(
@@ -105,13 +103,12 @@ def reference(
     run = timed if is_timed else open_reference(exact, True, shares_memory, threads)
     expected = [run(feed) for feed in feeds]
     plain = open_reference(exact, False, shares_memory, threads)
-    own: Answers = []
-    moved = moved_references(exact, run, feeds, shares_memory, threads) if in_steps else []
-    for feed, answers in zip(feeds, expected, strict=True):
-        others = [plain(feed), *(other(feed) for other in moved)]
-        own.append(
-            {name: max(difference(o[name], answer) for o in others) for name, answer in answers.items()}
-        )
+    own: Answers = [dict.fromkeys(answers, 0.0) for answers in expected]
+    moved = moved_references(exact, shares_memory, threads) if in_steps else ()
+    for other in chain([plain], moved):
+        for feed, answers, errors in zip(feeds, expected, own, strict=True):
+            found = other(feed)
+            errors |= {n: max(errors[n], difference(found[n], answer)) for n, answer in answers.items()}
     figures = {
         "own": max((error for errors in own for error in errors.values()), default=0.0),
         "load_ms": loaded * 1e3,

@@ -45,6 +45,8 @@ SOURCES = (
     Source("exported", "field"),
     Source("keras_models", "keras"),
     Source("jax_models", "jax"),
+    Source("paddle_models", "paddle"),
+    Source("brevitas_models", "brevitas"),
     Source("detectors", "detectors"),
     Source("sklearn_models", "sklearn"),
     Source("genai", "genai"),

@@ -124,13 +124,13 @@ def test_inputs_go_through_files(tmp_path: Any) -> None:
     assert len(read_feeds(tmp_path / "m2.onnx")) == 1
 
 
-def test_weights_move_by_the_last_bit() -> None:
+def test_weights_move_by_their_last_bits() -> None:
     graph = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["": 17]>
         g (int64[2] i) => (float[2] y) <float[3] w = {1, 2, 3}, int64[1] k = {0}> { y = Gather(w, i) }"""
     )
     moved = with_nudged_weights(graph, 1)
     w, k = (onnx.numpy_helper.to_array(tensor) for tensor in moved.graph.initializer)
-    np.testing.assert_allclose(w, [1, 2, 3], rtol=1e-6)
+    np.testing.assert_allclose(w, [1, 2, 3], rtol=2e-6)
     assert (w != floats([1, 2, 3])).any()
     assert k.tolist() == [0]

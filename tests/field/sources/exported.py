@@ -25,6 +25,13 @@ from tests.field.sources.exported_networks import architectures
 
 EXPORTERS = ("dynamo", "script")
 
+OLDER = {
+    7: ("resnet18", "densenet", "squeezenet"),
+    9: ("mobilenet_v3", "shufflenet", "efficientnet", "lstm", "gru", "rnn"),
+    11: ("regnet", "lraspp", "lstm", "gru"),
+}
+"""Opsets of models that were published long ago, and networks that the older exporter writes for them."""
+
 
 class Plain(torch.nn.Module):
     """A network from tensors by position to a tuple of its first few outputs."""
@@ -64,8 +71,10 @@ def export(of: Architecture, exporter: str, target: Path, is_open: bool) -> None
     network = Plain(of)
     tensors = tensors_for(of, 0, of.sizes[0])
     arguments: dict[str, Any] = {"input_names": list(tensors), "verbose": False}
-    if exporter == "script":
+    if exporter.startswith("script"):
         arguments["dynamo"] = False
+        if exporter != "script":
+            arguments["opset_version"] = int(exporter.removeprefix("script"))
         if is_open:
             arguments["dynamic_axes"] = {name: dict(axes) for name, axes in of.open.items()}
     else:
@@ -124,7 +133,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     # The fused layer of inference has no counterpart in ONNX.
     torch.backends.mha.set_fastpath_enabled(False)
     for of in architectures():
-        for exporter in EXPORTERS:
+        older = (f"script{opset}" for opset, names in OLDER.items() if of.name in names)
+        for exporter in (*EXPORTERS, *older):
             if any(fnmatch.fnmatch(f"{exporter}-{of.name}", pattern) for pattern in options.only):
                 print(f"{exporter}-{of.name}", file=sys.stderr, flush=True)
                 write(of, exporter, options.folder)

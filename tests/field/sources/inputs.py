@@ -142,6 +142,22 @@ def word_and_tag(rng: np.random.Generator, size: tuple[int, ...]) -> Feed:
     }
 
 
+def sentence(rng: np.random.Generator, size: tuple[int, ...]) -> Feed:
+    """Numbers of words, as encoders of text take them."""
+    return {
+        "input_ids": rng.integers(1, 1000, size),
+        "attention_mask": np.ones(size, np.int64),
+        "token_type_ids": np.zeros(size, np.int64),
+    }
+
+
+def filtered_voice(rng: np.random.Generator, size: tuple[int, ...]) -> Feed:
+    """Stacked frames of speech, whose voice to keep, and the states of a filter."""
+    batch, frames = size
+    states = {name: np.zeros((3, batch, 512), np.float32) for name in ("h0", "c0")}
+    return {"stacked_logmel": normal(rng, batch, frames, 512), "dvec": normal(rng, batch, 256), **states}
+
+
 def picture(name: str = "x", low: float = -1.0, high: float = 1.0) -> Callable[..., Feed]:
     """An image of the set's size."""
     return lambda rng, size: image(name, *size, low=low, high=high)

