@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from engine import Model, Worker
+from engine.backends.opencl.backend import OpenCLBackend
+from engine.compiler.plan import RepeatedSteps
 from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.engine.operators.independent import by_onnxruntime
 from tests.engine.operators.single import one_layer
@@ -60,6 +62,13 @@ def layer(
     return one_layer(op_type, arrays, attributes, outputs=outputs, known=known, **options), arrays, attributes
 
 
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are steps of their own on every backend, so that they use the kernels of a plan that holds all."""
+    monkeypatch.setattr("engine.backends.opencl.backend._MOST_WORK", {"cpu": 0, "gpu": 0})
+
+
+@pytest.mark.usefixtures("one_by_one")
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_steps_that_repeat_yield_what_all_steps_do(
@@ -83,6 +92,39 @@ def test_steps_that_repeat_yield_what_all_steps_do(
         arrays = [rng.normal(size=arrays[0].shape).astype(np.float32), *arrays[1:]]
 
 
+@pytest.mark.parametrize("form", ["cpu", "gpu"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_runs_in_one_kernel_yield_what_single_steps_do(
+    kind: str, form: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products of single steps add up in another order."""
+    monkeypatch.setitem(OpenCLBackend.__init__.__kwdefaults__, "form", form)
+    made, arrays, _ = layer(kind, opset=21)
+    at_once = make_worker(made, "opencl")
+    outputs = outputs_of(at_once, arrays)
+    monkeypatch.setattr("engine.backends.opencl.backend._MOST_WORK", {"cpu": 0, "gpu": 0})
+    apart = make_worker(made, "opencl")
+    expected = outputs_of(apart, arrays)
+    for one, other in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+    kernels = [
+        [step.kernel for plan in worker._plans for s in plan.segments for step in s.plan.steps]
+        for worker in (at_once, apart)
+    ]
+    assert not any(isinstance(kernel, RepeatedSteps) for kernel in kernels[0])
+    assert any(isinstance(kernel, RepeatedSteps) for kernel in kernels[1])
+
+
+@pytest.mark.parametrize("steps", [63, 64, 65, 130])
+def test_a_kernel_goes_through_some_runs_at_a_time(steps: int, make_worker: MakeWorker) -> None:
+    """States are where the next dispatch looks for them."""
+    arrays = inputs_of("LSTM", steps, 2, 3, 4)
+    made = one_layer("LSTM", arrays, {"hidden_size": 4}, opset=21, outputs=3, known=WEIGHTS)
+    expected = by_onnxruntime("LSTM", arrays, {"hidden_size": 4}, outputs=3)
+    for one, other in zip(outputs_of(make_worker(made, "opencl"), arrays), expected, strict=True):
+        assert disagreement(one, other) < 2e-6
+
+
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_a_plan_does_not_grow_with_the_length(channel: str, make_worker: MakeWorker) -> None:
     counts = set()
@@ -98,6 +140,7 @@ def test_a_plan_does_not_grow_with_the_length(channel: str, make_worker: MakeWor
     assert len(counts) == 1
 
 
+@pytest.mark.usefixtures("one_by_one")
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_half_precision_and_odd_widths(
     channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
