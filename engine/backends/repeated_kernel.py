@@ -7,11 +7,11 @@ cost. Threads of a group can wait for one another, those of different groups can
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from engine.backends.cost import loop_rounds
-from engine.compiler.plan import RepeatedSteps, Step
+from engine.compiler.plan import AnyKernel, RepeatedSteps, Step
 from engine.kernels.expr import LOOPS, RunNumber, nodes
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import deferred
@@ -65,6 +65,14 @@ class RepeatedKernel:
         assert all(swapped[b] == a for a, b in swapped.items())
         return [(a, b) for k, (a, b) in enumerate(swapped.items()) if b not in list(swapped)[:k]]
 
+    def as_step(self, step: Step, kernel: AnyKernel, values: Sequence[int | float]) -> Step:
+        """What runs instead of a step that repeats others: a group for each dispatch."""
+        *inputs, output = self.tensors
+        grid = (-(-step.space[0] // RUNS), 1, 1)
+        return replace(
+            step, kernel=kernel, space=grid, values=tuple(values), inputs=tuple(inputs), output=output
+        )
+
     @property
     def work(self) -> int:
         """How many rounds of loops a run takes, over all elements."""
@@ -103,11 +111,6 @@ def is_small(work: int, most: int) -> int:
 
 def _is_small(work: int, most: int) -> int:
     return int(work <= most)
-
-
-def dispatches_of(runs: int) -> int:
-    """How many dispatches some runs take."""
-    return -(-runs // RUNS)
 
 
 def _has_known_loops(kernel: Kernel, values: Sequence[int | float]) -> bool:

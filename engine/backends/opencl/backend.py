@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from time import perf_counter
 from typing import Any, ClassVar
@@ -28,7 +27,7 @@ from engine.backends.opencl.tuned import TunedKernel
 from engine.backends.opencl.tuning import tune
 from engine.backends.plan_codec import KernelTextCodec
 from engine.backends.plan_template import PlanTemplate, Template
-from engine.backends.repeated_kernel import dispatches_of, is_small, repeated_kernel
+from engine.backends.repeated_kernel import is_small, repeated_kernel
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
 from engine.base.errors import InputError, OutOfMemoryError
@@ -135,12 +134,7 @@ class OpenCLBackend(Backend):
         if repeated is None:
             return None
         kernel, values = print_repeated(repeated, step, _GROUP_SIZES[self.form])
-        *inputs, output = repeated.tensors
-        grid = (dispatches_of(step.space[0]), 1, 1)
-        one = replace(
-            step, kernel=kernel, space=grid, values=tuple(values), inputs=tuple(inputs), output=output
-        )
-        return one, is_small(repeated.work, _MOST_WORK[self.form])
+        return repeated.as_step(step, kernel, values), is_small(repeated.work, _MOST_WORK[self.form])
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
         """Long reductions to few elements become several kernels."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -17,6 +17,7 @@ from engine.backends.gl.compute.partial_dispatch import GLComputePartialDispatch
 from engine.backends.gl.compute.printer import ComputePrinter
 from engine.backends.gl.compute.programs import ComputePrograms
 from engine.backends.gl.compute.record import GLComputeProgram, Recorder, groups_of, program_key
+from engine.backends.gl.compute.repeated_kernel import fits, print_repeated
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.compute.template import GLComputeTemplate
@@ -25,6 +26,7 @@ from engine.backends.gl.compute.tuning import tune
 from engine.backends.gl.storage import lanes, memory_dtype
 from engine.backends.plan_codec import KernelTextCodec
 from engine.backends.plan_template import PlanTemplate, Template
+from engine.backends.repeated_kernel import is_small, repeated_kernel
 from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
@@ -38,6 +40,8 @@ from engine.kernels.value import Value
 _MOST_ELEMENTS = 2**31 - 2**25
 
 
+# Loop rounds of a run up to which one group goes through it.
+_MOST_WORK = 1 << 17
 # Finding an element's place and storing it.
 _ELEMENT_NS = 3.0
 
@@ -104,6 +108,17 @@ class GLComputeBackend(ComputeTextures):
         """Matrix products and convolutions of float32, see `tuning`."""
         return tune(compute, tuner, self._target)
 
+    def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
+        """Runs of little work become one shader of one group, but in software: it reads buffers slowly."""
+        if self.texels:
+            return None
+        *before, step = steps()
+        repeated = repeated_kernel(before, step)
+        if repeated is None or not fits(repeated, self._target):
+            return None
+        kernel, values = print_repeated(repeated, step)
+        return repeated.as_step(step, kernel, values), is_small(repeated.work, _MOST_WORK)
+
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile and link missing programs; returns how many had no cached binary."""
         self.replayer.load()
@@ -155,7 +170,7 @@ class GLComputeBackend(ComputeTextures):
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
         """Record a plan whose sizes are open; compiles what `prepare` has not compiled."""
         self.prepare(plan.kernels)
-        if plan.repeats:
+        if plan.repeats or any(isinstance(x, ShaderKernel) and x.is_alone for x in plan.kernels):
             return PlanTemplate(self, plan, constants)
         with self.programs.home.current():
             return GLComputeTemplate(self, plan, constants)
