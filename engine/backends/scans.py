@@ -180,8 +180,8 @@ def tune_select(
     output = compute.output
     if compute.epilogue is not None or output.dtype != INT32:
         return False
-    if _has_short_rows(compute):
-        return emit_rows(MarkedRows(mask, compute.space[-1]))
+    if _has_short_rows(compute) and emit_rows(MarkedRows(mask, compute.space[-1])):
+        return True
     # Slots that stand for nothing are read all the same.
     emit(tuner, lit(0, "int32"), (output.size,), INT32, output.name)
     return emit_marks(Marks(mask, through, mask.shape[1:], compute.space[-1]))

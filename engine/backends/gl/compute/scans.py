@@ -21,6 +21,8 @@ from engine.compiler.plan import Compute, Tuner
 _NAMES = ("threads", "count", "inner", "blocks", "exclusive", "reverse", *FIRST_GROUP)
 _TYPES = ("float32", "int32")
 _NS = 10.0
+# Marks of a row that one thread goes through in software before several dispatches take less time.
+_LONGEST_ALONE = 1 << 13
 
 
 def emit_blocks(blocks: Blocks, compute: Compute, tuner: Tuner, target: Target) -> bool:
@@ -62,9 +64,11 @@ def emit_blocks(blocks: Blocks, compute: Compute, tuner: Tuner, target: Target) 
 def emit_rows(rows: MarkedRows, compute: Compute, tuner: Tuner, target: Target) -> bool:
     """Emit the step that goes through whole rows: a thread for each in software, else a group.
 
-    False beyond the device's limits.
+    False for rows that are too long for that, and beyond the device's limits.
     """
     group, count = 1 if target.texels else LOCAL_SIZE, rows.mask.shape[1]
+    if group == 1 and count > _LONGEST_ALONE:
+        return False
     grid = flat_grid(rows.mask.shape[0] * group, target)
     each = -(-count // group)
     if not grid_fits(grid, target) or 2 * each + rows.room + LOCAL_SIZE > target.limits.max_loop_rounds:
