@@ -74,9 +74,9 @@ def single(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     """A backend whose plans run small repeats as one kernel, in each of its forms."""
     channel, _, form = str(request.param).partition("-")
     if form:
-        monkeypatch.setitem(OpenCLBackend.__init__.__kwdefaults__, "form", form)
+        monkeypatch.setattr(OpenCLBackend.__init__, "__kwdefaults__", {"form": form, "pinned": None})
     else:
-        monkeypatch.setitem(GLComputeBackend.__init__.__kwdefaults__, "texels", False)
+        monkeypatch.setattr(GLComputeBackend.__init__, "__kwdefaults__", {"texels": False})
     return channel
 
 
