@@ -16,6 +16,9 @@ from engine.kernels.expr import LOOPS, RunNumber, nodes
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import deferred
 
+MOST_STEPS = 32
+"""Steps that become one kernel: more of them would take long to compile."""
+
 RUNS = 64
 """Runs of a dispatch: an even number, so that states are where they were. No dispatch takes long."""
 
@@ -87,11 +90,13 @@ class RepeatedKernel:
 def repeated_kernel(before: Sequence[Step], step: Step) -> RepeatedKernel | None:
     """The kernel of a step that repeats others and of those before it.
 
-    None if some are not generic, or have loops that are not as long in every run.
+    None if they are many, or some are not generic, or have loops that are not as long in every run.
     """
     kernel = step.kernel
     assert isinstance(kernel, RepeatedSteps)
     steps = (*before, *kernel.steps)
+    if len(steps) > MOST_STEPS:
+        return None
     if not all(isinstance(x.kernel, Kernel) and _has_known_loops(x.kernel, x.values) for x in steps):
         return None
     tensors: dict[str, str] = {}

@@ -91,7 +91,6 @@ def print_repeated(repeated: RepeatedKernel, step: Step, local: int) -> tuple[Tu
         body.append(f"{{ __global {word}* other = {text.names[a]}; {text.names[a]} = {text.names[b]};")
         body.append(f"  {text.names[b]} = other; }}")
     lines = [
-        "#pragma OPENCL FP_CONTRACT OFF",
         "const int lane = (int)get_local_id(0);",
         f"const int begin = f0 * {RUNS}, end = min(begin + {RUNS}, runs);",
         "if (f0 == 0) {",
@@ -116,7 +115,7 @@ def print_repeated(repeated: RepeatedKernel, step: Step, local: int) -> tuple[Tu
     buffers = [f"__global {WORDS[kind]}* tensor{k}" for k, kind in enumerate(kinds)]
     parameters, loads = signature.parameters(buffers, [*names, *FIRST_GROUP])
     head = f"__kernel __attribute__((reqd_work_group_size({local}, 1, 1))) void k({parameters})\n{{\n"
-    function = head + indent([*loads, *lines], 1) + "}\n"
+    function = head + indent(["#pragma OPENCL FP_CONTRACT OFF", *loads, *lines], 1) + "}\n"
     source = extensions(function) + functions_for(function) + function
     kernel = TunedKernel(source, signature, (local, 1, 1), (1,), RUNS, is_alone=True)
     return kernel, text.values

@@ -138,6 +138,19 @@ def test_a_kernel_goes_through_some_runs_at_a_time(steps: int, single: str, make
     assert not repeats(worker)
 
 
+def test_numbers_of_a_kernel_may_be_in_a_buffer(
+    make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.backends.opencl.printer._ARGUMENT_BYTES", 64)
+    arrays = inputs_of("LSTM", 70, 2, 3, 4)
+    made = one_layer("LSTM", arrays, {"hidden_size": 4}, opset=21, outputs=3, known=WEIGHTS)
+    worker = make_worker(made, "opencl")
+    expected = by_onnxruntime("LSTM", arrays, {"hidden_size": 4}, outputs=3)
+    for one, other in zip(outputs_of(worker, arrays), expected, strict=True):
+        assert disagreement(one, other) < 2e-6
+    assert not repeats(worker)
+
+
 def test_dispatches_of_one_kernel_may_be_apart(single: str, make_worker: MakeWorker) -> None:
     arrays = inputs_of("GRU", 200, 1, 3, 4)
     made = one_layer("GRU", arrays, {"hidden_size": 4}, opset=21, outputs=2, known=WEIGHTS)

@@ -40,7 +40,7 @@ from engine.kernels.value import Value
 _MOST_ELEMENTS = 2**31 - 2**25
 
 
-# Loop rounds of a run up to which one group goes through it.
+# Loop rounds of a run up to which one group goes through it; those of a thread are within what drivers allow.
 _MOST_WORK = 1 << 17
 # Finding an element's place and storing it.
 _ELEMENT_NS = 3.0
@@ -116,7 +116,10 @@ class GLComputeBackend(ComputeTextures):
         repeated = repeated_kernel(before, step)
         if repeated is None or not fits(repeated, self._target):
             return None
-        kernel, values = print_repeated(repeated, step)
+        printed = print_repeated(repeated, step)
+        if printed is None:
+            return None
+        kernel, values = printed
         return repeated.as_step(step, kernel, values), is_small(repeated.work, _MOST_WORK)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:

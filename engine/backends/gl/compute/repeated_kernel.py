@@ -20,6 +20,8 @@ from engine.kernels.kernel import Kernel
 _LOCAL_SIZE = 256
 _BARRIER = "memoryBarrierBuffer(); barrier();"
 _ROUND_NS = 0.1
+# OpenGL promises 512 components of uniforms.
+_MOST_ARGUMENTS = 512
 # Behind a step's own arguments: the first element, the one behind the last, and what both grow by in a run.
 _BEGIN, _END, _STRIDE, _AXES = range(4)
 
@@ -92,8 +94,8 @@ def fits(repeated: RepeatedKernel, target: Target) -> bool:
     return len(repeated.tensors) <= most and all(lanes(kind) == 1 for kind in repeated.tensors.values())
 
 
-def print_repeated(repeated: RepeatedKernel, step: Step) -> tuple[ShaderKernel, list[int | float]]:
-    """The shader of a step that repeats others, one group, and its arguments."""
+def print_repeated(repeated: RepeatedKernel, step: Step) -> tuple[ShaderKernel, list[int | float]] | None:
+    """The shader of a step that repeats others, one group, and its arguments; None if they are too many."""
     text = _Text(repeated, step.space[0])
     steps, waits = repeated.repeated, repeated.barriers()
     before = [line for inner in repeated.before for line in text.step(inner, text.arguments(inner))]
@@ -112,6 +114,8 @@ def print_repeated(repeated: RepeatedKernel, step: Step) -> tuple[ShaderKernel, 
         return [line for each, first in inner for line in text.step(each, first)]
 
     own = len(text.values)
+    if own + len(FIRST_GROUP) > _MOST_ARGUMENTS:
+        return None
     main = [
         f"int lane = int(gl_LocalInvocationID.x), runs = {argument(0)};",
         f"int begin = (int(gl_WorkGroupID.x) + {argument(own)}) * {RUNS}, end = min(begin + {RUNS}, runs);",
