@@ -45,7 +45,7 @@ _GROUP_NS = 100.0
 _PRODUCT_NS = 0.05
 # Work-items that go through repeated steps, and the loop rounds of a run up to which one group does so.
 _GROUP_SIZES = {"cpu": 64, "gpu": 256}
-_MOST_WORK = {"cpu": 1 << 15, "gpu": 1 << 17}
+_MOST_WORK = {"cpu": 1 << 13, "gpu": 1 << 17}
 # OpenCL promises room for 1024 bytes of arguments, and a pointer takes 8.
 _FAN_IN = 32
 
