@@ -230,6 +230,14 @@ class Backend(ABC):
         """A generic step with a window as one that computes nothing else: see `engine.compiler.repeated`."""
         return step
 
+    def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
+        """Generic steps of which the last repeats such, as a single step; None if they cannot be one.
+
+        `steps` makes them. With the step comes 1 where it takes less time than they do, else 0: a number that
+        may be open, as sizes are.
+        """
+        return None
+
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
         """The generic kernels of a step that `tune` did not replace: several if one would run too long.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.kernels.expr import Expr
-from engine.kernels.size import as_float, largest
+from engine.kernels.size import as_float, largest, whole
 
 # Nanoseconds per element on one core of a few years ago, in loops that vectorise.
 _OPERATION_NS = 0.15
@@ -48,3 +48,22 @@ def _costs(
     else:
         costs.append(None)
     return costs
+
+
+def loop_rounds(formula: Expr, values: Sequence[int | float]) -> int:
+    """About how many loop rounds one element takes: the product of nested loops' extents."""
+    memo: dict[Expr, int] = {}
+
+    def visit(node: Expr) -> int:
+        if node not in memo:
+            inner = largest(1, *map(visit, node.args))
+            memo[node] = inner * extent(node.args[0]) if node.op in ("reduce", "fold") else inner
+        return memo[node]
+
+    def extent(node: Expr) -> int:
+        if node.op == "param":
+            found: int = largest(1, whole(values[node.attr]))
+            return found
+        return max(1, int(node.attr)) if node.op == "const" else 1
+
+    return visit(formula)

@@ -47,6 +47,10 @@ class Target(Protocol):
         """A generic step with a window as one that computes nothing else."""
         ...
 
+    def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
+        """Generic steps of which the last repeats such, as one step, and 1 where that is better, else 0."""
+        ...
+
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
         """The step as generic kernels: several if one would run too long."""
         ...
@@ -235,7 +239,9 @@ class Planner:
         target = self.native if place == "native" else self.cpu
         assert target is not None
         if compute.kind == "repeat":
-            return lower_repeat(compute, lambda part: self._tuned(place, part), target.windowed)
+            return lower_repeat(
+                compute, lambda part: self._tuned(place, part), target.windowed, target.at_once
+            )
         made = Tuned([], {}, [], {})
         if compute.kind == "repeated":
             return made

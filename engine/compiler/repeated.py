@@ -152,12 +152,52 @@ def refusal_of(compute: Compute, refusal: Callable[[Compute], str | None]) -> st
 
 
 def lower_repeat(
-    compute: Compute, lower: Callable[[Compute], Tuned], windowed: Callable[[Step], Step]
+    compute: Compute,
+    lower: Callable[[Compute], Tuned],
+    windowed: Callable[[Step], Step],
+    at_once: Callable[[Callable[[], Sequence[Step]]], tuple[Step, int] | None],
 ) -> Tuned:
     """The steps of a repeat, and the buffers that they want.
 
     `lower` makes steps of one formula, `windowed` a generic step with a window one that the target can run.
+    `at_once` makes one step of generic ones, of which the last repeats the runs, and says by 1 or 0 whether
+    that is to run instead of them. Where sizes are open, the plan has both, and one of them is empty.
     """
+    repeat: Repeat = compute.attributes["repeat"]
+    if any(part.hint is not None and part.hint.is_bound for part in repeat.formulas):
+        return _repeating(compute, lower, windowed)
+    plain = Tuned([], {}, [], {})
+
+    def generic_steps() -> Sequence[Step]:
+        nonlocal plain
+        plain = _repeating(compute, _generic, lambda step: step)
+        return plain.steps
+
+    found = at_once(generic_steps)
+    if found is None:
+        return _repeating(compute, lower, windowed)
+    one, is_better = found
+    if all(part.output.is_static(axis) for part in repeat.body for axis in range(part.output.rank)):
+        if is_better:
+            plain.steps[:] = [one]
+            return plain
+        return _repeating(compute, lower, windowed)
+    made = _repeating(compute, lower, windowed)
+    made.buffers.update((name, spec) for name, spec in plain.buffers.items() if name not in made.buffers)
+    last = made.steps[-1]
+    made.steps[-1] = replace(last, space=(last.space[0] * (1 - is_better),))
+    made.steps.append(replace(one, space=tuple([size * is_better for size in one.space])))
+    return made
+
+
+def _generic(part: Compute) -> Tuned:
+    return Tuned([part.numbered()], {}, [], {})
+
+
+def _repeating(
+    compute: Compute, lower: Callable[[Compute], Tuned], windowed: Callable[[Step], Step]
+) -> Tuned:
+    """The steps before the first run and the one that repeats others, whose kernel is `RepeatedSteps`."""
     repeat: Repeat = compute.attributes["repeat"]
     made = Tuned([], {}, [], {})
     for value in (*repeat.outputs, *(value for pair in repeat.states for value in pair)):

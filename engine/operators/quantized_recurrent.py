@@ -14,7 +14,7 @@ from engine.operators.builder import Builder
 from engine.operators.linear import matmul
 from engine.operators.movement import transpose
 from engine.operators.quantization import CONTRIB, dynamic_range, quantised
-from engine.operators.recurrence import Activation, Attributes, Direction, Recurrence, part
+from engine.operators.recurrence import Activation, Attributes, Direction, Recurrence, columns
 from engine.operators.recurrent import LstmCell
 from engine.operators.registry import operator
 
@@ -54,7 +54,7 @@ class IntegerDirection(Direction):
         k, b, d = self.k, self.b, arg(self.d)
         width, depth = self.w.shape[1:]
         rows = k.alias(self.x, (1, self.steps * self.batch, depth))
-        sums = self.integer_product(rows, part(k, self.w, self.d, 0, width), self.w_scale)
+        sums = self.integer_product(rows, columns(k, self.w, self.d, 0, width), self.w_scale)
 
         def formula(t: Expr, n: Expr, j: Expr) -> Expr:
             found = sums.at(FLAT)
@@ -63,7 +63,7 @@ class IntegerDirection(Direction):
         return k.compute((self.steps, self.batch, width), FLOAT32, formula, elementwise=True)
 
     def product(self, h: Value, weights: Value, finish: Callable[[Expr, Expr, Expr], Expr]) -> Value:
-        """`finish(sum, n, j)` of each element of h weights', (N, rows of weights)."""
+        """`finish(sum, n, j)` of each element of h weights, (N, columns of weights)."""
         sums = self.integer_product(self.k.alias(h, (1, *h.shape)), weights, self.r_scale)
         found = self.k.compute(
             sums.shape, FLOAT32, lambda _, n, j: finish(sums.at(FLAT), n, j), elementwise=True
@@ -71,13 +71,13 @@ class IntegerDirection(Direction):
         return self.k.alias(found, sums.shape[1:])
 
     def integer_product(self, x: Value, weights: Value, of: Scale) -> Value:
-        """x (1, rows, depth) times the transpose of weights, in units that `of` and the range of x give."""
-        k, rows, (width, depth) = self.k, x.shape[1], weights.shape
+        """x (1, rows, depth) times weights, in units that `of` and the range of x give."""
+        k, rows, (depth, width) = self.k, x.shape[1], weights.shape
         w_scale, w_zero = of.of(k, self.d, width)
         x_scale, x_zero = dynamic_range(k, x)
         levels = quantised(k, x, x_scale, x_zero, x_zero.dtype)
         total = matmul(
-            k, levels, weights, (1, rows, width), (1, rows, width, depth), (0, depth, 1), (0, 1, depth),
+            k, levels, weights, (1, rows, width), (1, rows, width, depth), (0, depth, 1), (0, width, 1),
             INT32, (x_zero, w_zero),
         )  # fmt: skip
         step = k.compute(w_scale.shape, FLOAT32, lambda j: w_scale[j] * x_scale.at(arg(0)))

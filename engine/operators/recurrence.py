@@ -166,11 +166,11 @@ class Direction:
         return k.compute(shape, self.x.dtype, formula, elementwise=True)
 
     def product(self, h: Value, weights: Value, finish: Callable[[Expr, Expr, Expr], Expr]) -> Value:
-        """`finish(sum, n, j)` of each element of h weights', (N, rows of weights)."""
-        width, depth = weights.shape
+        """`finish(sum, n, j)` of each element of h weights, (N, columns of weights)."""
+        depth, width = weights.shape
         shape = (1, self.batch, width)
         sizes = (1, self.batch, width, depth)
-        sums = matmul(self.k, h, weights, shape, sizes, (0, depth, 1), (0, 1, depth))
+        sums = matmul(self.k, h, weights, shape, sizes, (0, depth, 1), (0, width, 1))
         found = self.k.compute(shape, h.dtype, lambda _, n, j: finish(sums.at(FLAT), n, j), elementwise=True)
         return self.k.alias(found, shape[1:])
 
@@ -417,6 +417,14 @@ def part(k: Builder, weights: Value, d: int, start: int, end: int) -> Value:
     if directions == 1 and end - start == rows:
         return k.alias(weights, (rows, columns))
     return k.compute((end - start, columns), weights.dtype, lambda i, j: weights[arg(d), i + start, j])
+
+
+def columns(k: Builder, weights: Value, d: int, start: int, end: int) -> Value:
+    """The transpose of `part`, for products of few rows: neighbouring threads read neighbouring elements."""
+    if weights.known is not None:
+        return k.constant(np.ascontiguousarray(weights.known.reshape(weights.shape)[d, start:end].T))
+    shape = (weights.shape[2], end - start)
+    return k.compute(shape, weights.dtype, lambda i, j: weights[arg(d), j + start, i])
 
 
 def stack(k: Builder, parts: Sequence[Value]) -> Value:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from engine.kernels.expr import Expr, arg
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.recurrence import Activation, Attributes, Direction, Recurrence, Step, part
+from engine.operators.recurrence import Activation, Attributes, Direction, Recurrence, Step, columns
 from engine.operators.registry import operator
 
 
@@ -33,7 +33,7 @@ def rnn(
 def rnn_cell(way: Direction) -> Step:
     """The step of a plain recurrent layer: one product."""
     inputs = way.inputs()
-    weights = part(way.k, way.r, way.d, 0, way.hidden)
+    weights = columns(way.k, way.r, way.d, 0, way.hidden)
 
     def step(t: Expr, states: tuple[Value, ...]) -> tuple[Value, ...]:
         (h,) = states
@@ -71,8 +71,8 @@ def reset_before_cell(way: Direction) -> Step:
     """The step of a GRU whose reset gate acts on the state: the candidate is act(x W' + (r * h) R' + b)."""
     k, hidden, (gate_act, act) = way.k, way.hidden, way.acts
     inputs = way.inputs()
-    gate_weights = part(k, way.r, way.d, 0, 2 * hidden)
-    candidate_weights = part(k, way.r, way.d, 2 * hidden, 3 * hidden)
+    gate_weights = columns(k, way.r, way.d, 0, 2 * hidden)
+    candidate_weights = columns(k, way.r, way.d, 2 * hidden, 3 * hidden)
 
     def step(t: Expr, states: tuple[Value, ...]) -> tuple[Value, ...]:
         (h,) = states
@@ -98,7 +98,7 @@ def reset_after_cell(way: Direction) -> Step:
     k, hidden, b, (gate_act, act) = way.k, way.hidden, way.b, way.acts
     # The bias of the candidate's product belongs inside the reset.
     inputs = way.inputs(lambda j: j < arg(2 * hidden))
-    weights = part(k, way.r, way.d, 0, 3 * hidden)
+    weights = columns(k, way.r, way.d, 0, 3 * hidden)
 
     def step(t: Expr, states: tuple[Value, ...]) -> tuple[Value, ...]:
         (h,) = states
@@ -149,7 +149,7 @@ class LstmCell:
     def __init__(self, way: Direction, p: Value | None, coupled: bool) -> None:
         self.way, self.p, self.coupled = way, p, coupled
         self.inputs = way.inputs()
-        self.weights = part(way.k, way.r, way.d, 0, 4 * way.hidden)
+        self.weights = columns(way.k, way.r, way.d, 0, 4 * way.hidden)
 
     def __call__(self, t: Expr, states: tuple[Value, ...]) -> tuple[Value, ...]:
         """The states after step t."""

@@ -186,10 +186,14 @@ class GLBackend(Backend):
     def open_template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
         """Record a plan whose sizes are open, and which repeats no steps."""
 
+    def fits_template(self, plan: Plan) -> bool:
+        """Whether a plan whose sizes are open can be recorded once: if it repeats no steps."""
+        return not plan.repeats
+
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
         """Record a plan whose sizes are open; compiles what `prepare` has not compiled."""
         self.prepare(plan.kernels)
-        if plan.repeats:
+        if not self.fits_template(plan):
             return super().template(plan, constants)
         with self.programs.home.current():
             return self.open_template(plan, constants)

@@ -135,6 +135,9 @@ class GLSLPrinter(CPrinter):
 
     TEMPLATES = _TEMPLATES
 
+    first_argument: int = 0
+    """Where its arguments begin in `A`."""
+
     # For subclasses
 
     @abstractmethod
@@ -143,7 +146,7 @@ class GLSLPrinter(CPrinter):
 
     def extra(self, k: int) -> str:
         """The k-th int argument that the stage adds after the kernel's own."""
-        return argument(len(self.kernel.params) + k)
+        return argument(self.first_argument + len(self.kernel.params) + k)
 
     def arguments(self, extra: int) -> str:
         """The declaration of the argument array, with room for `extra` arguments of the stage."""
@@ -165,7 +168,7 @@ class GLSLPrinter(CPrinter):
 
     def param(self, slot: int, dtype: ArithmeticType) -> str:
         """A run-time argument, from `A`."""
-        word = argument(slot)
+        word = argument(self.first_argument + slot)
         match dtype:
             case "float32":
                 return f"intBitsToFloat({word})"

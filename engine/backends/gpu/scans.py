@@ -99,15 +99,89 @@ class Marks:
         return [*lines, f"{output}[slot] = rest;"]
 
 
-def tune_select(compute: Compute, tuner: Tuner, emit_marks: Callable[[Marks], bool]) -> bool:
-    """Rule for hints of kind "select": each marked place writes its position where the running sum says.
+LONGEST_ROW = 1 << 14
+"""Marks of a row up to which one group looks at all of them."""
 
-    `emit_marks` emits the kernel, if there is one.
+ROW_NAMES = ("rows", "count", "room")
+"""Arguments of a kernel for whole rows."""
+
+
+@dataclass(frozen=True)
+class MarkedRows:
+    """What is marked in each row of mask (rows, count): its positions, or with a room of 0 their number."""
+
+    mask: Value
+    room: int
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """What kernels take, as `ROW_NAMES` has it."""
+        return (*self.mask.shape, self.room)
+
+
+def row_statements(group: int, is_marked: str, barrier: str, output: str, has_room: bool) -> list[str]:
+    """C of thread `t` of as many groups as there are rows: each thread looks at a part of its group's row.
+
+    Args:
+        group: how many threads a group has. They share `sums`, if they are several.
+        is_marked: the text of whether the mask holds at position `p`.
+        barrier: the statement for shared memory.
+        output: the name of the output.
+        has_room: whether it takes positions.
+    """
+    lines = [
+        f"int row = t / {group}, lane = t - row * {group}, each = (count + {group - 1}) / {group};",
+        "int begin = min(lane * each, count), end = row < rows ? min(begin + each, count) : 0;",
+        "int found = 0, slot = 0, total = 0;",
+        f"for (int k = begin; k < end; ++k) {{ int p = row * count + k; if ({is_marked}) ++found; }}",
+    ]
+    if group == 1:
+        lines.append("total = found;")
+    else:
+        lines += [
+            "sums[lane] = found;",
+            barrier,
+            f"for (int k = 0; k < {group}; ++k) {{ if (k < lane) slot += sums[k]; total += sums[k]; }}",
+        ]
+    if not has_room:
+        return [*lines, f"if (lane == 0 && row < rows) {output}[row] = total;"]
+    return [
+        *lines,
+        "for (int k = begin; k < end; ++k) {",
+        f"    int p = row * count + k; if ({is_marked}) {output}[row * room + slot++] = k;",
+        "}",
+        # Slots that stand for nothing are read all the same.
+        f"for (int k = total + lane; k < room && row < rows; k += {group}) {output}[row * room + k] = 0;",
+    ]
+
+
+def _has_short_rows(compute: Compute) -> bool:
+    mask = compute.operands[0]
+    return compute.epilogue is None and mask.is_static(1) and mask.shape[1] <= LONGEST_ROW
+
+
+def tune_count(compute: Compute, emit_rows: Callable[[MarkedRows], bool]) -> bool:
+    """Rule for hints of kind "count": False for long rows, whose running sum has the number."""
+    return _has_short_rows(compute) and emit_rows(MarkedRows(compute.operands[0], 0))
+
+
+def tune_select(
+    compute: Compute,
+    tuner: Tuner,
+    emit_marks: Callable[[Marks], bool],
+    emit_rows: Callable[[MarkedRows], bool],
+) -> bool:
+    """Rule for hints of kind "select".
+
+    A group goes through a short row. In longer ones, each marked place writes its position where the running
+    sum says. `emit_marks` and `emit_rows` emit the kernel, if there is one.
     """
     mask, through = compute.operands
     output = compute.output
     if compute.epilogue is not None or output.dtype != INT32:
         return False
+    if _has_short_rows(compute) and emit_rows(MarkedRows(mask, compute.space[-1])):
+        return True
     # Slots that stand for nothing are read all the same.
     emit(tuner, lit(0, "int32"), (output.size,), INT32, output.name)
     return emit_marks(Marks(mask, through, mask.shape[1:], compute.space[-1]))

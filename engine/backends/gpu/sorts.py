@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.backends.operands import Fits, emit, emit_result
-from engine.base.dtypes import INT32
+from engine.base.dtypes import INT32, INT64
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import Expr, cast, index, lit, load, select
 from engine.kernels.size import deferrable, deferred, smallest
@@ -85,10 +85,12 @@ class Sorter:
 
 
 def tune_sort(compute: Compute, tuner: Tuner, sorter: Sorter) -> bool:
-    """Rule for hints of kind "sort"; False for keys of 64 bits, and where few of many are chosen first."""
+    """Rule for hints of kind "sort"; False for other keys, and where few of many are chosen first."""
     (rows, *lengths), attributes = compute.operands, compute.attributes
     (outer, count, inner), keep = rows.shape, attributes["keep"]
-    if not keys_are_words(rows) or is_few_of_many(rows, keep, bool(lengths)):
+    # On GPUs, integers of 64 bits have 32.
+    is_word = keys_are_words(rows) or rows.arithmetic == "int64"
+    if not is_word or is_few_of_many(rows, keep, bool(lengths)):
         return False
     length = lengths[0] if lengths else None
     pairs = sorted_pairs(tuner, sorter, rows, keep, attributes["descending"], length)
@@ -154,11 +156,11 @@ def _keys(tuner: Tuner, rows: Value, descending: bool) -> str:
     """The tensor of keys in ascending order, one row after another."""
     outer, count, inner = rows.shape
     is_row = rows.is_static(2) and inner == 1
-    if rows.dtype == INT32 and is_row and not descending:
+    if rows.dtype in (INT32, INT64) and is_row and not descending:
         return rows.root.name
     o, i, c = index(0), index(1), index(2)
     keys = tuner.temporary(rows.size, INT32)
-    emit(tuner, key_of(rows[o, c, i], descending), (outer, inner, count), INT32, keys)
+    emit(tuner, cast(key_of(rows[o, c, i], descending), "int32"), (outer, inner, count), INT32, keys)
     return keys
 
 

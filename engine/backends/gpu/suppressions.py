@@ -19,6 +19,9 @@ from engine.kernels.value import Value
 GROUP = 64
 """Threads in a group."""
 
+AT_HAND = 512
+"""Kept boxes that a group has in shared memory; it looks up further ones by their positions."""
+
 NAMES = ("rows", "count", "most", "classes", "limit_bits", "begin", "end", "rounds")
 """Arguments of a step: which candidates it looks at, and how many rounds its longest loop has at most."""
 
@@ -107,7 +110,7 @@ def overlap_function(vector: str, kind: str) -> list[str]:
 
 
 def statements(dialect: Dialect) -> list[str]:
-    """Statements of thread `t`. `first` is shared memory for three ints."""
+    """Statements of thread `t`. `first` is shared memory for three ints, `held` for `AT_HAND` boxes."""
     o = dialect.output
 
     def box(position: str) -> str:
@@ -121,13 +124,16 @@ def statements(dialect: Dialect) -> list[str]:
         f"if (row < rows) total = min(end, {number});",
         f"if (row < rows && begin > 0) kept = {o}[own + most];",
         f"for (int k = lane; k < most && row < rows && begin == 0; k += {GROUP}) {o}[own + k] = 0;",
+        f"for (int k = lane; k < min(kept, {AT_HAND}); k += {GROUP}) held[k] = {box(f'{o}[own + k]')};",
         f"if (lane == 0) first[0] = {GROUP};",
         dialect.barrier,
         f"for (int start = begin; start < total && kept < most; start += {GROUP}) {{",
         "    int p = start + lane;",
         "    bool is_free = p < total;",
         f"    {dialect.vector} box = {box('min(p, total - 1)')};",
-        "    for (int m = 0; m < kept && is_free; ++m)",
+        f"    for (int m = 0; m < min(kept, {AT_HAND}) && is_free; ++m)",
+        f"        is_free = !overlaps(box, held[m], {dialect.limit});",
+        f"    for (int m = {AT_HAND}; m < kept && is_free; ++m)",
         f"        is_free = !overlaps(box, {box(f'{o}[own + m]')}, {dialect.limit});",
         "    while (true) {",
         # Three in turn: the next one is reset while this one is lowered, and the previous one may be read.
@@ -138,7 +144,10 @@ def statements(dialect: Dialect) -> list[str]:
         f"        {dialect.barrier}",
         "        int best = first[now];",
         f"        if (best >= {GROUP} || kept >= most) break;",
-        f"        if (lane == best) {o}[own + kept] = p;",
+        "        if (lane == best) {",
+        f"            {o}[own + kept] = p;",
+        f"            if (kept < {AT_HAND}) held[kept] = box;",
+        "        }",
         "        is_free = is_free && lane != best;",
         f"        if (is_free) is_free = !overlaps(box, {box('start + best')}, {dialect.limit});",
         "        ++kept;",

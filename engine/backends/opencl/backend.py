@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from time import perf_counter
 from typing import Any, ClassVar
@@ -19,6 +19,7 @@ from engine.backends.opencl.partial_dispatch import CLPartialDispatch
 from engine.backends.opencl.printer import Signature
 from engine.backends.opencl.programs import ProgramStore
 from engine.backends.opencl.repeated import Repeater
+from engine.backends.opencl.repeated_kernel import print_repeated
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
 from engine.backends.opencl.template import CLTemplate
 from engine.backends.opencl.timing import ObservedEvents
@@ -26,6 +27,7 @@ from engine.backends.opencl.tuned_kernel import TunedKernel
 from engine.backends.opencl.tuning import tune
 from engine.backends.plan_codec import KernelTextCodec
 from engine.backends.plan_template import PlanTemplate, Template
+from engine.backends.gpu.repeated_kernel import is_small, repeated_kernel
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
 from engine.base.errors import InputError, OutOfMemoryError
@@ -41,6 +43,9 @@ from engine.kernels.kernel import Kernel
 # Estimates: what starting a group takes, and a multiplication in a tuned kernel.
 _GROUP_NS = 100.0
 _PRODUCT_NS = 0.05
+# Work-items that go through repeated steps, and the loop rounds of a run up to which one group does so.
+_GROUP_SIZES = {"cpu": 64, "gpu": 256}
+_MOST_WORK = {"cpu": 1 << 13, "gpu": 1 << 17}
 # OpenCL promises room for 1024 bytes of arguments, and a pointer takes 8.
 _FAN_IN = 32
 
@@ -121,6 +126,15 @@ class OpenCLBackend(Backend):
         if self.form == "gpu" and (limits.max_work_group_size < 256 or limits.local_memory < 16384):
             return False
         return tune(compute, tuner, self.form)
+
+    def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
+        """Runs of little work become one kernel of one group."""
+        *before, step = steps()
+        repeated = repeated_kernel(before, step)
+        if repeated is None:
+            return None
+        kernel, values = print_repeated(repeated, step, _GROUP_SIZES[self.form])
+        return repeated.as_step(step, kernel, values), is_small(repeated.work, _MOST_WORK[self.form])
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
         """Long reductions to few elements become several kernels."""

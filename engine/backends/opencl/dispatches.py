@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import Program
+from engine.backends.cost import loop_rounds
 from engine.backends.opencl.printer import GenericSource
 from engine.backends.opencl.programs import Compiled, ProgramStore
 from engine.backends.opencl.tuned_kernel import Dispatch, TunedKernel
 from engine.compiler.plan import RepeatedSteps, Step
-from engine.kernels.expr import Expr
 from engine.kernels.kernel import Kernel
-from engine.kernels.size import largest, smallest, whole
+from engine.kernels.size import largest, smallest
 
 # PoCL compiles a kernel again for grids with more groups than this along an axis.
 _MAX_GROUPS = 65535
@@ -122,7 +122,7 @@ def most_groups(compiled: Compiled, step: Step) -> int:
         return kernel.most_groups(step.values, _MAX_GROUPS)
     assert isinstance(kernel, Kernel)
     local = compiled.source.local[0]
-    budget = _MAX_WORK // rounds(kernel.body, step.values) // local
+    budget = _MAX_WORK // loop_rounds(kernel.body, step.values) // local
     most: int = largest(1, smallest(_MAX_GROUPS, budget))
     return most
 
@@ -146,22 +146,3 @@ def fits_one(grids: np.ndarray, counts: np.ndarray, limits: np.ndarray, is_gener
     """
     found: np.ndarray = (counts <= limits) & (is_generic | (grids.max(axis=1) <= _MAX_GROUPS))
     return found
-
-
-def rounds(formula: Expr, values: tuple[int | float, ...]) -> int:
-    """About how many loop rounds one element takes: the product of nested loops' extents."""
-    memo: dict[Expr, int] = {}
-
-    def visit(node: Expr) -> int:
-        if node not in memo:
-            inner = largest(1, *map(visit, node.args))
-            memo[node] = inner * extent(node.args[0]) if node.op in ("reduce", "fold") else inner
-        return memo[node]
-
-    def extent(node: Expr) -> int:
-        if node.op == "param":
-            found: int = largest(1, whole(values[node.attr]))
-            return found
-        return max(1, int(node.attr)) if node.op == "const" else 1
-
-    return visit(formula)

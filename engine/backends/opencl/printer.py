@@ -110,9 +110,13 @@ class Signature:
         """The parameter list of the function, and the statements it begins with."""
         buffers = [f"__global const {WORDS[t]}* restrict b{k}" for k, t in enumerate(inputs)]
         buffers.append(f"__global {WORDS[output]}* restrict y")
+        return self.parameters(buffers, names)
+
+    def parameters(self, buffers: Sequence[str], names: Sequence[str]) -> tuple[str, list[str]]:
+        """`declarations` with these of the buffers."""
         if not self.in_buffer:
             numbers = [f"const {argument_word(t)} {n}" for t, n in zip(self.arguments, names, strict=True)]
-            return ", ".join(buffers + numbers), []
+            return ", ".join([*buffers, *numbers]), []
         heads, position = [], 0
         for kind, name in zip(self.arguments, names, strict=True):
             heads.append(f"const {argument_word(kind)} {name} = {_word_at(position, kind)};")

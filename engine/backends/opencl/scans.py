@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.backends.gpu.scans import Blocks, Marks
+from engine.backends.gpu.scans import ROW_NAMES, Blocks, MarkedRows, Marks, row_statements
 from engine.backends.opencl.printer import OpenCLPrinter, element
 from engine.backends.opencl.tuned_kernel import Epilogue, build, divide, divisor_names, divisor_values, indent
 from engine.compiler.plan import Compute, Tuner
@@ -40,6 +40,23 @@ def emit_blocks(blocks: Blocks, compute: Compute, tuner: Tuner) -> bool:
     values = (blocks.threads, *blocks.numbers, *epilogue.values)
     inputs = (*epilogue.inputs, blocks.x.root.name, blocks.before.root.name)
     tuner.emit(kernel, grid, values, inputs, compute.output.name)
+    return True
+
+
+def emit_rows(rows: MarkedRows, compute: Compute, tuner: Tuner, form: str) -> bool:
+    """Emit the step that goes through whole rows: a work-item for each on a processor, else a group."""
+    group = 1 if form == "cpu" else _GROUP
+    marked = element(rows.mask.dtype.name, "mask", "p")
+    head = [f"const int t = (f0 + (int)get_group_id(0)) * {group} + (int)get_local_id(0);"]
+    if group > 1:
+        head.insert(0, f"__local int sums[{group}];")
+    lines = row_statements(group, marked, "barrier(CLK_LOCAL_MEM_FENCE);", "y", bool(rows.room))
+    kernel = build(
+        indent([*head, *lines], 1), None, [f"mask:{rows.mask.dtype.name}"], ROW_NAMES, (group, 1, 1),
+        rounds=("count",), area=2, output=compute.output.dtype.name,
+    )  # fmt: skip
+    grid = (rows.mask.shape[0], 1, 1)
+    tuner.emit(kernel, grid, rows.numbers, (rows.mask.root.name,), compute.output.name)
     return True
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from engine.backends.gpu.suppressions import GROUP, NAMES, Dialect, Suppression, overlap_function, statements
+from engine.backends.gpu.suppressions import (
+    AT_HAND,
+    GROUP,
+    NAMES,
+    Dialect,
+    Suppression,
+    overlap_function,
+    statements,
+)
 from engine.backends.opencl.printer import element
 from engine.backends.opencl.tuned_kernel import TunedKernel, build, indent
 from engine.compiler.plan import Tuner
 
 _AREA = 32
-# Kept boxes that a work-item of a processor has at hand, so that it compares 16 at a time.
-_AT_HAND = 512
 
 
 def emit_step(tuner: Tuner, step: Suppression) -> bool:
@@ -26,7 +32,8 @@ def emit_step(tuner: Tuner, step: Suppression) -> bool:
         barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     )
     thread = f"const int t = (f0 + (int)get_group_id(0)) * {GROUP} + (int)get_local_id(0);"
-    body = indent(["__local int first[3];", thread, *statements(dialect)], 1)
+    shared = ["__local int first[3];", f"__local float4 held[{AT_HAND}];"]
+    body = indent([*shared, thread, *statements(dialect)], 1)
     operands = [f"{name}:{kind}" for name, kind in zip("XCN", kinds, strict=False)]
     head = indent(overlap_function("float4", "static int"), 0)
     return _emit(tuner, step, build(
@@ -46,25 +53,25 @@ def emit_alone(tuner: Tuner, step: Suppression) -> bool:
     const float limit = as_float(limit_bits);
     int kept = begin > 0 ? y[own + most] : 0;
     for (int k = 0; k < most && begin == 0; ++k) y[own + k] = 0;
-    // Boxes that are not there have no area, and overlap nothing.
-    float sides[4][{_AT_HAND}];
-    for (int k = 0; k < {4 * _AT_HAND}; ++k) sides[k / {_AT_HAND}][k % {_AT_HAND}] = 0.0f;
-    for (int k = 0; k < min(kept, {_AT_HAND}); ++k) {{
+    // Compared 16 at a time: boxes that are not there have no area, and overlap nothing.
+    float sides[4][{AT_HAND}];
+    for (int k = 0; k < {4 * AT_HAND}; ++k) sides[k / {AT_HAND}][k % {AT_HAND}] = 0.0f;
+    for (int k = 0; k < min(kept, {AT_HAND}); ++k) {{
         const float4 box = vload4(images + X[candidates + y[own + k]], C);
         sides[0][k] = box.x; sides[1][k] = box.y; sides[2][k] = box.z; sides[3][k] = box.w;
     }}
     for (int p = begin; p < total && kept < most; ++p) {{
         const float4 a = vload4(images + X[candidates + p], C);
         bool is_free = true;
-        for (int k = 0; k < min(kept, {_AT_HAND}) && is_free; k += 16) {{
+        for (int k = 0; k < min(kept, {AT_HAND}) && is_free; k += 16) {{
             const float16 y0 = *(loose16*)(sides[0] + k), x0 = *(loose16*)(sides[1] + k);
             const float16 y1 = *(loose16*)(sides[2] + k), x1 = *(loose16*)(sides[3] + k);
             is_free = !any(overlap16(a, y0, x0, y1, x1, limit));
         }}
-        for (int k = {_AT_HAND}; k < kept && is_free; ++k)
+        for (int k = {AT_HAND}; k < kept && is_free; ++k)
             is_free = !overlaps(a, vload4(images + X[candidates + y[own + k]], C), limit);
         if (!is_free) continue;
-        if (kept < {_AT_HAND}) {{
+        if (kept < {AT_HAND}) {{
             sides[0][kept] = a.x; sides[1][kept] = a.y; sides[2][kept] = a.z; sides[3][kept] = a.w;
         }}
         y[own + kept++] = p;

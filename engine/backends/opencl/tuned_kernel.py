@@ -30,7 +30,8 @@ class TunedKernel:
     """A kernel of this backend's own. A step's space is its grid of groups, in three dimensions.
 
     rounds: positions of the values whose product is how long one group's loop is. area: multiplications
-    of one round. The last three numbers are `FIRST_GROUP`.
+    of one round. The last three numbers are `FIRST_GROUP`. is_alone: whether every group is a dispatch of its
+    own, because it goes on where the one before has ended.
     """
 
     text: str
@@ -38,6 +39,7 @@ class TunedKernel:
     local: tuple[int, ...]
     rounds: tuple[int, ...] = ()
     area: int = 1
+    is_alone: bool = False
 
     @cached_property
     def key(self) -> str:
@@ -46,6 +48,8 @@ class TunedKernel:
 
     def most_groups(self, values: Sequence[int | float], max_groups: int | None = None) -> int:
         """How many groups a dispatch may have; at least 1."""
+        if self.is_alone:
+            return 1
         per_group = self.area * largest(1, prod(whole(values[k]) for k in self.rounds))
         most: int = largest(1, _MAX_MULTIPLICATIONS // per_group)
         return most if max_groups is None else min(most, max_groups)

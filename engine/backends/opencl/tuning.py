@@ -12,7 +12,7 @@ import numpy as np
 from engine.backends.gpu.expert_products import tune_experts
 from engine.backends.gpu.packed_products import tune_packed
 from engine.backends.gpu.regions import tune_regions
-from engine.backends.gpu.scans import tune_nonzero, tune_scan, tune_select
+from engine.backends.gpu.scans import tune_count, tune_nonzero, tune_scan, tune_select
 from engine.backends.gpu.scatters import Scatterer, tune_scatter
 from engine.backends.gpu.sorts import Sorter, tune_sort
 from engine.backends.gpu.suppressions import tune_suppression
@@ -20,7 +20,7 @@ from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
 from engine.backends.opencl.experts import TILES, emit_product, lay_out
 from engine.backends.opencl.packed_rows import read_packed
 from engine.backends.opencl.regions import emit_means
-from engine.backends.opencl.scans import emit_blocks, emit_marks
+from engine.backends.opencl.scans import emit_blocks, emit_marks, emit_rows
 from engine.backends.opencl.scatter import mark_runs, raise_all
 from engine.backends.opencl.sort import emit_alone, emit_merge
 from engine.backends.opencl.sort import emit_blocks as emit_sorted_blocks
@@ -76,7 +76,14 @@ def _scan(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 
 def _select(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_select(compute, tuner, lambda marks: emit_marks(marks, compute, tuner))
+    return tune_select(
+        compute, tuner, lambda marks: emit_marks(marks, compute, tuner),
+        lambda rows: emit_rows(rows, compute, tuner, form),
+    )  # fmt: skip
+
+
+def _count(compute: Compute, tuner: Tuner, form: str) -> bool:
+    return tune_count(compute, lambda rows: emit_rows(rows, compute, tuner, form))
 
 
 def _nonzero(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -326,6 +333,7 @@ def _emit_tiles(tuner: Tuner, w: Value, group: int, rows: int) -> str:
 
 
 RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
+    "count": _count,
     "expert_matmul": _experts,
     "pool": _pool,
     "nonzero": _nonzero,

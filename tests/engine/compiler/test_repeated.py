@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from engine import Model, Worker
+from engine.backends.gl.compute.backend import GLComputeBackend
+from engine.backends.opencl.backend import OpenCLBackend
 from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.engine.operators.independent import by_onnxruntime
 from tests.engine.operators.single import one_layer
@@ -60,6 +62,30 @@ def layer(
     return one_layer(op_type, arrays, attributes, outputs=outputs, known=known, **options), arrays, attributes
 
 
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are steps of their own on every backend, so that they use the kernels of a plan that holds all."""
+    monkeypatch.setattr("engine.backends.opencl.backend._MOST_WORK", {"cpu": 0, "gpu": 0})
+    monkeypatch.setattr("engine.backends.gl.compute.backend._MOST_WORK", 0)
+
+
+@pytest.fixture(params=["gl_compute", "opencl-cpu", "opencl-gpu"])
+def single(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A backend whose plans run small repeats as one kernel, in each of its forms."""
+    channel, _, form = str(request.param).partition("-")
+    if form:
+        monkeypatch.setattr(OpenCLBackend.__init__, "__kwdefaults__", {"form": form, "pinned": None})
+    else:
+        monkeypatch.setattr(GLComputeBackend.__init__, "__kwdefaults__", {"texels": False})
+    return channel
+
+
+def repeats(worker: Worker) -> bool:
+    """Whether any plan of a worker repeats steps."""
+    return any(s.plan.repeats for plan in worker._plans for s in plan.segments)
+
+
+@pytest.mark.usefixtures("one_by_one")
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_steps_that_repeat_yield_what_all_steps_do(
@@ -83,6 +109,75 @@ def test_steps_that_repeat_yield_what_all_steps_do(
         arrays = [rng.normal(size=arrays[0].shape).astype(np.float32), *arrays[1:]]
 
 
+@pytest.mark.parametrize("kind", LAYERS)
+def test_runs_in_one_kernel_yield_what_single_steps_do(
+    kind: str, single: str, make_worker: MakeWorker, request: pytest.FixtureRequest
+) -> None:
+    """Products of single steps add up in another order."""
+    made, arrays, _ = layer(kind, opset=21)
+    at_once = make_worker(made, single)
+    outputs = outputs_of(at_once, arrays)
+    request.getfixturevalue("one_by_one")
+    apart = make_worker(made, single)
+    for one, other in zip(outputs, outputs_of(apart, arrays), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+    assert repeats(apart)
+    assert not repeats(at_once)
+
+
+@pytest.mark.parametrize("steps", [63, 64, 65, 130])
+def test_a_kernel_goes_through_some_runs_at_a_time(steps: int, single: str, make_worker: MakeWorker) -> None:
+    """States are where the next dispatch looks for them."""
+    arrays = inputs_of("LSTM", steps, 2, 3, 4)
+    made = one_layer("LSTM", arrays, {"hidden_size": 4}, opset=21, outputs=3, known=WEIGHTS)
+    worker = make_worker(made, single)
+    expected = by_onnxruntime("LSTM", arrays, {"hidden_size": 4}, outputs=3)
+    for _ in range(2):
+        for one, other in zip(outputs_of(worker, arrays), expected, strict=True):
+            assert disagreement(one, other) < 2e-6
+    assert not repeats(worker)
+
+
+def test_numbers_of_a_kernel_may_be_in_a_buffer(
+    make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.backends.opencl.printer._ARGUMENT_BYTES", 64)
+    arrays = inputs_of("LSTM", 70, 2, 3, 4)
+    made = one_layer("LSTM", arrays, {"hidden_size": 4}, opset=21, outputs=3, known=WEIGHTS)
+    worker = make_worker(made, "opencl")
+    expected = by_onnxruntime("LSTM", arrays, {"hidden_size": 4}, outputs=3)
+    for one, other in zip(outputs_of(worker, arrays), expected, strict=True):
+        assert disagreement(one, other) < 2e-6
+    assert not repeats(worker)
+
+
+def test_dispatches_of_one_kernel_may_be_apart(single: str, make_worker: MakeWorker) -> None:
+    arrays = inputs_of("GRU", 200, 1, 3, 4)
+    made = one_layer("GRU", arrays, {"hidden_size": 4}, opset=21, outputs=2, known=WEIGHTS)
+    worker = make_worker(made, single)
+    expected = outputs_of(worker, arrays)
+    schedule = worker.schedule_iterable({i.name: arrays[int(i.name[1:])] for i in made.inputs})
+    while not schedule.is_done:
+        schedule.advance(0.0, force=True)
+    for output, other in zip(made.outputs, expected, strict=True):
+        np.testing.assert_array_equal(schedule.output(output.name).download_to_array(), other)
+
+
+def test_one_kernel_serves_all_lengths_and_batches(single: str, make_worker: MakeWorker) -> None:
+    """Where the work of a run is open, the plan has both ways."""
+    arrays = [*inputs_of("GRU", 20, 2, 3, 4)[:4], None, None]
+    made = one_layer("GRU", arrays, {"hidden_size": 4}, opset=21, outputs=2, known=WEIGHTS, dynamic=[0, 1])
+    worker = make_worker(made, single)
+    outputs_of(worker, arrays)
+    planned = count_plans(worker)
+    for steps, batch in ((9, 1), (70, 2), (8, 3000), (150, 5), (20, 2)):
+        arrays = [*inputs_of("GRU", steps, batch, 3, 4, seed=steps)[:1], *arrays[1:]]
+        expected = by_onnxruntime("GRU", arrays, {"hidden_size": 4}, outputs=2)
+        for one, other in zip(outputs_of(worker, arrays), expected, strict=True):
+            assert disagreement(one, other) < 2e-6
+    assert not planned
+
+
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_a_plan_does_not_grow_with_the_length(channel: str, make_worker: MakeWorker) -> None:
     counts = set()
@@ -98,6 +193,7 @@ def test_a_plan_does_not_grow_with_the_length(channel: str, make_worker: MakeWor
     assert len(counts) == 1
 
 
+@pytest.mark.usefixtures("one_by_one")
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_half_precision_and_odd_widths(
     channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch

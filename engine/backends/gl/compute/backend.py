@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -17,6 +17,7 @@ from engine.backends.gl.compute.partial_dispatch import GLComputePartialDispatch
 from engine.backends.gl.compute.printer import ComputePrinter
 from engine.backends.gl.compute.programs import ComputePrograms
 from engine.backends.gl.compute.record import GLComputeProgram, Recorder, groups_of, program_key
+from engine.backends.gl.compute.repeated_kernel import fits, print_repeated
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.compute.template import GLComputeTemplate
@@ -37,6 +38,8 @@ from engine.kernels.value import Value
 _MOST_ELEMENTS = 2**31 - 2**25
 
 
+# Loop rounds of a run up to which one group goes through it; those of a thread are within what drivers allow.
+_MOST_WORK = 1 << 17
 # Finding an element's place and storing it.
 _ELEMENT_NS = 3.0
 
@@ -103,6 +106,20 @@ class GLComputeBackend(ComputeTextures):
         """Matrix products and convolutions of float32, see `tuning`."""
         return tune(compute, tuner, self._target)
 
+    def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
+        """Runs of little work become one shader of one group, but in software: it reads buffers slowly."""
+        if self.texels:
+            return None
+        *before, step = steps()
+        repeated = repeated_kernel(before, step)
+        if repeated is None or not fits(repeated, self._target):
+            return None
+        printed = print_repeated(repeated, step)
+        if printed is None:
+            return None
+        kernel, values = printed
+        return repeated.as_step(step, kernel, values), is_small(repeated.work, _MOST_WORK)
+
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile and link missing programs; returns how many had no cached binary."""
         self.replayer.load()
@@ -154,6 +171,11 @@ class GLComputeBackend(ComputeTextures):
     def open_template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLComputeTemplate:
         """Record a plan whose sizes are open, and which repeats no steps."""
         return GLComputeTemplate(self, plan, constants)
+
+    def fits_template(self, plan: Plan) -> bool:
+        """Whether it repeats no steps, not even within a kernel whose groups are dispatches of their own."""
+        alone = any(isinstance(x, ShaderKernel) and x.is_alone for x in plan.kernels)
+        return super().fits_template(plan) and not alone
 
     def check_memory(self) -> None:
         try:

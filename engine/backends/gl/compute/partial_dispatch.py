@@ -81,8 +81,11 @@ class GLComputePartialDispatch(GLPartialDispatch):
 
     def fitting(self, step: int, first: int, count: int) -> int:
         """Groups that are a box of the grid."""
-        if isinstance(self._steps[step].kernel, Kernel | RepeatedSteps):
+        kernel = self._steps[step].kernel
+        if isinstance(kernel, Kernel | RepeatedSteps):
             return count
+        if isinstance(kernel, ShaderKernel) and kernel.is_alone:
+            return 1
         return fitting(grid_of(self._steps[step]), first, count)
 
     def piece(self, step: int) -> Piece:

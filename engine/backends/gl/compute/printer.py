@@ -153,21 +153,26 @@ def shader_text(
     Without texels, what has several elements in a 32-bit word is given and taken as words of `uint`. output:
     storage type. inputs: storage type and how many of its elements a load yields (1 or 4).
     """
-    item = _block_item(output)
+    item = block_item(output)
     lines = [f"layout(std430, binding = 0) {access}buffer Output {{ {item} o[]; }};"]
     for k, (kind, width) in enumerate(inputs):
         if texels:
             lines.append(f"layout(binding = {k}) uniform {_TEXEL_BUFFER[memory_word(kind)]} b{k};")
         else:
-            item = _block_item(kind) if width == 1 else f"{_VECTORS[kind]}{width}"
+            item = block_item(kind) if width == 1 else f"{_VECTORS[kind]}{width}"
             block = f"restrict readonly buffer Input{k} {{ {item} b{k}[]; }};"
             lines.append(f"layout(std430, binding = {k + 1}) {block}")
     sizes = local_size if isinstance(local_size, tuple) else (local_size, 1)
+    return program_text(sizes, lines, arguments, main)
+
+
+def program_text(local_size: tuple[int, int], blocks: Sequence[str], arguments: str, main: str) -> str:
+    """A compute shader from the declarations of its tensors and of its arguments, and its functions."""
     return "\n".join(
         [
             "#version 430",
-            f"layout(local_size_x = {sizes[0]}, local_size_y = {sizes[1]}) in;",
-            *lines,
+            f"layout(local_size_x = {local_size[0]}, local_size_y = {local_size[1]}) in;",
+            *blocks,
             f"layout(location = {ARGUMENTS_LOCATION}) {arguments}",
             GLSLPrinter.functions(main) + (DIVIDE if "k_divide(" in main else ""),
             main,
@@ -175,7 +180,8 @@ def shader_text(
     )
 
 
-def _block_item(storage: str) -> str:
+def block_item(storage: str) -> str:
+    """The type of a storage buffer's items."""
     return word_type(storage) if lanes(storage) == 1 else "uint"
 
 

@@ -167,6 +167,14 @@ class Recorder(GLRecorder):
             return
         output = places[step.output]
         inputs = [places[name] for name in step.inputs]
+        if isinstance(kernel, ShaderKernel) and kernel.is_alone:
+            for group in range(step.space[0]):
+                self.barrier()
+                self.bind(step, output, inputs)[kernel.first_group] = group
+                self.call("glDispatchCompute", 1, 1, 1)
+                self._dispatches += 1
+            self._written.extend((*inputs, output))
+            return
         self._order(inputs, output)
         self.bind(step, output, inputs)
         if isinstance(kernel, Kernel):

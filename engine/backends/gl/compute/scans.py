@@ -15,12 +15,14 @@ from engine.backends.gl.compute.flat import (
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes
-from engine.backends.gpu.scans import Blocks, Marks
+from engine.backends.gpu.scans import ROW_NAMES, Blocks, MarkedRows, Marks, row_statements
 from engine.compiler.plan import Compute, Tuner
 
 _NAMES = ("threads", "count", "inner", "blocks", "exclusive", "reverse", *FIRST_GROUP)
 _TYPES = ("float32", "int32")
 _NS = 10.0
+# Marks of a row that one thread goes through in software before several dispatches take less time.
+_LONGEST_ALONE = 1 << 13
 
 
 def emit_blocks(blocks: Blocks, compute: Compute, tuner: Tuner, target: Target) -> bool:
@@ -56,6 +58,29 @@ def emit_blocks(blocks: Blocks, compute: Compute, tuner: Tuner, target: Target) 
     main = "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
     kernel = finish.kernel_for(main, len(own), (LOCAL_SIZE, 1), (), round_ns, is_folded=True)
     finish.emit(tuner, kernel, grid, own)
+    return True
+
+
+def emit_rows(rows: MarkedRows, compute: Compute, tuner: Tuner, target: Target) -> bool:
+    """Emit the step that goes through whole rows: a thread for each in software, else a group.
+
+    False for rows that are too long for that, and beyond the device's limits.
+    """
+    group, count = 1 if target.texels else LOCAL_SIZE, rows.mask.shape[1]
+    if group == 1 and count > _LONGEST_ALONE:
+        return False
+    grid = flat_grid(rows.mask.shape[0] * group, target)
+    each = -(-count // group)
+    if not grid_fits(grid, target) or 2 * each + rows.room + LOCAL_SIZE > target.limits.max_loop_rounds:
+        return False
+    kind, output = rows.mask.dtype.name, compute.output.dtype.name
+    marked = f"{element('b0', 'p', kind, target.texels)} != 0"
+    lines = row_statements(group, marked, "memoryBarrierShared(); barrier();", "o", bool(rows.room))
+    head = [f"shared int sums[{group}];"] if group > 1 else []
+    kernel = flat_kernel(
+        lines, ROW_NAMES, [kind], output, target, head, LOCAL_SIZE / group * _NS, rounds=(1,)
+    )  # fmt: skip
+    tuner.emit(kernel, grid, (*rows.numbers, 0, 0, 0), (rows.mask.root.name,), compute.output.name)
     return True
 
 

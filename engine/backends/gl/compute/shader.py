@@ -18,7 +18,8 @@ class ShaderKernel:
     load of an input yields, 1 or 4. first_group: position of three arguments, the group where a dispatch
     begins along each axis; with `is_folded`, the grid's rows are one long row, and the first of them counts
     along that. rounds: positions of the values whose product is how often a group's loop runs, each round
-    taking about group_ns nanoseconds of one processor.
+    taking about group_ns nanoseconds of one processor. is_alone: whether every group is a dispatch of its
+    own, because it goes on where the one before has ended; such a shader writes what it reads.
     """
 
     source: str
@@ -29,6 +30,7 @@ class ShaderKernel:
     is_folded: bool = False
     rounds: tuple[int, ...] = ()
     group_ns: float = 1.0
+    is_alone: bool = False
 
     @cached_property
     def key(self) -> str:

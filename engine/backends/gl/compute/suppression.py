@@ -6,7 +6,15 @@ from engine.backends.gl.compute.epilogue import grid_fits
 from engine.backends.gl.compute.flat import flat_grid, flat_kernel
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
-from engine.backends.gpu.suppressions import GROUP, NAMES, Dialect, Suppression, overlap_function, statements
+from engine.backends.gpu.suppressions import (
+    AT_HAND,
+    GROUP,
+    NAMES,
+    Dialect,
+    Suppression,
+    overlap_function,
+    statements,
+)
 from engine.compiler.plan import Tuner
 
 _ROUND_NS = 3.0
@@ -31,7 +39,7 @@ def emit_step(target: Target, tuner: Tuner, step: Suppression) -> bool:
         lowest=lambda slot: f"atomicMin(first[{slot}], lane);",
         barrier="memoryBarrierBuffer(); memoryBarrierShared(); barrier();",
     )
-    head = ["shared int first[3];", *overlap_function("vec4", "bool")]
+    head = ["shared int first[3];", f"shared vec4 held[{AT_HAND}];", *overlap_function("vec4", "bool")]
     kernel = flat_kernel(
         statements(dialect), NAMES, kinds, "int32", target, head, GROUP * _ROUND_NS,
         widths=(1, 4, 1)[: len(kinds)], rounds=(NAMES.index("rounds"),), access="coherent ",

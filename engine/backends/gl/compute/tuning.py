@@ -19,7 +19,7 @@ from engine.backends.gl.compute.memory import buffer_size
 from engine.backends.gl.compute.packed_rows import read_packed
 from engine.backends.gl.compute.pool import tune_pool
 from engine.backends.gl.compute.regions import emit_means
-from engine.backends.gl.compute.scans import emit_blocks, emit_marks
+from engine.backends.gl.compute.scans import emit_blocks, emit_marks, emit_rows
 from engine.backends.gl.compute.scatter import mark_runs, raise_all
 from engine.backends.gl.compute.sort import block_for, emit_merge
 from engine.backends.gl.compute.sort import emit_blocks as emit_sorted_blocks
@@ -29,7 +29,7 @@ from engine.backends.gl.storage import lanes, type_refusal, word_type
 from engine.backends.gpu.expert_products import tune_experts
 from engine.backends.gpu.packed_products import tune_packed
 from engine.backends.gpu.regions import tune_regions
-from engine.backends.gpu.scans import tune_nonzero, tune_scan, tune_select
+from engine.backends.gpu.scans import tune_count, tune_nonzero, tune_scan, tune_select
 from engine.backends.gpu.scatters import Scatterer, tune_scatter
 from engine.backends.gpu.sorts import Sorter, tune_sort
 from engine.backends.gpu.suppressions import tune_suppression
@@ -80,7 +80,14 @@ def _scan(compute: Compute, tuner: Tuner, target: Target) -> bool:
 
 
 def _select(compute: Compute, tuner: Tuner, target: Target) -> bool:
-    return tune_select(compute, tuner, lambda marks: emit_marks(marks, compute, tuner, target))
+    return tune_select(
+        compute, tuner, lambda marks: emit_marks(marks, compute, tuner, target),
+        lambda rows: emit_rows(rows, compute, tuner, target),
+    )  # fmt: skip
+
+
+def _count(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_count(compute, lambda rows: emit_rows(rows, compute, tuner, target))
 
 
 def _nonzero(compute: Compute, tuner: Tuner, target: Target) -> bool:
@@ -101,6 +108,7 @@ def _sorter(target: Target) -> Sorter:
 
 
 RULES: Mapping[str, Rule] = {
+    "count": _count,
     "expert_matmul": _experts,
     "nonzero": _nonzero,
     "pool": tune_pool,

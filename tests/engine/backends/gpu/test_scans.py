@@ -56,11 +56,12 @@ def test_running_sums(
     np.testing.assert_allclose(got, expected + 2, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("static", [False, True], ids=["by running sums", "by rows"])
 @pytest.mark.parametrize("room", [90, 40])
-def test_positions(form: Backend, room: int) -> None:
+def test_positions(form: Backend, room: int, static: bool) -> None:
     mask = np.random.default_rng(4).random((3, 90)) < 0.3
     through = np.cumsum(mask, 1).astype(np.int32)
-    operands = value("mask", mask), value("through", through)
+    operands = value("mask", mask, static=static), value("through", through, static=static)
     output = Value("y", (3, room), np.dtype(np.int32))
     compute = Compute(output, (3, room), lit(0, "int32"), "layer", "Chosen", Hint("select", operands, {}))
     got = result_of(form, tuned_plan(form, compute), {"mask": mask, "through": through}, output)
@@ -68,6 +69,26 @@ def test_positions(form: Backend, room: int) -> None:
         found = np.flatnonzero(marked)
         np.testing.assert_array_equal(row[: len(found)], found)
         assert ((row >= 0) & (row < 90)).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3000), (70, 63), (2, 64), (5, 129)])
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_rows_of_any_length(form: Backend, shape: tuple[int, int], share: float) -> None:
+    mask = np.random.default_rng(6).random(shape) < share
+    through = np.cumsum(mask, 1).astype(np.int32)
+    operands = value("mask", mask, static=True), value("through", through, static=True)
+    output = Value("y", shape, np.dtype(np.int32))
+    compute = Compute(output, shape, lit(0, "int32"), "layer", "Chosen", Hint("select", operands, {}))
+    got = result_of(form, tuned_plan(form, compute), {"mask": mask, "through": through}, output)
+    for row, marked in zip(got, mask, strict=True):
+        expected = np.zeros(shape[1], int)
+        expected[: marked.sum()] = np.flatnonzero(marked)
+        np.testing.assert_array_equal(row, expected)
+    output = Value("n", shape[:1], np.dtype(np.int64))
+    hint = Hint("count", operands[:1], {})
+    compute = Compute(output, shape[:1], lit(0, "int64"), "layer", "Chosen", hint)
+    got = result_of(form, tuned_plan(form, compute), {"mask": mask}, output)
+    np.testing.assert_array_equal(got, mask.sum(1))
 
 
 @pytest.mark.parametrize("shape", [(90,), (9, 10), (2, 5, 9)])

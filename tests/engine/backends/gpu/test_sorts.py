@@ -56,7 +56,7 @@ def test_rows_of_any_length(form: Backend, count: int, descending: bool) -> None
     np.testing.assert_array_equal(got, expected_positions(x, count, descending))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("inner", [1, 5])
 def test_types_along_a_middle_axis(form: Backend, dtype: str, inner: int) -> None:
     x = few_values((2, 90, inner), dtype, inner)

@@ -1,0 +1,127 @@
+"""Repeated steps as one kernel of one group of threads, instead of a dispatch for each step of each run.
+
+A run of a recurrent layer, or of a loop over small tensors, computes less than the dispatches of its steps
+cost. Threads of a group can wait for one another, those of different groups cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from engine.backends.cost import loop_rounds
+from engine.compiler.plan import AnyKernel, RepeatedSteps, Step
+from engine.kernels.expr import LOOPS, RunNumber, nodes
+from engine.kernels.kernel import Kernel
+from engine.kernels.size import deferrable, deferred
+
+MOST_STEPS = 32
+"""Steps that become one kernel: more of them would take long to compile."""
+
+RUNS = 64
+"""Runs of a dispatch: an even number, so that states are where they were. No dispatch takes long."""
+
+
+@dataclass(frozen=True)
+class RepeatedKernel:
+    """What a kernel does: the steps before the first run, those of a run, those after the last.
+
+    Every step is generic. tensors: the names and storage types of all that they touch, the output last.
+    """
+
+    before: tuple[Step, ...]
+    repeated: RepeatedSteps
+    tensors: dict[str, str]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All of them."""
+        return (*self.before, *self.repeated.steps)
+
+    def barriers(self) -> frozenset[int]:
+        """The steps of a run before which threads wait for one another.
+
+        A step waits for those that made what it reads, and for those that read what it overwrites.
+        """
+        found: set[int] = set()
+        while True:
+            known = len(found)
+            written: set[str] = set()
+            read: set[str] = set()
+            for run in range(4):
+                for place, step in enumerate(self.repeated.in_run(self.repeated.body, run)):
+                    # What is kept goes to a place of its own in each run.
+                    overwrites = step.window is None and step.output in written | read
+                    if place in found or overwrites or written.intersection(step.inputs):
+                        found.add(place)
+                        written.clear()
+                        read.clear()
+                    written.add(step.output)
+                    read.update(step.inputs)
+            if len(found) == known:
+                return frozenset(found)
+
+    def swaps(self) -> list[tuple[str, str]]:
+        """The pairs of tensors that change places after a run."""
+        swapped = self.repeated.swapped
+        assert all(swapped[b] == a for a, b in swapped.items())
+        return [(a, b) for k, (a, b) in enumerate(swapped.items()) if b not in list(swapped)[:k]]
+
+    def as_step(self, step: Step, kernel: AnyKernel, values: Sequence[int | float]) -> Step:
+        """What runs instead of a step that repeats others: a group for each dispatch."""
+        *inputs, output = self.tensors
+        grid = (-(-step.space[0] // RUNS), 1, 1)
+        return replace(
+            step, kernel=kernel, space=grid, values=tuple(values), inputs=tuple(inputs), output=output
+        )
+
+    @property
+    def work(self) -> int:
+        """How many rounds of loops a run takes, over all elements."""
+        total = 0
+        for step in self.repeated.body:
+            assert isinstance(step.kernel, Kernel)
+            elements = prod(step.space) if step.window is None else step.window.elements
+            total = total + elements * loop_rounds(step.kernel.body, step.values)
+        return total
+
+
+def repeated_kernel(before: Sequence[Step], step: Step) -> RepeatedKernel | None:
+    """The kernel of a step that repeats others and of those before it.
+
+    None if they are many, or some are not generic, or have loops that are not as long in every run.
+    """
+    kernel = step.kernel
+    assert isinstance(kernel, RepeatedSteps)
+    steps = (*before, *kernel.steps)
+    if len(steps) > MOST_STEPS:
+        return None
+    if not all(isinstance(x.kernel, Kernel) and _has_known_loops(x.kernel, x.values) for x in steps):
+        return None
+    tensors: dict[str, str] = {}
+    for inner in steps:
+        assert isinstance(inner.kernel, Kernel)
+        tensors |= dict(zip(inner.inputs, inner.kernel.buffers, strict=True))
+        tensors[inner.output] = inner.kernel.dtype
+    tensors[step.output] = tensors.pop(step.output)
+    return RepeatedKernel(tuple(before), kernel, tensors)
+
+
+def is_small(work: int, most: int) -> int:
+    """1 where a run's work is best done by one group, else 0; either may be open."""
+    found: int = deferred(_is_small, work, most)
+    return found
+
+
+@deferrable
+def _is_small(work: int, most: int) -> int:
+    return int(work <= most)
+
+
+def _has_known_loops(kernel: Kernel, values: Sequence[int | float]) -> bool:
+    """Whether the extents of all loops are numbers that are the same in every run."""
+    extents = [node.args[0] for node in nodes(kernel.body) if node.op in LOOPS]
+    return all(
+        x.op == "const" or (x.op == "param" and not isinstance(values[x.attr], RunNumber)) for x in extents
+    )
