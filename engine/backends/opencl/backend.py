@@ -13,6 +13,7 @@ import numpy as np
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.gpu.integers import check_integers
+from engine.backends.gpu.repeated_kernel import is_small, repeated_kernel
 from engine.backends.opencl.dispatches import CLProgram, Command, Repetition, command_count, dispatches, each
 from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Slot, Transfers
 from engine.backends.opencl.partial_dispatch import CLPartialDispatch
@@ -27,7 +28,6 @@ from engine.backends.opencl.tuned_kernel import TunedKernel
 from engine.backends.opencl.tuning import tune
 from engine.backends.plan_codec import KernelTextCodec
 from engine.backends.plan_template import PlanTemplate, Template
-from engine.backends.gpu.repeated_kernel import is_small, repeated_kernel
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
 from engine.base.errors import InputError, OutOfMemoryError

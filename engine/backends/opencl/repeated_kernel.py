@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.backends.gpu.repeated_kernel import RUNS, RepeatedKernel
 from engine.backends.opencl.functions import functions_for
 from engine.backends.opencl.printer import AxisSplit, OpenCLPrinter, Signature, argument_word, extensions
 from engine.backends.opencl.storage import WORDS
 from engine.backends.opencl.tuned_kernel import FIRST_GROUP, TunedKernel, indent
-from engine.backends.gpu.repeated_kernel import RUNS, RepeatedKernel
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Step
 from engine.kernels.expr import RunNumber
 from engine.kernels.kernel import Kernel
-from engine.kernels.size import deferred
+from engine.kernels.size import deferrable, deferred
 
 _BARRIER = "barrier(CLK_GLOBAL_MEM_FENCE);"
 
@@ -67,6 +67,7 @@ class _Text:
         return ["{", *(f"    {x}" for x in (*lines, *(f"    {y}" for y in body), "}")), "}"]
 
 
+@deferrable
 def _signed(word: int) -> int:
     """The int32 with the bits of a uint32."""
     return word - (1 << 32) if word >= 1 << 31 else word

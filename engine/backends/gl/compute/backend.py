@@ -24,6 +24,7 @@ from engine.backends.gl.compute.template import GLComputeTemplate
 from engine.backends.gl.compute.textures import ComputeTextures
 from engine.backends.gl.compute.tuning import tune
 from engine.backends.gl.storage import lanes, memory_dtype
+from engine.backends.gpu.repeated_kernel import is_small, repeated_kernel
 from engine.backends.plan_codec import KernelTextCodec
 from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
