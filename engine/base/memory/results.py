@@ -24,6 +24,9 @@ MOST = 1 << 25
 MOST_BLOCKS = 4
 """Blocks that are kept, those in use included: a caller often holds a result until it has the next one."""
 
+MOST_KEPT = 1 << 26
+"""Bytes of all blocks that are kept."""
+
 
 class ResultMemory:
     """Makes arrays that belong to the caller. For one thread."""
@@ -55,7 +58,7 @@ class ResultMemory:
                 return piece
         made = reserve(size)
         pieces.append(made)
-        if len(pieces) > MOST_BLOCKS:
+        while len(pieces) > MOST_BLOCKS or sum(map(len, pieces)) > MOST_KEPT:
             del pieces[0]
         return made
 
