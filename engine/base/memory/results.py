@@ -1,4 +1,4 @@
-"""Memory for results: blocks that are used again once nobody holds an array in them.
+"""Memory of results, reused once no array refers to it.
 
 The system zeroes memory page by page when it is first written, which takes longer than copying a result
 there. So a few blocks stay with whoever makes results, and a result of about the same size takes one that no
