@@ -18,6 +18,9 @@ from engine.device.jobs.system import JobSystem, RepeatedJob
 _ROUGHLY = 8.0
 """How many times as long as it takes a program may be estimated to take."""
 
+_MOST_TRIED_NS = 2_000_000.0
+"""Estimate from which no program is tried: where it is right, two frames take so long."""
+
 _HOPELESS = 3.0
 """A program that takes this many times as long as it may is not tried again."""
 
@@ -76,7 +79,7 @@ class CPUProgram(HostProgram):
             saved_ns: How long the other work takes: copying inputs, which can be read where they are.
         """
         if self._trials:
-            return self.nanoseconds < TRIAL_NS + saved_ns * _ROUGHLY
+            return self.nanoseconds < min(TRIAL_NS + saved_ns * _ROUGHLY, _MOST_TRIED_NS)
         return self._fastest < INLINE_NS + saved_ns
 
     def run_copy_here(self, run: Callable[[], object], saved_ns: float) -> None:
@@ -85,9 +88,8 @@ class CPUProgram(HostProgram):
             run()
             return
         self._try_here(run)
-        # The first run touches new memory.
-        hopeless = _HOPELESS * (2.0 if self._trials == TRIALS - 1 else 1.0)
-        if self._fastest > hopeless * (INLINE_NS + saved_ns):
+        # The first run does not count: it touches new memory.
+        if TRIALS - self._trials > 1 and self._fastest > _HOPELESS * (INLINE_NS + saved_ns):
             self._end_trials()
 
     def _try_here(self, run: Callable[[], object]) -> None:

@@ -1,4 +1,4 @@
-"""Memory for results: blocks that are used again once no array refers to them.
+"""Memory of results, reused once no array refers to it.
 
 The system zeroes memory page by page when it is first written, which takes longer than copying a result
 there. So a few blocks stay with whoever makes results, and a result of about the same size takes one that no
@@ -23,6 +23,9 @@ MOST = 1 << 25
 
 MOST_BLOCKS = 4
 """Blocks that are kept, those in use included: a caller often holds a result until it has the next one."""
+
+MOST_KEPT = 1 << 26
+"""Bytes of all blocks that are kept."""
 
 
 class ResultMemory:
@@ -55,7 +58,7 @@ class ResultMemory:
                 return piece
         made = reserve(size)
         pieces.append(made)
-        if len(pieces) > MOST_BLOCKS:
+        while len(pieces) > MOST_BLOCKS or sum(map(len, pieces)) > MOST_KEPT:
             del pieces[0]
         return made
 

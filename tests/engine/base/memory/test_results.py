@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.base.memory.aligned import ALIGNMENT, address_in_place, address_of
-from engine.base.memory.results import LEAST, MOST, MOST_BLOCKS, ResultMemory
+from engine.base.memory.results import LEAST, MOST, MOST_BLOCKS, MOST_KEPT, ResultMemory
 
 F32 = np.dtype(np.float32)
 SHAPE = (3, LEAST // 8)
@@ -50,6 +50,12 @@ def test_few_blocks_are_kept() -> None:
         held = [results.array((SHAPE[0] * 2**k, SHAPE[1]), F32) for k in range(count)]
         assert len(results._pieces) == MOST_BLOCKS
         assert len({address_of(array) for array in held}) == count
+
+
+def test_few_bytes_are_kept() -> None:
+    results = ResultMemory()
+    held = [results.array((MOST,), np.dtype(np.uint8)) for _ in range(MOST_BLOCKS)]
+    assert len(results._pieces) == MOST_KEPT // MOST < len(held)
 
 
 @pytest.mark.parametrize("size", [1, LEAST - 4, MOST + 4])
