@@ -278,10 +278,13 @@ def import_pyopencl() -> ModuleType:
     # Imported on use: it takes 0.2 s, and its native part fails to load on some machines without OpenCL.
     try:
         import pyopencl
+
+        from engine.device.cl.invokers import memoise_invokers
     except ImportError as error:
         raise DeviceError(
             f"OpenCL needs the package pyopencl ({error}); install it with: pip install pyopencl"
         ) from error
+    memoise_invokers()
     return pyopencl
 
 
