@@ -238,6 +238,10 @@ class Backend(ABC):
         """
         return None
 
+    def together(self, steps: Sequence[Step]) -> Sequence[Step]:
+        """The steps of a run of a repeat, with neighbours of little work joined. Their sizes are fixed."""
+        return steps
+
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
         """The generic kernels of a step that `tune` did not replace: several if one would run too long.
 

@@ -19,7 +19,7 @@ from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.plan import AnyKernel, BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
 from engine.compiler.plan_memo import Recall, Tuned
-from engine.compiler.repeated import lower_repeat, refusal_of
+from engine.compiler.repeated import Repeats, lower_repeat, refusal_of
 from engine.compiler.size_tensors import sizes_computed
 from engine.compiler.trace import InputShapes, ShapeOf, Tracer, live
 from engine.compiler.walk import Elements, Trace
@@ -29,7 +29,7 @@ from engine.kernels.value import Value, leaves
 Place = Literal["native", "cpu"]
 
 
-class Target(Protocol):
+class Target(Repeats, Protocol):
     """Properties of a backend that planning depends on."""
 
     fan_in: int
@@ -41,14 +41,6 @@ class Target(Protocol):
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Replace a step by tuned kernels."""
-        ...
-
-    def windowed(self, step: Step) -> Step:
-        """A generic step with a window as one that computes nothing else."""
-        ...
-
-    def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
-        """Generic steps of which the last repeats such, as one step, and 1 where that is better, else 0."""
         ...
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
@@ -239,9 +231,7 @@ class Planner:
         target = self.native if place == "native" else self.cpu
         assert target is not None
         if compute.kind == "repeat":
-            return lower_repeat(
-                compute, lambda part: self._tuned(place, part), target.windowed, target.at_once
-            )
+            return lower_repeat(compute, lambda part: self._tuned(place, part), target)
         made = Tuned([], {}, [], {})
         if compute.kind == "repeated":
             return made

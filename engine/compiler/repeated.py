@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from engine.compiler.plan import BufferSpec, Compute, RepeatedSteps, Step, Window
 from engine.compiler.plan_memo import Tuned
@@ -151,38 +152,48 @@ def refusal_of(compute: Compute, refusal: Callable[[Compute], str | None]) -> st
     return found
 
 
-def lower_repeat(
-    compute: Compute,
-    lower: Callable[[Compute], Tuned],
-    windowed: Callable[[Step], Step],
-    at_once: Callable[[Callable[[], Sequence[Step]]], tuple[Step, int] | None],
-) -> Tuned:
-    """The steps of a repeat, and the buffers that they want.
+class Repeats(Protocol):
+    """What a target does with repeated steps."""
 
-    `lower` makes steps of one formula, `windowed` a generic step with a window one that the target can run.
-    `at_once` makes one step of generic ones, of which the last repeats the runs, and says by 1 or 0 whether
-    that is to run instead of them. Where sizes are open, the plan has both, and one of them is empty.
+    def windowed(self, step: Step) -> Step:
+        """A generic step with a window as one that computes nothing else."""
+        ...
+
+    def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
+        """Generic steps of which the last repeats such, as one step, and 1 where that is better, else 0."""
+        ...
+
+    def together(self, steps: Sequence[Step]) -> Sequence[Step]:
+        """The steps of a run with those of little work joined."""
+        ...
+
+
+def lower_repeat(compute: Compute, lower: Callable[[Compute], Tuned], target: Repeats) -> Tuned:
+    """The steps of a repeat, and the buffers that they want; `lower` makes steps of one formula.
+
+    Where sizes are open, the plan has the target's single step and the others, and one of them is empty.
     """
     repeat: Repeat = compute.attributes["repeat"]
     if any(part.hint is not None and part.hint.is_bound for part in repeat.formulas):
-        return _repeating(compute, lower, windowed)
+        return _repeating(compute, lower, target)
     plain = Tuned([], {}, [], {})
 
     def generic_steps() -> Sequence[Step]:
         nonlocal plain
-        plain = _repeating(compute, _generic, lambda step: step)
+        plain = _repeating(compute, _generic)
         return plain.steps
 
-    found = at_once(generic_steps)
+    found = target.at_once(generic_steps)
+    is_fixed = all(part.output.is_static(axis) for part in repeat.body for axis in range(part.output.rank))
     if found is None:
-        return _repeating(compute, lower, windowed)
+        return _repeating(compute, lower, target, is_fixed)
     one, is_better = found
-    if all(part.output.is_static(axis) for part in repeat.body for axis in range(part.output.rank)):
+    if is_fixed:
         if is_better:
             plain.steps[:] = [one]
             return plain
-        return _repeating(compute, lower, windowed)
-    made = _repeating(compute, lower, windowed)
+        return _repeating(compute, lower, target, is_fixed)
+    made = _repeating(compute, lower, target)
     made.buffers.update((name, spec) for name, spec in plain.buffers.items() if name not in made.buffers)
     last = made.steps[-1]
     made.steps[-1] = replace(last, space=(last.space[0] * (1 - is_better),))
@@ -195,9 +206,15 @@ def _generic(part: Compute) -> Tuned:
 
 
 def _repeating(
-    compute: Compute, lower: Callable[[Compute], Tuned], windowed: Callable[[Step], Step]
+    compute: Compute,
+    lower: Callable[[Compute], Tuned],
+    target: Repeats | None = None,
+    is_fixed: bool = False,
 ) -> Tuned:
-    """The steps before the first run and the one that repeats others, whose kernel is `RepeatedSteps`."""
+    """The steps before the first run and the one that repeats others, whose kernel is `RepeatedSteps`.
+
+    Without a target, they are generic. `is_fixed` says that no size of a run depends on those of inputs.
+    """
     repeat: Repeat = compute.attributes["repeat"]
     made = Tuned([], {}, [], {})
     for value in (*repeat.outputs, *(value for pair in repeat.states for value in pair)):
@@ -224,11 +241,14 @@ def _repeating(
         return [step for steps in reversed(parts) for step in steps]
 
     def step_of(kept: Kept) -> Step:
-        return windowed(replace(kept.compute.numbered(), window=kept.window))
+        step = replace(kept.compute.numbered(), window=kept.window)
+        return step if target is None else target.windowed(step)
 
     kept, last = tuple(map(step_of, repeat.kept)), tuple(map(step_of, repeat.last))
     read = {name for step in (*kept, *last) for name in step.inputs}
     body = (*steps_of(repeat.body, read | {after.name for _, after in repeat.states}), *kept)
+    if target is not None and is_fixed:
+        body = tuple(target.together(body))
     made.steps.extend(steps_of(repeat.before, {before.name for before, _ in repeat.states}))
     names = [(before.name, after.name) for before, after in repeat.states]
     # After the last run a state is where that run left it: `last` reads what a next run would.

@@ -79,12 +79,60 @@ class RepeatedKernel:
     @property
     def work(self) -> int:
         """How many rounds of loops a run takes, over all elements."""
-        total = 0
-        for step in self.repeated.body:
-            assert isinstance(step.kernel, Kernel)
-            elements = prod(step.space) if step.window is None else step.window.elements
-            total = total + elements * loop_rounds(step.kernel.body, step.values)
-        return total
+        return sum(map(work_of, self.repeated.body))
+
+
+def work_of(step: Step) -> int:
+    """How many rounds of loops a generic step takes, over all elements."""
+    assert isinstance(step.kernel, Kernel)
+    elements = prod(step.space) if step.window is None else step.window.elements
+    return elements * loop_rounds(step.kernel.body, step.values)
+
+
+def neighbours(steps: Sequence[Step], most: int) -> list[list[Step]]:
+    """Steps in order, those of little work together: no more than `most` rounds of loops.
+
+    The first of several makes a whole tensor.
+    """
+    found: list[list[Step]] = []
+    rest = 0
+    for step in steps:
+        is_plain = isinstance(step.kernel, Kernel) and _has_known_loops(step.kernel, step.values)
+        work = work_of(step) if is_plain else most + 1
+        if work <= rest and len(found[-1]) < MOST_STEPS and found[-1][0].window is None:
+            found[-1].append(step)
+            rest -= work
+        else:
+            found.append([step])
+            rest = most - work
+    return found
+
+
+def waits_of(steps: Sequence[Step]) -> list[bool]:
+    """Before which of some steps threads wait: see `RepeatedKernel.barriers`."""
+    found: list[bool] = []
+    written: set[str] = set()
+    read: set[str] = set()
+    for step in steps:
+        overwrites = step.window is None and step.output in written | read
+        found.append(overwrites or bool(written.intersection(step.inputs)))
+        if found[-1]:
+            written.clear()
+            read.clear()
+        written.add(step.output)
+        read.update(step.inputs)
+    return found
+
+
+def tensors_of(steps: Sequence[Step], output: str) -> dict[str, str]:
+    """The names and storage types of all tensors that generic steps touch, `output` last."""
+    tensors: dict[str, str] = {}
+    for step in steps:
+        assert isinstance(step.kernel, Kernel)
+        tensors |= dict(zip(step.inputs, step.kernel.buffers, strict=True))
+        tensors[step.output] = step.kernel.dtype
+    tensors[output] = tensors.pop(output)
+    return tensors
 
 
 def repeated_kernel(before: Sequence[Step], step: Step) -> RepeatedKernel | None:
@@ -99,13 +147,7 @@ def repeated_kernel(before: Sequence[Step], step: Step) -> RepeatedKernel | None
         return None
     if not all(isinstance(x.kernel, Kernel) and _has_known_loops(x.kernel, x.values) for x in steps):
         return None
-    tensors: dict[str, str] = {}
-    for inner in steps:
-        assert isinstance(inner.kernel, Kernel)
-        tensors |= dict(zip(inner.inputs, inner.kernel.buffers, strict=True))
-        tensors[inner.output] = inner.kernel.dtype
-    tensors[step.output] = tensors.pop(step.output)
-    return RepeatedKernel(tuple(before), kernel, tensors)
+    return RepeatedKernel(tuple(before), kernel, tensors_of(steps, step.output))
 
 
 def is_small(work: int, most: int) -> int:

@@ -13,14 +13,14 @@ import numpy as np
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.gpu.integers import check_integers
-from engine.backends.gpu.repeated_kernel import is_small, repeated_kernel
+from engine.backends.gpu.repeated_kernel import is_small, neighbours, repeated_kernel
 from engine.backends.opencl.dispatches import CLProgram, Command, Repetition, command_count, dispatches, each
 from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Slot, Transfers
 from engine.backends.opencl.partial_dispatch import CLPartialDispatch
 from engine.backends.opencl.printer import Signature
 from engine.backends.opencl.programs import ProgramStore
 from engine.backends.opencl.repeated import Repeater
-from engine.backends.opencl.repeated_kernel import print_repeated
+from engine.backends.opencl.repeated_kernel import print_repeated, print_together
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
 from engine.backends.opencl.template import CLTemplate
 from engine.backends.opencl.timing import ObservedEvents
@@ -46,6 +46,7 @@ _PRODUCT_NS = 0.05
 # Work-items that go through repeated steps, and the loop rounds of a run up to which one group does so.
 _GROUP_SIZES = {"cpu": 64, "gpu": 256}
 _MOST_WORK = {"cpu": 1 << 13, "gpu": 1 << 17}
+_MOST_TOGETHER = 1 << 12
 # OpenCL promises room for 1024 bytes of arguments, and a pointer takes 8.
 _FAN_IN = 32
 
@@ -135,6 +136,12 @@ class OpenCLBackend(Backend):
             return None
         kernel, values = print_repeated(repeated, step, _GROUP_SIZES[self.form])
         return repeated.as_step(step, kernel, values), is_small(repeated.work, _MOST_WORK[self.form])
+
+    def together(self, steps: Sequence[Step]) -> Sequence[Step]:
+        """Neighbours of little work become one kernel of one group."""
+        parts = neighbours(steps, _MOST_TOGETHER)
+        size = _GROUP_SIZES[self.form]
+        return [part[0] if len(part) == 1 else print_together(part, size) for part in parts]
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
         """Long reductions to few elements become several kernels."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from engine.backends.gpu.repeated_kernel import RUNS, RepeatedKernel
+from engine.backends.gpu.repeated_kernel import RUNS, RepeatedKernel, tensors_of, waits_of, work_of
 from engine.backends.opencl.functions import functions_for
 from engine.backends.opencl.printer import AxisSplit, OpenCLPrinter, Signature, argument_word, extensions
 from engine.backends.opencl.storage import WORDS
@@ -21,10 +22,13 @@ _BARRIER = "barrier(CLK_GLOBAL_MEM_FENCE);"
 class _Text:
     """The text of a kernel, and its numbers with their types."""
 
-    def __init__(self, repeated: RepeatedKernel) -> None:
-        self.names = {name: f"tensor{k}" for k, name in enumerate(repeated.tensors)}
-        self.types: list[ArithmeticType] = []
-        self.values: list[int | float] = []
+    def __init__(self, tensors: Mapping[str, str], **numbers: int) -> None:
+        """`tensors` are names and storage types, `numbers` are those that a text names."""
+        self.names = {name: f"tensor{k}" for k, name in enumerate(tensors)}
+        self._kinds = list(tensors.values())
+        self._numbers = list(numbers)
+        self.types: list[ArithmeticType] = ["index"] * len(numbers)
+        self.values: list[int | float] = [*numbers.values()]
 
     def number(self, value: int | float, kind: ArithmeticType) -> str:
         """The name of a new argument, or of the run's number."""
@@ -66,6 +70,20 @@ class _Text:
         body = [*axes.statements("i"), *inner, printer.store("y", "i", value, kernel.body.dtype)]
         return ["{", *(f"    {x}" for x in (*lines, *(f"    {y}" for y in body), "}")), "}"]
 
+    def kernel(self, lines: Sequence[str], local: int, **properties: Any) -> TunedKernel:
+        """A kernel of these statements, in groups of `local` work-items."""
+        names = [*self._numbers, *(f"arg{k}" for k in range(len(self._numbers), len(self.types)))]
+        types: list[ArithmeticType] = [*self.types, "index", "index", "index"]
+        signature = Signature.of(len(self._kinds) - 1, types)
+        # The same tensor may be read and written, and states change places.
+        buffers = [f"__global {WORDS[kind]}* tensor{k}" for k, kind in enumerate(self._kinds)]
+        parameters, loads = signature.parameters(buffers, [*names, *FIRST_GROUP])
+        head = f"__kernel __attribute__((reqd_work_group_size({local}, 1, 1))) void k({parameters})\n{{\n"
+        body = indent(["#pragma OPENCL FP_CONTRACT OFF", *loads, *lines], 1)
+        function = f"{head}{body}}}\n"
+        source = extensions(function) + functions_for(function) + function
+        return TunedKernel(source, signature, (local, 1, 1), **properties)
+
 
 @deferrable
 def _signed(word: int) -> int:
@@ -75,11 +93,8 @@ def _signed(word: int) -> int:
 
 def print_repeated(repeated: RepeatedKernel, step: Step, local: int) -> tuple[TunedKernel, list[int | float]]:
     """The kernel of a step that repeats others, a group of `local` work-items, and its numbers."""
-    text = _Text(repeated)
+    text = _Text(repeated.tensors, runs=step.space[0], work=repeated.work)
     waits = repeated.barriers()
-    names = ["runs", "work"]
-    text.number(step.space[0], "index")
-    text.number(repeated.work, "index")
 
     def steps(of: Sequence[Step]) -> list[str]:
         return [line for inner in of for line in text.step(inner, local)]
@@ -108,15 +123,20 @@ def print_repeated(repeated: RepeatedKernel, step: Step, local: int) -> tuple[Tu
         *(f"    {line}" for line in steps(repeated.repeated.last)),
         "}",
     ]
-    names += [f"arg{k}" for k in range(len(names), len(text.types))]
-    kinds = list(repeated.tensors.values())
-    types: list[ArithmeticType] = [*text.types, "index", "index", "index"]
-    signature = Signature.of(len(kinds) - 1, types)
-    # States change places, so the same tensor is read and written.
-    buffers = [f"__global {WORDS[kind]}* tensor{k}" for k, kind in enumerate(kinds)]
-    parameters, loads = signature.parameters(buffers, [*names, *FIRST_GROUP])
-    head = f"__kernel __attribute__((reqd_work_group_size({local}, 1, 1))) void k({parameters})\n{{\n"
-    function = head + indent(["#pragma OPENCL FP_CONTRACT OFF", *loads, *lines], 1) + "}\n"
-    source = extensions(function) + functions_for(function) + function
-    kernel = TunedKernel(source, signature, (local, 1, 1), (1,), RUNS, is_alone=True)
-    return kernel, text.values
+    return text.kernel(lines, local, rounds=(1,), area=RUNS, is_alone=True), text.values
+
+
+def print_together(steps: Sequence[Step], local: int) -> Step:
+    """Steps of a run as one, whose kernel is a group of `local` work-items.
+
+    Its output is made anew in each run: what lasts longer counts as an input (`RepeatedSteps.of_run`).
+    """
+    tensors = tensors_of(steps, next(step.output for step in steps if step.window is None))
+    text = _Text(tensors, run=RunNumber())
+    lines = ["const int lane = (int)get_local_id(0);"]
+    for step, waits in zip(steps, waits_of(steps), strict=True):
+        lines += [_BARRIER] * waits + text.step(step, local)
+    kernel = text.kernel(lines, local, area=max(1, sum(map(work_of, steps))))
+    *inputs, output = tensors
+    names = "+".join(dict.fromkeys(step.op_type for step in steps))
+    return Step(steps[-1].layer, names, kernel, (1, 1, 1), tuple(text.values), tuple(inputs), output)

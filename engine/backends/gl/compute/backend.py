@@ -17,14 +17,14 @@ from engine.backends.gl.compute.partial_dispatch import GLComputePartialDispatch
 from engine.backends.gl.compute.printer import ComputePrinter
 from engine.backends.gl.compute.programs import ComputePrograms
 from engine.backends.gl.compute.record import GLComputeProgram, Recorder, groups_of, program_key
-from engine.backends.gl.compute.repeated_kernel import fits, print_repeated
+from engine.backends.gl.compute.repeated_kernel import fits, print_repeated, print_together
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.compute.template import GLComputeTemplate
 from engine.backends.gl.compute.textures import ComputeTextures
 from engine.backends.gl.compute.tuning import tune
 from engine.backends.gl.storage import lanes, memory_dtype
-from engine.backends.gpu.repeated_kernel import is_small, repeated_kernel
+from engine.backends.gpu.repeated_kernel import is_small, neighbours, repeated_kernel
 from engine.backends.plan_codec import KernelTextCodec
 from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
@@ -41,6 +41,7 @@ _MOST_ELEMENTS = 2**31 - 2**25
 
 # Loop rounds of a run up to which one group goes through it; those of a thread are within what drivers allow.
 _MOST_WORK = 1 << 17
+_MOST_TOGETHER = 1 << 12
 # Finding an element's place and storing it.
 _ELEMENT_NS = 3.0
 
@@ -113,13 +114,23 @@ class GLComputeBackend(ComputeTextures):
             return None
         *before, step = steps()
         repeated = repeated_kernel(before, step)
-        if repeated is None or not fits(repeated, self._target):
+        if repeated is None or not fits(repeated.tensors, self._target):
             return None
         printed = print_repeated(repeated, step)
         if printed is None:
             return None
         kernel, values = printed
         return repeated.as_step(step, kernel, values), is_small(repeated.work, _MOST_WORK)
+
+    def together(self, steps: Sequence[Step]) -> Sequence[Step]:
+        """Neighbours of little work become one shader of one group, but in software."""
+        if self.texels:
+            return steps
+        found: list[Step] = []
+        for part in neighbours(steps, _MOST_TOGETHER):
+            joined = print_together(part, self._target) if len(part) > 1 else None
+            found += part if joined is None else [joined]
+        return found
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile and link missing programs; returns how many had no cached binary."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import prod
 
 from engine.backends.gl.compute.epilogue import FIRST_GROUP
@@ -11,7 +11,7 @@ from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import argument, argument_vectors
 from engine.backends.gl.storage import lanes
-from engine.backends.gpu.repeated_kernel import RUNS, RepeatedKernel
+from engine.backends.gpu.repeated_kernel import RUNS, RepeatedKernel, tensors_of, waits_of, work_of
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Step
 from engine.kernels.expr import RunNumber
@@ -48,10 +48,12 @@ class _StepPrinter(ComputePrinter):
 class _Text:
     """The text of a shader, and its arguments with their types."""
 
-    def __init__(self, repeated: RepeatedKernel, runs: int) -> None:
-        self.blocks = {name: f"b{k}" for k, name in enumerate(repeated.tensors)}
-        self.types: list[ArithmeticType] = ["index", "index"]
-        self.values: list[int | float] = [runs, repeated.work]
+    def __init__(self, tensors: Mapping[str, str], *numbers: int) -> None:
+        """`tensors` are names and storage types, the output last; `numbers` are the first arguments."""
+        self._tensors = tensors
+        self.blocks = {name: f"b{k}" for k, name in enumerate(tensors)}
+        self.types: list[ArithmeticType] = ["index"] * len(numbers)
+        self.values: list[int | float] = [*numbers]
 
     def arguments(self, step: Step) -> int:
         """Add those of a step; returns where they begin."""
@@ -86,17 +88,55 @@ class _Text:
             "}",
         ]
 
+    def kernel(self, lines: Sequence[str], written: Container[str], ns: float, *rounds: int) -> ShaderKernel:
+        """A shader of these statements, which write some tensors; a round of its group takes so long."""
+        main = "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+        blocks = []
+        for k, (name, kind) in enumerate(self._tensors.items()):
+            access = "coherent" if name in written else "restrict readonly"
+            # The output is the first to be bound.
+            binding = (k + 1) % len(self._tensors)
+            block = f"{access} buffer Tensor{k} {{ {block_item(kind)} b{k}[]; }};"
+            blocks.append(f"layout(std430, binding = {binding}) {block}")
+        own = len(self.values)
+        declaration = f"uniform ivec4 A[{argument_vectors(own + len(FIRST_GROUP))}];"
+        source = program_text((_LOCAL_SIZE, 1), blocks, declaration, main)
+        types: list[ArithmeticType] = [*self.types, "index", "index", "index"]
+        inputs = tuple(self._tensors.values())[:-1]
+        return ShaderKernel(
+            source, tuple(types), inputs, (1,) * len(inputs), own, False, rounds, ns, is_alone=True
+        )  # fmt: skip
 
-def fits(repeated: RepeatedKernel, target: Target) -> bool:
+
+def fits(tensors: Mapping[str, str], target: Target) -> bool:
     """Whether a shader can bind all tensors, and a thread can store an element of each."""
     limits = target.limits
     most = min(limits.max_compute_storage_blocks, limits.max_storage_buffer_bindings)
-    return len(repeated.tensors) <= most and all(lanes(kind) == 1 for kind in repeated.tensors.values())
+    return len(tensors) <= most and all(lanes(kind) == 1 for kind in tensors.values())
+
+
+def print_together(steps: Sequence[Step], target: Target) -> Step | None:
+    """Steps of a run as one, whose kernel is one group; None if it is more than a shader takes.
+
+    Its output is made anew in each run: what lasts longer counts as an input (`RepeatedSteps.of_run`).
+    """
+    tensors = tensors_of(steps, next(step.output for step in steps if step.window is None))
+    text = _Text(tensors, RunNumber())
+    lines = [f"int lane = int(gl_LocalInvocationID.x), run = {argument(0)};"]
+    for step, waits in zip(steps, waits_of(steps), strict=True):
+        lines += [_BARRIER] * waits + text.step(step, text.arguments(step))
+    if len(text.values) + len(FIRST_GROUP) > _MOST_ARGUMENTS or not fits(tensors, target):
+        return None
+    kernel = text.kernel(lines, {step.output for step in steps}, sum(map(work_of, steps)) * _ROUND_NS)
+    *inputs, output = tensors
+    names = "+".join(dict.fromkeys(step.op_type for step in steps))
+    values = (*text.values, *[0] * len(FIRST_GROUP))
+    return Step(steps[-1].layer, names, kernel, (1, 1, 1), values, tuple(inputs), output)
 
 
 def print_repeated(repeated: RepeatedKernel, step: Step) -> tuple[ShaderKernel, list[int | float]] | None:
     """The shader of a step that repeats others, one group, and its arguments; None if they are too many."""
-    text = _Text(repeated, step.space[0])
+    text = _Text(repeated.tensors, step.space[0], repeated.work)
     steps, waits = repeated.repeated, repeated.barriers()
     before = [line for inner in repeated.before for line in text.step(inner, text.arguments(inner))]
     firsts = [text.arguments(inner) for inner in steps.body]
@@ -140,29 +180,7 @@ def print_repeated(repeated: RepeatedKernel, step: Step) -> tuple[ShaderKernel, 
         "    }",
         "}",
     ]
-    function = "void main() {\n" + "".join(f"    {line}\n" for line in main) + "}\n"
-    inputs = list(repeated.tensors.values())[:-1]
     written = {each.output for each in repeated.steps}
     written |= {steps.swapped[name] for name in written if name in steps.swapped}
-    blocks = []
-    for k, (name, kind) in enumerate(repeated.tensors.items()):
-        access = "coherent" if name in written else "restrict readonly"
-        # The output is the first to be bound.
-        binding = (k + 1) % len(repeated.tensors)
-        block = f"{access} buffer Tensor{k} {{ {block_item(kind)} b{k}[]; }};"
-        blocks.append(f"layout(std430, binding = {binding}) {block}")
-    declaration = f"uniform ivec4 A[{argument_vectors(own + len(FIRST_GROUP))}];"
-    source = program_text((_LOCAL_SIZE, 1), blocks, declaration, function)
-    types: list[ArithmeticType] = [*text.types, *["index"] * len(FIRST_GROUP)]  # type: ignore[list-item]
-    kernel = ShaderKernel(
-        source,
-        tuple(types),
-        tuple(inputs),
-        (1,) * len(inputs),
-        own,
-        False,
-        (1,),
-        RUNS * _ROUND_NS,
-        is_alone=True,
-    )
+    kernel = text.kernel(main, written, RUNS * _ROUND_NS, 1)
     return kernel, [*text.values, *[0] * len(FIRST_GROUP)]
