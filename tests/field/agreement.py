@@ -133,8 +133,11 @@ def with_nudged_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
     rng = np.random.default_rng(seed)
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
+    # Sizes are rounded down: 1.9999999 times a size is another one.
+    resized = [node for node in copy.graph.node if node.op_type in ("Resize", "Upsample")]
+    kept = {name for node in resized for name in node.input[1:]}
     for tensor in copy.graph.initializer:
-        if tensor.data_type == onnx.TensorProto.FLOAT:
+        if tensor.data_type == onnx.TensorProto.FLOAT and tensor.name not in kept:
             array = onnx.numpy_helper.to_array(tensor)
             tensor.CopyFrom(onnx.numpy_helper.from_array(_nudged(array, rng), tensor.name))
     return copy

@@ -127,10 +127,12 @@ def test_inputs_go_through_files(tmp_path: Any) -> None:
 def test_weights_move_by_their_last_bits() -> None:
     graph = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["": 17]>
-        g (int64[2] i) => (float[2] y) <float[3] w = {1, 2, 3}, int64[1] k = {0}> { y = Gather(w, i) }"""
+        g (int64[2] i) => (float[2] y) <float[3] w = {1, 2, 3}, int64[1] k = {0}, float[1] s = {2}> {
+            x = Gather(w, i) y = Resize(x, , s) }"""
     )
     moved = with_nudged_weights(graph, 1)
-    w, k = (onnx.numpy_helper.to_array(tensor) for tensor in moved.graph.initializer)
+    w, k, s = (onnx.numpy_helper.to_array(tensor) for tensor in moved.graph.initializer)
     np.testing.assert_allclose(w, [1, 2, 3], rtol=2e-6)
     assert (w != floats([1, 2, 3])).any()
     assert k.tolist() == [0]
+    assert s.tolist() == [2.0]

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from brevitas.export import export_onnx_qcdq
 from brevitas.quant import Int8WeightPerChannelFloat, Int8WeightPerTensorFloat, Int32Bias
+from torch import nn
 
 from tests.field.feeds import write_feeds
 from tests.field.sources.exporting import export_all
 from tests.images import smooth
 
-nn = torch.nn
 OPSETS = (13, 21)
 
 

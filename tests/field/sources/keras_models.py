@@ -1,14 +1,15 @@
-"""Keras networks with random weights, through Keras's own export, which is tf2onnx's.
+"""Keras networks with random weights, through Keras's own export, and as older and TensorFlow Lite models.
 
     python -m tests.field.sources.keras_models FOLDER
 
-Needs the packages of requirements/keras.txt.
+Needs the packages of requirements/keras.txt. All of these exports are tf2onnx's.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 
 import keras
 import onnx
+import tensorflow as tf
+import tf2onnx
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from tests.field.feeds import Feed, write_feeds
 from tests.field.sources.exporting import export_all
@@ -112,20 +116,89 @@ def feed(inputs: Sequence[onnx.ValueInfoProto], batch: int, length: int) -> Feed
     return made
 
 
-def write(name: str, target: Path) -> None:
-    """Export a network. Raises what the exporter raises."""
+def built(name: str) -> Any:
+    """The network. One that was never called has no shapes to export."""
     keras.utils.set_random_seed(0)
     model = NETWORKS[name]()
-    # A network that was never called has no shapes to export.
-    model([np.zeros([n or (32 if d else 2) for d, n in enumerate(i.shape)], i.dtype) for i in model.inputs])
+    model([np.zeros(shape, i.dtype) for shape, i in zip(shapes_of(model, 2), model.inputs, strict=True)])
+    return model
+
+
+def shapes_of(model: Any, batch: int) -> list[list[int]]:
+    """The shapes of a network's inputs for a length of 32."""
+    return [[n or (32 if d else batch) for d, n in enumerate(i.shape)] for i in model.inputs]
+
+
+def as_function(model: Any, shapes: Sequence[Sequence[int | None]]) -> tuple[Any, list[tf.TensorSpec]]:
+    """The network as a function of its inputs by position, and what these are."""
+    spec = [
+        tf.TensorSpec(s, i.dtype, f"x{n}") for n, (s, i) in enumerate(zip(shapes, model.inputs, strict=True))
+    ]
+    return tf.function(lambda *x: model(x[0] if len(x) == 1 else list(x)), input_signature=spec), spec
+
+
+def exported(model: Any, target: Path) -> None:
+    """Keras's own export."""
     model.export(str(target), format="onnx", verbose=False)
-    inputs = onnx.load(target).graph.input
+
+
+def older(model: Any, target: Path) -> None:
+    """An opset of models that were published long ago."""
+    function, spec = as_function(model, [i.shape for i in model.inputs])
+    tf2onnx.convert.from_function(function, spec, opset=9, output_path=str(target))
+
+
+def lite(model: Any, target: Path, in_int8: bool = False) -> None:
+    """A TensorFlow Lite model of fixed sizes, in float32 or calibrated to 8 bits."""
+    shapes = shapes_of(model, 1)
+    function, _ = as_function(model, shapes)
+    frozen = convert_variables_to_constants_v2(function.get_concrete_function())
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([frozen])
+    if in_int8:
+        rng = np.random.default_rng(0)
+
+        def samples() -> Iterator[list[np.ndarray]]:
+            for _ in range(8):
+                yield [rng.uniform(0, 1, shape).astype(np.float32) for shape in shapes]
+
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.representative_dataset = samples
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+    file = target.with_suffix(".tflite")
+    file.write_bytes(converter.convert())
+    try:
+        tf2onnx.convert.from_tflite(str(file), opset=15, output_path=str(target))
+    finally:
+        file.unlink()
+
+
+FORMS: Mapping[str, tuple[Callable[[Any, Path], None], Sequence[str]]] = {
+    "": (exported, tuple(NETWORKS)),
+    "opset9": (older, ("residual", "mobilenet_v3", "lstm", "rnn", "masked_lstm", "conv1d")),
+    "lite": (
+        lite,
+        ("mlp", "residual", "unet", "mobilenet_v3", "gru", "rnn", "masked_lstm", "conv1d", "policy"),
+    ),
+    "lite_int8": (partial(lite, in_int8=True), ("mlp", "residual", "mobilenet")),
+}
+"""How models are written, and of which networks; the others are refused by tf2onnx or by onnxruntime."""
+
+
+def write(name: str, target: Path) -> None:
+    """Export a network, named FORM-NETWORK. Raises what the exporter raises."""
+    form, _, network = name.rpartition("-")
+    FORMS[form][0](built(network), target)
+    graph = onnx.load(target).graph
+    # Old models list their weights among the inputs.
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = [item for item in graph.input if item.name not in weights]
     write_feeds(target, [feed(inputs, 2, 32), feed(inputs, 1, 32), feed(inputs, 1, 48)])
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Export them all."""
-    export_all("keras_models", __doc__, NETWORKS, write, argv)
+    names = [f"{form}-{n}" if form else n for form, (_, networks) in FORMS.items() for n in networks]
+    export_all("keras_models", __doc__, names, write, argv)
 
 
 if __name__ == "__main__":

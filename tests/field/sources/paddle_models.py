@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+from paddle import nn
 
 from tests.field.feeds import write_feeds
 from tests.field.sources.exporting import export_all
@@ -22,7 +23,7 @@ from tests.images import smooth
 OPSETS = (11, 17)
 """What PaddleOCR's models are published with, and a new one."""
 
-nn, F, vision = paddle.nn, paddle.nn.functional, paddle.vision.models
+F, vision = nn.functional, paddle.vision.models
 
 
 class Recurrent(nn.Layer):

@@ -153,4 +153,6 @@ def boosters() -> Iterator[Case]:
         yield Case("cat_classifier", of_catboost(catboost.CatBoostClassifier(**few), CLASSES), inputs)
         yield Case("cat_classifier_names", of_catboost(catboost.CatBoostClassifier(**few), NAMES), inputs)
         yield Case("cat_classifier_two", of_catboost(catboost.CatBoostClassifier(**few), TWO), inputs)
+        apart = catboost.CatBoostClassifier(loss_function="MultiClassOneVsAll", **few)
+        yield Case("cat_classifier_apart", of_catboost(apart, CLASSES), inputs)
         yield Case("cat_regressor", of_catboost(catboost.CatBoostRegressor(**few), TARGETS[:, 0]), inputs)
