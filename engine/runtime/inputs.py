@@ -155,6 +155,11 @@ class Inputs:
         return given
 
     def _unknown(self, name: str) -> str:
+        if name in self._session.source.constants:
+            return (
+                f"'{name}' is a constant of model '{self._session.source.name}'; to make it an input, remove "
+                "its initializer from the file"
+            )
         known = ", ".join(f"'{n}'" for n in self._items) or "none"
         return f"model '{self._session.source.name}' has no input '{name}'; its inputs: {known}"
 

@@ -185,6 +185,20 @@ def test_inputs_by_position_keyword_dict_and_set_input(channel: str, make_worker
         worker.schedule(a, b, c=a)
 
 
+def test_an_initializer_among_the_inputs_is_a_constant(make_worker: MakeWorker) -> None:
+    source = model(
+        [node("Mul", ["x", "w"], ["y"])],
+        {"x": ("float32", [2]), "w": ("float32", [2])},
+        {"y": ("float32", [2])},
+        {"w": np.array([2, 3], np.float32)},
+    )
+    worker = make_worker(source, "cpu")
+    worker.schedule([1, 1])
+    np.testing.assert_array_equal(worker.peek_output().download_to_array(), [2, 3])
+    with pytest.raises(InputError, match="'w' is a constant of model .* remove its initializer"):
+        worker.schedule({"x": [1, 1], "w": [1, 1]})
+
+
 def test_a_shape_from_computed_data_continues_without_a_wait(channel: str, make_worker: MakeWorker) -> None:
     """The size of the result depends on data: the run stops, reads back what it needs, and goes on."""
     dynamic = model(
