@@ -31,11 +31,11 @@ def read_packed(rows: PackedRows, compute: Compute, tuner: Tuner, form: str) -> 
 
 
 def _built(
-    body: str, epilogue: Epilogue, rows: PackedRows, local: tuple[int, ...], columns: int
+    body: str, epilogue: Epilogue, rows: PackedRows, local: tuple[int, ...], columns: int, head: str = ""
 ) -> TunedKernel:
     names = ("A", "B", "S", "Z")
     operands = [f"{n}:{v.dtype.name}" for n, v in zip(names, rows.operands, strict=False)]
-    return build(body, epilogue, operands, _NUMBERS, local, rounds=("K",), area=columns)
+    return build(body, epilogue, operands, _NUMBERS, local, rounds=("K",), area=columns, head=head)
 
 
 def _scale(rows: PackedRows, column: str) -> str:
@@ -51,23 +51,33 @@ def _zero(rows: PackedRows, column: str) -> str:
     return f"(float)(Z[({column}) * zero_bytes + block / 2] >> block % 2 * 4 & 15)"
 
 
+# No functions of 16 floats, as in `engine.backends.opencl.suppression`.
+_VECTORS = """\
+typedef float16 loose16 __attribute__((aligned(4)));
+#define LOAD16(p) (*(__global const loose16*)(p))
+#define FLOAT16(q) ((float16)(convert_float8((q).lo), convert_float8((q).hi)))
+"""
+
+
 def _cpu(epilogue: Epilogue, rows: PackedRows) -> TunedKernel:
     each = range(_AT_ONCE)
     per_chunk = 128 // rows.bits
     if rows.bits == 4:
         load = [
-            "const float16 x0 = vload16(0, A0 + at), x1 = vload16(0, A0 + at + 16);",
+            "const float16 x0 = LOAD16(A0 + at), x1 = LOAD16(A0 + at + 16);",
             "const float16 even = (float16)(x0.even, x1.even), odd = (float16)(x0.odd, x1.odd);",
         ]
         add = [
-            f"{{ const uchar16 q = vload16(0, B{c} + at / 2); "
-            f"s{c} += w{c} * (even * (convert_float16(q & (uchar)15) - z{c})"
-            f" + odd * (convert_float16(q >> (uchar)4) - z{c})); }}"
+            f"{{ const uchar16 q = vload16(0, B{c} + at / 2), low = q & (uchar)15, high = q >> (uchar)4; "
+            f"s{c} += w{c} * (even * (FLOAT16(low) - z{c}) + odd * (FLOAT16(high) - z{c})); }}"
             for c in each
         ]
     else:
-        load = ["const float16 x = vload16(0, A0 + at);"]
-        add = [f"s{c} += w{c} * (x * (convert_float16(vload16(0, B{c} + at)) - z{c}));" for c in each]
+        load = ["const float16 x = LOAD16(A0 + at);"]
+        add = [
+            f"{{ const uchar16 q = vload16(0, B{c} + at); s{c} += w{c} * (x * (FLOAT16(q) - z{c})); }}"
+            for c in each
+        ]
     begin = [
         line
         for c in each
@@ -108,7 +118,7 @@ def _cpu(epilogue: Epilogue, rows: PackedRows) -> TunedKernel:
         }}
     }}
 """
-    return _built(body, epilogue, rows, (1, 1, 1), _ITEM_COLUMNS)
+    return _built(body, epilogue, rows, (1, 1, 1), _ITEM_COLUMNS, _VECTORS)
 
 
 def _gpu(epilogue: Epilogue, rows: PackedRows) -> TunedKernel:

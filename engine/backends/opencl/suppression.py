@@ -66,7 +66,7 @@ def emit_alone(tuner: Tuner, step: Suppression) -> bool:
         for (int k = 0; k < min(kept, {AT_HAND}) && is_free; k += 16) {{
             const float16 y0 = *(loose16*)(sides[0] + k), x0 = *(loose16*)(sides[1] + k);
             const float16 y1 = *(loose16*)(sides[2] + k), x1 = *(loose16*)(sides[3] + k);
-            is_free = !any(overlap16(a, y0, x0, y1, x1, limit));
+            is_free = !overlaps_any(a, y0, x0, y1, x1, limit);
         }}
         for (int k = {AT_HAND}; k < kept && is_free; ++k)
             is_free = !overlaps(a, vload4(images + X[candidates + y[own + k]], C), limit);
@@ -85,18 +85,23 @@ def emit_alone(tuner: Tuner, step: Suppression) -> bool:
     ))  # fmt: skip
 
 
+# Only operators on vectors of 16: on processors with AVX-512 that PoCL's LLVM does not know by name (Zen 4),
+# its functions look for such arguments in other registers than they are passed in.
 _OVERLAP16 = """\
 typedef float16 loose16 __attribute__((aligned(4)));
-static int16 overlap16(float4 a, float16 y0, float16 x0, float16 y1, float16 x1, float limit) {
-    const float16 height = min((float16)a.z, y1) - max((float16)a.x, y0);
-    const float16 width = min((float16)a.w, x1) - max((float16)a.y, x0);
-    const float16 inner = max(height, 0.0f) * max(width, 0.0f);
+#define LESS16(a, b) ((b) < (a) ? (b) : (a))
+#define MORE16(a, b) ((a) < (b) ? (b) : (a))
+static bool overlaps_any(float4 a, float16 y0, float16 x0, float16 y1, float16 x1, float limit) {
+    const float16 a0 = a.x, b0 = a.y, a1 = a.z, b1 = a.w, none = 0.0f;
+    const float16 height = LESS16(a1, y1) - MORE16(a0, y0), width = LESS16(b1, x1) - MORE16(b0, x0);
+    const float16 inner = MORE16(height, none) * MORE16(width, none);
     const float area_a = max(a.z - a.x, 0.0f) * max(a.w - a.y, 0.0f);
-    const float16 area_b = max(y1 - y0, 0.0f) * max(x1 - x0, 0.0f), joined = area_a + area_b - inner;
-    const int16 is_proper = (inner > 0.0f) & (area_b > 0.0f) & (joined > 0.0f);
-    return is_proper & (inner / joined > limit) & (int16)(area_a > 0.0f ? -1 : 0);
+    const float16 rows = y1 - y0, columns = x1 - x0;
+    const float16 area_b = MORE16(rows, none) * MORE16(columns, none), joined = area_a + area_b - inner;
+    const int16 met = (inner > 0.0f) & (area_b > 0.0f) & (joined > 0.0f) & (inner / joined > limit);
+    return area_a > 0.0f && any(met.lo | met.hi);
 }""".splitlines()
-"""`overlap_function` for 16 boxes at a time."""
+"""Whether any of 16 boxes has an `overlap_function` of 1 with a box."""
 
 
 def _emit(tuner: Tuner, step: Suppression, kernel: TunedKernel) -> bool:
