@@ -46,6 +46,8 @@ class ResultMemory:
 
     def copy(self, array: np.ndarray) -> np.ndarray:
         """A copy in C order."""
+        if array.nbytes < LEAST:
+            return array.copy()
         made = self.array(array.shape, array.dtype)
         made[...] = array
         return made
