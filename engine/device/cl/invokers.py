@@ -35,6 +35,9 @@ class Memoised:
         except KeyError:
             made = self._found[key] = self._function(*args, **options)
             return made
+        except TypeError:
+            # Arguments of another version of pyopencl, which no dictionary takes as a key.
+            return self._function(*args, **options)
 
 
 def _hashable(value: Any) -> Any:

@@ -26,6 +26,7 @@ def test_equal_arguments_have_one_result() -> None:
     assert found("k", (None, None), devs=["b"]) is not first
     assert calls[0] == (("k", (None, None)), {"devs": ["a"]})
     assert len(calls) == 3
+    assert found("k", {"a": 1}) is not found("k", {"a": 1})
 
 
 @pytest.mark.opencl
