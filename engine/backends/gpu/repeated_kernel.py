@@ -6,7 +6,7 @@ cost. Threads of a group can wait for one another, those of different groups can
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -44,23 +44,11 @@ class RepeatedKernel:
 
         A step waits for those that made what it reads, and for those that read what it overwrites.
         """
+        runs = [step for run in range(4) for step in enumerate(self.repeated.in_run(self.repeated.body, run))]
         found: set[int] = set()
-        while True:
-            known = len(found)
-            written: set[str] = set()
-            read: set[str] = set()
-            for run in range(4):
-                for place, step in enumerate(self.repeated.in_run(self.repeated.body, run)):
-                    # What is kept goes to a place of its own in each run.
-                    overwrites = step.window is None and step.output in written | read
-                    if place in found or overwrites or written.intersection(step.inputs):
-                        found.add(place)
-                        written.clear()
-                        read.clear()
-                    written.add(step.output)
-                    read.update(step.inputs)
-            if len(found) == known:
-                return frozenset(found)
+        while added := _waiting(runs, found) - found:
+            found |= added
+        return frozenset(found)
 
     def swaps(self) -> list[tuple[str, str]]:
         """The pairs of tensors that change places after a run."""
@@ -110,13 +98,20 @@ def neighbours(steps: Sequence[Step], most: int) -> list[list[Step]]:
 
 def waits_of(steps: Sequence[Step]) -> list[bool]:
     """Before which of some steps threads wait: see `RepeatedKernel.barriers`."""
-    found: list[bool] = []
+    waiting = _waiting([*enumerate(steps)])
+    return [place in waiting for place in range(len(steps))]
+
+
+def _waiting(steps: Iterable[tuple[int, Step]], known: Container[int] = ()) -> set[int]:
+    """The numbers of the steps before which threads wait, those that are known to among them."""
+    found: set[int] = set()
     written: set[str] = set()
     read: set[str] = set()
-    for step in steps:
+    for place, step in steps:
+        # What is kept goes to a place of its own in each run.
         overwrites = step.window is None and step.output in written | read
-        found.append(overwrites or bool(written.intersection(step.inputs)))
-        if found[-1]:
+        if place in known or overwrites or written.intersection(step.inputs):
+            found.add(place)
             written.clear()
             read.clear()
         written.add(step.output)
