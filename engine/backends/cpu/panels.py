@@ -18,7 +18,7 @@ from engine.kernels.size import Size
 
 BYTES_PER_NS = 10.0
 
-COLUMNS = 256
+_COLUMNS = 256
 """Of a row that is laid behind others, a task takes so many, in one piece of memory."""
 
 SPREAD = 32
@@ -104,8 +104,8 @@ def emit_rows(
     the name of its result.
     """
     _, m, _ = sizes
-    wide = replace(tile, vectors=COLUMNS // tile.lanes)
-    return _emit(tuner, name, sizes, strides, wide, (m * row, COLUMNS, row))
+    wide = replace(tile, vectors=_COLUMNS // tile.lanes)
+    return _emit(tuner, name, sizes, strides, wide, (m * row, _COLUMNS, row))
 
 
 def _emit(

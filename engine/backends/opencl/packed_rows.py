@@ -7,6 +7,7 @@ work-items share a column, so that neighbours read neighbouring words.
 from __future__ import annotations
 
 from engine.backends.gpu.packed_products import PackedRows
+from engine.backends.opencl.cpu_kernels import LOOSE
 from engine.backends.opencl.printer import element
 from engine.backends.opencl.tuned_kernel import Epilogue, TunedKernel, build, indent
 from engine.compiler.plan import Compute, Tuner
@@ -52,11 +53,13 @@ def _zero(rows: PackedRows, column: str) -> str:
 
 
 # No functions of 16 floats, as in `engine.backends.opencl.suppression`.
-_VECTORS = """\
-typedef float16 loose16 __attribute__((aligned(4)));
+_VECTORS = (
+    LOOSE
+    + """\
 #define LOAD16(p) (*(__global const loose16*)(p))
 #define FLOAT16(q) ((float16)(convert_float8((q).lo), convert_float8((q).hi)))
 """
+)
 
 
 def _cpu(epilogue: Epilogue, rows: PackedRows) -> TunedKernel:

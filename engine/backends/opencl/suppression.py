@@ -11,6 +11,7 @@ from engine.backends.gpu.suppressions import (
     overlap_function,
     statements,
 )
+from engine.backends.opencl.cpu_kernels import LOOSE
 from engine.backends.opencl.printer import element
 from engine.backends.opencl.tuned_kernel import TunedKernel, build, indent
 from engine.compiler.plan import Tuner
@@ -79,7 +80,7 @@ def emit_alone(tuner: Tuner, step: Suppression) -> bool:
     y[own + most] = kept;
 """
     operands = [f"{name}:{kind}" for name, kind in zip("XCN", kinds, strict=False)]
-    head = indent([*overlap_function("float4", "static int"), *_OVERLAP16], 0)
+    head = LOOSE + indent([*overlap_function("float4", "static int"), *_OVERLAP16], 0)
     return _emit(tuner, step, build(
         body, None, operands, NAMES, (1, 1, 1), rounds=("rounds",), area=_AREA, output="int32", head=head
     ))  # fmt: skip
@@ -88,16 +89,15 @@ def emit_alone(tuner: Tuner, step: Suppression) -> bool:
 # Only operators on vectors of 16: on processors with AVX-512 that PoCL's LLVM does not know by name (Zen 4),
 # its functions look for such arguments in other registers than they are passed in.
 _OVERLAP16 = """\
-typedef float16 loose16 __attribute__((aligned(4)));
-#define LESS16(a, b) ((b) < (a) ? (b) : (a))
-#define MORE16(a, b) ((a) < (b) ? (b) : (a))
+#define MIN16(a, b) ((b) < (a) ? (b) : (a))
+#define MAX16(a, b) ((a) < (b) ? (b) : (a))
 static bool overlaps_any(float4 a, float16 y0, float16 x0, float16 y1, float16 x1, float limit) {
     const float16 a0 = a.x, b0 = a.y, a1 = a.z, b1 = a.w, none = 0.0f;
-    const float16 height = LESS16(a1, y1) - MORE16(a0, y0), width = LESS16(b1, x1) - MORE16(b0, x0);
-    const float16 inner = MORE16(height, none) * MORE16(width, none);
+    const float16 height = MIN16(a1, y1) - MAX16(a0, y0), width = MIN16(b1, x1) - MAX16(b0, x0);
+    const float16 inner = MAX16(height, none) * MAX16(width, none);
     const float area_a = max(a.z - a.x, 0.0f) * max(a.w - a.y, 0.0f);
     const float16 rows = y1 - y0, columns = x1 - x0;
-    const float16 area_b = MORE16(rows, none) * MORE16(columns, none), joined = area_a + area_b - inner;
+    const float16 area_b = MAX16(rows, none) * MAX16(columns, none), joined = area_a + area_b - inner;
     const int16 met = (inner > 0.0f) & (area_b > 0.0f) & (joined > 0.0f) & (inner / joined > limit);
     return area_a > 0.0f && any(met.lo | met.hi);
 }""".splitlines()
