@@ -44,7 +44,8 @@ from engine.kernels.kernel import Kernel
 _GROUP_NS = 100.0
 _PRODUCT_NS = 0.05
 # Work-items that go through repeated steps, and the loop rounds of a run up to which one group does so.
-_GROUP_SIZES = {"cpu": 64, "gpu": 256}
+# A processor runs the work-items of a group one after another, and PoCL loses stores between barriers.
+_GROUP_SIZES = {"cpu": 1, "gpu": 256}
 _MOST_WORK = {"cpu": 1 << 13, "gpu": 1 << 17}
 _MOST_TOGETHER = 1 << 12
 # OpenCL promises room for 1024 bytes of arguments, and a pointer takes 8.
