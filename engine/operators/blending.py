@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -35,7 +37,9 @@ class Blends:
             value = planes.load_where(element >= lit(0), (*plane, element))
             return self.shares[(*lead, t, place)] * cast(value, self.shares.arithmetic)
 
-        return reduce("sum", lit(taps) if taps <= _WRITTEN_TAPS else arg(taps), tap)
+        if taps > _WRITTEN_TAPS:
+            return reduce("sum", arg(taps), tap)
+        return functools.reduce(operator.add, (tap(lit(t)) for t in range(taps)))
 
 
 def blends(
