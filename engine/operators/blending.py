@@ -15,6 +15,9 @@ from engine.kernels.expr import Expr, arg, cast, lit, reduce, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 
+_ADDED_TAPS = 8
+"""Elements of a blend that are added one by one, in their own type."""
+
 _WRITTEN_TAPS = 16
 """Elements of a blend that a kernel has written out, so that its loop over places runs as vectors."""
 
@@ -38,9 +41,9 @@ class Blends:
             value = planes.load_where(element >= lit(0), (*plane, element))
             return self.shares[(*lead, t, place)] * cast(value, self.shares.arithmetic)
 
-        if taps > _WRITTEN_TAPS:
-            return reduce("sum", arg(taps), tap)
-        return functools.reduce(operator.add, (tap(lit(t)) for t in range(taps)))
+        if taps <= _ADDED_TAPS:
+            return functools.reduce(operator.add, (tap(lit(t)) for t in range(taps)))
+        return reduce("sum", lit(taps) if taps <= _WRITTEN_TAPS else arg(taps), tap)
 
 
 def blends(
