@@ -15,7 +15,7 @@ from engine.base.memory.aligned import address_of
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem, RepeatedJob
 
-_ROUGHLY = 8.0
+_ROUGHLY = 16.0
 """How many times as long as it takes a program may be estimated to take."""
 
 _MOST_TRIED_NS = 2_000_000.0
@@ -79,7 +79,7 @@ class CPUProgram(HostProgram):
             saved_ns: How long the other work takes: copying inputs, which can be read where they are.
         """
         if self._trials:
-            return self.nanoseconds < min((INLINE_NS + saved_ns) * _ROUGHLY, _MOST_TRIED_NS)
+            return self.nanoseconds < min(TRIAL_NS + saved_ns * _ROUGHLY, _MOST_TRIED_NS)
         return self._fastest < INLINE_NS + saved_ns
 
     def run_copy_here(self, run: Callable[[], object], saved_ns: float) -> None:
