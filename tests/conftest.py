@@ -32,6 +32,8 @@ os.environ.setdefault("GAMEGLUE_STORED_PLANS", "off")
 # Threads of Mesa's llvmpipe write to fences that were freed (docs: limits), which now and then crashes a
 # process on a busy machine. Without them it draws within the calls.
 os.environ.setdefault("LP_NUM_THREADS", "0")
+# Hundreds of tests start processes, each of which would compile the packages' source again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 RunChild = Callable[..., str]
 
 # The same examples in every run; fixtures are made once for all examples of a test, as workers cost time.
