@@ -193,6 +193,7 @@ def test_any_size_answers_as_a_plan_of_its_own_does(name: str, make_worker: Make
     check_sizes(name, 12, 11, "cpu", make_worker)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", ["pictures", "scalars", "shapes", "swarm", "counted", "boxes", "wide"])
 @pytest.mark.parametrize("channel", ["gl_compute", "gl_pixel", "opencl"], indirect=True)
 def test_any_size_does_so_on_a_gpu(name: str, channel: str, make_worker: MakeWorker) -> None:

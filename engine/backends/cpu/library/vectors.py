@@ -163,6 +163,39 @@ def _larger(total, run):
     return total.where(total.differs(total), total.where(total > run, run))
 
 
+def find_largest(builder, count, lanes, run, elements_of, store):
+    """The largest of several vectors each, NaN included: one instruction each, which forgets a NaN, and the
+    exact steps where any element was one.
+
+    `run(body, first)` is a loop whose sums begin with `first`, `elements_of(now)` gives `count` vectors of a
+    turn, and `store` takes the results.
+    """
+    first = [ir.Constant(ir.VectorType(_SINGLE, lanes), [float("-inf")] * lanes)] * count
+    flags = ir.VectorType(ir.IntType(1), lanes)
+
+    def take_larger(now, totals):
+        pairs = zip(elements_of(now), totals, strict=True)
+        return [_larger(Lane(builder, total), element).value for element, total in pairs]
+
+    def take_larger_or_flag(now, totals):
+        *totals, flag = totals
+        elements, joined = elements_of(now), []
+        for element, total in zip(elements, totals, strict=True):
+            total = Lane(builder, total)
+            joined.append(total.where(total > element, element).value)
+        # Two elements at a time are tested.
+        for k in range(0, len(elements), 2):
+            pair = elements[k].value, elements[min(k + 1, len(elements) - 1)].value
+            flag = builder.or_(flag, builder.fcmp_unordered("uno", *pair))
+        return [*joined, flag]
+
+    *totals, flag = run(take_larger_or_flag, [*first, ir.Constant(flags, [0] * lanes)])
+    store(totals)
+    bits = builder.bitcast(flag, ir.IntType(lanes))
+    with builder.if_then(builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), likely=False):
+        store(run(take_larger, first))
+
+
 def make_pool_tile(vectors, lanes, largest):
     """pool_tile(source, offsets, taps, target): a row of `vectors` * `lanes` maxima or sums of runs.
 
@@ -172,20 +205,26 @@ def make_pool_tile(vectors, lanes, largest):
 
     @instruction()
     def pool_tile(builder, source, offsets, taps, target):
-        def body(places, totals):
-            offset = builder.load(builder.inttoptr(places[0], _WORD.as_pointer()), align=8)
-            start = builder.add(source, offset)
-            joined = []
-            for v, total in enumerate(totals):
-                loaded = builder.load(_vector_at(builder, start, _word(4 * lanes * v), kind), align=4)
-                total, run = Lane(builder, total), Lane(builder, loaded)
-                joined.append((_larger(total, run) if largest else total + run).value)
-            return joined
+        def elements_of(now):
+            start = builder.add(source, builder.load(builder.inttoptr(now[0], _WORD.as_pointer()), align=8))
+            pointers = [_vector_at(builder, start, _word(4 * lanes * v), kind) for v in range(vectors)]
+            return [Lane(builder, builder.load(pointer, align=4)) for pointer in pointers]
 
-        starts = [ir.Constant(kind, [float("-inf") if largest else 0.0] * lanes)] * vectors
-        _, totals = _counted_loop(builder, taps, [offsets], [_word(8)], starts, body)
-        for v, total in enumerate(totals):
-            builder.store(total, _vector_at(builder, target, _word(4 * lanes * v), kind), align=4)
+        def add(now, totals):
+            pairs = zip(elements_of(now), totals, strict=True)
+            return [(Lane(builder, total) + element).value for element, total in pairs]
+
+        def run(body, first):
+            return _counted_loop(builder, taps, [offsets], [_word(8)], first, body)[1]
+
+        def store(totals):
+            for v, total in enumerate(totals):
+                builder.store(total, _vector_at(builder, target, _word(4 * lanes * v), kind), align=4)
+
+        if largest:
+            find_largest(builder, vectors, lanes, run, elements_of, store)
+        else:
+            store(run(add, [ir.Constant(kind, [0.0] * lanes)] * vectors))
 
     return pool_tile
 

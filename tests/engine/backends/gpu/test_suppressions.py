@@ -59,6 +59,7 @@ def plan_of(form: Backend, arrays: dict[str, np.ndarray], most: int) -> tuple[Pl
     return tuned_plan(form, compute), output
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("numbered", [False, True], ids=["all", "some"])
 @pytest.mark.parametrize(
     ("count", "most", "size"),
