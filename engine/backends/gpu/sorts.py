@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.backends.operands import Fits, emit, emit_result
-from engine.base.dtypes import INT32, INT64
+from engine.base.dtypes import FLOAT32, INT32, INT64
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import Expr, cast, index, lit, load, select
 from engine.kernels.size import deferrable, deferred, smallest
@@ -34,6 +34,7 @@ MERGE_NAMES = ("count", "inner", "run", "pairs", "chunks", "total", "keep")
 """Arguments of a step that merges runs; `total` threads store up to `EACH` pairs."""
 
 _LAST = 2**31 - 1
+_INFINITY = 0x7F800000
 _MOST = 1 << 30
 
 
@@ -42,7 +43,8 @@ class Step:
     """A step of sorting.
 
     threads, values: how many there are, and its arguments. source, target: the tensors that it reads and
-    writes. length: how many elements of each row there are, if not `count`.
+    writes. length: how many elements of each row there are, if not `count`. kind: the type of the source;
+    `key_function` makes keys of elements that are none, where it sorts blocks.
     """
 
     threads: int
@@ -50,13 +52,20 @@ class Step:
     source: str
     target: str
     length: Value | None
+    kind: str = "int32"
+    is_descending: bool = False
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether it reads keys in ascending order."""
+        return self.kind == "int32" and not self.is_descending
 
 
 @dataclass(frozen=True)
 class Dialect:
     """How a language spells what the kernels do.
 
-    read, length: the text of an element of the input and of the lengths, if there are any. output: the name
+    read, length: the text of a key of the input and of the lengths, if there are any. output: the name
     of the output. barrier: the statement for shared memory.
     """
 
@@ -123,14 +132,14 @@ def sorted_pairs(
     if rows.size >= _MOST or not sorter.fits(2 * rows.size, INT32):
         return None
     is_fixed, lines = rows.is_static(1), outer * inner
-    source = _keys(tuner, rows, descending)
+    source, kind, is_descending = _keys(tuner, rows, descending)
     runs = [tuner.temporary(2 * rows.size, INT32) for _ in range(2)]
     span = deferred(_span, count, block)
     blocks = -(-count // block)
     segments = lines * blocks
     threads = segments if sorter.is_alone else -(-segments // (block // span)) * GROUP
     values: tuple[int, ...] = count, inner, blocks, segments, span, keep
-    if not sorter.emit_blocks(tuner, Step(threads, values, source, runs[0], length)):
+    if not sorter.emit_blocks(tuner, Step(threads, values, source, runs[0], length, kind, is_descending)):
         return None
     run = block
     # Every kernel occurs where the size is not fixed.
@@ -152,16 +161,31 @@ def _span(count: int, block: int) -> int:
     return min(block, max(EACH, 1 << (count - 1).bit_length()))
 
 
-def _keys(tuner: Tuner, rows: Value, descending: bool) -> str:
-    """The tensor of keys in ascending order, one row after another."""
+def _keys(tuner: Tuner, rows: Value, descending: bool) -> tuple[str, str, bool]:
+    """The tensor of elements, one row after another, its type, and whether they are sorted descending."""
     outer, count, inner = rows.shape
-    is_row = rows.is_static(2) and inner == 1
-    if rows.dtype in (INT32, INT64) and is_row and not descending:
-        return rows.root.name
+    if rows.dtype in (INT32, INT64, FLOAT32) and rows.is_static(2) and inner == 1:
+        return rows.root.name, "float32" if rows.dtype == FLOAT32 else "int32", descending
     o, i, c = index(0), index(1), index(2)
     keys = tuner.temporary(rows.size, INT32)
     emit(tuner, cast(key_of(rows[o, c, i], descending), "int32"), (outer, inner, count), INT32, keys)
-    return keys
+    return keys, "int32", False
+
+
+def key_function(step: Step, kind: str, word: str, bits: str) -> list[str]:
+    """The function `key_of` of an element, see `engine.operators.sorting.key_of`.
+
+    kind: what functions begin with. word: the type of an element. bits: the text of its bits.
+    """
+    turn, lines = "~" if step.is_descending else "", ["int code = x;"]
+    if step.kind == "float32":
+        lines = [
+            f"int code = {bits}, size = code & {_LAST};",
+            f"if (code < 0) code ^= {_LAST};",
+            "if (size == 0) code = 0;",
+            f"if (size > {_INFINITY}) code = {_LAST};",
+        ]
+    return [f"{kind} key_of({word} x) {{", *_indented([*lines, f"return {turn}code;"]), "}"]
 
 
 def block_declarations(memory: str) -> list[str]:

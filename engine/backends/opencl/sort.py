@@ -13,9 +13,11 @@ from engine.backends.gpu.sorts import (
     Step,
     block_declarations,
     block_statements,
+    key_function,
     merge_statements,
 )
 from engine.backends.opencl.printer import element
+from engine.backends.opencl.storage import WORDS
 from engine.backends.opencl.tuned_kernel import build, indent
 from engine.compiler.plan import Tuner
 
@@ -33,7 +35,8 @@ def emit_blocks(tuner: Tuner, step: Step) -> bool:
 
 def emit_alone(tuner: Tuner, step: Step) -> bool:
     """Emit the step that sorts blocks on a processor: a work-item for each, by bytes from the last on."""
-    length = _dialect(step).length_of("row")
+    dialect = _dialect(step)
+    length = dialect.length_of("row")
     body = f"""\
     const int t = f0 + (int)get_global_id(0);
     if (t >= segments) return;
@@ -41,7 +44,7 @@ def emit_alone(tuner: Tuner, step: Step) -> bool:
     const int here = min({length} - start, span), most = min(here, keep);
     int keys[{2 * BLOCK}];
     if (here <= {_FEW}) {{
-        for (int e = 0; e < here; ++e) keys[e] = X[from + e];
+        for (int e = 0; e < here; ++e) keys[e] = {dialect.read("from + e")};
         for (int first = 0; first < here; first += 16) {{
             const int16 own = *(loose16*)(keys + first), at = first + LANES;
             const int end = min(first + 16, here);
@@ -63,7 +66,7 @@ def emit_alone(tuner: Tuner, step: Step) -> bool:
     int places[{2 * BLOCK}], starts[1024];
     for (int digit = 0; digit < 1024; ++digit) starts[digit] = 0;
     for (int e = 0; e < here; ++e) {{
-        const uint key = as_uint(X[from + e]) ^ 0x80000000u;
+        const uint key = as_uint({dialect.read("from + e")}) ^ 0x80000000u;
         keys[e] = as_int(key);
         places[e] = start + e;
         for (int k = 0; k < 4; ++k) ++starts[256 * k + (key >> 8 * k & 255u)];
@@ -93,7 +96,10 @@ def emit_alone(tuner: Tuner, step: Step) -> bool:
     lanes = ", ".join(map(str, range(16)))
     head = f"typedef int16 loose16 __attribute__((aligned(4)));\n#define LANES (int16)({lanes})\n"
     area = BLOCK * _BLOCK_AREA
-    kernel = build(body, None, _operands(step), BLOCK_NAMES, (1, 1, 1), output="int32", area=area, head=head)
+    kernel = build(
+        body, None, _operands(step), BLOCK_NAMES, (1, 1, 1), output="int32", area=area,
+        head=head + _functions(step),
+    )  # fmt: skip
     tuner.emit(kernel, (step.threads, 1, 1), step.values, _inputs(step), step.target)
     return True
 
@@ -111,7 +117,13 @@ def _dialect(step: Step) -> Dialect:
         return f"(int){element(length.dtype.name, 'L', row)}"
 
     barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
-    return Dialect("X[{}]".format, None if length is None else length_of, "y", barrier)
+    read = "X[{}]" if step.has_keys else "key_of(X[{}])"
+    return Dialect(read.format, None if length is None else length_of, "y", barrier)
+
+
+def _functions(step: Step) -> str:
+    kind = WORDS[step.kind]
+    return "" if step.has_keys else indent(key_function(step, "static int", kind, "as_int(x)"), 0)
 
 
 def _emit(
@@ -119,13 +131,16 @@ def _emit(
 ) -> bool:
     thread = f"const int t = (f0 + (int)get_group_id(0)) * {GROUP} + (int)get_local_id(0);"
     body = indent([*head, thread, *lines], 1)
-    kernel = build(body, None, _operands(step), names, (GROUP, 1, 1), output="int32", area=BLOCK * area)
+    kernel = build(
+        body, None, _operands(step), names, (GROUP, 1, 1), output="int32", area=BLOCK * area,
+        head=_functions(step),
+    )  # fmt: skip
     tuner.emit(kernel, (-(-step.threads // GROUP), 1, 1), step.values, _inputs(step), step.target)
     return True
 
 
 def _operands(step: Step) -> list[str]:
-    return ["X:int32", *([] if step.length is None else [f"L:{step.length.dtype.name}"])]
+    return [f"X:{step.kind}", *([] if step.length is None else [f"L:{step.length.dtype.name}"])]
 
 
 def _inputs(step: Step) -> tuple[str, ...]:

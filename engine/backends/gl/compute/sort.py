@@ -18,6 +18,7 @@ from engine.backends.gpu.sorts import (
     Step,
     block_declarations,
     block_statements,
+    key_function,
     merge_statements,
     small_block_statements,
 )
@@ -30,7 +31,8 @@ def _dialect(target: Target, step: Step) -> Dialect:
     texels, length = target.texels, step.length
 
     def read(position: str) -> str:
-        return element("b0", position, "int32", texels)
+        text = element("b0", position, step.kind, texels)
+        return text if step.has_keys else f"key_of({text})"
 
     def length_of(row: str) -> str:
         assert length is not None
@@ -46,11 +48,12 @@ def block_for(target: Target) -> int:
 
 def emit_blocks(target: Target, tuner: Tuner, step: Step) -> bool:
     """Emit the step that sorts blocks; False beyond the device's limits."""
-    dialect = _dialect(target, step)
+    dialect, word = _dialect(target, step), "float" if step.kind == "float32" else "int"
+    functions = [] if step.has_keys else key_function(step, "int", word, "floatBitsToInt(x)")
     if target.texels:
         lines = small_block_statements(dialect)
-        return _emit(target, tuner, step, lines, BLOCK_NAMES, (), BLOCK * _BLOCK_NS)
-    lines, head = block_statements(dialect), block_declarations("shared")
+        return _emit(target, tuner, step, lines, BLOCK_NAMES, functions, BLOCK * _BLOCK_NS)
+    lines, head = block_statements(dialect), [*block_declarations("shared"), *functions]
     return _emit(target, tuner, step, lines, BLOCK_NAMES, head, BLOCK * _BLOCK_NS)
 
 
@@ -73,7 +76,7 @@ def _emit(
     if not grid_fits(grid, target):
         return False
     lengths = [] if step.length is None else [step.length]
-    kinds = ["int32", *(v.dtype.name for v in lengths)]
+    kinds = [step.kind, *(v.dtype.name for v in lengths)]
     kernel = flat_kernel(lines, names, kinds, "int32", target, head, group_ns)
     inputs = (step.source, *(v.root.name for v in lengths))
     tuner.emit(kernel, grid, (*step.values, 0, 0, 0), inputs, step.target)
