@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ GROUP = 64
 
 @dataclass(frozen=True)
 class ThreadStep:
-    """A step of a row of threads, which read integers, and store int32s wherever they like.
+    """A step of a row of threads, which read integers and bits of floats, and store int32s anywhere.
 
     lines: statements of thread `t`. names, values: its arguments. divisors: names of those by which it
     divides. inputs: the tensors that it reads, each with its element type. shared: declarations of memory
@@ -80,7 +80,7 @@ class Kernels(ABC):
 
     @abstractmethod
     def element(self, slot: int, position: str, kind: str = "int32") -> str:
-        """The text of an element of an input, an integer of a type."""
+        """The text of an element of an input: an integer of a type, or the bits of a float32."""
 
     @abstractmethod
     def divide(self, number: str, by: str) -> str:
@@ -94,8 +94,13 @@ class Kernels(ABC):
     def emit(self, tuner: Tuner, step: ThreadStep) -> bool:
         """Emit a step of a row of threads."""
 
-    def emit_sorted_block(self, tuner: Tuner, step: ThreadStep, length: str) -> bool:
-        """Emit the step that sorts blocks, a thread for each, of rows of so many elements."""
+    def emit_sorted_block(
+        self, tuner: Tuner, step: ThreadStep, length: str, read: Callable[[str, str], str]
+    ) -> bool:
+        """Emit the step that sorts blocks, a thread for each, of rows of so many elements.
+
+        read: prints the statement that sets a variable to the key at a position.
+        """
         raise NotImplementedError
 
     @abstractmethod

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from engine.backends.gpu.kernels import GROUP, Kernels, ThreadStep
 from engine.backends.operands import emit, emit_result
-from engine.base.dtypes import INT32, INT64
+from engine.base.dtypes import FLOAT32, INT32, INT64
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import Expr, cast, index, lit, load, select
 from engine.kernels.size import deferrable, deferred, smallest
@@ -35,7 +35,11 @@ _MERGE_NAMES = ("count", "inner", "run", "pairs", "chunks", "total", "keep")
 _BLOCK_AREA, _MERGE_AREA = 64, 16
 _BLOCK_NS, _MERGE_NS = 20.0, 10.0
 _LAST = 2**31 - 1
+_INFINITY = 0x7F800000
 _MOST = 1 << 30
+
+Read = Callable[[str, str], str]
+"""What prints the statement that sets a variable to the key at a position."""
 
 
 def tune_sort(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
@@ -77,7 +81,8 @@ def sorted_pairs(
     if rows.size >= _MOST or not kernels.fits(2 * rows.size, INT32):
         return None
     is_fixed, lines = rows.is_static(1), outer * inner
-    source = _keys(tuner, rows, descending)
+    source, kind, is_descending = _keys(tuner, rows, descending)
+    read = _reading(kernels, kind, is_descending)
     runs = [tuner.temporary(2 * rows.size, INT32) for _ in range(2)]
     span = deferred(_span, count, block)
     blocks = -(-count // block)
@@ -88,17 +93,17 @@ def sorted_pairs(
     lengths = [] if length is None else [(length.root.name, length.dtype.name)]
     length_of = _length_of(kernels, length)
     step = ThreadStep(
-        threads, (), BLOCK_NAMES, values, [(source, "int32"), *lengths], runs[0],
+        threads, (), BLOCK_NAMES, values, [(source, kind), *lengths], runs[0],
         area=BLOCK * _BLOCK_AREA, ns=BLOCK * _BLOCK_NS,
     )  # fmt: skip
     if kernels.sorts_alone:
-        is_emitted = kernels.emit_sorted_block(tuner, step, length_of("row"))
+        is_emitted = kernels.emit_sorted_block(tuner, step, length_of("row"), read)
     elif kernels.sorts_few:
-        is_emitted = kernels.emit(tuner, replace(step, lines=_few_statements(kernels, length_of)))
+        is_emitted = kernels.emit(tuner, replace(step, lines=_few_statements(kernels, length_of, read)))
     else:
         shared = [f"{kernels.shared} int {name}[{2 * BLOCK}];" for name in ("keys", "places")]
         is_emitted = kernels.emit(
-            tuner, replace(step, lines=_block_statements(kernels, length_of), shared=shared)
+            tuner, replace(step, lines=_block_statements(kernels, length_of, read), shared=shared)
         )
     run, lines_of_merge = block, _merge_statements(kernels, length_of)
     # Every kernel occurs where the size is not fixed.
@@ -131,31 +136,44 @@ def _span(count: int, block: int) -> int:
     return min(block, max(EACH, 1 << (count - 1).bit_length()))
 
 
-def _keys(tuner: Tuner, rows: Value, descending: bool) -> str:
-    """The tensor of keys in ascending order, one row after another."""
+def _keys(tuner: Tuner, rows: Value, descending: bool) -> tuple[str, str, bool]:
+    """The tensor of elements, one row after another, its type, and whether they are sorted descending."""
     outer, count, inner = rows.shape
-    is_row = rows.is_static(2) and inner == 1
-    if rows.dtype in (INT32, INT64) and is_row and not descending:
-        return rows.root.name
+    if rows.dtype in (INT32, INT64, FLOAT32) and rows.is_static(2) and inner == 1:
+        return rows.root.name, "float32" if rows.dtype == FLOAT32 else "int32", descending
     o, i, c = index(0), index(1), index(2)
     keys = tuner.temporary(rows.size, INT32)
     emit(tuner, cast(key_of(rows[o, c, i], descending), "int32"), (outer, inner, count), INT32, keys)
-    return keys
+    return keys, "int32", False
 
 
-def _ranks(kernels: Kernels) -> list[str]:
+def _reading(kernels: Kernels, kind: str, is_descending: bool) -> Read:
+    """See `engine.operators.sorting.key_of`, for elements of a type."""
+    turn = "~" if is_descending else ""
+
+    def read(variable: str, position: str) -> str:
+        element = kernels.element(0, position, kind)
+        if kind == "int32":
+            return f"{variable} = {turn}{element};"
+        key = f"size == 0 ? 0 : size > {_INFINITY} ? {_LAST} : code ^ (code >> 31 & {_LAST})"
+        return f"{{ int code = {element}, size = code & {_LAST}; {variable} = {turn}({key}); }}"
+
+    return read
+
+
+def _ranks(read: Read) -> list[str]:
     """Statements that rank the `here` keys at `from`, and others that come last: k0 has rank r0."""
     each = range(EACH)
     pairs = [(i, j) for j in each for i in range(j)]
     return [
         *(f"int k{k} = {_LAST}, r{k} = 0;" for k in each),
-        *(f"if ({k} < here) k{k} = {kernels.element(0, f'from + {k}')};" for k in each),
+        *(f"if ({k} < here) {read(f'k{k}', f'from + {k}')}" for k in each),
         # Equals keep their order: the later one has the higher rank.
         *(f"if (k{j} < k{i}) ++r{i}; else ++r{j};" for i, j in pairs),
     ]
 
 
-def _few_statements(kernels: Kernels, length_of: Callable[[str], str]) -> list[str]:
+def _few_statements(kernels: Kernels, length_of: Callable[[str], str], read: Read) -> list[str]:
     """Statements of thread `t` that sort a block of `EACH` elements, without shared memory, as `span` is."""
     o = kernels.output
     return [
@@ -164,7 +182,7 @@ def _few_statements(kernels: Kernels, length_of: Callable[[str], str]) -> list[s
         "int from = row * count + start, to = 2 * from;",
         f"int here = min({length_of('row')} - start, {EACH}), most = min(here, keep);",
         "if (here <= 0) return;",
-        *_ranks(kernels),
+        *_ranks(read),
         *(
             f"if (r{k} < most) {{ {o}[to + 2 * r{k}] = k{k}; {o}[to + 2 * r{k} + 1] = start + {k}; }}"
             for k in range(EACH)
@@ -172,7 +190,7 @@ def _few_statements(kernels: Kernels, length_of: Callable[[str], str]) -> list[s
     ]
 
 
-def _block_statements(kernels: Kernels, length_of: Callable[[str], str]) -> list[str]:
+def _block_statements(kernels: Kernels, length_of: Callable[[str], str], read: Read) -> list[str]:
     """Statements of thread `t` that sort a block of `BLOCK` elements and store its pairs."""
     return [
         f"int group = t / {GROUP}, lane = t - group * {GROUP}, slots = max(span, 1), own = lane * {EACH};",
@@ -180,7 +198,7 @@ def _block_statements(kernels: Kernels, length_of: Callable[[str], str]) -> list
         "int row = segment / max(blocks, 1);",
         "int start = (segment - row * blocks) * slots + own % slots, from = row * count + start;",
         f"int here = segment < segments ? min({length_of('row')} - start, {EACH}) : 0;",
-        *_ranks(kernels),
+        *_ranks(read),
         *(f"keys[own + r{k}] = k{k}; places[own + r{k}] = own + {k};" for k in range(EACH)),
         kernels.barrier,
         "int half_ = 0;",

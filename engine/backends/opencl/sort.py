@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from engine.backends.gpu.sorts import BLOCK
 
 # So many elements are ranked by comparing all with all, 16 at a time: sorting by digits takes longer.
@@ -14,8 +16,11 @@ typedef int16 loose16 __attribute__((aligned(4)));
 """What `sort_statements` need before the function."""
 
 
-def sort_statements(length: str) -> str:
-    """Statements that sort a block of a row of so many elements, as `engine.backends.gpu.sorts` has it."""
+def sort_statements(length: str, read: Callable[[str, str], str]) -> str:
+    """Statements that sort a block of a row of so many elements, as `engine.backends.gpu.sorts` has it.
+
+    read: prints the statement that sets a variable to the key at a position.
+    """
     return f"""\
     const int t = f0 + (int)get_global_id(0);
     if (t >= segments) return;
@@ -23,7 +28,7 @@ def sort_statements(length: str) -> str:
     const int here = min({length} - start, span), most = min(here, keep);
     int keys[{2 * BLOCK}];
     if (here <= {_FEW}) {{
-        for (int e = 0; e < here; ++e) keys[e] = X[from + e];
+        for (int e = 0; e < here; ++e) {read("keys[e]", "from + e")}
         for (int first = 0; first < here; first += 16) {{
             const int16 own = *(loose16*)(keys + first), at = first + LANES;
             const int end = min(first + 16, here);
@@ -45,7 +50,8 @@ def sort_statements(length: str) -> str:
     int places[{2 * BLOCK}], starts[1024];
     for (int digit = 0; digit < 1024; ++digit) starts[digit] = 0;
     for (int e = 0; e < here; ++e) {{
-        const uint key = as_uint(X[from + e]) ^ 0x80000000u;
+        {read("keys[e]", "from + e")}
+        const uint key = as_uint(keys[e]) ^ 0x80000000u;
         keys[e] = as_int(key);
         places[e] = start + e;
         for (int k = 0; k < 4; ++k) ++starts[256 * k + (key >> 8 * k & 255u)];

@@ -58,6 +58,8 @@ class CLKernels(Kernels):
 
     def element(self, slot: int, position: str, kind: str = "int32") -> str:
         found = element(kind, _INPUTS[slot], position)
+        if kind == "float32":
+            return f"as_int({found})"
         return found if kind == "int32" else f"(int){found}"
 
     def divide(self, number: str, by: str) -> str:
@@ -71,8 +73,10 @@ class CLKernels(Kernels):
         body = indent([*step.shared, thread, *step.lines], 1)
         return self._emit(tuner, step, body, GROUP)
 
-    def emit_sorted_block(self, tuner: Tuner, step: ThreadStep, length: str) -> bool:
-        return self._emit(tuner, step, sort_statements(length), 1, SORT_HEAD)
+    def emit_sorted_block(
+        self, tuner: Tuner, step: ThreadStep, length: str, read: Callable[[str, str], str]
+    ) -> bool:
+        return self._emit(tuner, step, sort_statements(length, read), 1, SORT_HEAD)
 
     @staticmethod
     def _emit(tuner: Tuner, step: ThreadStep, body: str, local: int, head: str = "") -> bool:

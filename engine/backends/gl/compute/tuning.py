@@ -71,6 +71,8 @@ class ComputeKernels(Kernels):
 
     def element(self, slot: int, position: str, kind: str = "int32") -> str:
         found = element(f"b{slot}", position, kind, self._target.texels)
+        if kind == "float32":
+            return f"floatBitsToInt({found})"
         return found if kind == "int32" else f"int({found})"
 
     def divide(self, number: str, by: str) -> str:
