@@ -22,6 +22,10 @@ class Template(Protocol):
         """The open numbers that `fill` needs the values of, in this order."""
         ...
 
+    def bind(self, constants: Mapping[str, DeviceBuffer]) -> None:
+        """Bind constants that sizes need from now on, on backends that are hosts; others have all of them."""
+        ...
+
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
         """The memory that `fill` takes for one set of sizes and shares with others, and how much of each.
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -35,20 +38,28 @@ class Blends:
             value = planes.load_where(element >= lit(0), (*plane, element))
             return self.shares[(*lead, t, place)] * cast(value, self.shares.arithmetic)
 
-        return reduce("sum", lit(taps) if taps <= _WRITTEN_TAPS else arg(taps), tap)
+        if taps > _WRITTEN_TAPS:
+            return reduce("sum", arg(taps), tap)
+        return functools.reduce(operator.add, (tap(lit(t)) for t in range(taps)))
 
 
 def blends(
-    k: Builder, lead: Sequence[int], taps: int, places: int, dtype: np.dtype, tap: Callable[..., Tap]
+    k: Builder,
+    lead: Sequence[int],
+    taps: int,
+    places: Sequence[int],
+    dtype: np.dtype,
+    tap: Callable[..., Tap],
 ) -> Blends:
-    """The table of `tap(*lead, t, place)`."""
-    shape = (*lead, taps, places)
+    """The table of `tap(*lead, t, *place)`, for places along several axes that count as one in it."""
+    shape, together = (*lead, taps, *places), (*lead, taps, prod(places))
 
     def element(*at: Expr) -> Expr:
         inside, position, _ = tap(*at)
         return cast(select(inside, position, lit(-1)), "int32")
 
-    return Blends(k.compute(shape, INT32, element), k.compute(shape, dtype, lambda *at: tap(*at)[2]))
+    elements, shares = k.compute(shape, INT32, element), k.compute(shape, dtype, lambda *at: tap(*at)[2])
+    return Blends(k.alias(elements, together), k.alias(shares, together))
 
 
 def digits(number: Expr, base: int, count: int) -> list[Expr]:

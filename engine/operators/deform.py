@@ -30,19 +30,17 @@ def deformed_columns(
     """What each tap of each window reads: (N, C, taps, *out), or (C, taps, N, *out) where `grouped`."""
     images, channels = x.shape[:2]
     taps, axes, places = prod(win.kernel), len(win.kernel), prod(win.counts)
-    moves = k.alias(offset, (images, offset_group, taps, axes, places))
+    moves = k.alias(offset, (images, offset_group, taps, axes, *win.counts))
     shares = None if mask is None else k.alias(mask, (images, offset_group, taps, places))
     planes = k.alias(x, (images, channels, prod(win.sizes)))
 
-    def corner(n: Expr, set_: Expr, t: Expr, number: Expr, p: Expr) -> Tap:
+    def corner(n: Expr, set_: Expr, t: Expr, number: Expr, *window: Expr) -> Tap:
         """One of the elements around a place, blended linearly; those outside count as 0."""
         inside, position, share = lit(True, "bool"), lit(0), lit(1.0, moves.arithmetic)
         sides, tap = digits(number, 2, axes), win.taps(t)
         for axis, size in enumerate(win.sizes):
-            window = p // arg(prod(win.counts[axis + 1 :])) if axis < axes - 1 else p
-            window = window % arg(win.counts[axis]) if axis else window
-            place = cast(win.source(axis, window, tap[axis]), moves.arithmetic)
-            place = place + moves[n, set_, t, lit(axis), p]
+            place = cast(win.source(axis, window[axis], tap[axis]), moves.arithmetic)
+            place = place + moves[(n, set_, t, lit(axis), *window)]
             # Indices must not overflow; from so far outside, nothing is read.
             near = clamp(place, lit(-2.0, place.dtype), arg(size + 1, place.dtype))
             low = unary("floor", near)
@@ -52,7 +50,7 @@ def deformed_columns(
             position = position * arg(size) + i
         return inside, position, share
 
-    table = blends(k, (images, offset_group, taps), 2**axes, places, wide(offset.dtype), corner)
+    table = blends(k, (images, offset_group, taps), 2**axes, win.counts, wide(offset.dtype), corner)
 
     def formula(*at: Expr) -> Expr:
         c, t, n = at[:3] if grouped else (at[1], at[2], at[0])

@@ -104,11 +104,12 @@ def grid_sample(
     sizes, kind, aligned = x.shape[2:], MODES[mode], bool(align_corners)
     dtype = np.dtype(np.float64 if x.arithmetic == "float64" else np.float32)
     batch, channels, places = x.shape[0], x.shape[1], prod(grid.shape[1:-1])
-    coordinates = k.alias(grid, (batch, places, axes))
     planes = k.alias(x, (batch, channels, prod(sizes)))
 
     def place(n: Expr, p: Expr, axis: int) -> Expr:
-        g = cast(coordinates[n, p, lit(axes - 1 - axis)], arithmetic_type(dtype))
+        # A literal distance between coordinates makes vectors.
+        position = n * arg(places * axes) + p * lit(axes) + lit(axes - 1 - axis)
+        g = cast(grid.at(position), arithmetic_type(dtype))
         found = coordinate(g, sizes[axis], aligned)
         if kind == "nearest":
             found = unary("round", found)
@@ -151,7 +152,7 @@ def grid_sample(
             share = share * weight(at - cast(i, at.dtype))
         return (*element(indices), share)
 
-    table = blends(k, (batch,), count**axes, places, dtype, tap)
+    table = blends(k, (batch,), count**axes, (places,), dtype, tap)
     blended = k.compute(
         (batch, channels, places), x.dtype, lambda n, c, p: table.read(planes, (n, c), (n,), p)
     )

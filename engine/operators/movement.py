@@ -297,9 +297,9 @@ def slice_by(
         position: Expr = arg(sum(cut.start * x.stride(a) for a, cut in cuts.items()))
         for i, group in zip(at, groups, strict=True):
             last = group[-1]
-            # The step is an attribute's kind rather than a size: models fix it.
-            strided = last in cuts and cuts[last].step != 1
-            position = position + i * (arg(cuts[last].step * x.stride(last)) if strided else step_of(x, last))
+            # The step is an attribute's kind rather than a size: models fix it, and a literal makes vectors.
+            step = lit(cuts[last].step if last in cuts else 1)
+            position = position + i * (step * step_of(x, last))
         return x.at(position)
 
     return k.compute(shape, x.dtype, formula, groups=tuple(groups))

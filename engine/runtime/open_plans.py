@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from engine.backends.base import DeviceBuffer
 from engine.backends.growing import Growing
 from engine.base.errors import EngineError
-from engine.base.generators import SmallSteps
+from engine.base.generators import SmallSteps, finish
 from engine.compiler.lower import Fallback, Lowered, Segment
 from engine.compiler.plan import Plan
 from engine.compiler.trace import InputShapes
@@ -21,7 +21,7 @@ from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.value import Value, leaves
 from engine.runtime import fillers
 from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
-from engine.runtime.open_segments import OpenSegment
+from engine.runtime.open_segments import OpenSegment, optional_constants
 from engine.runtime.open_sizes import OpenSizes
 from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
@@ -49,6 +49,9 @@ OPEN_FAILURES = (
 
 MOST_LENGTHS = 64
 """The same for a model whose plans have more steps at larger sizes, each for one length."""
+
+LARGER = 32
+"""How many times the sizes that a plan was made with those are for which it is bound ahead, too."""
 
 MOST_DECIDED = 4
 """How many of them may be decided by other elements of inputs; with more, no further ones are made."""
@@ -128,6 +131,11 @@ class SizedPlan:
         for _ in self.binding(session):
             pass
         self.record_steps(session)
+        assert self._recorded is not None
+        numbers = self._recorded.program(*(LARGER * number for number in self.made_for))
+        if numbers is not None:
+            for segment in self._recorded.segments:
+                finish(segment.binding(session, numbers))
 
     def binding(self, session: Session) -> SmallSteps[None]:
         """The first part of `bind`, in small steps: constants. `record_steps` follows."""
@@ -144,7 +152,9 @@ class SizedPlan:
 
     def _bound(self, session: Session) -> SmallSteps[None]:
         for segment in self.lowered.segments:
-            self._constants.append((yield from session.recorder.binding(self.owner, segment)))
+            is_host = session.backends[segment.place].is_host
+            later = optional_constants(segment.plan) if is_host else ()
+            self._constants.append((yield from session.recorder.binding(self.owner, segment, later)))
 
     def record_steps(self, session: Session) -> None:
         """The rest of `bind`: record the steps, and make the program of sizes. Any thread may call this."""
@@ -194,6 +204,10 @@ class SizedPlan:
         numbers = made.program(*sizes)
         if numbers is None:
             return None
+        for segment in made.segments:
+            yield from segment.binding(session, numbers)
+        if self._recorded is not made:
+            return None  # released meanwhile
         trace, recorder = made.trace(numbers), session.recorder
         recorded = RecordedPlan(SizedLowered(trace, self, tuple(sizes), again))
         inputs = made.inputs(trace)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -243,10 +243,13 @@ class Recorder:
                 recorded.placement[name] = place
         return bound, tuple(transfers)
 
-    def binding(self, recorded: RecordedPlan, segment: Segment) -> SmallSteps[dict[str, DeviceBuffer]]:
+    def binding(
+        self, recorded: RecordedPlan, segment: Segment, later: Collection[str] = ()
+    ) -> SmallSteps[dict[str, DeviceBuffer]]:
         """The buffers of a segment's constants, in small steps; those of no other plan go with this one.
 
-        The plan drops its references to elements, so that packed ones exist in buffers only.
+        The plan drops its references to elements, so that packed ones exist in buffers only. Packed constants
+        that are bound `later` have no buffer yet, unless another plan needs them: see `take`.
         """
         place, plan = segment.place, segment.plan
         bound: dict[str, DeviceBuffer] = {}
@@ -258,9 +261,11 @@ class Recorder:
             if held is not None and (name in plan.packed or held[0] is plan.constants[name]):
                 bound[name] = held[1]
                 self._drop_elements(plan, name)
+            elif name in later:
+                plan.packed[name].drop()
             else:
                 missing.append(name)
-        with self._packing(place, plan) as take:
+        with self._packing(place, plan, missing) as take:
             for names in _in_groups(plan, missing):
                 work = Offload(partial(self._constants_of, place, plan, names, take))
                 yield work
@@ -289,15 +294,23 @@ class Recorder:
         else:
             packed.drop()
 
-    def pack(self, segment: Segment) -> None:
-        """Pack a segment's weights ahead of recording it, where any thread may create buffers."""
+    def pack(self, segment: Segment, names: Collection[str]) -> None:
+        """Pack weights of a segment ahead of binding them, where any thread may create buffers."""
         place, plan = segment.place, segment.plan
-        with self._packing(place, plan) as take:
-            for name in plan.packed:
+        with self._packing(place, plan, names) as take:
+            for name in names:
                 if (place, name) not in self.constants:
                     self.constants[place, name] = (None, self._filled(place, name, take(name)))
 
-    def _packing(self, place: Place, plan: Plan) -> AbstractContextManager[Callable[[str], np.ndarray]]:
+    def take(self, segment: Segment, names: Collection[str]) -> dict[str, DeviceBuffer]:
+        """The buffers of packed weights, whose elements the plan drops."""
+        for name in names:
+            self._drop_elements(segment.plan, name)
+        return {name: self.constants[segment.place, name][1] for name in names}
+
+    def _packing(
+        self, place: Place, plan: Plan, names: Collection[str]
+    ) -> AbstractContextManager[Callable[[str], np.ndarray]]:
         """Context manager: packed constants without a buffer are prefetched on other threads."""
 
         def maker(packed: Packed) -> Callable[[], np.ndarray]:
@@ -311,7 +324,7 @@ class Recorder:
             {
                 name: (maker(packed), packed.size * packed.dtype.itemsize)
                 for name, packed in plan.packed.items()
-                if name in plan.buffers and (place, name) not in self.constants
+                if name in plan.buffers and name in names and (place, name) not in self.constants
             }
         )
 

@@ -26,9 +26,9 @@ _NS_PER_RESULT = 20.0
 _ARGUMENTS = ArgumentBlock("outer count inner blocks")
 
 _FLOAT = [
-    "code = op_bits(x)",
+    # A sum with 0 makes both zeros one.
+    "code = op_bits(op_add(x, _types.{2}(0.0)))",
     "code = op_select(op_lt(code, _types.{0}(0)), op_xor(code, _types.{0}({1})), code)",
-    "code = op_select(op_eq(x, _types.{2}(0)), _types.{0}(0), code)",
 ]
 _CODES = {
     "float32": [line.format("int32", 2**31 - 1, "float32") for line in _FLOAT],
@@ -104,9 +104,10 @@ def position_text(storage: str, largest: bool, last: bool) -> str:
         *indent(indent(key)),
         f"        best = to_{kind}(load_{short}(keys, c))",
         f"        is_better = {better}(code, best)",
-        f"        store_{short}(keys, c, op_select(is_better, code, best))",
+        f"        store_{short}(keys, c, op_max(best, code))",
+        # Places grow. A choice between old and new would be stored with a mask, which AVX2 does slowly.
         f"        before = to_{kind}(load_{short}(places, c))",
-        f"        store_{short}(places, c, op_select(is_better, place, before))",
+        f"        store_{short}(places, c, op_max(before, op_select(is_better, place, _types.{kind}(0))))",
         "for c in range(columns):",
         f"    store_i64(out, o * inner + first + c, load_{short}(places, c))",
     ]

@@ -37,12 +37,10 @@ def step_ns(step: Step) -> float:
         return step.kernel.nanoseconds
     assert isinstance(step.kernel, Kernel)
     elements = prod(step.space) if step.window is None else step.window.elements
-    body, rank = step.kernel.body, len(step.space)
+    body = step.kernel.body
     whole = formula_ns(body, step.values)
-    if rank < 2:
-        return elements * whole
     # What no element of a row changes is computed once a row.
-    each = formula_ns(body, step.values, frozenset((rank - 1, "flat")))
+    each = formula_ns(body, step.values, frozenset((len(step.space) - 1, "flat")))
     return elements * each + prod(step.space[:-1]) * (whole - each)
 
 

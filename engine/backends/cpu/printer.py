@@ -18,7 +18,7 @@ import numpy as np
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import CODE_TYPES, ArithmeticType, arithmetic_type, as_dtype
 from engine.device.native import NativeSource
-from engine.kernels.expr import BINARY, COMPARE, LOOPS, REDUCTIONS, UNARY, Expr, nodes
+from engine.kernels.expr import BINARY, COMPARE, LOOPS, REDUCTIONS, UNARY, Expr, lit, nodes
 from engine.kernels.kernel import Kernel
 from engine.kernels.printer import LIMITS, Printer
 
@@ -117,12 +117,27 @@ class NumbaPrinter(Printer):
         """
         if node.op == "pow" and self.has_inner_loops:
             return f"call_pow({self.text(node.args[0])}, {self.text(node.args[1])})"
+        if node.op == "load":
+            return self._strided_load(node) or super().operation(node)
         if node.op == "cast" and node.dtype == "int32" and _is_bounded(node.args[0]):
             return f"bounded_int32({self.text(node.args[0])})"
         if node.op in ("min", "max") and node.args[1].op == "const":
             first, second = (self.text(a) for a in reversed(node.args))
             return self.template(node.op, node.dtype).format(first, second)
         return super().operation(node)
+
+    def _strided_load(self, node: Expr) -> str | None:
+        """A load of which neighbouring results are a literal number of elements apart.
+
+        LLVM reads such elements as vectors only if it sees their distance from an address.
+        """
+        last = self.kernel.rank - 1
+        step, start = _steps_along(last, node.args[0]) or (1, node.args[0])
+        if step == 1 or not start.free <= frozenset(range(last)):
+            return None
+        storage = self.kernel.buffers[node.attr]
+        address = f"in{node.attr} + {self.text(start)} * {as_dtype(storage).itemsize}"
+        return read_text(storage, address, f"{self.variables[last]} * {step}")
 
     def arguments(self, first_word: int) -> list[str]:
         """Statements that read the kernel's run-time arguments, and its output and inputs, from `args`."""
@@ -176,6 +191,20 @@ class NumbaPrinter(Printer):
             *indent(inner),
         ]
         return ["for block in range(begin, end):", *indent(row)]
+
+
+def _steps_along(axis: int, position: Expr) -> tuple[int, Expr] | None:
+    """A position as a literal number of steps along an axis, and a sum without that axis; None for others."""
+    if position.op == "index" and position.attr == axis:
+        return 1, lit(0)
+    if position.op == "mul" and position.args[1].op == "const" and position.args[0].op == "index":
+        return (position.args[1].attr, lit(0)) if position.args[0].attr == axis else None
+    if position.op == "add":
+        for one, other in (position.args, position.args[::-1]):
+            found = None if axis in other.free else _steps_along(axis, one)
+            if found is not None:
+                return found[0], found[1] + other
+    return None
 
 
 def _is_bounded(x: Expr) -> bool:

@@ -79,7 +79,7 @@ class CPUProgram(HostProgram):
             saved_ns: How long the other work takes: copying inputs, which can be read where they are.
         """
         if self._trials:
-            return self.nanoseconds < min(TRIAL_NS + saved_ns * _ROUGHLY, _MOST_TRIED_NS)
+            return self.nanoseconds < min((INLINE_NS + saved_ns) * _ROUGHLY, _MOST_TRIED_NS)
         return self._fastest < INLINE_NS + saved_ns
 
     def run_copy_here(self, run: Callable[[], object], saved_ns: float) -> None:

@@ -87,13 +87,23 @@ def scatter_text(short: str, size: int, reduction: str, whole: bool) -> str:
             *indent(move),
         ]
     else:
-        each = [
-            "from_at = (o * count + r) * columns + first",
-            "for i in range(width):",
-            "    place = to_int64(load_i32(targets, from_at + i))",
-            "    if place >= 0 and place < places:",
-            "        to_at = (o * places + place) * inner + first",
-            f"        {store}",
+        move = [
+            "place = to_int64(load_i32(targets, from_at + i))",
+            "if place >= 0 and place < places:",
+            "    to_at = (o * places + place) * inner + first",
+            f"    {store}",
+        ]
+        each = ["from_at = (o * count + r) * columns + first", "for i in range(width):", *indent(move)]
+    walk = ["for r in range(count):", *indent(each)]
+    if not whole:
+        # A loop over one element would take longer than the element.
+        line = ["from_at, i = o * count + r, _types.int64(0)", *move]
+        walk = [
+            "if inner * columns == 1:",
+            "    for r in range(count):",
+            *indent(indent(line)),
+            "else:",
+            *indent(walk),
         ]
     body = [
         *_ARGUMENTS.prologue(*names),
@@ -114,8 +124,7 @@ def scatter_text(short: str, size: int, reduction: str, whole: bool) -> str:
                 f"        copy_bytes(out + at, data + at, (last - first) * {size})",
                 "width = min(last, columns) - first",
                 "for o in range(begin_row, min(end_row, rows)):",
-                "    for r in range(count):",
-                *indent(indent(each)),
+                *indent(walk),
             ]
         ),
     ]

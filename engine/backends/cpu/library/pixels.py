@@ -7,7 +7,13 @@ from numba import types
 from engine.backends.cpu.library.epilogue import Finish
 from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.lane import Lane
-from engine.backends.cpu.library.vectors import _counted_loop, _larger, _spread, _vector_at, _word
+from engine.backends.cpu.library.vectors import (
+    _counted_loop,
+    _spread,
+    _vector_at,
+    _word,
+    find_largest,
+)
 
 
 def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
@@ -21,7 +27,6 @@ def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
     ends that `Finish` wants.
     """
     vector = ir.VectorType(ir.FloatType(), lanes)
-    flags = ir.VectorType(ir.IntType(1), lanes)
 
     @instruction(*[types.int64] * 5, types.float32, types.int64)
     def pixel_tile(builder, source, step, places, taps, weights, factor, target):
@@ -51,22 +56,6 @@ def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
             pairs = zip(elements_of(now), totals, strict=True)
             return [(Lane(builder, total) + element).value for element, total in pairs]
 
-        def take_larger(now, totals):
-            pairs = zip(elements_of(now), totals, strict=True)
-            return [_larger(Lane(builder, total), element).value for element, total in pairs]
-
-        def take_larger_or_flag(now, totals):
-            # One instruction each, which forgets a NaN; two elements at a time are tested for any.
-            *totals, flag = totals
-            elements, joined = elements_of(now), []
-            for element, total in zip(elements, totals, strict=True):
-                total = Lane(builder, total)
-                joined.append(total.where(total > element, element).value)
-            for k in range(0, len(elements), 2):
-                pair = elements[k].value, elements[min(k + 1, len(elements) - 1)].value
-                flag = builder.or_(flag, builder.fcmp_unordered("uno", *pair))
-            return [*joined, flag]
-
         def run(body, first):
             return _counted_loop(builder, taps, [places], [_word(16)], first, body)[1]
 
@@ -75,7 +64,7 @@ def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
                 pointer = _vector_at(builder, target, _word(4 * lanes * k), vector)
                 builder.store(total, pointer, align=4)
 
-        first = [ir.Constant(vector, [float("-inf") if kind == "max" else 0.0] * lanes)] * pixels * vectors
+        first = [ir.Constant(vector, [0.0] * lanes)] * pixels * vectors
         if recipe is not None:
             totals = run(add_products, first)
             Finish(builder, recipe, target, lanes).store(totals, vectors)
@@ -85,10 +74,6 @@ def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
             share = Lane(builder, _spread(builder, factor, lanes))
             store([(Lane(builder, total) * share).value for total in run(add, first)])
         else:
-            *totals, flag = run(take_larger_or_flag, [*first, ir.Constant(flags, [0] * lanes)])
-            store(totals)
-            bits = builder.bitcast(flag, ir.IntType(lanes))
-            with builder.if_then(builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), likely=False):
-                store(run(take_larger, first))
+            find_largest(builder, len(first), lanes, run, elements_of, store)
 
     return pixel_tile

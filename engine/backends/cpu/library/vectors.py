@@ -47,32 +47,42 @@ def _processor_call(builder, name, result, kinds, args):
     return builder.call(function, args)
 
 
-def _counted_loop(builder, count, starts, steps, sums, body):
-    """A loop of `count` turns. `starts` advance by `steps` each turn; `body` gives the sums' new values."""
+def _loop(builder, goes_on, firsts, body):
+    """A loop over values, which are `firsts` at first, and in each turn become what `body` makes of them.
+
+    It ends when `goes_on` gives 0 for them, and returns those.
+    """
     before = builder.block
-    head, inside, after = (
-        builder.append_basic_block(name) for name in ("tile_head", "tile_body", "tile_end")
-    )
+    head, inside, after = (builder.append_basic_block(f"loop_{name}") for name in ("head", "body", "end"))
     builder.branch(head)
     builder.position_at_end(head)
-    turn = builder.phi(_WORD)
-    places = [builder.phi(_WORD) for _ in starts]
-    totals = [builder.phi(total.type) for total in sums]
-    builder.cbranch(builder.icmp_signed("<", turn, count), inside, after)
+    values = [builder.phi(first.type) for first in firsts]
+    builder.cbranch(goes_on(values), inside, after)
     builder.position_at_end(inside)
-    following = body(places, totals)
-    moved = [builder.add(place, step) for place, step in zip(places, steps, strict=True)]
-    next_turn = builder.add(turn, _word(1), flags=("nsw",))
+    following = body(values)
     end = builder.block
     builder.branch(head)
-    phis = [turn, *places, *totals]
-    for phi, first, later in zip(
-        phis, [_word(0), *starts, *sums], [next_turn, *moved, *following], strict=True
-    ):
-        phi.add_incoming(first, before)
-        phi.add_incoming(later, end)
+    for value, first, later in zip(values, firsts, following, strict=True):
+        value.add_incoming(first, before)
+        value.add_incoming(later, end)
     builder.position_at_end(after)
-    return places, totals
+    return values
+
+
+def _counted_loop(builder, count, starts, steps, sums, body):
+    """A loop of `count` turns. `starts` advance by `steps` each turn; `body` gives the sums' new values."""
+    first_sum = 1 + len(starts)
+
+    def turn(values):
+        places = values[1:first_sum]
+        following = body(places, values[first_sum:])
+        moved = [builder.add(place, step) for place, step in zip(places, steps, strict=True)]
+        return [builder.add(values[0], _word(1), flags=("nsw",)), *moved, *following]
+
+    found = _loop(
+        builder, lambda values: builder.icmp_signed("<", values[0], count), [_word(0), *starts, *sums], turn
+    )
+    return found[1:first_sum], found[first_sum:]
 
 
 def make_copy_run(vectors, lanes):
@@ -153,6 +163,39 @@ def _larger(total, run):
     return total.where(total.differs(total), total.where(total > run, run))
 
 
+def find_largest(builder, count, lanes, run, elements_of, store):
+    """The largest of several vectors each, NaN included: one instruction each, which forgets a NaN, and the
+    exact steps where any element was one.
+
+    `run(body, first)` is a loop whose sums begin with `first`, `elements_of(now)` gives `count` vectors of a
+    turn, and `store` takes the results.
+    """
+    first = [ir.Constant(ir.VectorType(_SINGLE, lanes), [float("-inf")] * lanes)] * count
+    flags = ir.VectorType(ir.IntType(1), lanes)
+
+    def take_larger(now, totals):
+        pairs = zip(elements_of(now), totals, strict=True)
+        return [_larger(Lane(builder, total), element).value for element, total in pairs]
+
+    def take_larger_or_flag(now, totals):
+        *totals, flag = totals
+        elements, joined = elements_of(now), []
+        for element, total in zip(elements, totals, strict=True):
+            total = Lane(builder, total)
+            joined.append(total.where(total > element, element).value)
+        # Two elements at a time are tested.
+        for k in range(0, len(elements), 2):
+            pair = elements[k].value, elements[min(k + 1, len(elements) - 1)].value
+            flag = builder.or_(flag, builder.fcmp_unordered("uno", *pair))
+        return [*joined, flag]
+
+    *totals, flag = run(take_larger_or_flag, [*first, ir.Constant(flags, [0] * lanes)])
+    store(totals)
+    bits = builder.bitcast(flag, ir.IntType(lanes))
+    with builder.if_then(builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), likely=False):
+        store(run(take_larger, first))
+
+
 def make_pool_tile(vectors, lanes, largest):
     """pool_tile(source, offsets, taps, target): a row of `vectors` * `lanes` maxima or sums of runs.
 
@@ -162,20 +205,26 @@ def make_pool_tile(vectors, lanes, largest):
 
     @instruction()
     def pool_tile(builder, source, offsets, taps, target):
-        def body(places, totals):
-            offset = builder.load(builder.inttoptr(places[0], _WORD.as_pointer()), align=8)
-            start = builder.add(source, offset)
-            joined = []
-            for v, total in enumerate(totals):
-                loaded = builder.load(_vector_at(builder, start, _word(4 * lanes * v), kind), align=4)
-                total, run = Lane(builder, total), Lane(builder, loaded)
-                joined.append((_larger(total, run) if largest else total + run).value)
-            return joined
+        def elements_of(now):
+            start = builder.add(source, builder.load(builder.inttoptr(now[0], _WORD.as_pointer()), align=8))
+            pointers = [_vector_at(builder, start, _word(4 * lanes * v), kind) for v in range(vectors)]
+            return [Lane(builder, builder.load(pointer, align=4)) for pointer in pointers]
 
-        starts = [ir.Constant(kind, [float("-inf") if largest else 0.0] * lanes)] * vectors
-        _, totals = _counted_loop(builder, taps, [offsets], [_word(8)], starts, body)
-        for v, total in enumerate(totals):
-            builder.store(total, _vector_at(builder, target, _word(4 * lanes * v), kind), align=4)
+        def add(now, totals):
+            pairs = zip(elements_of(now), totals, strict=True)
+            return [(Lane(builder, total) + element).value for element, total in pairs]
+
+        def run(body, first):
+            return _counted_loop(builder, taps, [offsets], [_word(8)], first, body)[1]
+
+        def store(totals):
+            for v, total in enumerate(totals):
+                builder.store(total, _vector_at(builder, target, _word(4 * lanes * v), kind), align=4)
+
+        if largest:
+            find_largest(builder, vectors, lanes, run, elements_of, store)
+        else:
+            store(run(add, [ir.Constant(kind, [0.0] * lanes)] * vectors))
 
     return pool_tile
 
