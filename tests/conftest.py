@@ -146,11 +146,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of tests marked `spread`, leave all backends but one to the long suite, for each set of parameters.
 
-    The sets of a test take the backends in turn, beginning with one that its name decides.
+    The sets of a test take the backends in turn, beginning with one that its name decides. Where `-k` chooses
+    tests, a backend among them perhaps, none is left out.
     """
+    if config.getoption("keyword"):
+        return
     tests: defaultdict[str, defaultdict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         mark = item.get_closest_marker("spread")
