@@ -97,14 +97,8 @@ def scatter_text(short: str, size: int, reduction: str, whole: bool) -> str:
     walk = ["for r in range(count):", *indent(each)]
     if not whole:
         # A loop over one element would take longer than the element.
-        line = ["from_at, i = o * count + r, _types.int64(0)", *move]
-        walk = [
-            "if inner * columns == 1:",
-            "    for r in range(count):",
-            *indent(indent(line)),
-            "else:",
-            *indent(walk),
-        ]
+        line = ["for r in range(count):", "    from_at, i = o * count + r, _types.int64(0)", *indent(move)]
+        walk = ["if inner * columns == 1:", *indent(line), "else:", *indent(walk)]
     body = [
         *_ARGUMENTS.prologue(*names),
         "for task in range(begin, end):",

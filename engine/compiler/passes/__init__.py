@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from engine.compiler.passes.channels_last import channels_last
 from engine.compiler.passes.fold_batch_norm import fold_batch_norm
 from engine.compiler.passes.fold_constants import fold_constants, fold_weights
+from engine.compiler.passes.gather_first import gather_first
 from engine.compiler.passes.join_gelu import join_gelu
 from engine.compiler.passes.join_layer_norm import join_layer_norm
 from engine.compiler.passes.join_quantized import join_quantized
@@ -21,6 +22,7 @@ Pass = Callable[[Model], Model]
 
 PASSES: tuple[Pass, ...] = (
     fold_constants,
+    gather_first,
     promote_halves,
     fold_batch_norm,
     join_layer_norm,
@@ -71,6 +73,7 @@ __all__ = [
     "fold_batch_norm",
     "fold_constants",
     "fold_weights",
+    "gather_first",
     "join_gelu",
     "join_layer_norm",
     "join_quantized",
