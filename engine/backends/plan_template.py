@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from engine.backends.growing import Growing
 from engine.base.generators import SmallSteps, finish
@@ -22,10 +22,6 @@ class Template(Protocol):
         """The open numbers that `fill` needs the values of, in this order."""
         ...
 
-    def bind(self, constants: Mapping[str, DeviceBuffer]) -> None:
-        """Bind constants that sizes need from now on, on backends that are hosts; others have all of them."""
-        ...
-
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
         """The memory that `fill` takes for one set of sizes and shares with others, and how much of each.
 
@@ -38,6 +34,15 @@ class Template(Protocol):
 
         Raises `OverflowError` where a number exceeds what arguments hold here.
         """
+        ...
+
+
+@runtime_checkable
+class LateTemplate(Template, Protocol):
+    """A template, on the host, that needs a constant no earlier than a step reads it."""
+
+    def bind(self, constants: Mapping[str, DeviceBuffer]) -> None:
+        """Bind constants."""
         ...
 
 

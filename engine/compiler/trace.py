@@ -441,7 +441,7 @@ class Tracer:
         if len(further) > 1:
             found.append(max(further[1:], key=lambda shapes: sum(map(prod, shapes.values()))))
         # Where a size is a number of steps, a plan for a large one takes long.
-        beyond = (SMALL, LARGE) if len({s.steps for s in fitting}) == 1 else ()
+        beyond: tuple[tuple[int, ...], ...] = (SMALL, LARGE) if len({s.steps for s in fitting}) == 1 else ()
         if not self._is_batch_open:
             beyond = tuple(sizes[1:] for sizes in beyond)
         return [*found, *(shapes for sizes in beyond if (shapes := self.input_shapes(sizes)) is not None)]

@@ -259,7 +259,7 @@ def broadcast_signature(rank: int, values: Sequence[Value]) -> Signature | None:
 
 def _without_ones(sizes: Iterable[int]) -> list[int]:
     """The different sizes that are not 1. An open one without others is not compared with 1."""
-    given = [*sizes]
+    given: list[Any] = [*sizes]
     opened = {size.name: size for size in given if isinstance(size, Size)}
     found = dict.fromkeys(size for size in given if not isinstance(size, Size) and size != 1)
     if not opened:

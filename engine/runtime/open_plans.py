@@ -27,6 +27,7 @@ from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
 from engine.runtime.plan_store.plans import PlanFile
 from engine.runtime.recorded_plan import Filling, RecordedPlan
+from engine.runtime.recording import Places
 from engine.runtime.shared_memory import allocating
 from engine.runtime.sized_lowered import Again, SizedLowered
 
@@ -64,7 +65,7 @@ class _Recorded:
     segments: list[OpenSegment]
     trace: Callable[[Sequence[Any]], Trace]
     inputs: Callable[[Trace], Sequence[Value]]
-    kept: frozenset[str]
+    places: list[Places]
     program: Any
 
 
@@ -169,12 +170,13 @@ class SizedPlan:
             inputs = _inputs_of(session) if self._is_start else _received
             if self._is_start and trace.stop is not None:
                 kept.update(value.name for value in session.extra_inputs())
+            places = session.recorder.places_of(inputs(trace), self.lowered.segments, kept)
             filled = fillers.of_trace(trace, outer_names(session.source), numbers)
             program = self.recorder.program(numbers)
         if trace.stop is None:
             trace.values = {}
             trace.settle()
-        self._recorded = _Recorded(segments, filled, inputs, frozenset(kept), program)
+        self._recorded = _Recorded(segments, filled, inputs, places, program)
 
     def filling(
         self,
@@ -215,7 +217,7 @@ class SizedPlan:
             make_plans = [partial(self._plan, tuple(sizes), k) for k in range(len(made.segments))]
             near: Sequence[Growing[Any, Any]] = ()
             if recorder.allocates_ahead:
-                needs = recorder.needs_of_inputs(self.lowered.segments, inputs, made.kept)
+                needs = recorder.needs_of_inputs(inputs, made.places)
                 for segment, make_plan in zip(made.segments, make_plans, strict=True):
                     needs += segment.needs(session, numbers, before, make_plan)
                 near = yield from allocating(needs)
@@ -224,7 +226,7 @@ class SizedPlan:
             if before is not None:
                 recorded.buffers.update(before.buffers)
                 recorded.placement.update(before.placement)
-            recorder.input_buffers(recorded, self.lowered.segments, inputs, made.kept)
+            recorder.input_buffers(recorded, inputs, made.places)
             for segment, make_plan in zip(made.segments, make_plans, strict=True):
                 yield from segment.filling(session, recorded, numbers, make_plan)
         except OverflowError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.plan_template import PlanTemplate, Template
+from engine.backends.plan_template import LateTemplate, PlanTemplate, Template
 from engine.base.generators import Offload, SmallSteps
 from engine.base.memory.out_of_memory import LARGE, naming_out_of_memory
 from engine.compiler.lower import Place, Segment
@@ -26,7 +26,7 @@ def optional_constants(plan: Plan) -> set[str]:
     """The packed constants that only steps read which have no tasks at the present sizes."""
     read: dict[bool, set[str]] = {False: set(), True: set()}
     for step in plan.steps:
-        tasks = step.space[0]
+        tasks: Number = step.space[0]
         is_idle = isinstance(tasks, Size) and not tasks.hint and not isinstance(step.kernel, RepeatedSteps)
         for part in step.parts:
             read[is_idle].update(part.inputs)
@@ -91,6 +91,7 @@ class OpenSegment:
             work.result()
             # Others may have bound some of them meanwhile.
             names = needed()
+            assert isinstance(self.template, LateTemplate)
             self.template.bind(session.recorder.take(self.segment, names))
             for name in names:
                 del self.unbound[name]

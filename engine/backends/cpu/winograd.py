@@ -33,7 +33,7 @@ from engine.backends.cpu.winograd_partition import (
 )
 from engine.backends.cpu.winograd_weights import pack_weights
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import Size, deferred
+from engine.kernels.size import Number, Size, deferred
 
 _GRID = TaskGrid(tile="tiles", m="m_size")
 _ARGUMENTS = ArgumentBlock(
@@ -120,7 +120,7 @@ def _fits(compute: Compute) -> bool:
     return w.known is not None and compute.is_float32
 
 
-def _may_have(images: int) -> bool:
+def _may_have(images: Number) -> bool:
     """Whether there are any images, or there may be at other sizes."""
     return isinstance(images, Size) or images > 0
 

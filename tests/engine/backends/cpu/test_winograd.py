@@ -17,7 +17,7 @@ from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, PORTABLE, Tile, host_tile
 from engine.backends.cpu.winograd_partition import Cut, choose_cut, choose_way, scratch_bytes
 from engine.backends.cpu.winograd_weights import filter_matrix, pack_weights
-from engine.compiler.plan import Tuner
+from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import FLAT, acc, cast, index, lit, load, maximum
 from engine.kernels.hint import Hint
 from tests.engine.backends.cpu.hinted import Case, out_size, run_tuned, tuned_plan
@@ -191,8 +191,13 @@ def test_other_convolutions_are_left_alone(backend: CPUBackend, changes: dict[st
     case, _ = winograd_case((1, 28, 28, 64), 64, **changes)
     assert case.compute is not None
     tuner = Tuner(case.compute, lambda name, make: name, lambda count, dtype: "scratch")
-    left = []
-    assert winograd.tune_winograd(case.compute, tuner, 2, lambda compute, *_: not left.append(compute))
+    left: list[Compute] = []
+
+    def direct(compute: Compute, *_: object) -> bool:
+        left.append(compute)
+        return True
+
+    assert winograd.tune_winograd(case.compute, tuner, 2, direct)
     assert left == [case.compute]
     assert not tuner.steps
 
