@@ -16,7 +16,7 @@ from tests.networks import reference
 COLUMNS = 64
 ROWS = FOLD_LIMIT // COLUMNS + 7
 RNG = np.random.default_rng(5)
-CONSTANTS = {
+CONSTANTS: dict[str, np.ndarray] = {
     "table": RNG.integers(-128, 128, (ROWS, COLUMNS)).astype(np.int8),
     "of_rows": RNG.random((ROWS, 1), np.float32),
     "of_columns": RNG.random(COLUMNS, np.float32),
