@@ -7,10 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import hypothesis
 import moderngl
@@ -32,6 +33,8 @@ os.environ.setdefault("GAMEGLUE_STORED_PLANS", "off")
 # Threads of Mesa's llvmpipe write to fences that were freed (docs: limits), which now and then crashes a
 # process on a busy machine. Without them it draws within the calls.
 os.environ.setdefault("LP_NUM_THREADS", "0")
+# Hundreds of tests start processes, each of which would compile the packages' source again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 RunChild = Callable[..., str]
 
 # The same examples in every run; fixtures are made once for all examples of a test, as workers cost time.
@@ -140,6 +143,31 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     )
     if is_wanted and why_no_opencl():
         pytest.skip(why_no_opencl())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of tests marked `spread`, leave all backends but one to the long suite, for each set of parameters.
+
+    The sets of a test take the backends in turn, beginning with one that its name decides. Where `-k` chooses
+    tests, a backend among them perhaps, none is left out.
+    """
+    if config.getoption("keyword"):
+        return
+    tests: defaultdict[str, defaultdict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
+    for item in items:
+        mark = item.get_closest_marker("spread")
+        if mark is not None and isinstance(item, pytest.Function):
+            backend = item.callspec.params[mark.args[0] if mark.args else "channel"]
+            others = f"-{item.callspec.id}-".replace(f"-{backend}-", "-", 1)
+            tests[item.nodeid.partition("[")[0]][others].append(item)
+    for name, sets in tests.items():
+        first = crc32(name.rpartition("::")[2].encode())
+        for number, on_backends in enumerate(sets.values(), first):
+            everyday = on_backends[number % len(on_backends)]
+            for item in on_backends:
+                if item is not everyday:
+                    item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")

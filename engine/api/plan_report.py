@@ -9,6 +9,7 @@ from engine.backends.base import Backend
 from engine.compiler.lower import Fallback, Lowered, Segment
 from engine.compiler.walk import Trace
 from engine.graph.model import Model
+from engine.kernels.size import hint_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,9 @@ class PlanReport:
         backend: The backend's name.
         device: The device's name.
         layers: Layers of the model.
-        steps: Steps after fusion.
+        steps: Steps after fusion that compute any elements.
         tuned_steps: Steps with a tuned kernel.
-        kernels: Compiled kernels.
+        kernels: Their kernels.
         fallbacks: Layers that run on the CPU instead, each with the reason.
         waits: Layers that need data read back before the plan continues.
         transfers: Copies between the backend and the CPU.
@@ -102,7 +103,8 @@ def report_on(
 ) -> PlanReport:
     """The report on the plans of a model's compiled segments, in order."""
     segments = [segment for lowered in plans for segment in lowered.segments]
-    steps = [step for segment in segments for step in segment.plan.steps]
+    # A plan for all sizes may have steps that these do without.
+    steps = [step for segment in segments for step in segment.plan.steps if all(map(hint_of, step.space))]
     device = backend.owner
     info = getattr(device, "info", None)
     threads = getattr(device, "thread_count", 0)
@@ -117,7 +119,7 @@ def report_on(
         layers=sum(1 for _ in model.walk()),
         steps=len(steps),
         tuned_steps=sum(not s.is_generic for s in steps),
-        kernels=len({kernel.key for segment in segments for kernel in segment.plan.kernels}),
+        kernels=len({part.kernel.key for step in steps for part in step.parts}),
         fallbacks=tuple(f for lowered in plans for f in lowered.fallbacks),
         waits=tuple(_wait(lowered.trace) for lowered in plans if lowered.trace.stop is not None),
         transfers=_transfers(segments),

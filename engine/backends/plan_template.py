@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from engine.backends.growing import Growing
 from engine.base.generators import SmallSteps, finish
@@ -34,6 +34,15 @@ class Template(Protocol):
 
         Raises `OverflowError` where a number exceeds what arguments hold here.
         """
+        ...
+
+
+@runtime_checkable
+class LateTemplate(Template, Protocol):
+    """A template, on the host, that needs a constant no earlier than a step reads it."""
+
+    def bind(self, constants: Mapping[str, DeviceBuffer]) -> None:
+        """Bind constants."""
         ...
 
 

@@ -211,6 +211,8 @@ class Tracer:
             runs = self._related() or runs
         if self.is_dynamic and sum(s.fits for s in runs) < 2:
             runs = self._searched([s for s in runs if s.fits]) or runs
+        elif self.is_dynamic and self._has_equal_sizes([s for s in runs if s.fits]):
+            runs += self._searched([s for s in runs if s.fits])[1:]
         if any(s.fits for s in runs):
             runs = [s for s in runs if s.fits]
         elif runs:
@@ -241,6 +243,11 @@ class Tracer:
             sizes = shrunk(found, fits)
         return [trial(s) for s in vary(sizes, fits)]
 
+    def _has_equal_sizes(self, fitting: Sequence[Sample]) -> bool:
+        """Whether an open dimension has one size in all samples, which would be taken for a fixed one."""
+        columns = zip(*(self._sizes_of(s.shapes) for s in fitting), strict=True)
+        return any(len(set(sizes)) == 1 for sizes in columns)
+
     def _sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
         """The sizes of the open dimensions in some input shapes, in the order of `input_shapes`."""
         named: dict[object, int] = {}
@@ -254,6 +261,17 @@ class Tracer:
         """How many sizes the inputs leave open, equal names counted once."""
         unnamed = sum(dim is None for item in self.model.inputs for dim in item.shape or ())
         return len(self.model.dim_names) + unnamed
+
+    @property
+    def _is_batch_open(self) -> bool:
+        """Whether the first open dimension is the first of its input."""
+        axes = (
+            axis
+            for item in self.model.inputs
+            for axis, dim in enumerate(item.shape or ())
+            if not isinstance(dim, int)
+        )
+        return next(axes, 0) == 0
 
     def _related(self) -> list[Sample]:
         """Samples in which one size is the sum of two others, as a cache's length is; none if none fits."""
@@ -423,7 +441,9 @@ class Tracer:
         if len(further) > 1:
             found.append(max(further[1:], key=lambda shapes: sum(map(prod, shapes.values()))))
         # Where a size is a number of steps, a plan for a large one takes long.
-        beyond = (SMALL, LARGE) if len({s.steps for s in fitting}) == 1 else ()
+        beyond: tuple[tuple[int, ...], ...] = (SMALL, LARGE) if len({s.steps for s in fitting}) == 1 else ()
+        if not self._is_batch_open:
+            beyond = tuple(sizes[1:] for sizes in beyond)
         return [*found, *(shapes for sizes in beyond if (shapes := self.input_shapes(sizes)) is not None)]
 
     def representatives(self) -> list[dict[str, tuple[int, ...]]]:

@@ -88,11 +88,16 @@ class _Evaluation:
         return range(count)
 
     def value(self, node: Expr) -> Array:
-        depth = max((d for d, (names, _) in enumerate(self.scopes) if names & node.free), default=0)
-        memo = self.scopes[depth][1]
-        if node not in memo:
-            memo[node] = self.compute(node)
-        return memo[node]
+        memo = self.scopes[0][1]
+        if node.free:
+            for names, inner in reversed(self.scopes):
+                if not names.isdisjoint(node.free):
+                    memo = inner
+                    break
+        found = memo.get(node)
+        if found is None:
+            found = memo[node] = self.compute(node)
+        return found
 
     def compute(self, node: Expr) -> Array:
         match node.op:

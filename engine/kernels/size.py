@@ -310,7 +310,7 @@ def numbers_in(x: Any) -> list[Number]:
 
 def has_sizes(numbers: Iterable[object]) -> bool:
     """Whether any of some numbers is a `Size`."""
-    return any(isinstance(x, Size) for x in numbers)
+    return Size in map(type, numbers)
 
 
 def numbers_of(numbers: Sequence[int]) -> np.ndarray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from types import CodeType
 from typing import Any, NamedTuple
 
 
@@ -72,6 +74,12 @@ def compiled(
     names["refusals"], names["numbers"] = refusals, frozenset((int, float))
     head = f"def program({', '.join(inputs)}):\n    try:\n        "
     text = f"{head}{body}\n    except refusals:\n        return None\n"
-    exec(compile(text, "<sizes>", "exec"), names)
+    exec(_code_of(text), names)
     made: Callable[..., list[Any] | None] = names["program"]
     return made
+
+
+@lru_cache(maxsize=128)
+def _code_of(text: str) -> CodeType:
+    """The code of a module; workers of one model have the same programs."""
+    return compile(text, "<sizes>", "exec")

@@ -25,6 +25,7 @@ from engine.kernels.size import (
 from engine.kernels.size_program import Line, compiled, ordered
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "truediv": "/", "mod": "%", "pow": "**"}
+_EXTREME = {"min": "<", "max": ">"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 LARGEST = 1 << 20
 """Sizes up to which one record serves, so that most questions about large tensors have one answer."""
@@ -131,8 +132,7 @@ class SizeRecorder:
                 found = self._new(hint, *bounds, terms)
                 self.record.instructions.append((op, *args))
                 used = tuple(x.name for x in args if isinstance(x, Size))
-                form = f"{names[0]} {_INFIX[op]} {names[1]}" if op in _INFIX else f"{op}({', '.join(names)})"
-                self.record.lines.append(Line(f"{found.name} = {form}", used, (found.name,)))
+                self.record.lines.append(Line(f"{found.name} = {_form(op, names)}", used, (found.name,)))
             self.record.nodes[key] = found
         return found
 
@@ -290,6 +290,17 @@ class SizeRecorder:
         self._ranges[size.name] = (size.low, size.high)
         self.record.sizes.append(size)
         self.record.nodes[_sum_key(size.terms)] = size
+
+
+def _form(op: str, names: Sequence[str]) -> str:
+    """The source of an instruction."""
+    if op in _INFIX:
+        return f"{names[0]} {_INFIX[op]} {names[1]}"
+    if op in _EXTREME:
+        # A third of the time of a call.
+        a, b = names
+        return f"{b} if {b} {_EXTREME[op]} {a} else {a}"
+    return f"{op}({', '.join(names)})"
 
 
 def _sum_key(terms: Terms) -> tuple[Any, ...]:

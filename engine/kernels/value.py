@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.base.dtypes import ArithmeticType, arithmetic_type
 from engine.kernels.expr import Expr, Operand, arg, lift, lit, load
-from engine.kernels.size import has_sizes, whole
+from engine.kernels.size import Size, has_sizes, whole
 
 Signature = tuple[tuple[int, ...], ...]
 """Per dimension, its size in each sample of the model's input shapes and now: see `engine.compiler.trace`."""
@@ -149,7 +149,8 @@ class Value:
         """Whether a dimension has one size for every input shape that the model can take."""
         if self.signature is None:
             return False
-        first, *others = self.signature[axis]
+        # What samples tell apart, no open size need be compared with.
+        first, *others = sorted(self.signature[axis], key=lambda size: isinstance(size, Size))
         return all(size == first for size in others)
 
     def always_one(self, axis: int) -> bool:

@@ -8,7 +8,7 @@ an operator's shape rule and its formula cannot drift apart.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple, NoReturn
 
@@ -18,7 +18,7 @@ from engine.base.errors import OutOfMemoryError, ShapeError
 from engine.graph.model import Layer
 from engine.kernels.expr import FLAT, Expr, arg, lit, load
 from engine.kernels.hint import Hint
-from engine.kernels.size import whole
+from engine.kernels.size import Size, whole
 from engine.kernels.value import ListValue, Signature, Value
 
 FAN_IN = 7
@@ -213,10 +213,7 @@ class Builder(ABC):
         rank = max(map(len, shapes), default=0)
         out = []
         for axis in range(rank):
-            sizes: list[int] = []
-            for size in (s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0):
-                if size != 1 and all(size != other for other in sizes):
-                    sizes.append(size)
+            sizes = _without_ones(s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0)
             if len(sizes) > 1:
                 some = sorted(sizes)
                 shown = " and ".join(str(tuple(s)) for s in shapes)
@@ -256,8 +253,25 @@ def broadcast_signature(rank: int, values: Sequence[Value]) -> Signature | None:
         width = max(map(len, dims))
         if any(len(d) != width for d in dims):
             return None
-        columns.append(tuple(next((s for s in sizes if s != 1), 1) for sizes in zip(*dims, strict=True)))
+        columns.append(tuple(next(iter(_without_ones(sizes)), 1) for sizes in zip(*dims, strict=True)))
     return tuple(columns)
+
+
+def _without_ones(sizes: Iterable[int]) -> list[int]:
+    """The different sizes that are not 1. An open one without others is not compared with 1."""
+    given: list[Any] = [*sizes]
+    opened = {size.name: size for size in given if isinstance(size, Size)}
+    found = dict.fromkeys(size for size in given if not isinstance(size, Size) and size != 1)
+    if not opened:
+        return [*found]
+    left: list[Any] = [*found, *opened.values()]
+    if len(left) == 1:
+        return left
+    apart: list[int] = []
+    for size in left:
+        if size != 1 and all(size != other for other in apart):
+            apart.append(size)
+    return apart
 
 
 def merge_axes(

@@ -7,6 +7,7 @@ their number depends on the size (Blelloch, Prefix Sums and Their Applications, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -62,20 +63,22 @@ def prefix(
     def place(c: Expr) -> Expr:
         return arg(shape[1] - 1) - c if reverse else c
 
-    def hint(*before: Value) -> Hint:
-        attributes = {"kind": kind, "exclusive": exclusive, "reverse": reverse, "block": BLOCK}
-        return Hint("scan", (source, *before), attributes)
-
     scanned = _scan(
-        k, shape, dtype, kind, lambda o, c, i: element(o, place(c), i), exclusive, levels, place, hint
-    )
+        k, shape, dtype, kind, lambda o, c, i: element(o, place(c), i), exclusive, levels, place,
+        partial(_hint, source, kind, exclusive, reverse),
+    )  # fmt: skip
     return scanned if fixed else lined_up(k, scanned, 2 * levels, 2 * MOST_LEVELS)
+
+
+def _hint(source: Value, kind: str, exclusive: bool, reverse: bool, *before: Value) -> Hint:
+    attributes = {"kind": kind, "exclusive": exclusive, "reverse": reverse, "block": BLOCK}
+    return Hint("scan", (source, *before), attributes)
 
 
 def _scan(
     k: Builder, shape: tuple[int, int, int], dtype: np.dtype, kind: str, element: Element,
     exclusive: bool, levels: int, place: Callable[[Expr], Expr],
-    hint: Callable[..., Hint] | None = None,
+    hint: Callable[..., Hint],
 ) -> Value:  # fmt: skip
     outer, count, inner = shape
     own = lit(0 if exclusive else 1)
@@ -93,7 +96,10 @@ def _scan(
 
     short = (outer, blocks, inner)
     sums = k.compute(short, wide(dtype), of_block)
-    before = _scan(k, short, wide(dtype), kind, lambda *at: sums[at], True, levels - 1, lambda c: c)
+    before = _scan(
+        k, short, wide(dtype), kind, lambda *at: sums[at], True, levels - 1, lambda c: c,
+        partial(_hint, sums, kind, True, False),
+    )  # fmt: skip
 
     def formula(o: Expr, c: Expr, i: Expr) -> Expr:
         position = place(c)
@@ -102,7 +108,7 @@ def _scan(
         inside = minimum(position - first + own, lit(BLOCK))
         return COMBINE[kind](before[o, block, i], total(o, first, inside, i))
 
-    return k.compute(shape, dtype, formula, hint=None if hint is None else lambda: hint(before))
+    return k.compute(shape, dtype, formula, hint=partial(hint, before))
 
 
 def running(k: Builder, x: Value, axis: Value, kind: str, exclusive: int, reverse: int) -> Value:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.kernels.expr import Expr, arg, lit, maximum, minimum
-from engine.kernels.size import largest
+from engine.kernels.size import largest, smallest
 from engine.operators.builder import Builder
 
 
@@ -124,9 +124,9 @@ def slide(
                     f"a window of {extent} does not fit into {size} elements with padding {begin} and {end}",
                     [size], [extent - begin - end],
                 )  # fmt: skip
-            if ceil_mode and room > 0 and room % stride:
+            if ceil_mode and stride > 1 and room > 0:
                 # A window that would start in the end padding is left out (ONNX pooling, opset 19 on).
-                count += int(count * stride < size + begin)
+                count = smallest(-(-room // stride), (size + begin - 1) // stride) + 1
         else:
             k.error(f"auto_pad is {auto_pad!r}; one of NOTSET, SAME_UPPER, SAME_LOWER, VALID")
         begins.append(begin)

@@ -190,7 +190,7 @@ class BackgroundPlans:
         lowered = planning.plan()
         if self._session.backends["native"].is_host:
             for segment in lowered.segments:
-                self._session.recorder.pack(segment)
+                self._session.recorder.pack(segment, segment.plan.packed)
         return lowered
 
 

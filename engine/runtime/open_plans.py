@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from engine.backends.base import DeviceBuffer
 from engine.backends.growing import Growing
 from engine.base.errors import EngineError
-from engine.base.generators import SmallSteps
+from engine.base.generators import SmallSteps, finish
 from engine.compiler.lower import Fallback, Lowered, Segment
 from engine.compiler.plan import Plan
 from engine.compiler.trace import InputShapes
@@ -21,12 +21,13 @@ from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.value import Value, leaves
 from engine.runtime import fillers
 from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
-from engine.runtime.open_segments import OpenSegment
+from engine.runtime.open_segments import OpenSegment, optional_constants
 from engine.runtime.open_sizes import OpenSizes
 from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
 from engine.runtime.plan_store.plans import PlanFile
 from engine.runtime.recorded_plan import Filling, RecordedPlan
+from engine.runtime.recording import Places
 from engine.runtime.shared_memory import allocating
 from engine.runtime.sized_lowered import Again, SizedLowered
 
@@ -50,6 +51,9 @@ OPEN_FAILURES = (
 MOST_LENGTHS = 64
 """The same for a model whose plans have more steps at larger sizes, each for one length."""
 
+LARGER = 32
+"""How many times the sizes that a plan was made with those are for which it is bound ahead, too."""
+
 MOST_DECIDED = 4
 """How many of them may be decided by other elements of inputs; with more, no further ones are made."""
 
@@ -61,7 +65,7 @@ class _Recorded:
     segments: list[OpenSegment]
     trace: Callable[[Sequence[Any]], Trace]
     inputs: Callable[[Trace], Sequence[Value]]
-    kept: frozenset[str]
+    places: list[Places]
     program: Any
 
 
@@ -128,6 +132,11 @@ class SizedPlan:
         for _ in self.binding(session):
             pass
         self.record_steps(session)
+        assert self._recorded is not None
+        numbers = self._recorded.program(*(LARGER * number for number in self.made_for))
+        if numbers is not None:
+            for segment in self._recorded.segments:
+                finish(segment.binding(session, numbers))
 
     def binding(self, session: Session) -> SmallSteps[None]:
         """The first part of `bind`, in small steps: constants. `record_steps` follows."""
@@ -144,7 +153,9 @@ class SizedPlan:
 
     def _bound(self, session: Session) -> SmallSteps[None]:
         for segment in self.lowered.segments:
-            self._constants.append((yield from session.recorder.binding(self.owner, segment)))
+            is_host = session.backends[segment.place].is_host
+            later = optional_constants(segment.plan) if is_host else ()
+            self._constants.append((yield from session.recorder.binding(self.owner, segment, later)))
 
     def record_steps(self, session: Session) -> None:
         """The rest of `bind`: record the steps, and make the program of sizes. Any thread may call this."""
@@ -159,12 +170,13 @@ class SizedPlan:
             inputs = _inputs_of(session) if self._is_start else _received
             if self._is_start and trace.stop is not None:
                 kept.update(value.name for value in session.extra_inputs())
+            places = session.recorder.places_of(inputs(trace), self.lowered.segments, kept)
             filled = fillers.of_trace(trace, outer_names(session.source), numbers)
             program = self.recorder.program(numbers)
         if trace.stop is None:
             trace.values = {}
             trace.settle()
-        self._recorded = _Recorded(segments, filled, inputs, frozenset(kept), program)
+        self._recorded = _Recorded(segments, filled, inputs, places, program)
 
     def filling(
         self,
@@ -194,6 +206,10 @@ class SizedPlan:
         numbers = made.program(*sizes)
         if numbers is None:
             return None
+        for segment in made.segments:
+            yield from segment.binding(session, numbers)
+        if self._recorded is not made:
+            return None  # released meanwhile
         trace, recorder = made.trace(numbers), session.recorder
         recorded = RecordedPlan(SizedLowered(trace, self, tuple(sizes), again))
         inputs = made.inputs(trace)
@@ -201,7 +217,7 @@ class SizedPlan:
             make_plans = [partial(self._plan, tuple(sizes), k) for k in range(len(made.segments))]
             near: Sequence[Growing[Any, Any]] = ()
             if recorder.allocates_ahead:
-                needs = recorder.needs_of_inputs(self.lowered.segments, inputs, made.kept)
+                needs = recorder.needs_of_inputs(inputs, made.places)
                 for segment, make_plan in zip(made.segments, make_plans, strict=True):
                     needs += segment.needs(session, numbers, before, make_plan)
                 near = yield from allocating(needs)
@@ -210,7 +226,7 @@ class SizedPlan:
             if before is not None:
                 recorded.buffers.update(before.buffers)
                 recorded.placement.update(before.placement)
-            recorder.input_buffers(recorded, self.lowered.segments, inputs, made.kept)
+            recorder.input_buffers(recorded, inputs, made.places)
             for segment, make_plan in zip(made.segments, make_plans, strict=True):
                 yield from segment.filling(session, recorded, numbers, make_plan)
         except OverflowError:

@@ -9,17 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.plan_template import PlanTemplate, Template
-from engine.base.generators import SmallSteps
+from engine.backends.plan_template import LateTemplate, PlanTemplate, Template
+from engine.base.generators import Offload, SmallSteps
 from engine.base.memory.out_of_memory import LARGE, naming_out_of_memory
 from engine.compiler.lower import Place, Segment
-from engine.compiler.plan import BufferSpec, Plan
-from engine.kernels.size import Number, put_together, taken_apart
+from engine.compiler.plan import BufferSpec, Plan, RepeatedSteps
+from engine.kernels.size import Number, Size, put_together, taken_apart
 from engine.runtime.recorded_plan import RecordedPlan, Submission
 from engine.runtime.shared_memory import Needs
 
 if TYPE_CHECKING:
     from engine.runtime.session import Session
+
+
+def optional_constants(plan: Plan) -> set[str]:
+    """The packed constants that only steps read which have no tasks at the present sizes."""
+    read: dict[bool, set[str]] = {False: set(), True: set()}
+    for step in plan.steps:
+        tasks: Number = step.space[0]
+        is_idle = isinstance(tasks, Size) and not tasks.hint and not isinstance(step.kernel, RepeatedSteps)
+        for part in step.parts:
+            read[is_idle].update(part.inputs)
+    return (read[True] - read[False]) & plan.packed.keys()
 
 
 @dataclass
@@ -32,6 +43,8 @@ class OpenSegment:
         numbers: Which of the plan's open numbers the template takes.
         outer: Inputs and outputs, with the position of their size among those numbers.
         tables: The same of tensors that NumPy functions make of sizes: function, form of its arguments.
+        unbound: The constants without a buffer, as no sizes so far needed them: of each, the positions of how
+            many tasks those steps have that read it.
     """
 
     place: Place
@@ -39,6 +52,8 @@ class OpenSegment:
     numbers: slice
     outer: list[tuple[BufferSpec, int]]
     tables: list[tuple[BufferSpec, Callable[..., np.ndarray], Any, int]]
+    segment: Segment
+    unbound: dict[str, list[int]]
 
     @classmethod
     def of(cls, segment: Segment, template: Template, numbers: list[Number]) -> OpenSegment:
@@ -57,7 +72,29 @@ class OpenSegment:
             form = taken_apart(table.args, given)
             tables.append((plan.buffers[name], table.function, form, len(numbers)))
             numbers += given
-        return cls(segment.place, template, own, outer, tables)
+        unbound: dict[str, list[int]] = {name: [] for name in plan.packed}
+        for step in plan.steps if unbound else ():
+            for name in unbound.keys() & set(step.inputs):
+                unbound[name].append(len(numbers))
+                numbers.append(step.space[0])
+        return cls(segment.place, template, own, outer, tables, segment, unbound)
+
+    def binding(self, session: Session, numbers: Sequence[Any]) -> SmallSteps[None]:
+        """Bind the constants that steps read at these numbers and at none before, packed on any thread."""
+
+        def needed() -> list[str]:
+            return [name for name, places in self.unbound.items() if any(numbers[at] for at in places)]
+
+        if names := needed():
+            work = Offload(partial(session.recorder.pack, self.segment, names))
+            yield work
+            work.result()
+            # Others may have bound some of them meanwhile.
+            names = needed()
+            assert isinstance(self.template, LateTemplate)
+            self.template.bind(session.recorder.take(self.segment, names))
+            for name in names:
+                del self.unbound[name]
 
     def specs(self, numbers: Sequence[Any]) -> list[BufferSpec]:
         """Inputs and outputs with their sizes."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -29,6 +30,10 @@ _AT_ONCE = 1 << 20
 
 DROPPED_AT_ONCE = 1 << 18
 """Elements of constants that are freed at once with a worker; more are freed in the background."""
+
+
+Places: TypeAlias = "tuple[Place, ...]"
+"""The backends that hold an input."""
 
 
 class Recorder:
@@ -82,11 +87,12 @@ class Recorder:
                 if before is not None:
                     recorded.buffers.update(before.buffers)
                     recorded.placement.update(before.placement)
-                needs = self.needs_of_inputs(segments, inputs, kept)
+                places = self.places_of(inputs, segments, kept)
+                needs = self.needs_of_inputs(inputs, places)
                 for segment in segments:
                     needs += self.needs_of_outer(segment.place, segment.plan.buffers.values(), before)
                 yield from allocating(needs)
-                self.input_buffers(recorded, segments, inputs, kept)
+                self.input_buffers(recorded, inputs, places)
                 yield None
                 for segment in segments:
                     recorded.submissions.append((yield from self._submission(recorded, segment)))
@@ -98,41 +104,38 @@ class Recorder:
             raise
 
     def input_buffers(
-        self,
-        recorded: RecordedPlan,
-        segments: Sequence[Segment],
-        inputs: Sequence[Value],
-        kept: AbstractSet[str],
+        self, recorded: RecordedPlan, inputs: Sequence[Value], places: Sequence[Places]
     ) -> None:
-        """A buffer for each input on each backend that reads it, or where it is kept for later."""
-        for value in inputs:
-            recorded.inputs[value.name] = []
-            places = self._places_of(value, segments, kept)
-            for place in places:
-                buffer = self.buffer_of(recorded, place, value.name, value.size, value.dtype, is_input=True)
-                recorded.inputs[value.name].append((place, buffer))
-            if places:
-                recorded.placement[value.name] = recorded.inputs[value.name][0][0]
+        """A buffer for each input in its places."""
+        for value, where in zip(inputs, places, strict=True):
+            name = value.name
+            recorded.inputs[name] = [
+                (place, self.buffer_of(recorded, place, name, value.size, value.dtype, is_input=True))
+                for place in where
+            ]
+            if where:
+                recorded.placement[name] = where[0]
 
-    def _places_of(
-        self, value: Value, segments: Sequence[Segment], kept: AbstractSet[str]
-    ) -> Sequence[Place]:
-        """The backends that hold an input."""
+    def places_of(
+        self, inputs: Sequence[Value], segments: Sequence[Segment], kept: AbstractSet[str]
+    ) -> list[Places]:
+        """The places of each input: where segments read it, or where it is kept for later."""
+        return [self._places_of(value, segments, kept) for value in inputs]
+
+    def _places_of(self, value: Value, segments: Sequence[Segment], kept: AbstractSet[str]) -> Places:
         if value.dtype == object:
             return ()
         places: list[Place] = [s.place for s in segments if value.name in s.imports]
         if not places and value.name in kept:
             places.append("native" if self._backends["native"].holds(value.dtype) else "cpu")
-        return [*dict.fromkeys(places)]
+        return tuple(dict.fromkeys(places))
 
-    def needs_of_inputs(
-        self, segments: Sequence[Segment], inputs: Sequence[Value], kept: AbstractSet[str]
-    ) -> list[Needs]:
+    def needs_of_inputs(self, inputs: Sequence[Value], places: Sequence[Places]) -> list[Needs]:
         """The shared memory that `input_buffers` takes."""
         return [
             need
-            for value in inputs
-            for place in self._places_of(value, segments, kept)
+            for value, where in zip(inputs, places, strict=True)
+            for place in where
             for need in self._needs_of(place, value.name, value.size, value.dtype, is_input=True)
         ]
 
@@ -173,10 +176,13 @@ class Recorder:
         buffer = None
         if backend.shares:
             shared = self._shared_buffer(place, name, dtype, is_input)
-            if not shared.fits(elements):
+            if shared.fits(elements):
+                assert shared.memory is not None
+                memory = shared.memory
+            else:
                 with self._allocating(backend, name, elements, dtype):
-                    shared.of(elements)
-            buffer = backend.share(shared.of(elements), elements)
+                    memory = shared.of(elements)
+            buffer = backend.share(memory, elements)
         else:
             with self._allocating(backend, name, elements, dtype):
                 buffer = backend.create(elements, dtype)
@@ -243,10 +249,13 @@ class Recorder:
                 recorded.placement[name] = place
         return bound, tuple(transfers)
 
-    def binding(self, recorded: RecordedPlan, segment: Segment) -> SmallSteps[dict[str, DeviceBuffer]]:
+    def binding(
+        self, recorded: RecordedPlan, segment: Segment, later: Collection[str] = ()
+    ) -> SmallSteps[dict[str, DeviceBuffer]]:
         """The buffers of a segment's constants, in small steps; those of no other plan go with this one.
 
-        The plan drops its references to elements, so that packed ones exist in buffers only.
+        The plan drops its references to elements, so that packed ones exist in buffers only. Packed constants
+        that are bound `later` have no buffer yet, unless another plan needs them: see `take`.
         """
         place, plan = segment.place, segment.plan
         bound: dict[str, DeviceBuffer] = {}
@@ -258,9 +267,11 @@ class Recorder:
             if held is not None and (name in plan.packed or held[0] is plan.constants[name]):
                 bound[name] = held[1]
                 self._drop_elements(plan, name)
+            elif name in later:
+                plan.packed[name].drop()
             else:
                 missing.append(name)
-        with self._packing(place, plan) as take:
+        with self._packing(place, plan, missing) as take:
             for names in _in_groups(plan, missing):
                 work = Offload(partial(self._constants_of, place, plan, names, take))
                 yield work
@@ -289,15 +300,23 @@ class Recorder:
         else:
             packed.drop()
 
-    def pack(self, segment: Segment) -> None:
-        """Pack a segment's weights ahead of recording it, where any thread may create buffers."""
+    def pack(self, segment: Segment, names: Collection[str]) -> None:
+        """Pack weights of a segment ahead of binding them, where any thread may create buffers."""
         place, plan = segment.place, segment.plan
-        with self._packing(place, plan) as take:
-            for name in plan.packed:
+        with self._packing(place, plan, names) as take:
+            for name in names:
                 if (place, name) not in self.constants:
                     self.constants[place, name] = (None, self._filled(place, name, take(name)))
 
-    def _packing(self, place: Place, plan: Plan) -> AbstractContextManager[Callable[[str], np.ndarray]]:
+    def take(self, segment: Segment, names: Collection[str]) -> dict[str, DeviceBuffer]:
+        """The buffers of packed weights, whose elements the plan drops."""
+        for name in names:
+            self._drop_elements(segment.plan, name)
+        return {name: self.constants[segment.place, name][1] for name in names}
+
+    def _packing(
+        self, place: Place, plan: Plan, names: Collection[str]
+    ) -> AbstractContextManager[Callable[[str], np.ndarray]]:
         """Context manager: packed constants without a buffer are prefetched on other threads."""
 
         def maker(packed: Packed) -> Callable[[], np.ndarray]:
@@ -311,7 +330,7 @@ class Recorder:
             {
                 name: (maker(packed), packed.size * packed.dtype.itemsize)
                 for name, packed in plan.packed.items()
-                if name in plan.buffers and (place, name) not in self.constants
+                if name in plan.buffers and name in names and (place, name) not in self.constants
             }
         )
 

@@ -33,10 +33,10 @@ def make_worker(request: pytest.FixtureRequest) -> Iterator[MakeWorker]:
     def make(model: Model, channel: str, **options: Any) -> Worker:
         options.setdefault("allow_fallback", False)
         entry = table.named(channel)
-        device: Any = entry.device
-        if device in _DEVICES:
-            device = request.getfixturevalue(_DEVICES[device])
-        worker = Worker(model, entry.backend_type, device=device, **options)
+        if "device" not in options:
+            name = entry.device
+            options["device"] = request.getfixturevalue(_DEVICES[name]) if name in _DEVICES else name
+        worker = Worker(model, entry.backend_type, **options)
         made.append(worker)
         return worker
 

@@ -68,6 +68,7 @@ def test_trained_models_agree_with_onnxruntime(name: str, channel: str, make_wor
     compare(str(path), lambda seed: trained_inputs(name, seed), channel, make_worker)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", _by_duration(MADE))
 def test_made_networks_agree_with_onnxruntime(name: str, channel: str, make_worker: MakeWorker) -> None:
     compare(MADE[name](), lambda seed: made_inputs(name, seed), channel, make_worker)

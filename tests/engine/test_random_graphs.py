@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import onnxruntime
 import pytest
 
 from engine import ModelLoader
+from engine.backends import table
 from engine.compiler.interpreter import interpret
 from engine.compiler.trace import Tracer
+from engine.device.cl.device import CLDevice
+from engine.device.gl.device import GLDevice
 from tests.engine.compiler.running import kernel_keys, run_fused
 from tests.engine.conftest import MakeWorker
 from tests.networks import error
@@ -53,9 +59,9 @@ def check_numpy(seed: int) -> None:
             compare(run_fused(model, feeds, fan_in), expected, graph)
 
 
-def check_backend(seed: int, channel: str, make_worker: MakeWorker) -> None:
+def check_backend(seed: int, channel: str, make_worker: MakeWorker, **options: Any) -> None:
     graph = RandomGraph(seed)
-    worker = make_worker(ModelLoader.load(graph.source), channel)
+    worker = make_worker(ModelLoader.load(graph.source), channel, **options)
     answers = reference(graph)
     order = [*range(len(answers)), *reversed(range(len(answers)))]
     pending = []
@@ -105,7 +111,19 @@ def test_formulas_and_kernels_at_length(seed: int) -> None:
     check_numpy(seed)
 
 
+@pytest.fixture
+def device(channel: str, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A device for one test: it holds its programs, of which thousands of graphs have tens of GB."""
+    kind = table.named(channel).device
+    if kind not in ("gl", "opencl"):
+        yield kind
+        return
+    made = GLDevice(request.getfixturevalue("game")) if kind == "gl" else CLDevice()
+    yield made
+    made.dispose()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", LONG_BACKENDS)
-def test_every_backend_at_length(seed: int, channel: str, make_worker: MakeWorker) -> None:
-    check_backend(seed, channel, make_worker)
+def test_every_backend_at_length(seed: int, channel: str, device: Any, make_worker: MakeWorker) -> None:
+    check_backend(seed, channel, make_worker, device=device)

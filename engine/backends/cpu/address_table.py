@@ -108,7 +108,8 @@ def cut_tasks(
 
     panel_bytes: of a panel's weights; tile_bytes: of the input under a tile.
     """
-
+    if not tiles:
+        return Schedule(0, 0.0, (Blocks(1, panels), Blocks(0, 1)))
     fetched = panel_bytes / _BYTES_PER_NS
 
     def task_ns(across: int, along: int) -> float:
@@ -184,7 +185,7 @@ class NHWCConv:
         if self.group > 1 or not rows_evict_each_other(self.compute, channels * self.win.strides[1]):
             return x.name, channels
         row = channels + SPREAD
-        sizes = (1, prod(x.shape[:-1]), channels)
+        sizes = (1, self.compute.space[0] * prod(x.shape[1:-1]), channels)
         return emit_rows(tuner, x.name, sizes, (0, channels, 1), tile, row), row
 
     def sizes(

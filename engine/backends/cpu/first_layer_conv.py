@@ -78,7 +78,7 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     depth = channels * win.taps
     flops = 2.0 * padded_channels(m, tile) * depth
     pixel_ns = flops / FLOPS_PER_NS + m * NS_PER_RESULT
-    schedule = deferred(schedule_bands, win, channels, x.shape[0], pixel_ns, threads)
+    schedule = deferred(schedule_bands, win, channels, compute.space[0], pixel_ns, threads)
     if int(attributes["group"]) != 1 or depth > _MAX_DEPTH or schedule is None:
         return False
     epilogue = print_epilogue(compute, _ARGUMENTS.end, len(compute.space) - 1)

@@ -108,7 +108,7 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     joins = "sum" if kind == "mean" else kind
     work = _Work(joins, term, (outer, extent, inner), x.name, center, 1, divisor)
     fixed = x.signature is not None and all(x.is_static(axis) for axis in range(x.rank))
-    if parts == 1 and fixed:
+    if fixed and parts == 1:
         emit_step(compute, tuner, work)
         return True
     between = tuner.temporary(outer * parts * inner, np.dtype(np.float32))

@@ -99,10 +99,10 @@ class CPUTemplate:
                 self._outer.append((name, pointers.get(name, []) if spec.role == "input" else None))
         self._form = struct.Struct(f"={len(integers)}q{len(floats)}d{len(self._outer)}q")
         self._words = words.array()
-        for name, buffer in constants.items():
-            assert isinstance(buffer, CPUBuffer)
-            self._words[pointers.get(name, [])] = buffer.address
-            self._constants.append(buffer.array)
+        self._places = {
+            name: pointers.get(name, []) for name, spec in plan.buffers.items() if spec.role == "constant"
+        }
+        self.bind(constants)
         placed = [(word, slot) for name, slot in arena.slot_of.items() for word in pointers.get(name, [])]
         ways = [(word, arena.slot_of[even], arena.slot_of[odd]) for word, even, odd in listing.ways]
         lists: list[int] = []
@@ -123,6 +123,13 @@ class CPUTemplate:
         self._layout = np.array([*head, *lists], np.int64)
         self._layout_address = address_of(self._layout)
         self._lay_out = layout_function()
+
+    def bind(self, constants: Mapping[str, DeviceBuffer]) -> None:
+        """Bind constants, each before sizes at which a step reads it."""
+        for name, buffer in constants.items():
+            assert isinstance(buffer, CPUBuffer)
+            self._words[self._places.pop(name)] = buffer.address
+            self._constants.append(buffer.array)
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CPUProgram:
         """The program for one set of sizes. Raises `OverflowError` for integers beyond 64 bits."""

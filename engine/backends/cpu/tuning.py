@@ -68,14 +68,18 @@ WORD_RULES: dict[str, Rule] = {
 }
 """For what the rules above leave: other element types, zero points, and weights that are computed."""
 
+
+def _tune_direct_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    rules = (tune_first_layer_conv, tune_small_output_conv, tune_nhwc_conv)
+    return any(rule(compute, tuner, threads) for rule in rules)
+
+
+def _tune_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    return tune_winograd(compute, tuner, threads, _tune_direct_conv)
+
+
 NHWC_RULES: dict[str, tuple[Rule, ...]] = {
-    "conv": (
-        tune_nhwc_depthwise,
-        tune_winograd,
-        tune_first_layer_conv,
-        tune_small_output_conv,
-        tune_nhwc_conv,
-    ),
+    "conv": (tune_nhwc_depthwise, _tune_conv),
     "pool": (tune_nhwc_pool,),
 }
 """The same for formulas over channels last; the first rule that takes one has it."""

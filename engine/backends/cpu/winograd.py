@@ -9,6 +9,8 @@ largest result 2e-6 where F(2 x 2) has 5e-7 and the direct way 2e-7 (256 channel
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -22,16 +24,16 @@ from engine.backends.cpu.schedule import Blocks, Schedule, TaskGrid, emit
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.backends.cpu.winograd_partition import (
     MOST_COLUMNS,
-    Cut,
-    choose_cut,
-    count_row_tiles,
-    cut_ns,
+    TILES,
+    Way,
+    choose_way,
+    is_possible,
     row_choices,
     scratch_bytes,
 )
 from engine.backends.cpu.winograd_weights import pack_weights
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferred
+from engine.kernels.size import Number, Size, deferred
 
 _GRID = TaskGrid(tile="tiles", m="m_size")
 _ARGUMENTS = ArgumentBlock(
@@ -88,29 +90,51 @@ def multiply(a, a_block, count, b, k, c, c_row, next_step):
 """
 
 
-def tune_winograd(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "conv" with channels last: 3 x 3 windows next to each other, known weights."""
-    attributes = compute.attributes
-    _, w = compute.operands
+def tune_winograd(
+    compute: Compute, tuner: Tuner, threads: int, direct: Callable[[Compute, Tuner, int], bool]
+) -> bool:
+    """Rule for hints of kind "conv" with channels last: 3 x 3 windows next to each other, known weights.
+
+    `direct` is the rule for others, and for those that are as fast directly. Where sizes are open, the plan
+    has the steps of each way, all but one of which compute no images.
+    """
+    if not _fits(compute):
+        return direct(compute, tuner, threads)
+    m, channels = compute.operands[1].shape[:2]
+    tile = host_tile()
+    way = deferred(choose_way, compute.space, channels, tile, threads)
+    first, *others = way.images
+    for results, images in zip(TILES, others, strict=True):
+        if is_possible(results, channels, m) and _may_have(images):
+            emit_winograd(_of_images(compute, images), tuner, tile, results, way)
+    return not _may_have(first) or direct(_of_images(compute, first), tuner, threads)
+
+
+def _fits(compute: Compute) -> bool:
+    """Whether these kernels can compute a convolution."""
+    attributes, (_, w) = compute.attributes, compute.operands
     if not attributes.get("channels_last") or attributes.get("x_first") or w.shape[2:] != (3, 3):
         return False
     if (*attributes["strides"], *attributes["dilations"], attributes["group"]) != (1, 1, 1, 1, 1):
         return False
-    if w.known is None or not compute.is_float32:
-        return False
-    tile = host_tile()
-    cut = deferred(choose_cut, compute.space, w.shape[1], tile, threads)
-    if cut is None:
-        return False
-    emit_winograd(compute, tuner, tile, cut)
-    return True
+    return w.known is not None and compute.is_float32
 
 
-def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, cut: Cut) -> None:
-    """The step of a convolution that is cut so."""
+def _may_have(images: Number) -> bool:
+    """Whether there are any images, or there may be at other sizes."""
+    return isinstance(images, Size) or images > 0
+
+
+def _of_images(compute: Compute, images: int) -> Compute:
+    """The part of a convolution that computes the first images."""
+    return replace(compute, space=(images, *compute.space[1:]))
+
+
+def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, results: int, way: Way) -> None:
+    """The step of a convolution with tiles of `results` along a side, which is cut so."""
     x, w = compute.operands
     batch, out_height, out_width, m = compute.space
-    results = int(cut.results)
+    cut = way.cut
     _, height, width, channels = x.shape
     tile_columns = -(-out_width // results)
     image_tiles = tile_columns * -(-out_height // results)
@@ -118,19 +142,18 @@ def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, cut: Cut) -> None:
     blocks = (
         Blocks(-(-tiles // cut.share), cut.share), Blocks(-(-m // cut.group_columns), cut.group_columns)
     )  # fmt: skip
-    nanoseconds = deferred(cut_ns, compute.space, channels, cut, tile, 1)
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=3)
     weights = _pack(tuner, w.name, w.known, results, tile.width)
     top, left = compute.attributes["pads"]
     # All tiles of rows together ask for the next weights once, each with two lines a channel.
-    step = 2 * tile.width // deferred(count_row_tiles, cut.tiles, tile)
+    step = 2 * tile.width // way.row_tiles
     sizes = _ARGUMENTS.values(
         height=height, width=width, c_size=channels, out_height=out_height, out_width=out_width, m_size=m,
         top=top, left=left, tile_columns=tile_columns, image_tiles=image_tiles, tiles=tiles,
         **_GRID.values(*blocks), block_tiles=cut.tiles, next_step=step, block_columns=cut.columns,
     )  # fmt: skip
     kernel = NativeKernel("winograd", winograd_text(tile, results, epilogue))
-    schedule = Schedule.over(blocks, nanoseconds)
+    schedule = Schedule(blocks[0].count * blocks[1].count, way.task_ns, blocks)
     emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
 
 

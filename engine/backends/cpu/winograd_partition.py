@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
@@ -56,7 +57,6 @@ MOST_COLUMNS = 128
 """Output channels that are transformed back at a time."""
 
 
-@deferrable
 @dataclass(frozen=True)
 class Cut:
     """Which tiles, and how many tiles and output channels at a time.
@@ -71,12 +71,31 @@ class Cut:
     group_columns: int
 
 
+class Way(NamedTuple):
+    """How a convolution is computed: its cut, and what follows from that.
+
+    Attributes:
+        cut: The division of the output; of nothing where the direct way is as fast.
+        task_ns: What a task is estimated to take.
+        row_tiles: How many tiles of a product take the rows of a block.
+        images: How many images are computed directly, and with tiles of each size of `TILES`: all in one way.
+    """
+
+    cut: Cut
+    task_ns: float
+    row_tiles: int
+    images: tuple[int, ...]
+
+
+TILES = (2, 4)
+"""Results along a side of a tile."""
+
+
 def scratch_bytes(tile: Tile) -> int:
     """Room for a task's transformed inputs and sums, on its stack: about a second-level cache."""
     return 1 << 20 if tile.lanes >= 16 and _LARGE_STACKS else 1 << 19
 
 
-@deferrable
 def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> Cut | None:
     """Choose the division of an output (N, height, width, M); None if direct convolution is as fast."""
     direct = 2.0 * 9 * channels * prod(space) / (_FLOPS_PER_NS * tile.lanes * _DIRECT_SHARE)
@@ -84,8 +103,8 @@ def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) 
     judged = threads if direct > INLINE_NS / 2 else 1
     fewest = min(tasks_wanted(direct, threads), threads)
     best, least = None, direct / min(judged, fewest)
-    for results in (2, 4):
-        if results > LARGEST or 4 * (results + 2) ** 2 * channels * space[3] > _LARGEST_WEIGHTS:
+    for results in TILES:
+        if not is_possible(results, channels, space[3]):
             continue
         bound, estimate = least * _WORTH[results], _Estimate(space, channels, results, tile)
         if estimate.least / judged * _ROUNDED > bound:
@@ -97,6 +116,23 @@ def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) 
                 best, least = (results, *cut), nanoseconds * _CLEARLY
                 bound = least
     return None if best is None else Cut(*best)
+
+
+def is_possible(results: int, channels: int, m: int) -> bool:
+    """Whether tiles of that size may be taken."""
+    return results <= LARGEST and 4 * (results + 2) ** 2 * channels * m <= _LARGEST_WEIGHTS
+
+
+@deferrable
+def choose_way(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> Way:
+    """`choose_cut`, and what follows from it."""
+    cut, batch = choose_cut(space, channels, tile, threads), space[0]
+    if cut is None:
+        return Way(Cut(0, 1, 1, 1, 1), 0.0, 1, (batch, *(0 for _ in TILES)))
+    estimate = _Estimate(space, channels, cut.results, tile)
+    tasks = -(-estimate.tiles // cut.share) * -(-estimate.m // cut.group_columns)
+    images = (0, *(batch if results == cut.results else 0 for results in TILES))
+    return Way(cut, estimate.of_cut(cut, 1) / tasks, len(row_tiles(cut.tiles, tile)), images)
 
 
 def _cuts(estimate: _Estimate, threads: int, fewest: int) -> Iterator[tuple[int, int, int, int]]:
@@ -175,12 +211,9 @@ class _Estimate:
         nanoseconds = elapsed_ns(tasks, products + moved * share, threads)
         return nanoseconds + streams * waited if waited > 0 else nanoseconds
 
-
-@deferrable
-def cut_ns(space: tuple[int, ...], channels: int, cut: Cut, tile: Tile, threads: int) -> float:
-    """Estimated nanoseconds on all threads."""
-    estimate = _Estimate(space, channels, cut.results, tile)
-    return estimate.of(cut.share, cut.tiles, cut.columns, cut.group_columns, threads)
+    def of_cut(self, cut: Cut, threads: int) -> float:
+        """The same of a cut."""
+        return self.of(cut.share, cut.tiles, cut.columns, cut.group_columns, threads)
 
 
 @lru_cache(maxsize=1024)
@@ -202,12 +235,6 @@ def _row_tiles(count: int, choices: tuple[int, ...]) -> list[int]:
         taken.append(rows)
         count -= rows
     return taken
-
-
-@deferrable
-def count_row_tiles(count: int, tile: Tile) -> int:
-    """How many tiles `row_tiles` takes."""
-    return len(row_tiles(count, tile))
 
 
 _ROW_CHOICES = {16: (14, 8, 4), 8: (6, 3)}

@@ -27,7 +27,7 @@ from engine.compiler.loop_splitting import Temporary, split
 from engine.compiler.loop_spreading import GRAPHICS, Width, spread
 from engine.compiler.plan import Compute, Plan
 from engine.device.gl.device import GLDevice
-from engine.device.gl.functions import GL
+from engine.device.gl.fence import Fence
 from engine.device.gl.limits import UNLIMITED
 from engine.kernels.expr import Expr, nodes
 from engine.kernels.value import Value
@@ -270,9 +270,7 @@ class GLBackend(Backend):
     def synchronize(self) -> None:
         """Block until the device is idle."""
         with self.device.current():
-            fence = self.device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
-            self.device.wait(fence)
-            self.device.gl.glDeleteSync(fence)
+            Fence(self.device).wait()
 
     def let_go(self, buffers: Sequence[DeviceBuffer]) -> None:
         """Leave buffers to the device, which deletes a few each time that it is entered."""

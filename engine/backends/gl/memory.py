@@ -7,23 +7,58 @@ from __future__ import annotations
 import ctypes
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any
+from copy import copy
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import moderngl
+import numpy as np
 
 from engine.backends.base import DeviceBuffer
+from engine.base.errors import DisposedError
 from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import generate
 from engine.device.gl.shared_context import SharedContext
 
+Memory = TypeVar("Memory", bound="GLObjects")
+Own = TypeVar("Own", bound="GLBuffer[Any]")
 
-class GLBuffer(DeviceBuffer):
-    """A tensor's memory on a `GLDevice`."""
+
+class GLBuffer(DeviceBuffer, Generic[Memory]):
+    """A tensor's memory on a `GLDevice`, whole or the first elements of one that others share."""
+
+    def __init__(self, elements: int, dtype: np.dtype, memory: Memory) -> None:
+        self.elements = elements
+        self.dtype = np.dtype(dtype)
+        self._memory = memory
+        self._is_lent = self._is_released = False
+
+    def part(self: Own, elements: int) -> Own | None:
+        """A buffer over the first elements; None if these are too few. The memory lives as long as either."""
+        if elements > self.elements:
+            return None
+        self._is_lent = True
+        part = copy(self)
+        part.elements = elements
+        part._is_released = False
+        return part
 
     @property
-    @abstractmethod
+    def memory(self) -> Memory:
+        """Where its elements are. Raises `DisposedError` after `release`."""
+        if self.is_released:
+            raise DisposedError("this buffer was released; its tensor or worker was disposed")
+        return self._memory
+
+    @property
     def is_released(self) -> bool:
         """Whether `release` was called."""
+        return self._is_released or self._memory.is_released
+
+    def release(self) -> None:
+        """Give the memory back; what was lent goes with the last part."""
+        self._is_released = True
+        if not self._is_lent:
+            self._memory.release()
 
     @property
     @abstractmethod
@@ -44,6 +79,9 @@ class GLBuffer(DeviceBuffer):
 
         Raises `DisposedError` after `release`.
         """
+
+
+AnyBuffer: TypeAlias = GLBuffer[Any]
 
 
 class GLObjects:
@@ -91,10 +129,3 @@ class _Delete:
         # What was made later may refer to what was made first: framebuffers to textures, those to buffers.
         for kind, names in reversed(self._names.items()):
             getattr(device.gl, f"glDelete{kind}")(len(names), (ctypes.c_uint * len(names))(*names))
-
-
-def generate(function: Callable[[int, Any], Any]) -> int:
-    """One name from a glGen function."""
-    name = ctypes.c_uint(0)
-    function(1, ctypes.byref(name))
-    return name.value

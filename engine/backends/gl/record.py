@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.base import Program
 from engine.backends.gl.commands import CommandList, Repetition, RunRows, Setting
-from engine.backends.gl.memory import GLBuffer, GLObjects
+from engine.backends.gl.memory import AnyBuffer, GLObjects
 from engine.backends.gl.programs import ProgramStore
 from engine.base.errors import DisposedError
 from engine.compiler.plan import RepeatedSteps, Step
@@ -22,7 +22,7 @@ class GLProgram(Program):
     """A recorded plan, the memory of its temporaries, and the buffers it refers to."""
 
     def __init__(
-        self, commands: CommandList, temporaries: Sequence[GLObjects], buffers: Sequence[GLBuffer]
+        self, commands: CommandList, temporaries: Sequence[GLObjects], buffers: Sequence[AnyBuffer]
     ) -> None:
         self.commands = commands
         self._temporaries = tuple(temporaries)

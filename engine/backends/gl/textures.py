@@ -14,10 +14,10 @@ from collections.abc import Callable, Hashable
 
 from engine.backends.gl.backend import GLBackend
 from engine.backends.gl.commands import CommandList
-from engine.backends.gl.memory import GLBuffer, generate
+from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.record import GLRecorder
 from engine.device.gl.device import GLDevice
-from engine.device.gl.functions import FUNCTION_TYPE, GL
+from engine.device.gl.functions import FUNCTION_TYPE, GL, generate
 from engine.kernels.kernel import Numbered
 
 TEXTURE_SHIFT = 14
@@ -32,7 +32,13 @@ class TextureReader(GLBackend):
 
     @abstractmethod
     def record_from_texture(
-        self, texture: int, numbered: Numbered, space: tuple[int, ...], buffer: GLBuffer, begin: int, end: int
+        self,
+        texture: int,
+        numbered: Numbered,
+        space: tuple[int, ...],
+        buffer: AnyBuffer,
+        begin: int,
+        end: int,
     ) -> CommandList:
         """Commands that compute elements begin..end-1 of a buffer.
 
@@ -52,7 +58,7 @@ class TextureWriter(GLBackend):
     @abstractmethod
     def record_to_texture(
         self,
-        buffer: GLBuffer,
+        buffer: AnyBuffer,
         numbered: Numbered,
         space: tuple[int, ...],
         texture: int,

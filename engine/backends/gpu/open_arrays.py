@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
+from engine.backends.base import DeviceBuffer
 from engine.compiler.memory_planner import share
 from engine.kernels.size import Number, Size, as_float
+
+B = TypeVar("B", bound=DeviceBuffer)
 
 Values = tuple[np.ndarray, np.ndarray]
 """The open numbers' values: the integers, and the floats."""
@@ -87,6 +90,22 @@ class OpenArray:
             return array
 
         return filled
+
+
+def columns(pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """The first numbers of some pairs, and the second ones."""
+    table = np.array(pairs, np.int64).reshape(-1, 2)
+    return table[:, 0].copy(), table[:, 1].copy()
+
+
+def owned(buffers: Mapping[str, DeviceBuffer], names: Iterable[str], own: type[B]) -> dict[str, B]:
+    """Some of the buffers, which are a backend's own."""
+    found: dict[str, B] = {}
+    for name in names:
+        buffer = buffers[name]
+        assert isinstance(buffer, own), f"{type(buffer).__name__} belongs to another backend"
+        found[name] = buffer
+    return found
 
 
 class OpenSlots:

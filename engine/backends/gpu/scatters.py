@@ -8,14 +8,14 @@ order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
-from engine.backends.gpu.sorts import Sorter, sorted_pairs
-from engine.backends.operands import Divide, emit, emit_result
+from engine.backends.gpu.kernels import Kernels, ThreadStep
+from engine.backends.gpu.sorts import sorted_pairs
+from engine.backends.operands import emit, emit_result
 from engine.base.dtypes import INT32
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import Expr, arg, cast, fold, lit, load, maximum, minimum, select
@@ -25,60 +25,26 @@ from engine.operators.scatters import FEW, REDUCTIONS
 
 _MOST = 1 << 30
 
-TARGET_NAMES = ("total", "count", "columns", "places")
-"""Arguments of a step that goes through targets."""
+_NAMES = ("total", "count", "columns", "places")
+"""Arguments of a step that goes through `total` targets, (rows, count, columns), of so many `places`."""
 
 
-DIVISORS = ("count", "columns")
-"""Those by which it divides."""
-
-
-@dataclass(frozen=True)
-class Targets:
-    """What a backend's kernel goes through: `total` targets, (rows, count, columns), of so many `places`."""
-
-    total: int
-    count: int
-    columns: int
-    places: int
-
-    @property
-    def values(self) -> tuple[int, ...]:
-        """The numbers."""
-        return self.total, self.count, self.columns, self.places
-
-
-@dataclass(frozen=True)
-class Scatterer:
-    """What a backend brings: functions that emit a step over targets from a tensor to a table, if they can.
-
-    raise_all: target t (row, update, column) raises entry (row, target, column) of the table (rows, places,
-    columns) to the number of its update; a negative one does nothing. mark_runs: see `run_statements`.
-    most_rounds: how often a loop of a step may run, which goes through the updates of one place.
-    """
-
-    sorter: Sorter
-    raise_all: Callable[[Tuner, Targets, str, str], bool]
-    mark_runs: Callable[[Tuner, Targets, str, str], bool]
-    most_rounds: int = _MOST
-
-
-def tune_scatter(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
+def tune_scatter(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
     """Rule for hints of kind "scatter"; False for few updates, and reductions at targets known before."""
     targets, reduction = compute.operands[1], compute.attributes["reduction"]
     if targets.is_static(1) and targets.shape[1] <= FEW:
         return False
     if reduction == "none":
-        return _tune_last(compute, tuner, scatterer)
-    return targets.known is None and _tune_reduction(compute, tuner, scatterer)
+        return _tune_last(compute, tuner, kernels)
+    return targets.known is None and _tune_reduction(compute, tuner, kernels)
 
 
-def _tune_last(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
+def _tune_last(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
     data, targets, updates = compute.operands
     (_, places, _), (rows, count, width) = data.shape, updates.shape
     columns = targets.shape[2]
     size = rows * places * columns
-    if not scatterer.sorter.fits(size, INT32):
+    if not kernels.fits(size, INT32):
         return False
     known = targets.known
     if known is not None:
@@ -88,8 +54,8 @@ def _tune_last(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
     else:
         name = tuner.temporary(size, INT32)
         emit(tuner, lit(-1, "int32"), (size,), INT32, name)
-        each = Targets(targets.size, count, columns, places)
-        if not scatterer.raise_all(tuner, each, targets.root.name, name):
+        sizes = targets.size, count, columns, places
+        if not _emit(tuner, kernels, _raise_statements(kernels), sizes, targets.root.name, name):
             return False
     table = Value(name, (rows, places, columns), INT32)
 
@@ -115,21 +81,21 @@ def last_of_known(targets: np.ndarray, places: int) -> np.ndarray:
     return table[:, :places]
 
 
-def _tune_reduction(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
+def _tune_reduction(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
     (data, targets, updates), combine = compute.operands, REDUCTIONS[compute.attributes["reduction"]]
     (_, places, _), (rows, count, width) = data.shape, updates.shape
     columns = targets.shape[2]
     size = 2 * rows * places * columns
     # A loop finds out in a round of its own that it is over.
-    if size >= _MOST or count >= scatterer.most_rounds or not scatterer.sorter.fits(size, INT32):
+    if size >= _MOST or count >= kernels.most_rounds or not kernels.fits(size, INT32):
         return False
-    pairs = sorted_pairs(tuner, scatterer.sorter, targets, count)
+    pairs = sorted_pairs(tuner, kernels, targets, count)
     if pairs is None:
         return False
     runs = Value(tuner.temporary(size, INT32), (rows, places, columns, 2), INT32)
     emit(tuner, lit(0, "int32"), (size,), INT32, runs.name)
-    each = Targets(targets.size, count, columns, places)
-    if not scatterer.mark_runs(tuner, each, pairs.name, runs.name):
+    sizes = targets.size, count, columns, places
+    if not _emit(tuner, kernels, _run_statements(kernels), sizes, pairs.name, runs.name):
         return False
 
     def after(o: Expr, place: Expr, i: Expr) -> Expr:
@@ -149,19 +115,45 @@ def _tune_reduction(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> boo
     return True
 
 
-def run_statements(key: Callable[[str], str], divide: Divide, output: str) -> list[str]:
+def _emit(
+    tuner: Tuner, kernels: Kernels, lines: Sequence[str], sizes: tuple[int, ...], source: str, table: str
+) -> bool:
+    """Emit a step over targets from a tensor to a table."""
+    divisors = ("count", "columns")
+    return kernels.emit(
+        tuner, ThreadStep(sizes[0], lines, _NAMES, sizes, [(source, "int32")], table, divisors)
+    )
+
+
+def _raise_statements(kernels: Kernels) -> list[str]:
+    """Statements of thread `t`, in C and in GLSL, for the target t (row, update, column).
+
+    It raises the entry (row, target, column) of the table (rows, places, columns) to the number of its
+    update; a negative one does nothing.
+    """
+    place = "(row * places + place) * columns + t - line * columns"
+    return [
+        "if (t >= total) return;",
+        f"int place = {kernels.element(0, 't')};",
+        f"int line = {kernels.divide('t', 'columns')}, row = {kernels.divide('line', 'count')};",
+        "if (place >= 0 && place < places)",
+        f"    {kernels.raised(place, 'line - row * count')}",
+    ]
+
+
+def _run_statements(kernels: Kernels) -> list[str]:
     """Statements of thread `t`, in C and in GLSL, for the sorted target t of a line (row, column).
 
     Where a run of equals begins, it stores that as `first` of their entry in the table (rows, places,
-    columns, first and end), and as `end` of the entry of the run before. `key` is the text of a sorted
-    target, and `divide` that of a quotient.
+    columns, first and end), and as `end` of the entry of the run before.
     """
-    entry = f"{output}[2 * ((row * places + {{}}) * columns + column)"
+    entry = f"{kernels.output}[2 * ((row * places + {{}}) * columns + column)"
+    own, previous = (kernels.element(0, f"2 * ({at})") for at in ("t", "max(t - 1, 0)"))
     return [
         "if (t >= total) return;",
-        f"int line = {divide('t', 'count')}, slot = t - line * count;",
-        f"int row = {divide('line', 'columns')}, column = line - row * columns;",
-        f"int own = {key('t')}, previous = slot > 0 ? {key('max(t - 1, 0)')} : -1;",
+        f"int line = {kernels.divide('t', 'count')}, slot = t - line * count;",
+        f"int row = {kernels.divide('line', 'columns')}, column = line - row * columns;",
+        f"int own = {own}, previous = slot > 0 ? {previous} : -1;",
         f"if (own != previous && own >= 0 && own < places) {entry.format('own')}] = slot;",
         f"if (own != previous && previous >= 0 && previous < places) {entry.format('previous')} + 1] = slot;",
         f"if (slot == count - 1 && own >= 0 && own < places) {entry.format('own')} + 1] = count;",

@@ -8,18 +8,16 @@ Parallel Merging Made Simple, 2012). Runs are cut to what is requested.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from engine.backends.operands import Fits, emit, emit_result
-from engine.base.dtypes import INT32, INT64
+from engine.backends.gpu.kernels import GROUP, Kernels, ThreadStep
+from engine.backends.operands import emit, emit_result
+from engine.base.dtypes import FLOAT32, INT32, INT64
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import Expr, cast, index, lit, load, select
 from engine.kernels.size import deferrable, deferred, smallest
 from engine.kernels.value import Value
 from engine.operators.sorting import is_few_of_many, key_of, keys_are_words
-
-GROUP = 64
-"""Threads in a group."""
 
 EACH = 16
 """Elements of a thread."""
@@ -30,61 +28,21 @@ BLOCK = GROUP * EACH
 BLOCK_NAMES = ("count", "inner", "blocks", "segments", "span", "keep")
 """Arguments of a step that sorts blocks; a segment is a block of a row, with `span` slots in a group."""
 
-MERGE_NAMES = ("count", "inner", "run", "pairs", "chunks", "total", "keep")
+_MERGE_NAMES = ("count", "inner", "run", "pairs", "chunks", "total", "keep")
 """Arguments of a step that merges runs; `total` threads store up to `EACH` pairs."""
 
+# What takes as long as sorting or merging an element: multiplications, and nanoseconds.
+_BLOCK_AREA, _MERGE_AREA = 64, 16
+_BLOCK_NS, _MERGE_NS = 20.0, 10.0
 _LAST = 2**31 - 1
+_INFINITY = 0x7F800000
 _MOST = 1 << 30
 
-
-@dataclass(frozen=True)
-class Step:
-    """A step of sorting.
-
-    threads, values: how many there are, and its arguments. source, target: the tensors that it reads and
-    writes. length: how many elements of each row there are, if not `count`.
-    """
-
-    threads: int
-    values: tuple[int, ...]
-    source: str
-    target: str
-    length: Value | None
+Read = Callable[[str, str], str]
+"""What prints the statement that sets a variable to the key at a position."""
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """How a language spells what the kernels do.
-
-    read, length: the text of an element of the input and of the lengths, if there are any. output: the name
-    of the output. barrier: the statement for shared memory.
-    """
-
-    read: Callable[[str], str]
-    length: Callable[[str], str] | None
-    output: str
-    barrier: str
-
-    def length_of(self, row: str) -> str:
-        """The text of how many elements of a row there are; `inner` rows share an entry."""
-        return "count" if self.length is None else self.length(f"({row}) / max(inner, 1)")
-
-
-@dataclass(frozen=True)
-class Sorter:
-    """What a backend brings: which tensors fit, and functions that emit a step, if they can.
-
-    block: how many elements its blocks have, `BLOCK` or `EACH`. is_alone: whether one thread sorts a block.
-    """
-
-    fits: Fits
-    emit_blocks: Callable[[Tuner, Step], bool]
-    emit_merge: Callable[[Tuner, Step], bool]
-    block: int = BLOCK
-    is_alone: bool = False
-
-
-def tune_sort(compute: Compute, tuner: Tuner, sorter: Sorter) -> bool:
+def tune_sort(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
     """Rule for hints of kind "sort"; False for other keys, and where few of many are chosen first."""
     (rows, *lengths), attributes = compute.operands, compute.attributes
     (outer, count, inner), keep = rows.shape, attributes["keep"]
@@ -93,7 +51,7 @@ def tune_sort(compute: Compute, tuner: Tuner, sorter: Sorter) -> bool:
     if not is_word or is_few_of_many(rows, keep, bool(lengths)):
         return False
     length = lengths[0] if lengths else None
-    pairs = sorted_pairs(tuner, sorter, rows, keep, attributes["descending"], length)
+    pairs = sorted_pairs(tuner, kernels, rows, keep, attributes["descending"], length)
     if pairs is None:
         return False
 
@@ -108,7 +66,7 @@ def tune_sort(compute: Compute, tuner: Tuner, sorter: Sorter) -> bool:
 
 def sorted_pairs(
     tuner: Tuner,
-    sorter: Sorter,
+    kernels: Kernels,
     rows: Value,
     keep: int,
     descending: bool = False,
@@ -119,31 +77,57 @@ def sorted_pairs(
     Pair p of the row (o, i) begins at element 2 * ((o * inner + i) * count + p); those from `keep` on mean
     nothing. `length` (outer) is how many elements of each row there are.
     """
-    (outer, count, inner), block = rows.shape, sorter.block
-    if rows.size >= _MOST or not sorter.fits(2 * rows.size, INT32):
+    (outer, count, inner), block = rows.shape, EACH if kernels.sorts_few else BLOCK
+    if rows.size >= _MOST or not kernels.fits(2 * rows.size, INT32):
         return None
     is_fixed, lines = rows.is_static(1), outer * inner
-    source = _keys(tuner, rows, descending)
+    source, kind, is_descending = _keys(tuner, rows, descending)
+    read = _reading(kernels, kind, is_descending)
     runs = [tuner.temporary(2 * rows.size, INT32) for _ in range(2)]
     span = deferred(_span, count, block)
     blocks = -(-count // block)
     segments = lines * blocks
-    threads = segments if sorter.is_alone else -(-segments // (block // span)) * GROUP
+    is_alone = kernels.sorts_few or kernels.sorts_alone
+    threads = segments if is_alone else -(-segments // (block // span)) * GROUP
     values: tuple[int, ...] = count, inner, blocks, segments, span, keep
-    if not sorter.emit_blocks(tuner, Step(threads, values, source, runs[0], length)):
-        return None
-    run = block
+    lengths = [] if length is None else [(length.root.name, length.dtype.name)]
+    length_of = _length_of(kernels, length)
+    step = ThreadStep(
+        threads, (), BLOCK_NAMES, values, [(source, kind), *lengths], runs[0],
+        area=BLOCK * _BLOCK_AREA, ns=BLOCK * _BLOCK_NS,
+    )  # fmt: skip
+    if kernels.sorts_alone:
+        is_emitted = kernels.emit_sorted_block(tuner, step, length_of("row"), read)
+    elif kernels.sorts_few:
+        is_emitted = kernels.emit(tuner, replace(step, lines=_few_statements(kernels, length_of, read)))
+    else:
+        shared = [f"{kernels.shared} int {name}[{2 * BLOCK}];" for name in ("keys", "places")]
+        is_emitted = kernels.emit(
+            tuner, replace(step, lines=_block_statements(kernels, length_of, read), shared=shared)
+        )
+    run, lines_of_merge = block, _merge_statements(kernels, length_of)
     # Every kernel occurs where the size is not fixed.
-    while run < count or (run == block and not is_fixed):
+    while is_emitted and (run < count or (run == block and not is_fixed)):
         pairs = -(-count // (2 * run))
         chunks = -(-smallest(2 * run, keep, count) // EACH)
         total = lines * pairs * chunks
         values = count, inner, run, pairs, chunks, total, keep
-        if not sorter.emit_merge(tuner, Step(total, values, runs[0], runs[1], length)):
-            return None
+        merge = ThreadStep(
+            total, lines_of_merge, _MERGE_NAMES, values, [(runs[0], "int32"), *lengths], runs[1],
+            area=BLOCK * _MERGE_AREA, ns=BLOCK * _MERGE_NS,
+        )  # fmt: skip
+        is_emitted = kernels.emit(tuner, merge)
         runs.reverse()
         run *= 2
-    return Value(runs[0], (2 * rows.size,), INT32)
+    return Value(runs[0], (2 * rows.size,), INT32) if is_emitted else None
+
+
+def _length_of(kernels: Kernels, length: Value | None) -> Callable[[str], str]:
+    """The text of how many elements of a row there are; `inner` rows share an entry."""
+    if length is None:
+        return lambda row: "count"
+    kind = length.dtype.name
+    return lambda row: kernels.element(1, f"({row}) / max(inner, 1)", kind)
 
 
 @deferrable
@@ -152,45 +136,53 @@ def _span(count: int, block: int) -> int:
     return min(block, max(EACH, 1 << (count - 1).bit_length()))
 
 
-def _keys(tuner: Tuner, rows: Value, descending: bool) -> str:
-    """The tensor of keys in ascending order, one row after another."""
+def _keys(tuner: Tuner, rows: Value, descending: bool) -> tuple[str, str, bool]:
+    """The tensor of elements, one row after another, its type, and whether they are sorted descending."""
     outer, count, inner = rows.shape
-    is_row = rows.is_static(2) and inner == 1
-    if rows.dtype in (INT32, INT64) and is_row and not descending:
-        return rows.root.name
+    if rows.dtype in (INT32, INT64, FLOAT32) and rows.is_static(2) and inner == 1:
+        return rows.root.name, "float32" if rows.dtype == FLOAT32 else "int32", descending
     o, i, c = index(0), index(1), index(2)
     keys = tuner.temporary(rows.size, INT32)
     emit(tuner, cast(key_of(rows[o, c, i], descending), "int32"), (outer, inner, count), INT32, keys)
-    return keys
+    return keys, "int32", False
 
 
-def block_declarations(memory: str) -> list[str]:
-    """Shared memory of a group that sorts a block, in a language's kind of memory."""
-    return [f"{memory} int keys[{2 * BLOCK}];", f"{memory} int places[{2 * BLOCK}];"]
+def _reading(kernels: Kernels, kind: str, is_descending: bool) -> Read:
+    """See `engine.operators.sorting.key_of`, for elements of a type."""
+    turn = "~" if is_descending else ""
+
+    def read(variable: str, position: str) -> str:
+        element = kernels.element(0, position, kind)
+        if kind == "int32":
+            return f"{variable} = {turn}{element};"
+        key = f"size == 0 ? 0 : size > {_INFINITY} ? {_LAST} : code ^ (code >> 31 & {_LAST})"
+        return f"{{ int code = {element}, size = code & {_LAST}; {variable} = {turn}({key}); }}"
+
+    return read
 
 
-def _ranks(dialect: Dialect) -> list[str]:
+def _ranks(read: Read) -> list[str]:
     """Statements that rank the `here` keys at `from`, and others that come last: k0 has rank r0."""
     each = range(EACH)
     pairs = [(i, j) for j in each for i in range(j)]
     return [
         *(f"int k{k} = {_LAST}, r{k} = 0;" for k in each),
-        *(f"if ({k} < here) k{k} = {dialect.read(f'from + {k}')};" for k in each),
+        *(f"if ({k} < here) {read(f'k{k}', f'from + {k}')}" for k in each),
         # Equals keep their order: the later one has the higher rank.
         *(f"if (k{j} < k{i}) ++r{i}; else ++r{j};" for i, j in pairs),
     ]
 
 
-def small_block_statements(dialect: Dialect) -> list[str]:
+def _few_statements(kernels: Kernels, length_of: Callable[[str], str], read: Read) -> list[str]:
     """Statements of thread `t` that sort a block of `EACH` elements, without shared memory, as `span` is."""
-    o = dialect.output
+    o = kernels.output
     return [
         "if (t >= segments) return;",
         "int row = t / max(blocks, 1), start = (t - row * blocks) * span;",
         "int from = row * count + start, to = 2 * from;",
-        f"int here = min({dialect.length_of('row')} - start, {EACH}), most = min(here, keep);",
+        f"int here = min({length_of('row')} - start, {EACH}), most = min(here, keep);",
         "if (here <= 0) return;",
-        *_ranks(dialect),
+        *_ranks(read),
         *(
             f"if (r{k} < most) {{ {o}[to + 2 * r{k}] = k{k}; {o}[to + 2 * r{k} + 1] = start + {k}; }}"
             for k in range(EACH)
@@ -198,17 +190,17 @@ def small_block_statements(dialect: Dialect) -> list[str]:
     ]
 
 
-def block_statements(dialect: Dialect) -> list[str]:
+def _block_statements(kernels: Kernels, length_of: Callable[[str], str], read: Read) -> list[str]:
     """Statements of thread `t` that sort a block of `BLOCK` elements and store its pairs."""
     return [
         f"int group = t / {GROUP}, lane = t - group * {GROUP}, slots = max(span, 1), own = lane * {EACH};",
         f"int first = group * ({BLOCK} / slots), segment = first + own / slots;",
         "int row = segment / max(blocks, 1);",
         "int start = (segment - row * blocks) * slots + own % slots, from = row * count + start;",
-        f"int here = segment < segments ? min({dialect.length_of('row')} - start, {EACH}) : 0;",
-        *_ranks(dialect),
+        f"int here = segment < segments ? min({length_of('row')} - start, {EACH}) : 0;",
+        *_ranks(read),
         *(f"keys[own + r{k}] = k{k}; places[own + r{k}] = own + {k};" for k in range(EACH)),
-        dialect.barrier,
+        kernels.barrier,
         "int half_ = 0;",
         f"for (int run = {EACH}; run < span; run *= 2) {{",
         "    int base = own / (2 * run) * (2 * run), q = own - base;",
@@ -224,28 +216,28 @@ def block_statements(dialect: Dialect) -> list[str]:
         "        else next_right = keys[right + min(++from_right, run - 1)];",
         "    }",
         f"    half_ = {BLOCK} - half_;",
-        f"    {dialect.barrier}",
+        f"    {kernels.barrier}",
         "}",
         f"for (int e = lane; e < {BLOCK}; e += {GROUP}) {{",
         "    int part = e / slots, owner = first + part, line = owner / max(blocks, 1);",
         "    int begin = (owner - line * blocks) * slots, place = e - part * slots;",
-        f"    if (owner < segments && place < min({dialect.length_of('line')} - begin, keep)) {{",
+        f"    if (owner < segments && place < min({length_of('line')} - begin, keep)) {{",
         "        int at = 2 * (line * count + begin + place);",
-        f"        {dialect.output}[at] = keys[half_ + e];",
-        f"        {dialect.output}[at + 1] = begin + places[half_ + e] - part * slots;",
+        f"        {kernels.output}[at] = keys[half_ + e];",
+        f"        {kernels.output}[at + 1] = begin + places[half_ + e] - part * slots;",
         "    }",
         "}",
     ]
 
 
-def merge_statements(dialect: Dialect) -> list[str]:
+def _merge_statements(kernels: Kernels, length_of: Callable[[str], str]) -> list[str]:
     """Statements of thread `t` that store its share of a merged run."""
-    key = dialect.read("2 * ({})")
+    key = kernels.element(0, "2 * ({})")
     return [
         "if (t >= total) return;",
         f"int line = t / max(chunks, 1), q = (t - line * chunks) * {EACH}, row = line / max(pairs, 1);",
         "int base = (line - row * pairs) * 2 * run, left = row * count + base, right = left + run;",
-        f"int rest = {dialect.length_of('row')} - base;",
+        f"int rest = {length_of('row')} - base;",
         "int size_left = min(min(run, keep), rest), size_right = max(min(min(run, keep), rest - run), 0);",
         f"int end = min(min(q + {EACH}, keep), size_left + size_right);",
         "if (q >= end) return;",
@@ -257,8 +249,8 @@ def merge_statements(dialect: Dialect) -> list[str]:
         "for (int at = left + q; at < left + end; ++at) {",
         "    bool is_left = from_right >= size_right || (low < size_left && next_left <= next_right);",
         "    int source = is_left ? left + low : right + from_right;",
-        f"    {dialect.output}[2 * at] = is_left ? next_left : next_right;",
-        f"    {dialect.output}[2 * at + 1] = {dialect.read('2 * source + 1')};",
+        f"    {kernels.output}[2 * at] = is_left ? next_left : next_right;",
+        f"    {kernels.output}[2 * at + 1] = {kernels.element(0, '2 * source + 1')};",
         "    if (is_left) {",
         "        ++low;",
         f"        next_left = {key.format('left + min(low, size_left - 1)')};",

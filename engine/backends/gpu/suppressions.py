@@ -1,7 +1,8 @@
 """Greedy choice among overlapping boxes on GPUs: a group of threads for a row, a thread for a candidate.
 
-Candidates come a group at a time, best first. Each is compared with the boxes kept so far, until one overlaps
-it; then the best free one of the group is kept, and the others are compared with that, until none is free.
+Candidates come in blocks of a group's size, best first. Each is compared with the boxes kept so far, until
+one overlaps it. Those that are free then are compared with each other, and one thread goes through the bits
+that say which overlap. So threads wait for one another three times in a block, however many are kept.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferrable, deferred, smallest
 from engine.kernels.value import Value
 
-GROUP = 64
-"""Threads in a group."""
+_WORD = 32
+
+GROUP = 2 * _WORD
+"""Threads in a group, and boxes of a block."""
 
 AT_HAND = 512
 """Kept boxes that a group has in shared memory; it looks up further ones by their positions."""
@@ -50,8 +53,9 @@ class Dialect:
     """How a language spells what the kernel does.
 
     vector: the type of four floats. corners: the text of those of a box. order, number: the text of an
-    element. output: the name of the output. limit: the limit as a float. lowest: the statement that lowers an
-    element of `first` to `lane`, an atomic minimum. barrier: for shared and global memory.
+    element. output: the name of the output. limit: the limit as a float. mark: the statement that sets bits
+    of a word of `free`, an atomic or. place: the text of the number of the only bit of an int. barrier: for
+    shared and global memory.
     """
 
     vector: str
@@ -60,7 +64,8 @@ class Dialect:
     number: Callable[[str], str] | None
     output: str
     limit: str
-    lowest: Callable[[str], str]
+    mark: Callable[[str, str], str]
+    place: Callable[[str], str]
     barrier: str
 
 
@@ -74,7 +79,7 @@ def tune_suppression(compute: Compute, tuner: Tuner, emit_step: Callable[[Tuner,
     start = 0
     while start < count:  # the number of boxes may be open, that of steps is not
         end = smallest(start + span, count)
-        rounds = -(-(end - start) // GROUP) * most
+        rounds = -(-(end - start) // GROUP) * (most + 2 * GROUP)
         values = rows, count, most, attributes["classes"], limit, start, end, rounds
         step = Suppression(order, corners, rest[0] if rest else None, values, compute.output.name)
         if not emit_step(tuner, step):
@@ -91,7 +96,7 @@ def _bits(number: float) -> int:
 @deferrable
 def _span(most: int) -> int:
     """Candidates of a step."""
-    return GROUP * max(1, _ROUNDS // most)
+    return GROUP * max(1, _ROUNDS // (most + 2 * GROUP))
 
 
 def overlap_function(vector: str, kind: str) -> list[str]:
@@ -109,49 +114,77 @@ def overlap_function(vector: str, kind: str) -> list[str]:
     ]
 
 
+def declarations(memory: str, vector: str) -> list[str]:
+    """Shared memory of a group: kept boxes, those of the block and their bits, and how many are kept."""
+    return [
+        f"{memory} {vector} held[{AT_HAND}];",
+        f"{memory} {vector} boxes[{GROUP}];",
+        f"{memory} uint met[{2 * GROUP}];",
+        f"{memory} uint free[2];",
+        f"{memory} int now[1];",
+    ]
+
+
 def statements(dialect: Dialect) -> list[str]:
-    """Statements of thread `t`. `first` is shared memory for three ints, `held` for `AT_HAND` boxes."""
-    o = dialect.output
+    """Statements of thread `t`, with the `declarations`."""
+    o, limit = dialect.output, dialect.limit
 
     def box(position: str) -> str:
         return dialect.corners(f"images + {dialect.order(f'candidates + {position}')}")
 
     number = "count" if dialect.number is None else dialect.number("row")
+    next_bit = [
+        "uint bit = rest & (~rest + 1u);",
+        f"int m = {_WORD} * w + {dialect.place('bit')};",
+    ]
     return [
         f"int row = t / {GROUP}, lane = t - row * {GROUP}, own = row * (most + 1);",
-        "int kept = 0, turn = 0, total = 0;",
+        "int kept = 0, total = 0;",
         "int images = row / max(classes, 1) * count, candidates = row * count;",
         f"if (row < rows) total = min(end, {number});",
         f"if (row < rows && begin > 0) kept = {o}[own + most];",
         f"for (int k = lane; k < most && row < rows && begin == 0; k += {GROUP}) {o}[own + k] = 0;",
         f"for (int k = lane; k < min(kept, {AT_HAND}); k += {GROUP}) held[k] = {box(f'{o}[own + k]')};",
-        f"if (lane == 0) first[0] = {GROUP};",
+        "if (lane < 2) free[lane] = 0u;",
         dialect.barrier,
         f"for (int start = begin; start < total && kept < most; start += {GROUP}) {{",
         "    int p = start + lane;",
         "    bool is_free = p < total;",
         f"    {dialect.vector} box = {box('min(p, total - 1)')};",
-        f"    for (int m = 0; m < min(kept, {AT_HAND}) && is_free; ++m)",
-        f"        is_free = !overlaps(box, held[m], {dialect.limit});",
-        f"    for (int m = {AT_HAND}; m < kept && is_free; ++m)",
-        f"        is_free = !overlaps(box, {box(f'{o}[own + m]')}, {dialect.limit});",
-        "    while (true) {",
-        # Three in turn: the next one is reset while this one is lowered, and the previous one may be read.
-        "        int now = turn % 3;",
-        f"        if (is_free) {dialect.lowest('now')}",
-        f"        if (lane == 0) first[(turn + 1) % 3] = {GROUP};",
-        "        ++turn;",
-        f"        {dialect.barrier}",
-        "        int best = first[now];",
-        f"        if (best >= {GROUP} || kept >= most) break;",
-        "        if (lane == best) {",
-        f"            {o}[own + kept] = p;",
-        f"            if (kept < {AT_HAND}) held[kept] = box;",
+        f"    for (int k = 0; k < min(kept, {AT_HAND}) && is_free; ++k)",
+        f"        is_free = !overlaps(box, held[k], {limit});",
+        f"    for (int k = {AT_HAND}; k < kept && is_free; ++k)",
+        f"        is_free = !overlaps(box, {box(f'{o}[own + k]')}, {limit});",
+        "    boxes[lane] = box;",
+        f"    if (is_free) {dialect.mark(f'lane / {_WORD}', f'1u << lane % {_WORD}')}",
+        f"    {dialect.barrier}",
+        "    uint low = free[0], high = free[1], low_kept = 0u, high_kept = 0u;",
+        "    for (int w = 0; w < 2; ++w) {",
+        f"        int below = clamp(lane - {_WORD} * w, 0, {_WORD});",
+        f"        uint better = below < {_WORD} ? (1u << below) - 1u : ~0u, word = 0u;",
+        "        better &= w == 0 ? low : high;",
+        "        for (uint rest = is_free ? better : 0u; rest != 0u; rest &= rest - 1u) {",
+        *(f"            {x}" for x in next_bit),
+        f"            if (overlaps(box, boxes[m], {limit})) word |= bit;",
         "        }",
-        "        is_free = is_free && lane != best;",
-        f"        if (is_free) is_free = !overlaps(box, {box('start + best')}, {dialect.limit});",
-        "        ++kept;",
+        "        met[2 * lane + w] = word;",
         "    }",
+        f"    {dialect.barrier}",
+        # One thread goes through the bits: in software, each group of lanes that does so takes its time.
+        "    for (int w = 0; w < 2 && lane == 0; ++w) {",
+        "        for (uint rest = w == 0 ? low : high; rest != 0u && kept < most; rest &= rest - 1u) {",
+        *(f"            {x}" for x in next_bit),
+        "            if ((met[2 * m] & low_kept | met[2 * m + 1] & high_kept) != 0u) continue;",
+        "            if (w == 0) low_kept |= bit; else high_kept |= bit;",
+        f"            {o}[own + kept] = start + m;",
+        f"            if (kept < {AT_HAND}) held[kept] = boxes[m];",
+        "            ++kept;",
+        "        }",
+        "    }",
+        "    if (lane == 0) now[0] = kept;",
+        "    if (lane < 2) free[lane] = 0u;",
+        f"    {dialect.barrier}",
+        "    kept = now[0];",
         "}",
         f"if (lane == 0 && row < rows) {o}[own + most] = kept;",
     ]

@@ -111,20 +111,42 @@ def matmul(epilogue: Epilogue, rows: int) -> TunedKernel:
 
 def strips(item: str) -> TunedKernel:
     """A matrix with any strides -> strips of 16 columns, each contiguous, the last filled up with 0."""
-    body = """\
-    const int first = (f0 + (int)get_global_id(0)) * STRIP_ROWS, strip = f1 + (int)get_global_id(1);
+    load = [f"item16 v{k} = *(__global const loose16*)(from + {k} * (long)b_col);" for k in range(16)]
+    store = [f"*(__global loose16*)(to + {16 * k}) = v{k};" for k in range(16)]
+    body = f"""\
+    const int first = (f0 + (int)get_global_id(0)) * {STRIP_ROWS}, strip = f1 + (int)get_global_id(1);
     const int batch = f2 + (int)get_global_id(2);
     if (first >= K || strip >= strips) return;
-    for (int k = first; k < min(first + STRIP_ROWS, K); ++k) {
+    const int end = min(first + {STRIP_ROWS}, K);
+    int k = first;
+    // Columns that are contiguous are transposed in registers.
+    for (; b_row == 1 && k + 16 <= end && strip * 16 + 16 <= N; k += 16) {{
+        __global const item* from = B + (long)batch * b_b + (long)strip * 16 * b_col + k;
+        __global item* to = y + (((long)batch * strips + strip) * K + k) * 16;
+{indent([*load, *_transposed(), *store], 2)}\
+    }}
+    for (; k < end; ++k) {{
         __global const item* from = B + (long)batch * b_b + (long)k * b_row;
         __global item* to = y + (((long)batch * strips + strip) * K + k) * 16;
-        for (int l = 0; l < 16; ++l) {
+        for (int l = 0; l < 16; ++l) {{
             const int j = strip * 16 + l;
             to[l] = j < N ? from[(long)j * b_col] : (item)0;
-        }
-    }
-""".replace("STRIP_ROWS", str(STRIP_ROWS))
-    return build(body, None, ("B",), STRIP_NUMBERS, _LOCAL, item=item)
+        }}
+    }}
+"""
+    return build(body, None, ("B",), STRIP_NUMBERS, _LOCAL, item=item, head=LOOSE)
+
+
+def _transposed() -> list[str]:
+    """Statements that transpose v0 to v15: each round interleaves the halves of vectors k and k + 8."""
+    lines = []
+    for _ in range(4):
+        lines += ["{", *(f"    const item16 u{k} = v{k};" for k in range(16))]
+        for k in range(8):
+            lines.append(f"    v{2 * k}.even = u{k}.lo; v{2 * k}.odd = u{k + 8}.lo;")
+            lines.append(f"    v{2 * k + 1}.even = u{k}.hi; v{2 * k + 1}.odd = u{k + 8}.hi;")
+        lines.append("}")
+    return lines
 
 
 @storable

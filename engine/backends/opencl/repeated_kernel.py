@@ -16,7 +16,10 @@ from engine.kernels.expr import RunNumber
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import deferrable, deferred
 
-_BARRIER = "barrier(CLK_GLOBAL_MEM_FENCE);"
+
+def _barrier(local: int) -> list[str]:
+    """Work-items of a group wait for one another; a single one has nothing to wait for."""
+    return ["barrier(CLK_GLOBAL_MEM_FENCE);"] if local > 1 else []
 
 
 class _Text:
@@ -94,14 +97,14 @@ def _signed(word: int) -> int:
 def print_repeated(repeated: RepeatedKernel, step: Step, local: int) -> tuple[TunedKernel, list[int | float]]:
     """The kernel of a step that repeats others, a group of `local` work-items, and its numbers."""
     text = _Text(repeated.tensors, runs=step.space[0], work=repeated.work)
-    waits = repeated.barriers()
+    waits, barrier = repeated.barriers(), _barrier(local)
 
     def steps(of: Sequence[Step]) -> list[str]:
         return [line for inner in of for line in text.step(inner, local)]
 
     body: list[str] = []
     for place, inner in enumerate(repeated.repeated.body):
-        body += [_BARRIER] * (place in waits) + text.step(inner, local)
+        body += [*(barrier if place in waits else []), *text.step(inner, local)]
     for a, b in repeated.swaps():
         word = WORDS[repeated.tensors[a]]
         body.append(f"{{ __global {word}* other = {text.names[a]}; {text.names[a]} = {text.names[b]};")
@@ -111,16 +114,14 @@ def print_repeated(repeated: RepeatedKernel, step: Step, local: int) -> tuple[Tu
         f"const int begin = f0 * {RUNS}, end = min(begin + {RUNS}, runs);",
         "if (f0 == 0) {",
         "    const int run = 0;",
-        *(f"    {line}" for line in steps(repeated.before)),
-        f"    {_BARRIER}",
+        *(f"    {line}" for line in [*steps(repeated.before), *barrier]),
         "}",
         "for (int run = begin; run < end; ++run) {",
         *(f"    {line}" for line in body),
         "}",
         "if (end == runs) {",
-        f"    {_BARRIER}",
         "    const int run = runs;",
-        *(f"    {line}" for line in steps(repeated.repeated.last)),
+        *(f"    {line}" for line in [*barrier, *steps(repeated.repeated.last)]),
         "}",
     ]
     return text.kernel(lines, local, rounds=(1,), area=RUNS, is_alone=True), text.values
@@ -135,7 +136,7 @@ def print_together(steps: Sequence[Step], local: int) -> Step:
     text = _Text(tensors, run=RunNumber())
     lines = ["const int lane = (int)get_local_id(0);"]
     for step, waits in zip(steps, waits_of(steps), strict=True):
-        lines += [_BARRIER] * waits + text.step(step, local)
+        lines += [*(_barrier(local) if waits else []), *text.step(step, local)]
     kernel = text.kernel(lines, local, area=max(1, sum(map(work_of, steps))))
     *inputs, output = tensors
     names = "+".join(dict.fromkeys(step.op_type for step in steps))

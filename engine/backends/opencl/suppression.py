@@ -8,6 +8,7 @@ from engine.backends.gpu.suppressions import (
     NAMES,
     Dialect,
     Suppression,
+    declarations,
     overlap_function,
     statements,
 )
@@ -29,12 +30,12 @@ def emit_step(tuner: Tuner, step: Suppression) -> bool:
         number=None if step.number is None else lambda row: f"(int){element(kinds[2], 'N', row)}",
         output="y",
         limit="as_float(limit_bits)",
-        lowest="atomic_min(first + {}, lane);".format,
+        mark="atomic_or(free + {}, {});".format,
+        place="31 - (int)clz({})".format,
         barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     )
     thread = f"const int t = (f0 + (int)get_group_id(0)) * {GROUP} + (int)get_local_id(0);"
-    shared = ["__local int first[3];", f"__local float4 held[{AT_HAND}];"]
-    body = indent([*shared, thread, *statements(dialect)], 1)
+    body = indent([*declarations("__local", "float4"), thread, *statements(dialect)], 1)
     operands = [f"{name}:{kind}" for name, kind in zip("XCN", kinds, strict=False)]
     head = indent(overlap_function("float4", "static int"), 0)
     return _emit(tuner, step, build(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.gpu.open_arrays import OpenArray, OpenSlots, Values, Variables, check_limits
+from engine.backends.gpu.open_arrays import OpenArray, OpenSlots, Values, Variables, check_limits, owned
 from engine.backends.growing import GrowingBlock
 from engine.backends.opencl.dispatches import CLProgram, Command, dispatches, fits_one, largest_dispatch
 from engine.backends.opencl.functions import dividers
@@ -180,7 +180,7 @@ class CLTemplate:
         tensors = {name: number for number, name in enumerate(lifetimes)}
         self._outer = plan.given(constants)
         tensors |= {name: number for number, name in enumerate(self._outer, len(specs))}
-        self._constants = {name: _own(buffer).mem for name, buffer in constants.items()}
+        self._constants = {name: b.mem for name, b in owned(constants, constants, CLBuffer).items()}
         self._kernels = _Kernels()
         self._steps: list[_OpenStep] = []
         self._arguments = _OpenArguments(numbers)
@@ -277,7 +277,7 @@ class CLTemplate:
         work[is_generic, 0] = -(-counts[is_generic] // LOCAL_SIZE) * LOCAL_SIZE
         slots = [slot.of(size) for slot, size in rooms]
         tensors = [slots[k] for k in self._slots.of]
-        tensors += [_own(buffers[name]).mem for name in self._outer]
+        tensors += [b.mem for b in owned(buffers, self._outer, CLBuffer).values()]
         mems: list[Any] = [None] * (2 * len(self._mem_positions))
         mems[::2], mems[1::2] = self._mem_positions, [tensors[k] for k in self._mem_tensors]
         words: list[Any] = [None] * (2 * len(self._arguments.positions))
@@ -326,8 +326,3 @@ class CLTemplate:
             kernel = own.kernel(number)
             settings.append((kernel, buffers, tuple(pairs)))
             commands.append((kernel, size, own.compiled.source.local))
-
-
-def _own(buffer: DeviceBuffer) -> CLBuffer:
-    assert isinstance(buffer, CLBuffer), f"{type(buffer).__name__} belongs to another backend"
-    return buffer

@@ -9,24 +9,30 @@ from math import prod
 
 import numpy as np
 
-from engine.backends.gpu.expert_products import tune_experts
+from engine.backends.gpu.expert_products import ExpertProduct
+from engine.backends.gpu.kernels import GROUP, Kernels, ThreadStep
 from engine.backends.gpu.packed_products import tune_packed
-from engine.backends.gpu.regions import tune_regions
-from engine.backends.gpu.scans import tune_count, tune_nonzero, tune_scan, tune_select
-from engine.backends.gpu.scatters import Scatterer, tune_scatter
-from engine.backends.gpu.sorts import Sorter, tune_sort
-from engine.backends.gpu.suppressions import tune_suppression
+from engine.backends.gpu.regions import Regions
+from engine.backends.gpu.rules import SHARED_RULES
+from engine.backends.gpu.scans import Blocks, MarkedRows, Marks
+from engine.backends.gpu.suppressions import Suppression
 from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
 from engine.backends.opencl.experts import TILES, emit_product, lay_out
 from engine.backends.opencl.packed_rows import read_packed
+from engine.backends.opencl.printer import element
 from engine.backends.opencl.regions import emit_means
 from engine.backends.opencl.scans import emit_blocks, emit_marks, emit_rows
-from engine.backends.opencl.scatter import mark_runs, raise_all
-from engine.backends.opencl.sort import emit_alone, emit_merge
-from engine.backends.opencl.sort import emit_blocks as emit_sorted_blocks
-from engine.backends.opencl.suppression import emit_alone as emit_suppression_alone
-from engine.backends.opencl.suppression import emit_step as emit_suppression
-from engine.backends.opencl.tuned_kernel import Epilogue, axis_names
+from engine.backends.opencl.sort import SORT_HEAD, sort_statements
+from engine.backends.opencl.suppression import emit_alone, emit_step
+from engine.backends.opencl.tuned_kernel import (
+    Epilogue,
+    axis_names,
+    build,
+    divide,
+    divisor_names,
+    divisor_values,
+    indent,
+)
 from engine.backends.operands import emit, flattened, plain
 from engine.backends.windows import Windows, pair, windows_first
 from engine.compiler.plan import Compute, Tuner, storable
@@ -36,71 +42,98 @@ from engine.kernels.value import Value
 # Tiles read up to this many elements beyond an image; what they read there is dropped.
 _SLACK = 64
 
-_SORTERS = {
-    "cpu": Sorter(lambda elements, dtype: True, emit_alone, emit_merge, is_alone=True),
-    "gpu": Sorter(lambda elements, dtype: True, emit_sorted_blocks, emit_merge),
-}
+
+class CLKernels(Kernels):
+    """Kernels in OpenCL C, of a form, "cpu" or "gpu"."""
+
+    output, shared, barrier = "y", "__local", "barrier(CLK_LOCAL_MEM_FENCE);"
+
+    def __init__(self, form: str) -> None:
+        self._form = form
+        self.sorts_alone = form == "cpu"
+        self.tile = TILES[form]
+
+    def fits(self, elements: int, dtype: np.dtype) -> bool:
+        return True
+
+    def element(self, slot: int, position: str, kind: str = "int32") -> str:
+        found = element(kind, _INPUTS[slot], position)
+        if kind == "float32":
+            return f"as_int({found})"
+        return found if kind == "int32" else f"(int){found}"
+
+    def divide(self, number: str, by: str) -> str:
+        return divide(number, by)
+
+    def raised(self, position: str, number: str) -> str:
+        return f"atomic_max(y + {position}, {number});"
+
+    def emit(self, tuner: Tuner, step: ThreadStep) -> bool:
+        thread = f"const int t = (f0 + (int)get_group_id(0)) * {GROUP} + (int)get_local_id(0);"
+        body = indent([*step.shared, thread, *step.lines], 1)
+        return self._emit(tuner, step, body, GROUP)
+
+    def emit_sorted_block(
+        self, tuner: Tuner, step: ThreadStep, length: str, read: Callable[[str, str], str]
+    ) -> bool:
+        return self._emit(tuner, step, sort_statements(length, read), 1, SORT_HEAD)
+
+    @staticmethod
+    def _emit(tuner: Tuner, step: ThreadStep, body: str, local: int, head: str = "") -> bool:
+        operands = [f"{name}:{kind}" for name, (_, kind) in zip(_INPUTS, step.inputs, strict=False)]
+        names = (*step.names, *divisor_names(step.divisors))
+        values = (*step.values, *divisor_values(step.divided_by))
+        kernel = build(body, None, operands, names, (local, 1, 1), output="int32", area=step.area, head=head)
+        tensors = tuple(tensor for tensor, _ in step.inputs)
+        tuner.emit(kernel, (-(-step.threads // local), 1, 1), values, tensors, step.output)
+        return True
+
+    def emit_blocks(self, tuner: Tuner, blocks: Blocks) -> bool:
+        return emit_blocks(blocks, tuner.compute, tuner)
+
+    def emit_rows(self, tuner: Tuner, rows: MarkedRows) -> bool:
+        return emit_rows(rows, tuner.compute, tuner, self._form)
+
+    def emit_marks(self, tuner: Tuner, marks: Marks) -> bool:
+        return emit_marks(marks, tuner.compute, tuner)
+
+    def emit_means(self, tuner: Tuner, step: Regions) -> bool:
+        return emit_means(step, tuner, self._form)
+
+    def emit_suppression(self, tuner: Tuner, step: Suppression) -> bool:
+        return (emit_step if self._form == "gpu" else emit_alone)(tuner, step)
+
+    def lay_out(self, tuner: Tuner, weights: Value) -> str:
+        return lay_out(weights, tuner, self._form)
+
+    def emit_product(self, tuner: Tuner, product: ExpertProduct) -> bool:
+        return emit_product(product, tuner.compute, tuner, self._form)
+
+
+_INPUTS = "XL"
+"""Names of the tensors that a `ThreadStep` reads."""
+
+_KERNELS = {form: CLKernels(form) for form in TILES}
 
 
 def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
     """Replace a step by tuned kernels of a form, "cpu" or "gpu"; False leaves it to the generic kernel."""
     if compute.hint is None:
         return False
-    if compute.hint.kind in RULES:
-        return RULES[compute.hint.kind](compute, tuner, form)
-    widened = plain(compute, tuner, lambda elements, dtype: True)
+    kind, kernels = compute.hint.kind, _KERNELS[form]
+    if kind in SHARED_RULES:
+        return SHARED_RULES[kind](compute, tuner, kernels)
+    if kind in RULES:
+        return RULES[kind](compute, tuner, form)
+    widened = plain(compute, tuner, kernels.fits)
     if widened is None or widened.hint is None:
         return False
     return PRODUCTS[widened.hint.kind, form](widened, tuner)
 
 
-def _experts(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_experts(
-        compute, tuner, lambda elements, dtype: True, TILES[form], lambda w: lay_out(w, tuner, form),
-        lambda product: emit_product(product, compute, tuner, form),
-    )  # fmt: skip
-
-
-def _regions(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_regions(
-        compute, tuner, lambda elements, dtype: True, lambda step: emit_means(step, tuner, form)
-    )
-
-
-def _scatter(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_scatter(compute, tuner, Scatterer(_SORTERS[form], raise_all, mark_runs))
-
-
-def _scan(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_scan(compute, lambda blocks: emit_blocks(blocks, compute, tuner))
-
-
-def _select(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_select(
-        compute, tuner, lambda marks: emit_marks(marks, compute, tuner),
-        lambda rows: emit_rows(rows, compute, tuner, form),
-    )  # fmt: skip
-
-
-def _count(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_count(compute, lambda rows: emit_rows(rows, compute, tuner, form))
-
-
-def _nonzero(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_nonzero(compute, lambda marks: emit_marks(marks, compute, tuner))
-
-
-def _sort(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_sort(compute, tuner, _SORTERS[form])
-
-
-def _suppression(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_suppression(compute, tuner, emit_suppression if form == "gpu" else emit_suppression_alone)
-
-
 def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:
     return tune_packed(
-        compute, tuner, lambda elements, dtype: True,
+        compute, tuner, _KERNELS[form].fits,
         lambda rows: read_packed(rows, compute, tuner, form),
         lambda product: PRODUCTS["matmul", form](product, tuner),
     )  # fmt: skip
@@ -333,20 +366,10 @@ def _emit_tiles(tuner: Tuner, w: Value, group: int, rows: int) -> str:
 
 
 RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
-    "count": _count,
-    "expert_matmul": _experts,
     "pool": _pool,
-    "nonzero": _nonzero,
-    "roi_align": _regions,
-    "scan": _scan,
-    "scatter": _scatter,
-    "select": _select,
-    "sort": _sort,
-    "suppression": _suppression,
-    "unpacked_expert_matmul": _experts,
     "unpacked_matmul": _packed,
 }
-"""By the kind of a step's hint: rules that take operands as they are."""
+"""By the kind of a step's hint: rules that take operands as they are, apart from those of all GPUs."""
 
 PRODUCTS: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
     ("matmul", "cpu"): _matmul_cpu,

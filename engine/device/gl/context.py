@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,6 +81,10 @@ class Platform(ABC):
         """Raise `DeviceError` if the display connection behind the context was closed."""
 
 
+def _nothing() -> None:
+    """What stops a context that no other thread uses."""
+
+
 class NativeContext:
     """A context that this package owns, with the binding that makes it current."""
 
@@ -88,6 +93,8 @@ class NativeContext:
         self.binding = binding
         self.handle = binding[-1]
         self.resources = resources
+        self.stop: Callable[[], None] = _nothing
+        """Has another thread leave the context, and returns then: the display is about to be closed."""
 
     def destroy(self) -> None:
         """Destroy the context and the surface made for it."""

@@ -44,6 +44,12 @@ class Fence:
             self._finalizer()
         return not self._finalizer.alive
 
+    def wait(self) -> None:
+        """Block until it is open; for a script, not for a frame loop."""
+        if self._finalizer.alive:
+            self._device.wait(self._name)
+            self._finalizer()
+
 
 class _DeleteFence:
     def __init__(self, device: weakref.ref[GLDevice], fence: int) -> None:

@@ -236,3 +236,10 @@ class GLFunctions:
     def has(self, name: str) -> bool:
         """Whether the driver gives an address; some do for functions that the context then refuses."""
         return bool(self._loader.load_opengl_function(name))
+
+
+def generate(function: Callable[[int, Any], Any]) -> int:
+    """One name from a glGen function."""
+    name = ctypes.c_uint(0)
+    function(1, ctypes.byref(name))
+    return name.value

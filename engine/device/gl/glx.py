@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.base.errors import DeviceError
+from engine.device.gl.connections import Connections
 from engine.device.gl.context import (
     CONTEXT_RELEASE_BEHAVIOR,
     CONTEXT_RELEASE_BEHAVIOR_NONE,
@@ -50,7 +51,6 @@ _X11_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "XSync": (_i, _p, _i),
     "XFree": (_i, _p),
     "XSetErrorHandler": (_p, _p),
-    "XConnectionNumber": (_i, _p),
 }
 _ERROR_HANDLER = ctypes.CFUNCTYPE(_i, _p, _p)
 
@@ -68,6 +68,7 @@ class GLX(Platform):
         self._glx = bind_functions(library, _GLX_FUNCTIONS)
         self._x11 = bind_functions(x11, _X11_FUNCTIONS)
         self._library = library
+        self._connections = Connections(x11)
 
     @classmethod
     def loaded(cls) -> GLX | None:
@@ -124,12 +125,15 @@ class GLX(Platform):
             handle = self._create_context(display, config, shared[-1], version)
             drawable, pbuffer = self._drawable_for(shared, before, config, handle)
         binding = (display, drawable, drawable, handle)
-        return NativeContext(self, binding, (pbuffer, self._connection(display)))
+        connection = self._connections.of(display)
+        context = NativeContext(self, binding, (pbuffer, connection))
+        connection.contexts.add(context)
+        return context
 
     def destroy(self, context: NativeContext) -> None:
         """Destroy a context and the surface made for it."""
         display = context.binding[0]
-        if not self._is_open(context):
+        if not context.resources[1].is_open:
             return
         if context.resources[0]:
             self._glx.glXDestroyPbuffer(display, context.resources[0])
@@ -138,27 +142,11 @@ class GLX(Platform):
     def check_alive(self, context: NativeContext) -> None:
         """Raise `DeviceError` if the display connection behind the context was closed."""
         # Xlib would crash the process on a display that the window library has closed.
-        if not self._is_open(context):
+        if not context.resources[1].is_open:
             raise DeviceError(
                 "the window that this OpenGL device belongs to was closed; dispose workers and devices before"
                 " it, and create new ones for a new window"
             )
-
-    def _is_open(self, context: NativeContext) -> bool:
-        connection = context.resources[1]
-        if self._glx.glXGetCurrentDisplay() == context.binding[0]:
-            return True
-        try:
-            status = os.fstat(connection[0])
-        except OSError:
-            return False
-        return bool((status.st_dev, status.st_ino) == connection[1:])
-
-    def _connection(self, display: int) -> tuple[int, int, int]:
-        """Identifies the socket of a display, which outlives the display's pointer."""
-        number = int(self._x11.XConnectionNumber(display))
-        status = os.fstat(number)
-        return number, status.st_dev, status.st_ino
 
     def _config_of(self, display: int, context: int) -> int:
         number, screen, count, found = (ctypes.c_int(0) for _ in range(4))

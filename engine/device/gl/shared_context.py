@@ -20,6 +20,17 @@ _SECOND = 1_000_000_000
 """In the nanoseconds of OpenGL."""
 
 
+class _ClosedFunctions(GLFunctions):
+    """What a thread finds that still works in a context whose window is being closed."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        raise DeviceError("the window that this shared OpenGL context belongs to was closed")
+
+    def address(self, name: str) -> int:
+        """Raises `DeviceError`."""
+        return self.__getattr__(name)()
+
+
 class SharedContext:
     """Made by `GLDevice.create_shared`; belongs to the thread that enters it first.
 
@@ -38,6 +49,7 @@ class SharedContext:
         self._thread: int | None = None
         self._disposed = False
         self.gl = GLFunctions(native.platform)
+        native.stop = self._stop
 
     def address(self, name: str) -> int:
         """The address of an OpenGL function."""
@@ -57,8 +69,8 @@ class SharedContext:
         """A block in which the context is current on this thread; may be nested.
 
         What the block made may be used by other contexts afterwards: it ends by waiting until the GPU has
-        finished, which concerns this thread only. Raises `DeviceError` on a second thread, `DisposedError`
-        after `dispose`. `flush` is there for those who take this for a device.
+        finished, which concerns this thread only. Raises `DeviceError` on a second thread and once the window
+        is closed, `DisposedError` after `dispose`. `flush` is there for those who take this for a device.
         """
         if self._disposed:
             raise DisposedError("this shared OpenGL context was disposed; create another one")
@@ -67,23 +79,28 @@ class SharedContext:
             self._thread = thread
         if self._thread != thread:
             raise DeviceError("a shared OpenGL context belongs to the thread that entered it first")
-        self._in_use.acquire()
-        self._switch.enter()
-        self._depth += 1
-        try:
-            yield self
-            if self._depth > 1:
-                return
-            while self._trash:
-                self._trash.popleft()()
-            fence = self.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
-            while not has_passed(self.gl.glClientWaitSync(fence, GL.SYNC_FLUSH_COMMANDS_BIT, _SECOND)):
-                pass
-            self.gl.glDeleteSync(fence)
-        finally:
-            self._depth -= 1
-            self._switch.leave()
-            self._in_use.release()
+        with self._in_use:
+            self._native.platform.check_alive(self._native)
+            self._switch.enter()
+            self._depth += 1
+            try:
+                yield self
+                if self._depth > 1:
+                    return
+                while self._trash:
+                    self._trash.popleft()()
+                fence = self.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+                while not has_passed(self.gl.glClientWaitSync(fence, GL.SYNC_FLUSH_COMMANDS_BIT, _SECOND)):
+                    pass
+                self.gl.glDeleteSync(fence)
+            finally:
+                self._depth -= 1
+                self._switch.leave()
+
+    def _stop(self) -> None:
+        self.gl = _ClosedFunctions(self._native.platform)
+        with self._in_use:
+            pass
 
     def hand_over(self) -> None:
         """Hand the context over to the thread that enters it next; it must not be in use."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.base.errors import DisposedError, OutOfMemoryError
-from engine.device.gl.functions import GL
+from engine.device.gl.functions import GL, generate
 from engine.device.gl.staging_readback import StagingBuffer, StagingReadback
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class StagingPool:
         with device.current():
             staging = self._acquire(nbytes, upload=False)
             if not self._framebuffer:
-                self._framebuffer = _generate(gl.glGenFramebuffers)
+                self._framebuffer = generate(gl.glGenFramebuffers)
             # Only the read binding: a framebuffer that is bound for drawing stays so.
             gl.glBindFramebuffer(GL.READ_FRAMEBUFFER, self._framebuffer)
             gl.glFramebufferTexture2D(GL.READ_FRAMEBUFFER, GL.COLOR_ATTACHMENT0, GL.TEXTURE_2D, texture, 0)
@@ -248,7 +248,7 @@ class StagingPool:
 
     def _create(self, size: int, upload: bool, context: GLDevice | SharedContext) -> StagingBuffer:
         gl = context.gl
-        buffer = _generate(gl.glGenBuffers)
+        buffer = generate(gl.glGenBuffers)
         gl.glBindBuffer(GL.COPY_WRITE_BUFFER, buffer)
         pointer = 0
         if self._persistent:
@@ -270,9 +270,7 @@ class StagingPool:
     def recycle(self, staging: StagingBuffer) -> None:
         """Return a buffer to the pool; on the device's thread with its context current."""
         gl = self._device.gl
-        if staging.fence:
-            gl.glDeleteSync(staging.fence)
-            staging.fence = 0
+        self._delete_fence(staging)
         if not staging.persistent and staging.pointer:
             gl.glBindBuffer(GL.COPY_READ_BUFFER, staging.buffer)
             gl.glUnmapBuffer(GL.COPY_READ_BUFFER)
@@ -288,25 +286,21 @@ class StagingPool:
         self._idle.setdefault((staging.size, staging.upload), []).append(staging)
 
     def _delete(self, staging: StagingBuffer) -> None:
-        gl = self._device.gl
-        if staging.fence:
-            gl.glDeleteSync(staging.fence)
-            staging.fence = 0
+        self._delete_fence(staging)
         # Deleting a buffer unmaps it.
-        gl.glDeleteBuffers(1, ctypes.byref(ctypes.c_uint(staging.buffer)))
+        self._device.gl.glDeleteBuffers(1, ctypes.byref(ctypes.c_uint(staging.buffer)))
         staging.pointer = 0
         self._all.discard(staging)
+
+    def _delete_fence(self, staging: StagingBuffer) -> None:
+        if staging.fence:
+            self._device.gl.glDeleteSync(staging.fence)
+            staging.fence = 0
 
 
 def _size_for(nbytes: int) -> int:
     """Bytes of a staging buffer for a transfer."""
     return max(_SMALLEST, 1 << max(0, nbytes - 1).bit_length())
-
-
-def _generate(generate: Any) -> int:
-    name = ctypes.c_uint(0)
-    generate(1, ctypes.byref(name))
-    return name.value
 
 
 def _bytes_of(data: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

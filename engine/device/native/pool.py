@@ -98,8 +98,11 @@ class _Child:
         return reply
 
     def _last_words(self) -> str:
-        self._log.seek(0)
-        text = self._log.read().decode(errors="replace").strip()
+        try:
+            self._log.seek(0)
+            text = self._log.read().decode(errors="replace").strip()
+        except ValueError:
+            text = "it was closed"  # by another thread, as the program ends
         return f"the compiling process ended with status {self._process.wait()}: {text[-2000:]}"
 
     def close(self) -> None:

@@ -77,18 +77,6 @@ class _Numbers:
         return found
 
 
-class _Flags:
-    """Truth values."""
-
-    def write(self, values: Sequence[bool], file: Writer) -> None:
-        """See `Column`."""
-        file.integers += map(int, values)
-
-    def read(self, count: int, file: Reader) -> list[bool]:
-        """See `Column`."""
-        return [*map(_BOTH.__getitem__, SIZE.read(count, file))]
-
-
 class _Names:
     """Texts."""
 
@@ -104,19 +92,28 @@ class _Names:
         return [*map(file.names.__getitem__, found)]
 
 
-class _Types:
-    """Element types, by their names."""
+class _Converted(Generic[T]):
+    """Values that are written as those of another column."""
 
-    def write(self, values: Sequence[np.dtype], file: Writer) -> None:
-        """See `Column`."""
-        for dtype in set(values):
-            if _TYPES.get(dtype.name) != dtype:
-                raise NotStorableError(f"{dtype} is a type without a name")
-        NAME.write([dtype.name for dtype in values], file)
+    def __init__(self, column: Column[Any], encode: Callable[[T], Any], decode: Callable[[Any], T]) -> None:
+        self._column = column
+        self._encode = encode
+        self._decode = decode
 
-    def read(self, count: int, file: Reader) -> list[np.dtype]:
+    def write(self, values: Sequence[T], file: Writer) -> None:
         """See `Column`."""
-        return [*map(_TYPES.__getitem__, NAME.read(count, file))]
+        self._column.write([*map(self._encode, values)], file)
+
+    def read(self, count: int, file: Reader) -> list[T]:
+        """See `Column`."""
+        return [*map(self._decode, self._column.read(count, file))]
+
+
+@cache
+def _type_name(dtype: np.dtype) -> str:
+    if _TYPES.get(dtype.name) != dtype:
+        raise NotStorableError(f"{dtype} is a type without a name")
+    return dtype.name
 
 
 class Maybe(Generic[T]):
@@ -255,16 +252,8 @@ def _view(place: Any, file: Reader) -> np.ndarray:
     return np.ndarray(shape, dtype, file.bytes_of(name), start, strides or None)
 
 
-class _Blobs:
-    """Bytes."""
-
-    def write(self, values: Sequence[bytes], file: Writer) -> None:
-        """See `Column`."""
-        ARRAY.write([np.frombuffer(value, np.uint8) if value else _NONE for value in values], file)
-
-    def read(self, count: int, file: Reader) -> list[bytes]:
-        """See `Column`."""
-        return [array.tobytes() for array in ARRAY.read(count, file)]
+def _bytes_as_array(value: bytes) -> np.ndarray:
+    return np.frombuffer(value, np.uint8) if value else _NONE
 
 
 class _Dims:
@@ -400,13 +389,13 @@ INTEGER = _Integers()
 SIZE = _Integers(least=0)
 REAL = _Reals()
 NUMBER = _Numbers()
-FLAG = _Flags()
+FLAG = _Converted(SIZE, int, _BOTH.__getitem__)
 NAME = _Names()
-DTYPE = _Types()
+DTYPE = _Converted(NAME, _type_name, _TYPES.__getitem__)
 DIM = _Dims()
 _PLACES = Tuples(_Array, owner=NAME, dtype=DTYPE, start=SIZE, shape=Many(SIZE), strides=Many(SIZE))
 ARRAY = _Arrays()
-BYTES = _Blobs()
+BYTES = _Converted(ARRAY, _bytes_as_array, np.ndarray.tobytes)
 CALL = _Calls()
 
 _ANNOTATED: dict[str, Column[Any]] = {

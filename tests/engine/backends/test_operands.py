@@ -32,6 +32,7 @@ def of_type(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(dtype)
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int8"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_with_computed_weights(form: Backend, name: str, dtype: str) -> None:

@@ -123,6 +123,7 @@ def test_padding_does_not_touch_what_lies_outside(tuned_backend: Backend) -> Non
     assert np.isnan(got[[0, 2]]).all()
 
 
+@pytest.mark.spread("tuned_backend")
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
 @pytest.mark.parametrize("second", ["constant", "shared", "batched"])
 @pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])

@@ -85,6 +85,7 @@ def repeats(worker: Worker) -> bool:
     return any(s.plan.repeats for plan in worker._plans for s in plan.segments)
 
 
+@pytest.mark.spread
 @pytest.mark.usefixtures("one_by_one")
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("kind", LAYERS)
@@ -109,6 +110,7 @@ def test_steps_that_repeat_yield_what_all_steps_do(
         arrays = [rng.normal(size=arrays[0].shape).astype(np.float32), *arrays[1:]]
 
 
+@pytest.mark.spread("single")
 @pytest.mark.parametrize("kind", LAYERS)
 def test_runs_in_one_kernel_yield_what_single_steps_do(
     kind: str, single: str, make_worker: MakeWorker, request: pytest.FixtureRequest

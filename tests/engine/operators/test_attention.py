@@ -129,6 +129,7 @@ def expected(variant: str, x: Arrays) -> list[np.ndarray]:
     return [attend(q, key, value, bias, scale)]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_any_sizes_on_every_backend(variant: str, channel: str, make_worker: MakeWorker) -> None:
     worker = make_worker(open_model(variant), channel)
@@ -256,6 +257,7 @@ def decoder(width: int = 12, heads: int = 4, kv_heads: int = 2) -> onnx.ModelPro
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
 
 
+@pytest.mark.spread
 def test_a_decoder_feeds_its_cache_back(channel: str, make_worker: MakeWorker) -> None:
     """A prompt of 4 tokens into an empty cache, then one token after another."""
     source = decoder().SerializeToString()
@@ -321,6 +323,7 @@ def masked_layers() -> bytes:
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
 
 
+@pytest.mark.spread
 def test_nan_reaches_nothing_that_does_not_see_it(channel: str, make_worker: MakeWorker) -> None:
     """Of q only its own row, of k only rows that see it, of v only its column."""
     source, at, column = masked_layers(), LENGTH - 2, 3

@@ -319,6 +319,7 @@ def test_rotary(interleaved: int, one_position: bool, rank: int, rng: np.random.
 # On every backend
 
 
+@pytest.mark.spread
 def test_mha_on_every_backend(channel: str, make_worker: MakeWorker) -> None:
     """A biased decoder block with padding and a growing cache, at any batch and length."""
     rng = np.random.default_rng(1)

@@ -380,6 +380,7 @@ def on_backend(name: str, channel: str, make_worker: MakeWorker) -> None:
     case.check(found, 1e-5 if channel == "cpu" else 1e-4)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", ON_BACKENDS)
 def test_backends_give_onnxruntime_s_answer(name: str, channel: str, make_worker: MakeWorker) -> None:
     on_backend(name, channel, make_worker)

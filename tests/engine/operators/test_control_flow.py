@@ -181,6 +181,7 @@ def test_a_counted_loop_is_unrolled(n: int, channel: str, make_worker: MakeWorke
     assert worker.plan_report().waits == ()
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("limit", [0.1, 1e3, 1e30])
 def test_a_loop_that_data_ends_asks_once_in_a_while(
     limit: float, channel: str, make_worker: MakeWorker

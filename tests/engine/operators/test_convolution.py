@@ -45,6 +45,7 @@ def many_convolutions(kernel: tuple[int, int], group: int) -> bytes:
     return proto(nodes, {"x": ("float32", ["n", 4, "h", "w"])}, outputs, constants)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("kernel", [(1, 1), (2, 3)])
 @pytest.mark.parametrize("group", [1, 4])
 def test_uneven_geometry(kernel: tuple[int, int], group: int, channel: str, make_worker: MakeWorker) -> None:
@@ -76,6 +77,7 @@ ODD_WINDOWS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
 """Windows as large as the picture, and such that some of their rows meet padding only."""
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("is_open", [False, True])
 def test_windows_as_large_as_the_picture(is_open: bool, channel: str, make_worker: MakeWorker) -> None:
     rng = np.random.default_rng(0)
@@ -108,6 +110,7 @@ TRANSPOSED: list[tuple[tuple[int, int], dict[str, Any]]] = [
 """Kernels and attributes of transposed convolutions; inputs have 3 rows or more, and 2 columns."""
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("group", [1, pytest.param(2, marks=pytest.mark.long), 4])
 def test_transposed_convolution(group: int, channel: str, make_worker: MakeWorker) -> None:
     """Known weights, whose outputs are made by phases, against onnxruntime, with a bias and activation."""

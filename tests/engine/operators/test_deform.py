@@ -154,6 +154,7 @@ def test_the_only_element_of_an_aligned_axis_is_in_the_middle() -> None:
     np.testing.assert_array_equal(found, [[[[-1, 0], [0, 0], [1, 0]]]])
 
 
+@pytest.mark.spread
 @settings(max_examples=8)
 @given(
     name=st.sampled_from(("DeformConv", "Col2Im", "MaxUnpool", "AffineGrid")),

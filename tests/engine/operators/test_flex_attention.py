@@ -45,6 +45,7 @@ def flex(shapes: list[list[int | str]], **attributes: Any) -> Model:
 OPEN: list[list[int | str]] = [["b", "h", "q", "d"], ["b", "h", "s", "d"], ["b", "h", "s", "d"]]
 
 
+@pytest.mark.spread
 def test_both_modifiers_on_every_backend(channel: str, make_worker: MakeWorker) -> None:
     """Twice the probabilities of scores plus 1, which are those of the scores."""
     model = flex(

@@ -318,6 +318,7 @@ def test_a_new_size_needs_no_new_kernel(name: str, attributes: dict[str, Any], a
     assert kernels(b=1, r=2, w=1) <= kernels(b=2, r=3, w=7)
 
 
+@pytest.mark.spread
 @settings(max_examples=8)
 @given(data=st.data())
 def test_every_backend_agrees_with_onnxruntime(

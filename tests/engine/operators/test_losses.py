@@ -64,6 +64,7 @@ def test_reductions(
     assert disagreement(found, loss(log_softmax(x), target, own, ignored, reduction)) < 1e-5
 
 
+@pytest.mark.spread
 def test_any_sizes_on_every_backend(channel: str, make_worker: MakeWorker) -> None:
     example = drawn(np.random.default_rng(0), 2, 3, 5)
     attributes = {"ignore_index": -1}

@@ -50,6 +50,7 @@ def test_windows_beyond_the_padding_are_refused(attributes: dict[str, Any]) -> N
         run("MaxPool", [np.zeros((1, 1, 3, 4), np.float32)], attributes)
 
 
+@pytest.mark.spread
 def test_large_windows_of_narrow_floats(channel: str, make_worker: MakeWorker) -> None:
     """What is kept between rows and columns is not rounded to them."""
     nodes = [node("AveragePool", ["x"], ["y"], kernel_shape=(9, 9), pads=(4,) * 4)]

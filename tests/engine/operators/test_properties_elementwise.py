@@ -170,6 +170,7 @@ def test_formulas(name: str) -> None:
     hold_by_numpy(SUBJECTS[name])
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", everyday(SUBJECTS))
 def test_backends(name: str, channel: str, make_worker: MakeWorker) -> None:
     hold_on(SUBJECTS[name], channel, make_worker)

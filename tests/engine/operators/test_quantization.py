@@ -302,6 +302,7 @@ def test_backends_quantise_alike(channel: str, make_worker: MakeWorker) -> None:
     holds()
 
 
+@pytest.mark.spread
 def test_backends_multiply_integers_exactly(channel: str, make_worker: MakeWorker) -> None:
     worker = make_worker(
         one_layer(
@@ -325,6 +326,7 @@ def test_backends_multiply_integers_exactly(channel: str, make_worker: MakeWorke
     holds()
 
 
+@pytest.mark.spread
 def test_backends_convolve_integers_exactly(channel: str, make_worker: MakeWorker) -> None:
     x, w, zero = integers("uint8", 2, 4, 9, 8), integers("int8", 6, 2, 3, 3), scalar(117, "uint8")
     attributes = {"pads": (1, 1, 1, 1), "group": 2}

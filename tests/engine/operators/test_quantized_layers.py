@@ -164,6 +164,7 @@ def test_the_formulas_give_onnxruntime_s_answer(name: str) -> None:
     check(found, subject.expected(), 1e-5)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", ON_BACKENDS)
 def test_backends_give_onnxruntime_s_answer(name: str, channel: str, make_worker: MakeWorker) -> None:
     subject = SUBJECTS[name]
@@ -183,6 +184,7 @@ def test_absent_zero_points_are_zero() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.spread
 def test_dynamic_products_of_any_height(channel: str, make_worker: MakeWorker) -> None:
     by, scales, zeros = factors(7, 6), steps(6), i8(6)
     subject = Subject("DynamicQuantizeMatMul", (real(5, 7), by, scales, zeros, real(6)))

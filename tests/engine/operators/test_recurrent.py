@@ -195,6 +195,7 @@ def test_a_longer_sequence_needs_no_new_kernel(op_type: str) -> None:
     assert len(kernels(40, 3)) < 20
 
 
+@pytest.mark.spread
 @settings(max_examples=8)
 @given(data=st.data())
 def test_every_backend_agrees_with_onnxruntime(

@@ -77,6 +77,7 @@ def test_a_region_far_larger_than_the_image(rng: np.random.Generator) -> None:
         assert disagreement(run("RoiAlign", [x, boxes, images], attributes)[0], expected) < 1e-5
 
 
+@pytest.mark.spread
 @settings(max_examples=8)
 @given(
     count=st.sampled_from((0, 1, 5)),

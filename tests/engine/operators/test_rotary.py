@@ -37,6 +37,7 @@ def tables(rows: int, pairs: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return angles, np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_any_sizes_on_every_backend(interleaved: bool, channel: str, make_worker: MakeWorker) -> None:
     """Two heads of 6 columns, the first 4 of which are turned, side by side."""

@@ -71,6 +71,7 @@ def check(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None
         np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize(
     "lengths", [None, [12, 4, 5, 9, 1, 12, 3, 8, 2]], ids=["whole sequences", "with lengths"]
@@ -95,6 +96,7 @@ def test_a_plan_grows_neither_with_the_batch_nor_with_the_steps(
         assert len(counts) == 1
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_one_plan_serves_all_batches_and_lengths(channel: str, make_worker: MakeWorker) -> None:
     worker = make_worker(model(source("n", "t", True)), channel)

@@ -143,6 +143,7 @@ def test_many_updates_of_booleans(rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8", "bool"])
 @pytest.mark.parametrize("whole", [True, False], ids=["rows", "elements"])
 def test_the_last_of_many_updates_wins_on_every_backend(

@@ -67,6 +67,7 @@ def by_onnxruntime(text: str, feeds: Feeds) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("kind", MAPS)
 def test_a_sequence_of_one_shape(kind: str, channel: str, make_worker: MakeWorker) -> None:

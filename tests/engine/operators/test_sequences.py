@@ -159,6 +159,7 @@ def editing(edits: Sequence[tuple[str, int]], size: int, axis: int) -> bytes:
     return proto(nodes, {"x": ("float32", (None, None))}, {"y": FLOAT}, constants)
 
 
+@pytest.mark.spread
 def test_edited_sequences_on_every_backend(channel: str, make_worker: MakeWorker) -> None:
     edit = st.tuples(st.sampled_from(["SequenceInsert", "SequenceErase"]), st.integers(-1, 1))
 

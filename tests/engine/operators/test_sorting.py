@@ -49,6 +49,7 @@ def test_top_k_s_old_styles() -> None:
     assert run("TopK", [x, np.array([2])], opset=10, outputs=2)[0].tolist() == [[3.0, 2.0]]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(
     "channel",
     [

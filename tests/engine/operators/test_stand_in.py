@@ -215,6 +215,7 @@ def run(worker: Worker, feeds: Feeds) -> list[np.ndarray]:
     return [worker.peek_output(o.name).download_to_array() for o in worker.model.outputs]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("kind", REPEATED)
 def test_a_run_that_stands_for_all(
@@ -234,6 +235,7 @@ def test_a_run_that_stands_for_all(
             np.testing.assert_allclose(one, expected[output.name], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("kind", NESTED)
 def test_runs_inside_of_runs(

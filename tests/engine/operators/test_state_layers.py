@@ -102,6 +102,7 @@ def test_a_causal_convolution_of_nothing_passes_its_state_on() -> None:
     np.testing.assert_array_equal(state, arrays[3])
 
 
+@pytest.mark.spread
 @PROPERTY
 @given(data=st.data())
 def test_every_backend_convolves(channel: str, make_worker: MakeWorker, data: st.DataObject) -> None:
@@ -216,6 +217,7 @@ def test_more_chunks_need_no_new_kernel() -> None:
     assert len(kernels(70, 3)) < 20
 
 
+@pytest.mark.spread
 @PROPERTY
 @given(data=st.data())
 def test_every_backend_attends(channel: str, make_worker: MakeWorker, data: st.DataObject) -> None:

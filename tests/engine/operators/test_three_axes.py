@@ -108,6 +108,7 @@ def test_a_network(channel: str, make_worker: MakeWorker) -> None:
     check(network(nodes, constants), channel, make_worker)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(("first", "end"), [(0, 1), ALL_BUT_THE_FIRST])
 def test_poolings(first: int, end: int | None, channel: str, make_worker: MakeWorker) -> None:
     chosen = POOLINGS[first:end]

@@ -143,6 +143,7 @@ def test_other_data_is_not_planned_for(name: str, make_worker: MakeWorker) -> No
     check_data(name, 30, "cpu", make_worker)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("channel", ["gl_compute", "gl_pixel", "opencl"], indirect=True)
 def test_nor_is_it_on_a_gpu(name: str, channel: str, make_worker: MakeWorker) -> None:

@@ -100,6 +100,25 @@ def resized_network() -> bytes:
     return proto(nodes, inputs, {"y": ("float32", None), "z": ("float32", None)}, constants)
 
 
+def deep_network() -> bytes:
+    """Windows of 3 x 3 over more and more channels, computed one way or another as sizes have it."""
+    nodes = [node("Conv", ["x", "w0"], ["c0"], pads=[1, 1, 1, 1])]
+    channels = (3, 16, 32, 64, 128)
+    constants = {f"w{n}": weights(channels[n + 1], channels[n], 3, 3) for n in range(4)}
+    for n in range(1, 4):
+        pads = [1, 1, 1, 1] if n < 3 else [0, 0, 1, 1]
+        nodes += [
+            node("Relu", [f"c{n - 1}"], [f"r{n}"]),
+            node(
+                "MaxPool", [f"r{n}"], [f"p{n}"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, pads=pads
+            ),
+            node("Conv", [f"p{n}", f"w{n}"], [f"c{n}"], pads=[1, 1, 1, 1]),
+        ]
+    nodes += [node("GlobalAveragePool", ["c3"], ["y"]), node("Relu", ["c3"], ["z"])]
+    inputs: Inputs = {"x": ("float32", [1, 3, "h", "w"])}
+    return proto(nodes, inputs, {"y": ("float32", None), "z": ("float32", None)}, constants)
+
+
 def scalar_network() -> bytes:
     """Reductions over all axes, whose results have none."""
     nodes = [node("ReduceMean", ["x"], ["y"], keepdims=0), node("ReduceMax", ["x"], ["z"], keepdims=0)]
@@ -149,6 +168,7 @@ def wide_network() -> bytes:
 
 NETWORKS: dict[str, tuple[Callable[[], Model], int]] = {
     "pictures": (lambda: ModelLoader.load(picture_network()), 6),
+    "deep": (lambda: ModelLoader.load(deep_network()), 8),
     "sequences": (lambda: ModelLoader.load(sequence_network()), 8),
     # Short layers and scans are unrolled, so that each length below 8 has a plan.
     "recurrent": (lambda: ModelLoader.load(recurrent_network()), 8),
@@ -193,6 +213,7 @@ def test_any_size_answers_as_a_plan_of_its_own_does(name: str, make_worker: Make
     check_sizes(name, 12, 11, "cpu", make_worker)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", ["pictures", "scalars", "shapes", "swarm", "counted", "boxes", "wide"])
 @pytest.mark.parametrize("channel", ["gl_compute", "gl_pixel", "opencl"], indirect=True)
 def test_any_size_does_so_on_a_gpu(name: str, channel: str, make_worker: MakeWorker) -> None:
@@ -297,6 +318,24 @@ def test_a_size_never_seen_is_not_planned() -> None:
                 session.planner.lower = None  # type: ignore[assignment,method-assign]
                 session.planner.lower_open = None  # type: ignore[assignment,method-assign]
         assert len(session.cache.plans) <= 300
+
+
+def test_one_plan_computes_windows_in_any_way_and_holds_the_weights_that_sizes_need() -> None:
+    """Products or tiles of either size, chosen as a size is filled in."""
+    with Worker(ModelLoader.load(deep_network()), BackendType.CPU) as worker:
+        session, rng = worker._session, np.random.default_rng(3)
+        session.planner.lower = None  # type: ignore[assignment,method-assign]
+        session.planner.lower_open = None  # type: ignore[assignment,method-assign]
+        ways = set()
+        for size in (33, 61, 90, 130, 210):
+            answers(worker, {"x": rng.normal(size=(1, 3, size, size + 11)).astype(np.float32)})
+            assert worker._latest is not None
+            (submission,) = worker._latest.recorded.submissions
+            steps = [step for step in submission.plan.steps if "|" in " ".join(step.inputs)]
+            ways.add(tuple([step.space[0] > 0 for step in steps]))
+            read = {name for step in steps if step.space[0] for name in step.inputs if "|" in name}
+            assert read <= {name for _, name in session.recorder.constants}
+        assert len(ways) > 1
 
 
 def test_the_guards_of_a_new_plan_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:

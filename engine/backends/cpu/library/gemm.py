@@ -12,6 +12,7 @@ from engine.backends.cpu.library.vectors import (
     _SINGLE,
     _WORD,
     _counted_loop,
+    _loop,
     _opaque,
     _spread,
     _vector_at,
@@ -77,25 +78,15 @@ def _walk(builder, offset, end, step, right, right_step, sums, body):
 
     `body` gives the sums' new values from an offset and a place on the right.
     """
-    before = builder.block
-    head, inside, after = (builder.append_basic_block(f"walk_{name}") for name in ("head", "body", "end"))
-    builder.branch(head)
-    builder.position_at_end(head)
-    place, right_place = builder.phi(_WORD), builder.phi(_WORD)
-    totals = [builder.phi(total.type) for total in sums]
-    builder.cbranch(builder.icmp_signed("<", place, end), inside, after)
-    builder.position_at_end(inside)
-    hidden = _opaque(builder, place)
-    following = body(hidden, right_place, totals)
-    moved = builder.add(hidden, _word(step))
-    right_moved = builder.add(right_place, _word(right_step))
-    last = builder.block
-    builder.branch(head)
-    phis = [place, right_place, *totals]
-    for phi, first, later in zip(phis, [offset, right, *sums], [moved, right_moved, *following], strict=True):
-        phi.add_incoming(first, before)
-        phi.add_incoming(later, last)
-    builder.position_at_end(after)
+
+    def turn(values):
+        hidden = _opaque(builder, values[0])
+        following = body(hidden, values[1], values[2:])
+        return [builder.add(hidden, _word(step)), builder.add(values[1], _word(right_step)), *following]
+
+    place, right_place, *totals = _loop(
+        builder, lambda values: builder.icmp_signed("<", values[0], end), [offset, right, *sums], turn
+    )
     return place, right_place, totals
 
 

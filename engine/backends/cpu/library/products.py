@@ -13,6 +13,7 @@ from engine.backends.cpu.library.vectors import (
     _SINGLE,
     _WORD,
     _counted_loop,
+    _loop,
     _opaque,
     _processor_call,
     _spread,
@@ -32,34 +33,21 @@ def _walk(builder, count, starts, b_row, sums, body, ahead, size=4):
 
     A column is `size` bytes wide. Each iteration prefetches a cache line from `ahead` on, if that is given.
     """
-    before = builder.block
-    head, inside, after = (
-        builder.append_basic_block(name) for name in ("walk_head", "walk_body", "walk_end")
-    )
-    builder.branch(head)
-    builder.position_at_end(head)
-    left = builder.phi(_WORD)
-    places = [builder.phi(_WORD) for _ in starts]
-    line = builder.phi(_WORD)
-    totals = [builder.phi(total.type) for total in sums]
-    builder.cbranch(builder.icmp_signed(">", left, _word(0)), inside, after)
-    builder.position_at_end(inside)
-    if ahead is not None:
-        prefetch_line(builder, line)
-    following = body(places, totals)
-    step = _opaque(builder, _word(size))
-    moved = [*(builder.add(place, step) for place in places[:-1]), builder.add(places[-1], b_row)]
-    next_line = builder.add(line, _word(_LINE))
-    fewer = builder.sub(left, _word(1), flags=("nsw",))
-    end = builder.block
-    builder.branch(head)
-    builder.position_at_end(after)
-    phis = [left, *places, line, *totals]
+    first_sum = 2 + len(starts)
+
+    def turn(values):
+        left, *places, line = values[:first_sum]
+        if ahead is not None:
+            prefetch_line(builder, line)
+        following = body(places, values[first_sum:])
+        step = _opaque(builder, _word(size))
+        moved = [*(builder.add(place, step) for place in places[:-1]), builder.add(places[-1], b_row)]
+        next_line = builder.add(line, _word(_LINE))
+        return [builder.sub(left, _word(1), flags=("nsw",)), *moved, next_line, *following]
+
     firsts = [count, *starts, _word(0) if ahead is None else ahead, *sums]
-    for phi, first, later in zip(phis, firsts, [fewer, *moved, next_line, *following], strict=True):
-        phi.add_incoming(first, before)
-        phi.add_incoming(later, end)
-    return places, totals
+    found = _loop(builder, lambda values: builder.icmp_signed(">", values[0], _word(0)), firsts, turn)
+    return found[1 : first_sum - 1], found[first_sum:]
 
 
 _ELEMENTS = {"float32": (_SINGLE, 4), "float64": (ir.DoubleType(), 8), "int64": (_WORD, 8)}

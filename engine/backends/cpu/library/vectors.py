@@ -47,32 +47,42 @@ def _processor_call(builder, name, result, kinds, args):
     return builder.call(function, args)
 
 
-def _counted_loop(builder, count, starts, steps, sums, body):
-    """A loop of `count` turns. `starts` advance by `steps` each turn; `body` gives the sums' new values."""
+def _loop(builder, goes_on, firsts, body):
+    """A loop over values, which are `firsts` at first, and in each turn become what `body` makes of them.
+
+    It ends when `goes_on` gives 0 for them, and returns those.
+    """
     before = builder.block
-    head, inside, after = (
-        builder.append_basic_block(name) for name in ("tile_head", "tile_body", "tile_end")
-    )
+    head, inside, after = (builder.append_basic_block(f"loop_{name}") for name in ("head", "body", "end"))
     builder.branch(head)
     builder.position_at_end(head)
-    turn = builder.phi(_WORD)
-    places = [builder.phi(_WORD) for _ in starts]
-    totals = [builder.phi(total.type) for total in sums]
-    builder.cbranch(builder.icmp_signed("<", turn, count), inside, after)
+    values = [builder.phi(first.type) for first in firsts]
+    builder.cbranch(goes_on(values), inside, after)
     builder.position_at_end(inside)
-    following = body(places, totals)
-    moved = [builder.add(place, step) for place, step in zip(places, steps, strict=True)]
-    next_turn = builder.add(turn, _word(1), flags=("nsw",))
+    following = body(values)
     end = builder.block
     builder.branch(head)
-    phis = [turn, *places, *totals]
-    for phi, first, later in zip(
-        phis, [_word(0), *starts, *sums], [next_turn, *moved, *following], strict=True
-    ):
-        phi.add_incoming(first, before)
-        phi.add_incoming(later, end)
+    for value, first, later in zip(values, firsts, following, strict=True):
+        value.add_incoming(first, before)
+        value.add_incoming(later, end)
     builder.position_at_end(after)
-    return places, totals
+    return values
+
+
+def _counted_loop(builder, count, starts, steps, sums, body):
+    """A loop of `count` turns. `starts` advance by `steps` each turn; `body` gives the sums' new values."""
+    first_sum = 1 + len(starts)
+
+    def turn(values):
+        places = values[1:first_sum]
+        following = body(places, values[first_sum:])
+        moved = [builder.add(place, step) for place, step in zip(places, steps, strict=True)]
+        return [builder.add(values[0], _word(1), flags=("nsw",)), *moved, *following]
+
+    found = _loop(
+        builder, lambda values: builder.icmp_signed("<", values[0], count), [_word(0), *starts, *sums], turn
+    )
+    return found[1:first_sum], found[first_sum:]
 
 
 def make_copy_run(vectors, lanes):

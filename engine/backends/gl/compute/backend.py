@@ -12,7 +12,7 @@ from engine.backends.base import DeviceBuffer, Program, Progress, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.gl.backend import checked_elements
 from engine.backends.gl.compute.matmul import slices_constant
-from engine.backends.gl.compute.memory import Arena, GLComputeBuffer, GLReadback, buffer_size
+from engine.backends.gl.compute.memory import Arena, GLComputeBuffer, buffer_size
 from engine.backends.gl.compute.partial_dispatch import GLComputePartialDispatch
 from engine.backends.gl.compute.printer import ComputePrinter
 from engine.backends.gl.compute.programs import ComputePrograms
@@ -23,6 +23,7 @@ from engine.backends.gl.compute.target import Target
 from engine.backends.gl.compute.template import GLComputeTemplate
 from engine.backends.gl.compute.textures import ComputeTextures
 from engine.backends.gl.compute.tuning import tune
+from engine.backends.gl.readback import GLReadback
 from engine.backends.gl.storage import lanes, memory_dtype
 from engine.backends.gpu.repeated_kernel import is_small, neighbours, repeated_kernel
 from engine.backends.plan_codec import KernelTextCodec
@@ -218,7 +219,11 @@ class GLComputeBackend(ComputeTextures):
 
     def readback(self, buffer: DeviceBuffer) -> GLReadback:
         """Start a copy of the value, as of now in the stream."""
-        return GLReadback.start(self.device, _own(buffer))
+        own, memory = _own(buffer), memory_dtype(buffer.dtype)
+        if not own.elements:
+            return GLReadback(own, None)
+        nbytes = own.elements * memory.itemsize
+        return GLReadback(own, self.device.staging.read_buffer(own.name, nbytes, memory))
 
     def dispose(self) -> None:
         """Free released resources; programs stay with the device for other workers."""

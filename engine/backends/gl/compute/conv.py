@@ -30,8 +30,6 @@ _LOCAL_SIZE = 64
 _WRITTEN_ROWS = 3
 _MOST_TAPS = 128
 """Taps in a row, which are written out: drivers take minutes to compile more of them."""
-_OWN = 19
-"""Arguments of the shaders below."""
 _ROUNDS = (6, 12)
 """Those that tell how often a thread's loop runs: kernel rows and input channels."""
 
@@ -102,7 +100,7 @@ def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
         return False
     text = _texel_main(shape, finish, known) if target.texels else _storage_main(shape, finish, known)
     round_ns = product_ns(_PIXELS * tile * shape.kernel[1], tile * shape.kernel[1] // 4 + shape.kernel[1])
-    kernel = finish.kernel_for(text, _OWN, (_LOCAL_SIZE, 1), _ROUNDS, round_ns)
+    kernel = finish.kernel_for(text, len(_OWN), (_LOCAL_SIZE, 1), _ROUNDS, round_ns)
     finish.emit(tuner, kernel, grid, _arguments(shape))
     return True
 
@@ -164,22 +162,21 @@ _NAMES = (
     "channels height width out_channels out_height out_width rows stride_y dilation_y pad_y pad_x quads"
     " group_in group_out group_blocks batches"
 ).split()
+_OWN = (*_NAMES, *FIRST_GROUP)
+"""Arguments of the shaders."""
 
 
 def _arguments(shape: _Shape) -> list[int]:
     group_out = shape.m // shape.group
-    own = [
+    return [
         shape.c, shape.h, shape.w, shape.m, shape.out_h, shape.out_w, shape.kernel[0], shape.strides[0],
         shape.dilations[0], shape.pads[0], shape.pads[1], -(-shape.out_w // _PIXELS),
         shape.c // shape.group, group_out, -(-group_out // shape.tile), shape.n, 0, 0, 0,
     ]  # fmt: skip
-    assert len(own) == _OWN
-    return own
 
 
-def _prologue(finish: Epilogue, tile: int) -> list[str]:
+def _prologue(tile: int) -> list[str]:
     return [
-        *(f"int {name} = {finish.argument(k)};" for k, name in enumerate((*_NAMES, *FIRST_GROUP))),
         f"int thread = int(gl_GlobalInvocationID.x) + group_x * {_LOCAL_SIZE};",
         "int n = int(gl_WorkGroupID.z) + group_z;",
         "int block = int(gl_WorkGroupID.y) + group_y;",
@@ -199,7 +196,7 @@ def _texel_main(shape: _Shape, finish: Epilogue, known: int) -> str:
     columns = sorted({p * step + t * dilation for p in range(_PIXELS) for t in range(taps)})
     masked = not shape.is_pointwise
     lines = [
-        *_prologue(finish, tile),
+        *_prologue(tile),
         "int y = thread / max(quads, 1);",
         f"int x = (thread - y * quads) * {_PIXELS};",
         "if (y >= out_height || n >= batches) return;",
@@ -225,7 +222,7 @@ def _texel_main(shape: _Shape, finish: Epilogue, known: int) -> str:
         lines += ["for (int r = 0; r < rows; ++r) {", *body, "}"]
     lines += ["plane += height;", "}"]
     lines += _store(tile, "(y * out_width + x)", known, ["x + {p} < out_width"], 1)
-    return _main(lines)
+    return finish.main(_OWN, lines)
 
 
 def _texel_row(
@@ -273,7 +270,7 @@ def _storage_main(shape: _Shape, finish: Epilogue, known: int) -> str:
     tile, taps = shape.tile, shape.kernel[1]
     step, dilation = shape.strides[1], shape.dilations[1]
     lines = [
-        *_prologue(finish, tile),
+        *_prologue(tile),
         f"int x = (int(gl_WorkGroupID.x) + group_x) * {_LOCAL_SIZE * _PIXELS} + int(gl_LocalInvocationID.x);",
         "int pixels = out_height * out_width;",
         "if (x >= pixels || n >= batches) return;",
@@ -312,7 +309,7 @@ def _storage_main(shape: _Shape, finish: Epilogue, known: int) -> str:
         lines.append("    }")
     lines += [f"    w += {per_row};", "}", "    plane += height;", "}"]
     lines += _store(tile, "x", known, [f"x + {{p}} * {_LOCAL_SIZE} < pixels"], _LOCAL_SIZE)
-    return _main(lines)
+    return finish.main(_OWN, lines)
 
 
 def _store(tile: int, pixel: str, known: int, conditions: Sequence[str], step: int) -> list[str]:
@@ -331,7 +328,3 @@ def _store(tile: int, pixel: str, known: int, conditions: Sequence[str], step: i
         "    }",
         "}",
     ]
-
-
-def _main(lines: Sequence[str]) -> str:
-    return "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from math import prod
 
-from engine.backends.gl.compute.printer import ComputePrinter, axis_values, shader_text
+from engine.backends.gl.compute.printer import ComputePrinter, axis_values, function, shader_text
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import type_refusal
@@ -62,6 +62,11 @@ class Epilogue:
         """The text of the tuned kernel's own argument `position`."""
         return self._printer.extra(position)
 
+    def main(self, names: Sequence[str], lines: Sequence[str]) -> str:
+        """The main function: the tuned kernel's own arguments by their names, then the statements."""
+        own = [f"int {name} = {self.argument(k)};" for k, name in enumerate(names)]
+        return function("void main()", [*own, *lines])
+
     def kernel_for(
         self,
         main: str,
@@ -115,11 +120,7 @@ class Epilogue:
         stored = self._printer.stored(value, kernel.body.dtype, kernel.dtype)
         body = [*self._printer.unravel(self._axes, own), *lines, f"o[i] = {stored};"]
         known = "".join(f", int i{axis}" for axis in range(self._known))
-        return (
-            f"void finish(int i{known}, {_ITEMS[self.element]} v) {{\n"
-            + "".join(f"    {line}\n" for line in body)
-            + "}\n\n"
-        )
+        return function(f"void finish(int i{known}, {_ITEMS[self.element]} v)", body) + "\n"
 
 
 _ITEMS = {"float32": "float", "int32": "int"}

@@ -62,7 +62,6 @@ def _main(finish: Epilogue, is_wide: bool, texels: bool) -> str:
         loads.append(f"{kind} x{r} = {fetch('b0', f'row{r} + at')};")
         loads.append(f"s{r} += vec4({', '.join(product.format(r, c) for c in columns)});")
     lines = [
-        *(f"int {name} = {finish.argument(k)};" for k, name in enumerate((*NAMES, *FIRST_GROUP))),
         THREAD,
         "if (t >= threads) return;",
         f"int tile = t / max(strips, 1), column = (t - tile * strips) * {_COLUMNS}, first = tile * {_ROWS};",
@@ -86,4 +85,4 @@ def _main(finish: Epilogue, is_wide: bool, texels: bool) -> str:
         f" finish(pairs[r] * n + column + j, sums[r * {_COLUMNS} + j]);",
         "}",
     ]
-    return "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+    return finish.main((*NAMES, *FIRST_GROUP), lines)

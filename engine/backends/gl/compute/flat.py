@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.backends.gl.compute.epilogue import FIRST_GROUP
-from engine.backends.gl.compute.printer import divisor, flat_thread, shader_text
+from engine.backends.gl.compute.printer import divisor, flat_thread, function, shader_text
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import argument, argument_vectors
@@ -71,7 +71,7 @@ def flat_kernel(
     everything = (*names, *FIRST_GROUP)
     body = [*(f"int {name} = {argument(k)};" for k, name in enumerate(everything)), THREAD, *lines]
     main = "".join(f"{line}\n" for line in head)
-    main += "void main() {\n" + "".join(f"    {line}\n" for line in body) + "}\n"
+    main += function("void main()", body)
     declaration = f"uniform ivec4 A[{argument_vectors(len(everything))}];"
     widths = tuple(widths) or (1,) * len(kinds)
     inputs = list(zip(kinds, widths, strict=True))

@@ -8,7 +8,6 @@ A known second matrix is packed as (k, n), in slices of columns where it exceeds
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -34,12 +33,11 @@ _ROWS = 4
 _COLUMNS = 4
 _TILE = 64
 _DEPTH = 16
-_OWN = 14
 _ROUNDS = (2,)
 # Rounds of loops at most: in a tile for each element of k, and for storing.
 _TILE_ROUNDS = 2
 _STORE_ROUNDS = 32
-_NAMES = "m n depth batch_a row_a step_a batch_b step_b column_b first width".split()
+_OWN = (*"m n depth batch_a row_a step_a batch_b step_b column_b first width".split(), *FIRST_GROUP)
 
 
 @dataclass(frozen=True)
@@ -129,9 +127,8 @@ def _emit(
         return False
     text = _texel_main(structure, finish) if target.texels else _storage_main(structure, finish)
     own = [product.m, product.n, product.k, *product.a, *product.b, first, width, 0, 0, 0]
-    assert len(own) == _OWN
     round_ns = product_ns(structure.rows * _COLUMNS, 1 + structure.rows // 4)
-    kernel = finish.kernel_for(text, _OWN, local_size, _ROUNDS, round_ns, is_folded=target.texels)
+    kernel = finish.kernel_for(text, len(_OWN), local_size, _ROUNDS, round_ns, is_folded=target.texels)
     finish.emit(tuner, kernel, grid, own)
     return True
 
@@ -230,18 +227,14 @@ def _grid(
     return (-(-width // _TILE), -(-p.m // _TILE), p.batch), (16, 16)
 
 
-def _prologue(finish: Epilogue) -> list[str]:
-    return [
-        *(f"int {name} = {finish.argument(k)};" for k, name in enumerate((*_NAMES, *FIRST_GROUP))),
-        "int batch = int(gl_WorkGroupID.z) + group_z;",
-    ]
+_BATCH = "int batch = int(gl_WorkGroupID.z) + group_z;"
 
 
 def _texel_main(structure: _Structure, finish: Epilogue) -> str:
     rows = structure.rows
     step = 4 if "k4" in (structure.a, structure.b) else 1
     lines = [
-        *_prologue(finish),
+        _BATCH,
         f"int thread = {flat_thread(_LOCAL_SIZE)} + group_x * {_LOCAL_SIZE};",
         "int quads = (width + 3) / 4;",
         "int y = thread / max(quads, 1);",
@@ -284,7 +277,7 @@ def _texel_main(structure: _Structure, finish: Epilogue) -> str:
         f" finish(i + j, results[r * {_COLUMNS} + j]);",
         "}",
     ]
-    return (_SHIFTED if structure.b == "n4 shifted" else "") + _main(lines)
+    return (_SHIFTED if structure.b == "n4 shifted" else "") + finish.main(_OWN, lines)
 
 
 _SHIFTED = """vec4 shifted(vec4 low, vec4 high, int by) {
@@ -338,9 +331,10 @@ def _storage_main(structure: _Structure, finish: Epilogue) -> str:
 
 def _row_main(finish: Epilogue) -> str:
     """32 columns of one row in a group; eight threads share a column's sum."""
-    return "shared float sums[256];\n\n" + _main(
+    return "shared float sums[256];\n\n" + finish.main(
+        _OWN,
         [
-            *_prologue(finish),
+            _BATCH,
             "int x = int(gl_LocalInvocationID.x), part = int(gl_LocalInvocationID.y);",
             "int column = (int(gl_WorkGroupID.x) + group_x) * 32 + x;",
             "int y = int(gl_WorkGroupID.y) + group_y;",
@@ -354,7 +348,7 @@ def _row_main(finish: Epilogue) -> str:
             "if (part != 0 || column >= width || y >= m) return;",
             "for (int p = 1; p < 8; ++p) sum += sums[p * 32 + x];",
             "finish((batch * m + y) * n + first + column, sum);",
-        ]
+        ],
     )
 
 
@@ -364,9 +358,10 @@ def _tile_main(finish: Epilogue) -> str:
     products = [f"        s{r} += left[j][y * 4 + {r}] * w;" for r in range(4)]
     inits = ", ".join(f"s{r}.{c}" for r in range(4) for c in COMPONENTS)
     shared_memory = f"shared float left[{_DEPTH}][{_TILE + 1}];\nshared float right[{_DEPTH}][{_TILE}];\n\n"
-    return shared_memory + _main(
+    return shared_memory + finish.main(
+        _OWN,
         [
-            *_prologue(finish),
+            _BATCH,
             "int x = int(gl_LocalInvocationID.x), y = int(gl_LocalInvocationID.y);",
             "int thread = y * 16 + x;",
             f"int row = (int(gl_WorkGroupID.y) + group_y) * {_TILE};",
@@ -399,9 +394,5 @@ def _tile_main(finish: Epilogue) -> str:
             "        if (at < m && c < width) finish((batch * m + at) * n + first + c, results[r * 4 + j]);",
             "    }",
             "}",
-        ]
+        ],
     )
-
-
-def _main(lines: Sequence[str]) -> str:
-    return "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"

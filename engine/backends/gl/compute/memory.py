@@ -8,15 +8,12 @@ from collections.abc import Callable
 import moderngl
 import numpy as np
 
-from engine.backends.base import Readback
 from engine.backends.gl.memory import GLBuffer, GLObjects
-from engine.backends.gl.storage import FORMS, from_memory, memory_dtype
+from engine.backends.gl.storage import FORMS, memory_dtype
 from engine.backends.growing import GrowingBlock
-from engine.base.errors import DisposedError
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import FUNCTION_TYPE, GL
 from engine.device.gl.shared_context import SharedContext
-from engine.device.gl.staging_readback import StagingReadback
 from engine.kernels.size import largest
 
 TEXTURE_BUFFER = 0x8C2A
@@ -161,7 +158,7 @@ class Arena(GrowingBlock[GLMemory]):
 _RANGE_TYPES = (ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_ssize_t, ctypes.c_ssize_t)
 
 
-class GLComputeBuffer(GLBuffer):
+class GLComputeBuffer(GLBuffer[GLMemory]):
     """A tensor in a GL buffer of its own. context: as of `GLMemory`."""
 
     def __init__(
@@ -172,33 +169,21 @@ class GLComputeBuffer(GLBuffer):
         data: np.ndarray | None = None,
         context: GLDevice | SharedContext | None = None,
     ) -> None:
-        self.elements = elements
-        self.dtype = np.dtype(dtype)
-        self.memory = GLMemory(device, buffer_size(elements, self.dtype), data, context)
-        self._is_lent = self._is_released = False
+        memory = GLMemory(device, buffer_size(elements, dtype), data, context)
+        super().__init__(elements, dtype, memory)
 
     def part(self, elements: int) -> GLComputeBuffer | None:
-        """A buffer over the first elements; None if these are too few. The memory lives as long as either."""
-        if elements > self.elements:
-            return None
-        self._is_lent = True
-        part = object.__new__(GLComputeBuffer)
-        part.elements, part.dtype = elements, self.dtype
-        part._is_lent = part._is_released = False
-        part.memory = SharedMemory(self.memory, buffer_size(elements, self.dtype))
+        """A buffer over the first elements, with memory that views them."""
+        part = super().part(elements)
+        if part is not None:
+            part._memory = SharedMemory(self._memory, buffer_size(elements, self.dtype))
+            part._is_lent = False
         return part
 
     @property
     def name(self) -> int:
         """The GL name. Raises `DisposedError` after `release`."""
-        if self.is_released:
-            raise DisposedError("this buffer was released; its tensor or worker was disposed")
         return self.memory.name
-
-    @property
-    def is_released(self) -> bool:
-        """Whether `release` was called."""
-        return self._is_released or self.memory.is_released
 
     @property
     def written(self) -> int:
@@ -208,7 +193,6 @@ class GLComputeBuffer(GLBuffer):
     @property
     def readable(self) -> tuple[int, int]:
         """A buffer texture."""
-        assert self.name
         element = FORMS[self.dtype.name].memory
         return TEXTURE_BUFFER, self.memory.texture(element, 1, 0, self.memory.nbytes)
 
@@ -219,54 +203,4 @@ class GLComputeBuffer(GLBuffer):
 
     def memory_bytes(self) -> int:
         """Size in bytes on the GPU."""
-        return self.memory.nbytes
-
-    def release(self) -> None:
-        """Give the memory back; what was lent goes with the last part."""
-        self._is_released = True
-        if not self._is_lent:
-            self.memory.release()
-
-
-class GLReadback(Readback):
-    """An asynchronous readback, converted to the tensor's type."""
-
-    def __init__(self, staging: StagingReadback | None, elements: int, dtype: np.dtype) -> None:
-        self._staging = staging
-        self._elements = elements
-        self._dtype = dtype
-        self._value: np.ndarray | None = None
-
-    @classmethod
-    def start(cls, device: GLDevice, buffer: GLComputeBuffer) -> GLReadback:
-        """Copy a buffer, as it is at this point of the stream."""
-        if not buffer.elements:
-            return cls(None, 0, buffer.dtype)
-        memory = memory_dtype(buffer.dtype)
-        staging = device.staging.read_buffer(buffer.name, buffer.elements * memory.itemsize, memory)
-        return cls(staging, buffer.elements, buffer.dtype)
-
-    def done(self) -> bool:
-        """Whether they have arrived."""
-        return self._staging is None or self._value is not None or self._staging.done()
-
-    def wait(self) -> None:
-        """Block until they have."""
-        if self._staging is not None and self._value is None:
-            self._staging.wait()
-
-    def array(self) -> np.ndarray:
-        """The value, 1-D. Raises `ValuePending` before `done`."""
-        if self._value is None:
-            if self._staging is None:
-                self._value = np.empty(0, self._dtype)
-            else:
-                self._value = from_memory(self._staging.array(), self._dtype)
-        return self._value
-
-    def into(self, out: np.ndarray) -> None:
-        """Write the value's first elements into an array, without a copy in between if types agree."""
-        if self._staging is None or self._value is not None or memory_dtype(self._dtype) != out.dtype:
-            super().into(out)
-        else:
-            np.copyto(out, self._staging.view()[: out.size].reshape(out.shape))
+        return self._memory.nbytes

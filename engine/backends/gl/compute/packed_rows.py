@@ -79,7 +79,6 @@ def _texel_main(rows: PackedRows, finish: Epilogue) -> str:
         load = ["vec4 x = texelFetch(b0, a++);"]
         product = "dot(x, vec4(q{c}) - z{c})"
     lines = [
-        *(f"int {name} = {finish.argument(k)};" for k, name in enumerate(_NAMES)),
         f"int thread = {flat_thread(LOCAL_SIZE)} + group_x * {LOCAL_SIZE};",
         f"int quads = (n + {_COLUMNS - 1}) / {_COLUMNS};",
         "int y = thread / max(quads, 1);",
@@ -100,7 +99,7 @@ def _texel_main(rows: PackedRows, finish: Epilogue) -> str:
         "}",
         *(f"if (column + {c} < n) finish(y * n + column + {c}, sums.{COMPONENTS[c]});" for c in each),
     ]
-    return "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+    return finish.main(_NAMES, lines)
 
 
 def _storage_main(rows: PackedRows, finish: Epilogue) -> str:
@@ -111,7 +110,6 @@ def _storage_main(rows: PackedRows, finish: Epilogue) -> str:
         numbers = ", ".join(f"(q >> {rows.bits * (4 * v + k)}) & {mask}u" for k in range(4))
         products.append(f"part += dot(b0[a + word * {vectors} + {v}], vec4({numbers}) - zero);")
     lines = [
-        *(f"int {name} = {finish.argument(k)};" for k, name in enumerate(_NAMES)),
         "int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);",
         f"int column = (int(gl_WorkGroupID.x) + group_x) * {_GROUP_COLUMNS} + line;",
         "int y = int(gl_WorkGroupID.y) + group_y;",
@@ -136,4 +134,4 @@ def _storage_main(rows: PackedRows, finish: Epilogue) -> str:
         "if (lane == 0 && column < n && y < m) finish(y * n + column, sums[place]);",
     ]
     head = f"shared float sums[{_LANES * _GROUP_COLUMNS}];\n\n"
-    return head + "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+    return head + finish.main(_NAMES, lines)

@@ -74,7 +74,6 @@ def _main(
 ) -> str:
     each = range(_EACH)
     lines = [
-        *(f"int {name} = {finish.argument(k)};" for k, name in enumerate(_NAMES)),
         THREAD,
         "if (t >= threads) return;",
         f"int quads = max((columns + {_EACH - 1}) / {_EACH}, 1), line = t / quads;",
@@ -106,4 +105,4 @@ def _main(
             inside = " + ".join(f"int({w} >= -margin_left && {w} < end_w)" for w in places)
             result = f"a{j} / float(counted * ({inside}))"
         lines.append(f"if (column + {j} < columns) finish(line * columns + column + {j}, {result});")
-    return "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+    return finish.main(_NAMES, lines)

@@ -80,7 +80,7 @@ class ComputePrinter(GLSLPrinter):
         return shader_text(LOCAL_SIZE, kernel.dtype, inputs, arguments, self.readers + text, self.texels)
 
     def _elementwise(self, lines: Sequence[str], value: str) -> str:
-        return _function(
+        return function(
             "void main()",
             [
                 f"int i = {self.extra(_BEGIN)} + {flat_thread(LOCAL_SIZE)};",
@@ -107,8 +107,8 @@ class ComputePrinter(GLSLPrinter):
         else:
             main += [f"word |= k_element(min(i + {k}, last)) << {k * bits};" for k in range(1, count)]
         main.append(f"o[i / {count}] = word;")
-        element = _function("uint k_element(int i)", [*lines, f"return {packed(value, storage)};"])
-        return element + _function("void main()", main)
+        element = function("uint k_element(int i)", [*lines, f"return {packed(value, storage)};"])
+        return element + function("void main()", main)
 
     def unravel(self, axes: Sequence[int], first: int) -> list[str]:
         """Statements that take the flat index `i` apart into the indices `i0`... of those axes.
@@ -130,7 +130,8 @@ def element(block: str, position: str, storage: str, texels: bool) -> str:
     return f"{block}[{position}]" if lanes(storage) == 1 else unpacked(block, position, storage)
 
 
-def _function(head: str, lines: Sequence[str]) -> str:
+def function(head: str, lines: Sequence[str]) -> str:
+    """The text of a function from its statements."""
     return f"{head} {{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
 
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from engine.backends.gl.compute.printer import ARGUMENTS_LOCATION
-from engine.backends.gl.memory import generate
 from engine.backends.gl.programs import ProgramStore
 from engine.device.gl.device import GLDevice
-from engine.device.gl.functions import GL
+from engine.device.gl.functions import GL, generate
 
 _SCRATCH_BYTES = 1024
 _BINDINGS = 8

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from math import prod
 
 from engine.backends.gl.compute.epilogue import FIRST_GROUP
-from engine.backends.gl.compute.printer import ComputePrinter, axis_values, block_item, program_text
+from engine.backends.gl.compute.printer import ComputePrinter, axis_values, block_item, function, program_text
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import argument, argument_vectors
@@ -90,7 +90,7 @@ class _Text:
 
     def kernel(self, lines: Sequence[str], written: Container[str], ns: float, *rounds: int) -> ShaderKernel:
         """A shader of these statements, which write some tensors; a round of its group takes so long."""
-        main = "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+        main = function("void main()", lines)
         blocks = []
         for k, (name, kind) in enumerate(self._tensors.items()):
             access = "coherent" if name in written else "restrict readonly"

@@ -39,7 +39,6 @@ def emit_blocks(blocks: Blocks, compute: Compute, tuner: Tuner, target: Target) 
     join = "+" if blocks.kind == "sum" else "*"
     # Text over floats, which `Epilogue` makes one over integers where those are added up.
     lines = [
-        *(f"int {name} = {finish.argument(k)};" for k, name in enumerate(_NAMES)),
         THREAD,
         "if (t >= threads) return;",
         "int line = t / max(inner, 1), i = t - line * inner;",
@@ -55,7 +54,7 @@ def emit_blocks(blocks: Blocks, compute: Compute, tuner: Tuner, target: Target) 
     ]
     own = [blocks.threads, *blocks.numbers, 0, 0, 0]
     round_ns = _NS * blocks.block
-    main = "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+    main = finish.main(_NAMES, lines)
     kernel = finish.kernel_for(main, len(own), (LOCAL_SIZE, 1), (), round_ns, is_folded=True)
     finish.emit(tuner, kernel, grid, own)
     return True

@@ -7,11 +7,11 @@ from engine.backends.gl.compute.flat import flat_grid, flat_kernel
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
 from engine.backends.gpu.suppressions import (
-    AT_HAND,
     GROUP,
     NAMES,
     Dialect,
     Suppression,
+    declarations,
     overlap_function,
     statements,
 )
@@ -36,10 +36,11 @@ def emit_step(target: Target, tuner: Tuner, step: Suppression) -> bool:
         number=None if step.number is None else lambda row: f"int({element('b2', row, kinds[2], texels)})",
         output="o",
         limit="intBitsToFloat(limit_bits)",
-        lowest=lambda slot: f"atomicMin(first[{slot}], lane);",
+        mark="atomicOr(free[{}], {});".format,
+        place="findLSB({})".format,
         barrier="memoryBarrierBuffer(); memoryBarrierShared(); barrier();",
     )
-    head = ["shared int first[3];", f"shared vec4 held[{AT_HAND}];", *overlap_function("vec4", "bool")]
+    head = [*declarations("shared", "vec4"), *overlap_function("vec4", "bool")]
     kernel = flat_kernel(
         statements(dialect), NAMES, kinds, "int32", target, head, GROUP * _ROUND_NS,
         widths=(1, 4, 1)[: len(kinds)], rounds=(NAMES.index("rounds"),), access="coherent ",

@@ -35,7 +35,7 @@ from engine.backends.gl.compute.record import (
 )
 from engine.backends.gl.glsl import OpenWords
 from engine.backends.gl.storage import memory_dtype
-from engine.backends.gpu.open_arrays import OpenArray, OpenSlots, Values, Variables
+from engine.backends.gpu.open_arrays import OpenArray, OpenSlots, Values, Variables, columns, owned
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel
@@ -140,12 +140,8 @@ class GLComputeTemplate:
 
     def __init__(self, backend: GLComputeBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
         self._backend = backend
-        self._constants: dict[str, GLComputeBuffer] = {}
-        places: dict[str, Any] = {}
-        for name, buffer in constants.items():
-            assert isinstance(buffer, GLComputeBuffer)
-            self._constants[name] = buffer
-            places[name] = place_of(buffer)
+        self._constants = owned(constants, constants, GLComputeBuffer)
+        places: dict[str, Any] = {name: place_of(buffer) for name, buffer in self._constants.items()}
         recorder = _OpenRecorder(backend)
         numbers = recorder.numbers
         lifetimes = plan.lifetimes()
@@ -169,11 +165,11 @@ class GLComputeTemplate:
         recorder.commands.finish()
         self._commands = recorder.commands
         self._counts = (len(recorder.dispatch_rows), recorder.barriers)
-        self._word_rows, self._word_offsets = _columns(recorder.word_rows)
+        self._word_rows, self._word_offsets = columns(recorder.word_rows)
         self._word_offsets *= 4
-        self._range_rows, self._range_numbers = _columns(recorder.range_rows)
-        self._view_rows, self._view_numbers = _columns(recorder.view_rows)
-        self._viewed, formats = _columns(list(recorder.views))
+        self._range_rows, self._range_numbers = columns(recorder.range_rows)
+        self._view_rows, self._view_numbers = columns(recorder.view_rows)
+        self._viewed, formats = columns(list(recorder.views))
         self._dispatch_rows = np.array(recorder.dispatch_rows, np.int64)
         self._per_group = np.array(recorder.per_group, np.int64)
         self._making = self._make_views(formats)
@@ -217,11 +213,7 @@ class GLComputeTemplate:
         table[self._dispatch_rows, 1:4] = self._filled_grids(given)
         sizes, starts, total = self._placed(given)
         arena = SharedMemory(self._backend.arena.of(max(total, SMALLEST_ARENA)), total)
-        bound: dict[str, GLComputeBuffer] = {}
-        for name in self._outer:
-            buffer = buffers[name]
-            assert isinstance(buffer, GLComputeBuffer)
-            bound[name] = buffer
+        bound = owned(buffers, self._outer, GLComputeBuffer)
         count = len(sizes)
         ranges = np.zeros((count + len(bound), 3), np.int64)
         ranges[:count, 0], ranges[:count, 1], ranges[:count, 2] = arena.name, starts, sizes
@@ -255,8 +247,3 @@ class GLComputeTemplate:
         grids[is_generic, 0] = across
         grids[is_generic, 1] = -(-groups // np.maximum(across, 1))
         return grids
-
-
-def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    table = np.array(pairs, np.int64).reshape(-1, 2)
-    return table[:, 0].copy(), table[:, 1].copy()

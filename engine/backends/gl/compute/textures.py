@@ -9,7 +9,7 @@ from engine.backends.gl.commands import CommandList
 from engine.backends.gl.compute.memory import GLComputeBuffer
 from engine.backends.gl.compute.printer import LOCAL_SIZE, ComputePrinter, arguments
 from engine.backends.gl.compute.programs import ComputePrograms
-from engine.backends.gl.memory import GLBuffer
+from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.record import GLRecorder
 from engine.backends.gl.storage import lanes
 from engine.backends.gl.textures import TEXTURE_SHIFT, TextureCommands, TextureReader
@@ -46,7 +46,13 @@ class ComputeTextures(TextureReader):
     """The conversions of `GLComputeBackend`."""
 
     def record_from_texture(
-        self, texture: int, numbered: Numbered, space: tuple[int, ...], buffer: GLBuffer, begin: int, end: int
+        self,
+        texture: int,
+        numbered: Numbered,
+        space: tuple[int, ...],
+        buffer: AnyBuffer,
+        begin: int,
+        end: int,
     ) -> CommandList:
         """One dispatch."""
         assert isinstance(buffer, GLComputeBuffer)

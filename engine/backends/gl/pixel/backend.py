@@ -20,8 +20,9 @@ from engine.backends.gl.pixel.record import GLPixelProgram, Recorder, drawn_texe
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.pixel.template import GLPixelTemplate
 from engine.backends.gl.pixel.textures import PixelTextures
-from engine.backends.gl.pixel.transfer import GLPixelReadback, Transfers, pad
+from engine.backends.gl.pixel.transfer import Transfers, pad
 from engine.backends.gl.pixel.tuning import RULES
+from engine.backends.gl.readback import GLReadback
 from engine.backends.gl.storage import memory_dtype
 from engine.backends.plan_codec import KernelTextCodec
 from engine.base.errors import DeviceError, OutOfMemoryError
@@ -192,7 +193,7 @@ class GLPixelBackend(PixelTextures):
         shader = self.shader(step.kernel)
         return drawn_texels(shader, step.space) * texel_nanoseconds(step.kernel, shader, step.values)
 
-    def readback(self, buffer: DeviceBuffer) -> GLPixelReadback:
+    def readback(self, buffer: DeviceBuffer) -> GLReadback:
         """Start a copy of the value, as of now in the stream."""
         return self._transfers.readback(_own(buffer))
 

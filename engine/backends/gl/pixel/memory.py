@@ -11,7 +11,6 @@ import numpy as np
 from engine.backends.gl.memory import GLBuffer, GLObjects
 from engine.backends.gl.pixel.layout import Layout, texels_of
 from engine.backends.gl.storage import memory_dtype
-from engine.base.errors import DisposedError
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import FUNCTION_TYPE, GL
 from engine.device.gl.shared_context import SharedContext
@@ -134,7 +133,7 @@ class Place:
 _TEX_IMAGE_3D = (ctypes.c_uint, *[ctypes.c_int] * 6, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)
 
 
-class GLPixelBuffer(GLBuffer):
+class GLPixelBuffer(GLBuffer[Texture]):
     """A tensor in a texture of its own, or in the first texels of one that others share.
 
     context: as of `Texture`.
@@ -147,38 +146,14 @@ class GLPixelBuffer(GLBuffer):
         dtype: np.dtype,
         context: GLDevice | SharedContext | None = None,
     ) -> None:
-        self.elements = elements
-        self.dtype = np.dtype(dtype)
         layout = Layout.of(texels_of(elements), device.limits.max_texture_size)
-        self._memory = Texture(device, layout, memory_dtype(self.dtype).name, context=context)
-        self._is_shared = self._is_released = False
-
-    def part(self, elements: int) -> GLPixelBuffer | None:
-        """A buffer over the first elements; None if these are too few. Both keep the texture."""
-        if elements > self.elements:
-            return None
-        self._is_shared = True
-        part = object.__new__(GLPixelBuffer)
-        part.elements, part.dtype, part._memory = elements, self.dtype, self._memory
-        part._is_shared, part._is_released = True, False
-        return part
-
-    @property
-    def memory(self) -> Texture:
-        """Its texture. Raises `DisposedError` after `release`."""
-        if self.is_released:
-            raise DisposedError("this buffer was released; its tensor or worker was disposed")
-        return self._memory
+        texture = Texture(device, layout, memory_dtype(dtype).name, context=context)
+        super().__init__(elements, dtype, texture)
 
     @property
     def place(self) -> Place:
         """Where its elements are."""
         return Place(self.memory, self.memory.layout)
-
-    @property
-    def is_released(self) -> bool:
-        """Whether `release` was called."""
-        return self._is_released or self._memory.is_released
 
     @property
     def written(self) -> int:
@@ -204,9 +179,3 @@ class GLPixelBuffer(GLBuffer):
     def block(self) -> tuple[int, int]:
         """The texture."""
         return id(self._memory), self._memory.nbytes
-
-    def release(self) -> None:
-        """Give the memory back; a texture that is shared goes with the last buffer."""
-        self._is_released = True
-        if not self._is_shared:
-            self._memory.release()

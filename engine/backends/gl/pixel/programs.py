@@ -6,14 +6,13 @@ import ctypes
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from engine.backends.gl.memory import generate
 from engine.backends.gl.pixel.layout import Layout
 from engine.backends.gl.pixel.memory import Texture
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.storage import FORMS
 from engine.device.gl.device import GLDevice
-from engine.device.gl.functions import GL
+from engine.device.gl.functions import GL, generate
 
 _VERTEX = """#version 330 core
 void main() {

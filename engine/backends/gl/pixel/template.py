@@ -27,7 +27,7 @@ from engine.backends.gl.pixel.record import (
     temporary_kinds,
     texel_nanoseconds,
 )
-from engine.backends.gpu.open_arrays import OpenArray, Values, Variables
+from engine.backends.gpu.open_arrays import OpenArray, Values, Variables, columns, owned
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
@@ -125,10 +125,7 @@ class GLPixelTemplate:
 
     def __init__(self, backend: GLPixelBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
         self._backend = backend
-        self._constants: dict[str, GLPixelBuffer] = {}
-        for name, buffer in constants.items():
-            assert isinstance(buffer, GLPixelBuffer)
-            self._constants[name] = buffer
+        self._constants = owned(constants, constants, GLPixelBuffer)
         lifetimes = plan.lifetimes()
         self._temporaries = list(lifetimes)
         self._outer = plan.given(constants)
@@ -151,14 +148,14 @@ class GLPixelTemplate:
         recorder.commands.finish()
         self._commands = recorder.commands
         self._outputs = np.array(outputs, np.int64)
-        self._word_rows, self._word_offsets = _columns(recorder.word_rows)
+        self._word_rows, self._word_offsets = columns(recorder.word_rows)
         self._word_offsets *= 4
-        self._texture_rows, self._texture_numbers = _columns(recorder.texture_rows)
-        self._framebuffer_rows, self._framebuffer_numbers = _columns(recorder.framebuffer_rows)
+        self._texture_rows, self._texture_numbers = columns(recorder.texture_rows)
+        self._framebuffer_rows, self._framebuffer_numbers = columns(recorder.framebuffer_rows)
         self._viewport_rows = np.array(recorder.viewport_rows, np.int64)
-        self._shift_words, self._shift_numbers = _columns(recorder.shift_words)
+        self._shift_words, self._shift_numbers = columns(recorder.shift_words)
         self._texel_words = np.array(recorder.texel_words, np.int64)
-        self._element_words, self._element_steps = _columns(recorder.element_words)
+        self._element_words, self._element_steps = columns(recorder.element_words)
         self._is_generic = np.zeros(len(recorder.texel_words), bool)
         self._is_generic[self._element_steps] = True
         self._axes, self._axis_words = recorder.axes.close(), np.array(recorder.axis_words, np.int64)
@@ -200,11 +197,7 @@ class GLPixelTemplate:
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> GLOpenPixelProgram:
         """The program for one set of sizes."""
         given = self._values(values)
-        bound: dict[str, GLPixelBuffer] = {}
-        for name in self._outer:
-            buffer = buffers[name]
-            assert isinstance(buffer, GLPixelBuffer)
-            bound[name] = buffer
+        bound = owned(buffers, self._outer, GLPixelBuffer)
         shifts, heights = self._layouts(given)
         shared = [texture.of(extent) for texture, extent in self._rooms(shifts, heights)]
         textures = [*(shared[slot] for slot in self._slots.tolist()), *(b.memory for b in bound.values())]
@@ -220,10 +213,10 @@ class GLPixelTemplate:
         table[self._framebuffer_rows, 2] = [outputs[n] for n in self._framebuffer_numbers.tolist()]
         steps = np.where(self._layers[self._outputs] > 0, ROWS_TOGETHER, 1)
         across = -(-drawn // steps)
-        columns = np.minimum(across, 1 << shifts[self._outputs])
+        width = np.minimum(across, 1 << shifts[self._outputs])
         rows = -(-across // (1 << shifts[self._outputs])) * steps
-        at_once = rows_of_draws(columns, rows, self._texel_ns(given))
-        table[self._viewport_rows, 3], table[self._viewport_rows, 4] = columns, at_once
+        at_once = rows_of_draws(width, rows, self._texel_ns(given))
+        table[self._viewport_rows, 3], table[self._viewport_rows, 4] = width, at_once
         # No vertices where there are no elements.
         table[self._viewport_rows + 1, 3] = np.where(counts > 0, 3, 0)
         is_cut = (at_once < rows) & (counts > 0)
@@ -288,8 +281,3 @@ class GLPixelTemplate:
         commands = whole.filled(np.concatenate([*pieces, table[begin:]]), whole.kept)
         commands.steps = [int(start + added[start]) for start in whole.steps]
         return commands
-
-
-def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    table = np.array(pairs, np.int64).reshape(-1, 2)
-    return table[:, 0].copy(), table[:, 1].copy()

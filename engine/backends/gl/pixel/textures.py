@@ -7,7 +7,7 @@ from math import prod
 from typing import TypeAlias
 
 from engine.backends.gl.commands import CommandList
-from engine.backends.gl.memory import GLBuffer
+from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.pixel.layout import texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer
 from engine.backends.gl.pixel.printer import FragmentPrinter, arguments, print_kernel
@@ -30,7 +30,13 @@ class PixelTextures(TextureReader, TextureWriter):
     """The conversions of `GLPixelBackend`."""
 
     def record_from_texture(
-        self, texture: int, numbered: Numbered, space: tuple[int, ...], buffer: GLBuffer, begin: int, end: int
+        self,
+        texture: int,
+        numbered: Numbered,
+        space: tuple[int, ...],
+        buffer: AnyBuffer,
+        begin: int,
+        end: int,
     ) -> CommandList:
         """Draws of whole texels. The shader takes the texture for a tensor that is 2**14 texels wide."""
         assert isinstance(buffer, GLPixelBuffer)
@@ -51,7 +57,7 @@ class PixelTextures(TextureReader, TextureWriter):
 
     def record_to_texture(
         self,
-        buffer: GLBuffer,
+        buffer: AnyBuffer,
         numbered: Numbered,
         space: tuple[int, ...],
         texture: int,

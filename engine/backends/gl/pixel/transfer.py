@@ -8,11 +8,11 @@ readback is drawn into a texture of its own that is read when its fence has pass
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
-from engine.backends.base import Readback
 from engine.backends.gl.commands import Replayer
 from engine.backends.gl.pixel.layout import Layout, texels_of
 from engine.backends.gl.pixel.memory import FORMATS, GLPixelBuffer, Place, Texture
@@ -20,11 +20,10 @@ from engine.backends.gl.pixel.printer import print_kernel
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.record import Recorder
 from engine.backends.gl.pixel.shader import Shader
-from engine.backends.gl.storage import from_memory
-from engine.base.errors import ValuePending
+from engine.backends.gl.readback import GLReadback
 from engine.compiler.plan import AnyKernel
 from engine.device.gl.device import GLDevice
-from engine.device.gl.functions import GL
+from engine.device.gl.fence import Fence
 from engine.device.gl.staging_readback import StagingReadback
 from engine.kernels.expr import FLAT
 from engine.kernels.kernel import Kernel, number
@@ -88,18 +87,18 @@ class Transfers:
             recorder.commands.finish()
             self._replayer.run(recorder.commands)
 
-    def readback(self, buffer: GLPixelBuffer) -> GLPixelReadback:
+    def readback(self, buffer: GLPixelBuffer) -> GLReadback:
         """Start a readback of the value as of now."""
         if not buffer.elements:
-            return GLPixelReadback(buffer, None, None)
+            return GLReadback(buffer, None)
         source = buffer.memory
         if not self._deferred:
-            return GLPixelReadback(buffer, self.read(source, buffer.elements), None)
+            return GLReadback(buffer, self.read(source, buffer.elements))
         with self.device.current():
             snapshot = self._take_snapshot(source, buffer.elements)
-            fence = self.device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+            fence = Fence(self.device)
             self.device.gl.glFlush()
-        return GLPixelReadback(buffer, None, _Snapshot(self, snapshot, fence))
+        return DeferredReadback(self, buffer, snapshot, fence)
 
     def read(self, source: Texture, elements: int) -> StagingReadback:
         """Start a readback through a pixel buffer."""
@@ -141,93 +140,35 @@ class Transfers:
         return self._shaders[kernel.key]
 
 
-class _Snapshot:
-    """A texture that holds a value once its fence has passed."""
+class DeferredReadback(GLReadback):
+    """A readback of a texture that holds the value once its fence has passed."""
 
-    def __init__(self, transfers: Transfers, texture: Texture, fence: int) -> None:
-        self.transfers = transfers
-        self.texture = texture
+    def __init__(self, transfers: Transfers, buffer: GLPixelBuffer, snapshot: Texture, fence: Fence) -> None:
+        super().__init__(buffer, None)
+        self._transfers = transfers
+        self._snapshot = snapshot
         self.fence = fence
-        # May run on any thread: the device calls it later.
-        self._finalizer = weakref.finalize(
-            self, transfers.device.call_later, _End(transfers.device, transfers.give_back, texture, fence)
-        )
+        # May run on any thread: the device calls it later. Commands issued so far may still read the texture.
+        give_back = partial(transfers.give_back, snapshot)
+        self._finalizer = weakref.finalize(self, transfers.device.call_later, give_back)
         self._finalizer.atexit = False
 
-    def end(self) -> None:
-        """Give texture and fence back; commands issued so far may still read them."""
-        self._finalizer()
-
-
-class _End:
-    def __init__(self, device: GLDevice, give_back: object, texture: Texture, fence: int) -> None:
-        self._device = weakref.ref(device)
-        self._give_back = give_back
-        self._texture = texture
-        self._fence = fence
-
-    def __call__(self) -> None:
-        device = self._device()
-        if device is not None:
-            device.gl.glDeleteSync(self._fence)
-            self._give_back(self._texture)  # type: ignore[operator]
-
-
-class GLPixelReadback(Readback):
-    """An asynchronous readback, converted to the tensor's type."""
-
-    def __init__(
-        self, buffer: GLPixelBuffer, staging: StagingReadback | None, snapshot: _Snapshot | None
-    ) -> None:
-        self._elements = buffer.elements
-        self._dtype = buffer.dtype
-        self._staging = staging
-        self._snapshot = snapshot
-        self._value = None if staging is not None or snapshot is not None else np.empty(0, buffer.dtype)
-
     def done(self) -> bool:
-        """Whether they have arrived."""
-        if self._value is not None:
-            return True
-        snapshot = self._snapshot
-        if snapshot is not None:
-            if not snapshot.transfers.device.poll(snapshot.fence):
-                return False
-            self._read(snapshot)
-        return self._staging is not None and self._staging.done()
+        """Whether the elements have arrived."""
+        if self._staging is None and self.fence.is_open():
+            self._read()
+        return super().done()
 
     def wait(self) -> None:
         """Block until they have."""
-        if self.done():
-            return
-        if self._snapshot is not None:
-            self._snapshot.transfers.device.wait(self._snapshot.fence)
-            self._read(self._snapshot)
-        if self._staging is not None:
-            self._staging.wait()
+        if self._staging is None:
+            self.fence.wait()
+            self._read()
+        super().wait()
 
-    def _read(self, snapshot: _Snapshot) -> None:
-        self._staging = snapshot.transfers.read(snapshot.texture, self._elements)
-        self._snapshot = None
-        snapshot.end()
-
-    def array(self) -> np.ndarray:
-        """The value, 1-D. Raises `ValuePending` before `done`."""
-        if self._value is None:
-            self.done()
-            if self._staging is None:
-                raise ValuePending("the readback is still on its way; poll done(), or wait()")
-            self._value = from_memory(self._staging.array()[: self._elements], self._dtype)
-        return self._value
-
-    def into(self, out: np.ndarray) -> None:
-        """Write the value's first elements into an array, without a copy in between if types agree."""
-        if self._value is None and self.done() and self._staging is not None:
-            view = self._staging.view()
-            if view.dtype == out.dtype:
-                np.copyto(out, view[: out.size].reshape(out.shape))
-                return
-        super().into(out)
+    def _read(self) -> None:
+        self._staging = self._transfers.read(self._snapshot, self._elements)
+        self._finalizer()
 
 
 def pad(

@@ -15,9 +15,9 @@ import pytest
 from engine.backends.cpu import winograd, winograd_partition
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, PORTABLE, Tile, host_tile
-from engine.backends.cpu.winograd_partition import Cut, choose_cut, cut_ns, scratch_bytes
+from engine.backends.cpu.winograd_partition import Cut, choose_cut, choose_way, scratch_bytes
 from engine.backends.cpu.winograd_weights import filter_matrix, pack_weights
-from engine.compiler.plan import Tuner
+from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import FLAT, acc, cast, index, lit, load, maximum
 from engine.kernels.hint import Hint
 from tests.engine.backends.cpu.hinted import Case, out_size, run_tuned, tuned_plan
@@ -83,7 +83,7 @@ def forced(
     """Cut every convolution like this, whatever it costs; tasks take `panels` panels of channels."""
     width = host_tile().width
     cut = Cut(results, share, tiles, width, panels * width)
-    monkeypatch.setattr(winograd, "choose_cut", lambda *_: cut)
+    monkeypatch.setattr(winograd_partition, "choose_cut", lambda *_: cut)
 
 
 SHAPES: dict[str, tuple[tuple[int, ...], int, tuple[int, int], tuple[int, int]]] = {
@@ -127,7 +127,7 @@ def test_narrower_vectors(backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(winograd, "host_tile", lambda: tile)
     for tiles in (1, 5, 14):
         cut = Cut(4, 2 * tiles, tiles, tile.width, 2 * tile.width)
-        monkeypatch.setattr(winograd, "choose_cut", lambda *_, cut=cut: cut)
+        monkeypatch.setattr(winograd_partition, "choose_cut", lambda *_, cut=cut: cut)
         check(backend, *winograd_case((1, 18, 19, 21), 45), BOUNDS[4])
 
 
@@ -191,7 +191,14 @@ def test_other_convolutions_are_left_alone(backend: CPUBackend, changes: dict[st
     case, _ = winograd_case((1, 28, 28, 64), 64, **changes)
     assert case.compute is not None
     tuner = Tuner(case.compute, lambda name, make: name, lambda count, dtype: "scratch")
-    assert not winograd.tune_winograd(case.compute, tuner, 2)
+    left: list[Compute] = []
+
+    def direct(compute: Compute, *_: object) -> bool:
+        left.append(compute)
+        return True
+
+    assert winograd.tune_winograd(case.compute, tuner, 2, direct)
+    assert left == [case.compute]
     assert not tuner.steps
 
 
@@ -218,7 +225,7 @@ def test_cuts_are_within_their_limits(tile: Tile, threads: int) -> None:
         assert cut.columns <= 128
         assert cut.columns % tile.width == 0
         assert cut.group_columns % tile.width == 0
-        assert cut_ns(space, channels, cut, tile, threads) > 0
+        assert choose_way(space, channels, tile, threads).task_ns > 0
 
 
 def test_the_switch_limits_the_tile(monkeypatch: pytest.MonkeyPatch) -> None:

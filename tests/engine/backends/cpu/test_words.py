@@ -130,6 +130,7 @@ def test_convolutions_of_bytes_are_exact(
         np.testing.assert_array_equal(found, expected.astype(np.int32))
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize(("shape", "group"), [((2, 6, 7, 7), 1), ((1, 10, 3, 43), 2)])
 def test_windows_of_one_element_are_exact(

@@ -59,6 +59,7 @@ def plan_of(form: Backend, arrays: dict[str, np.ndarray], most: int) -> tuple[Pl
     return tuned_plan(form, compute), output
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("numbered", [False, True], ids=["all", "some"])
 @pytest.mark.parametrize(
     ("count", "most", "size"),
@@ -100,7 +101,7 @@ def test_boxes_are_kept_best_first(form: Backend, count: int, most: int, size: f
 def test_loops_that_a_driver_would_end_are_left_to_the_generic_kernels(gl_device: GLDevice) -> None:
     if not gl_device.info.supports_compute:
         pytest.skip("no OpenGL 4.3 here")
-    target = Target(replace(gl_device.limits, max_loop_rounds=1000), True)
+    target = Target(replace(gl_device.limits, max_loop_rounds=2000), True)
     order, corners = value("order", np.zeros((2, 400), np.int32)), value("corners", drawn(2, 400, 0.2))
     for most, is_emitted in ((100, True), (400, False)):
         attributes = {"classes": 1, "limit": LIMIT, "most": most, "bound": False}

@@ -152,6 +152,64 @@ print("platform", device.platform_name)
     assert "platform GLX" in run_child(code, DISPLAY=display, SDL_VIDEODRIVER="x11")
 
 
+@pytest.mark.parametrize("force_egl", ["0", "1"])
+def test_a_window_may_be_closed_while_another_thread_compiles(
+    run_child, display: str, force_egl: str
+) -> None:
+    """Xlib tells before it closes the display: the thread gets an error before the display is gone."""
+    code = (
+        WINDOW
+        + """
+import threading
+shared = device.borrow_shared()
+begun = threading.Event()
+TEXT = "#version 330\\nuniform int n; in vec2 a; out float b[30]; void main() { " + "".join(
+    f"b[{k}] = a.x; for (int i = 0; i < n; ++i) b[{k}] += sin(b[{k}] + SEED); " for k in range(30)) + "}"
+
+def compile_there():
+    count = 0
+    try:
+        with shared.current():
+            while True:
+                gl, text = shared.gl, TEXT.replace("SEED", f"{count}.0").encode()
+                shader = gl.glCreateShader(GL.VERTEX_SHADER)
+                gl.glShaderSource(shader, 1, ctypes.byref(ctypes.c_char_p(text)), None)
+                gl.glCompileShader(shader)
+                gl.glDeleteShader(shader)
+                count += 1
+                if count == 2:
+                    begun.set()
+                if ended.is_set():
+                    return
+    except DeviceError as error:
+        print("ended:", error)
+
+import ctypes
+ended = threading.Event()
+thread = threading.Thread(target=compile_there)
+thread.start()
+begun.wait()
+pygame.quit()
+ended.set()
+thread.join()
+try:
+    shared.hand_over()
+    with shared.current():
+        pass
+except DeviceError as error:
+    print("refused:", error)
+device.give_back_shared(shared)
+device.dispose()
+print("survived", device.platform_name)
+"""
+    )
+    answer = run_child(code, DISPLAY=display, SDL_VIDEODRIVER="x11", SDL_VIDEO_X11_FORCE_EGL=force_egl)
+    assert f"survived {'EGL' if force_egl == '1' else 'GLX'}" in answer
+    if force_egl == "0":
+        assert "ended: the window" in answer
+    assert "refused: " in answer
+
+
 def test_a_window_through_egl(run_child, display: str) -> None:
     answer = run_child(DRAWS, DISPLAY=display, SDL_VIDEODRIVER="x11", SDL_VIDEO_X11_FORCE_EGL="1")
     assert "platform EGL" in answer

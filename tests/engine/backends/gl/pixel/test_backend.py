@@ -15,6 +15,7 @@ from engine.backends.gl.pixel import record
 from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.shader import Shader
+from engine.backends.gl.pixel.transfer import DeferredReadback
 from engine.base.errors import DisposedError, KernelCompileError
 from engine.compiler.plan import Compute
 from engine.device.gl.device import GLDevice
@@ -53,7 +54,8 @@ def test_a_snapshot_is_read_while_later_work_runs(gl_device: GLDevice) -> None:
     short.run()
     backend.flush()
     readback = backend.readback(short.buffers["y"])
-    while not backend._transfers.device.poll(readback._snapshot.fence):  # type: ignore[union-attr]
+    assert isinstance(readback, DeferredReadback)
+    while not readback.fence.is_open():
         time.sleep(0.001)
     heavy.run()
     backend.flush()

@@ -1,0 +1,132 @@
+"""`Kernels`: what a GPU backend brings to the rules that all share, see `engine.backends.gpu.rules`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from engine.backends.gpu.expert_products import ExpertProduct
+from engine.backends.gpu.regions import Regions
+from engine.backends.gpu.scans import Blocks, MarkedRows, Marks
+from engine.backends.gpu.suppressions import Suppression
+from engine.compiler.plan import Tuner
+from engine.kernels.value import Value
+
+GROUP = 64
+"""Threads in a group."""
+
+
+@dataclass(frozen=True)
+class ThreadStep:
+    """A step of a row of threads, which read integers and bits of floats, and store int32s anywhere.
+
+    lines: statements of thread `t`. names, values: its arguments. divisors: names of those by which it
+    divides. inputs: the tensors that it reads, each with its element type. shared: declarations of memory
+    that a group shares. area, ns: what a group computes, in multiplications, and in nanoseconds of one
+    processor.
+    """
+
+    threads: int
+    lines: Sequence[str]
+    names: Sequence[str]
+    values: tuple[int, ...]
+    inputs: Sequence[tuple[str, str]]
+    output: str
+    divisors: Sequence[str] = ()
+    shared: Sequence[str] = ()
+    area: int = GROUP
+    ns: float = 500.0
+
+    @property
+    def divided_by(self) -> list[int]:
+        """The values of the divisors."""
+        return [self.values[self.names.index(name)] for name in self.divisors]
+
+
+class Kernels(ABC):
+    """How a backend's language spells what shared kernels do, and the kernels that are its own.
+
+    Functions that emit a step return False where they cannot.
+    """
+
+    output: ClassVar[str]
+    """The name of a kernel's output."""
+
+    shared: ClassVar[str]
+    """The word before a variable that a group shares."""
+
+    barrier: ClassVar[str]
+    """The statement that waits for a group's other threads."""
+
+    tile: tuple[int, int]
+    """How many rows and columns of a product with chosen weights a thread computes."""
+
+    most_rounds: int = 1 << 30
+    """After how many rounds a driver ends a thread's loops."""
+
+    sorts_few: bool = False
+    """Whether a thread sorts a few elements by itself, as shared memory is slow."""
+
+    sorts_alone: bool = False
+    """Whether `emit_sorted_block` sorts blocks."""
+
+    @abstractmethod
+    def fits(self, elements: int, dtype: np.dtype) -> bool:
+        """Whether a tensor fits in a buffer."""
+
+    @abstractmethod
+    def element(self, slot: int, position: str, kind: str = "int32") -> str:
+        """The text of an element of an input: an integer of a type, or the bits of a float32."""
+
+    @abstractmethod
+    def divide(self, number: str, by: str) -> str:
+        """The text of the quotient of a number that is not negative by a divisor."""
+
+    @abstractmethod
+    def raised(self, position: str, number: str) -> str:
+        """The statement that raises an element of the output to a number at least, for all threads."""
+
+    @abstractmethod
+    def emit(self, tuner: Tuner, step: ThreadStep) -> bool:
+        """Emit a step of a row of threads."""
+
+    def emit_sorted_block(
+        self, tuner: Tuner, step: ThreadStep, length: str, read: Callable[[str, str], str]
+    ) -> bool:
+        """Emit the step that sorts blocks, a thread for each, of rows of so many elements.
+
+        read: prints the statement that sets a variable to the key at a position.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def emit_blocks(self, tuner: Tuner, blocks: Blocks) -> bool:
+        """Emit the last step of a running sum."""
+
+    @abstractmethod
+    def emit_rows(self, tuner: Tuner, rows: MarkedRows) -> bool:
+        """Emit the step that goes through whole rows of marks."""
+
+    @abstractmethod
+    def emit_marks(self, tuner: Tuner, marks: Marks) -> bool:
+        """Emit the step that writes positions of marks."""
+
+    @abstractmethod
+    def emit_means(self, tuner: Tuner, step: Regions) -> bool:
+        """Emit the step that takes means over bins of regions."""
+
+    @abstractmethod
+    def emit_suppression(self, tuner: Tuner, step: Suppression) -> bool:
+        """Emit a step of non-maximum suppression."""
+
+    @abstractmethod
+    def lay_out(self, tuner: Tuner, weights: Value) -> str:
+        """Emit the step that lays weights (experts, n, k) out for `emit_product`; returns its tensor."""
+
+    @abstractmethod
+    def emit_product(self, tuner: Tuner, product: ExpertProduct) -> bool:
+        """Emit a product with the weights of chosen experts."""
