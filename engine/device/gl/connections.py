@@ -1,4 +1,4 @@
-"""Connections to X servers: Xlib tells before it closes one, so that contexts are not used any more."""
+"""Connections to X servers: contexts of one that is about to be closed are left first."""
 
 from __future__ import annotations
 
