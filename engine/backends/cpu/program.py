@@ -15,7 +15,7 @@ from engine.base.memory.aligned import address_of
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem, RepeatedJob
 
-_ROUGHLY = 16.0
+_ROUGHLY = 8.0
 """How many times as long as it takes a program may be estimated to take."""
 
 _MOST_TRIED_NS = 2_000_000.0
