@@ -71,16 +71,32 @@ class Kernels(ABC):
     sorts_few: bool = False
     """Whether a thread sorts a few elements by itself, as shared memory is slow."""
 
-    sorts_alone: bool = False
-    """Whether `emit_sorted_block` sorts blocks."""
+    emit_sorted_block: Callable[[Tuner, ThreadStep, str, Callable[[str, str], str]], bool] | None = None
+    """Emits the step that sorts blocks where a thread sorts one alone, of rows of so many elements.
+
+    The last argument prints the statement that sets a variable to the key at a position.
+    """
+
+    as_int: ClassVar[str]
+    """The form of an integer of another type as an int."""
+
+    bits: ClassVar[str]
+    """The form of the bits of a float32 as an int."""
 
     @abstractmethod
     def fits(self, elements: int, dtype: np.dtype) -> bool:
         """Whether a tensor fits in a buffer."""
 
     @abstractmethod
+    def load(self, slot: int, position: str, kind: str) -> str:
+        """The text of an element of an input."""
+
     def element(self, slot: int, position: str, kind: str = "int32") -> str:
-        """The text of an element of an input: an integer of a type, or the bits of a float32."""
+        """The text of an element of an input as an int: an integer of a type, or the bits of a float32."""
+        found = self.load(slot, position, kind)
+        if kind == "int32":
+            return found
+        return (self.bits if kind == "float32" else self.as_int).format(found)
 
     @abstractmethod
     def divide(self, number: str, by: str) -> str:
@@ -93,15 +109,6 @@ class Kernels(ABC):
     @abstractmethod
     def emit(self, tuner: Tuner, step: ThreadStep) -> bool:
         """Emit a step of a row of threads."""
-
-    def emit_sorted_block(
-        self, tuner: Tuner, step: ThreadStep, length: str, read: Callable[[str, str], str]
-    ) -> bool:
-        """Emit the step that sorts blocks, a thread for each, of rows of so many elements.
-
-        read: prints the statement that sets a variable to the key at a position.
-        """
-        raise NotImplementedError
 
     @abstractmethod
     def emit_blocks(self, tuner: Tuner, blocks: Blocks) -> bool:

@@ -87,8 +87,10 @@ def sorted_pairs(
     span = deferred(_span, count, block)
     blocks = -(-count // block)
     segments = lines * blocks
-    is_alone = kernels.sorts_few or kernels.sorts_alone
-    threads = segments if is_alone else -(-segments // (block // span)) * GROUP
+    emit_alone = kernels.emit_sorted_block
+    threads = (
+        segments if kernels.sorts_few or emit_alone is not None else -(-segments // (block // span)) * GROUP
+    )
     values: tuple[int, ...] = count, inner, blocks, segments, span, keep
     lengths = [] if length is None else [(length.root.name, length.dtype.name)]
     length_of = _length_of(kernels, length)
@@ -96,8 +98,8 @@ def sorted_pairs(
         threads, (), BLOCK_NAMES, values, [(source, kind), *lengths], runs[0],
         area=BLOCK * _BLOCK_AREA, ns=BLOCK * _BLOCK_NS,
     )  # fmt: skip
-    if kernels.sorts_alone:
-        is_emitted = kernels.emit_sorted_block(tuner, step, length_of("row"), read)
+    if emit_alone is not None:
+        is_emitted = emit_alone(tuner, step, length_of("row"), read)
     elif kernels.sorts_few:
         is_emitted = kernels.emit(tuner, replace(step, lines=_few_statements(kernels, length_of, read)))
     else:

@@ -47,20 +47,19 @@ class CLKernels(Kernels):
     """Kernels in OpenCL C, of a form, "cpu" or "gpu"."""
 
     output, shared, barrier = "y", "__local", "barrier(CLK_LOCAL_MEM_FENCE);"
+    as_int, bits = "(int){}", "as_int({})"
 
     def __init__(self, form: str) -> None:
         self._form = form
-        self.sorts_alone = form == "cpu"
+        if form == "cpu":
+            self.emit_sorted_block = self._emit_sorted_block
         self.tile = TILES[form]
 
     def fits(self, elements: int, dtype: np.dtype) -> bool:
         return True
 
-    def element(self, slot: int, position: str, kind: str = "int32") -> str:
-        found = element(kind, _INPUTS[slot], position)
-        if kind == "float32":
-            return f"as_int({found})"
-        return found if kind == "int32" else f"(int){found}"
+    def load(self, slot: int, position: str, kind: str) -> str:
+        return element(kind, _INPUTS[slot], position)
 
     def divide(self, number: str, by: str) -> str:
         return divide(number, by)
@@ -73,7 +72,7 @@ class CLKernels(Kernels):
         body = indent([*step.shared, thread, *step.lines], 1)
         return self._emit(tuner, step, body, GROUP)
 
-    def emit_sorted_block(
+    def _emit_sorted_block(
         self, tuner: Tuner, step: ThreadStep, length: str, read: Callable[[str, str], str]
     ) -> bool:
         return self._emit(tuner, step, sort_statements(length, read), 1, SORT_HEAD)

@@ -23,12 +23,9 @@ _SECOND = 1_000_000_000
 class _ClosedFunctions(GLFunctions):
     """What a thread finds that still works in a context whose window is being closed."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        raise DeviceError("the window that this shared OpenGL context belongs to was closed")
-
     def address(self, name: str) -> int:
         """Raises `DeviceError`."""
-        return self.__getattr__(name)()
+        raise DeviceError("the window that this shared OpenGL context belongs to was closed")
 
 
 class SharedContext:

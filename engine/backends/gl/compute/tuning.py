@@ -59,6 +59,7 @@ class ComputeKernels(Kernels):
     """Kernels in GLSL."""
 
     output, shared, barrier = "o", "shared", "memoryBarrierShared(); barrier();"
+    as_int, bits = "int({})", "floatBitsToInt({})"
     tile = TILE
 
     def __init__(self, target: Target) -> None:
@@ -69,11 +70,8 @@ class ComputeKernels(Kernels):
     def fits(self, elements: int, dtype: np.dtype) -> bool:
         return buffer_size(elements, dtype) <= self._target.limits.max_storage_block_size
 
-    def element(self, slot: int, position: str, kind: str = "int32") -> str:
-        found = element(f"b{slot}", position, kind, self._target.texels)
-        if kind == "float32":
-            return f"floatBitsToInt({found})"
-        return found if kind == "int32" else f"int({found})"
+    def load(self, slot: int, position: str, kind: str) -> str:
+        return element(f"b{slot}", position, kind, self._target.texels)
 
     def divide(self, number: str, by: str) -> str:
         return divide(number, by)
