@@ -24,7 +24,7 @@ from engine.backends.cpu.partial_run import CPUPartialDispatch
 from engine.backends.cpu.plan_codec import CPUPlanCodec
 from engine.backends.cpu.precision import arithmetics_for
 from engine.backends.cpu.precompile import precompile_kernels
-from engine.backends.cpu.program import CPUProgram, released
+from engine.backends.cpu.program import CPUProgram, Pace, released
 from engine.backends.cpu.stream import (
     LEAST_SHARED,
     LEAST_SHARED_ASLEEP,
@@ -87,7 +87,7 @@ class CPUBackend(HostBackend):
         self.planned_threads = DETERMINISTIC_THREADS if deterministic else threads
         self._functions: dict[str, int] = {}
         self._arena = allocate(0)
-        self._verdicts: dict[bytes, bool] = {}
+        self._paces: dict[bytes, Pace] = {}
 
     @classmethod
     def on_jobs(cls, jobs: JobSystem | None, precision: Precision, deterministic: bool) -> CPUBackend:
@@ -242,14 +242,17 @@ class CPUBackend(HostBackend):
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> CPUTemplate:
         """Lay out every step's args block, with room for what sizes and addresses decide."""
         self.prepare(plan.kernels)
-        return CPUTemplate(self, plan, constants, self._functions, self._verdicts)
+        return CPUTemplate(self, plan, constants, self._functions, self._paces)
 
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan; a short one runs at once when nothing is in flight."""
         assert isinstance(program, CPUProgram)
         if program.is_short and self.stream.is_idle():
             program.run_here()
-        elif program.commands is None:
+            return
+        if program.is_new:
+            program.was_enqueued()
+        if program.commands is None:
             released()
         elif instrumentation.installed:
             self.stream.submit_observed(program.commands, None)
