@@ -159,10 +159,14 @@ class CPUBackend(HostBackend):
         """A new buffer, zeroed or filled with `data`."""
         if data is None:
             return CPUBuffer(elements, dtype)
-        held = native_type(dtype)
-        buffer = CPUBuffer(elements, held, reserve(elements * held.itemsize).view(held))
-        buffer.array[:] = np.asarray(data, held).reshape(-1)
+        buffer = self.create_unset(elements, dtype)
+        buffer.array[:] = np.asarray(data, buffer.dtype).reshape(-1)
         return buffer
+
+    def create_unset(self, elements: int, dtype: np.dtype) -> CPUBuffer:
+        """A new buffer, zeroed behind its elements only."""
+        held = native_type(dtype)
+        return CPUBuffer(elements, held, reserve(elements * held.itemsize).view(held))
 
     def share(self, room: DeviceBuffer, elements: int) -> CPUBuffer | None:
         """A buffer over the first elements of another."""

@@ -25,7 +25,7 @@ _HOPELESS = 3.0
 """A program that takes this many times as long as it may is not tried again."""
 
 _ENOUGH = 3
-"""How many programs of the same kernels have to run before others are expected to take longer than estimated."""
+"""How many programs of the same kernels have to run before others are expected to exceed their estimates."""
 
 
 class Pace:
