@@ -21,6 +21,7 @@ from engine.runtime.inputs import CheckedInputs, Inputs, InputValue, Named, Posi
 from engine.runtime.outputs import Outputs, RunOutput, as_list
 from engine.runtime.pending_work import unfinished
 from engine.runtime.recorded_plan import RecordedPlan
+from engine.runtime.refill import Refill
 from engine.runtime.session import Session
 from engine.runtime.submission_queue import RunQueue
 from engine.runtime.tensor import Tensor
@@ -50,6 +51,7 @@ class Executor(Disposable):
         self._latest: Run | None = None
         # The fast path of the latest plan; None where the next schedule has to be checked in full.
         self._latest_path: FastPath | None = None
+        self._refill: Refill | None = None
         self._queue = RunQueue()
         self._is_unfinished = False
         self._is_observed = False
@@ -116,6 +118,8 @@ class Executor(Disposable):
                 self._took(path)
                 return
             other = self._path_for(ordered)
+            if other is None:
+                other = self._refilled(path, ordered)
             if other is not None and other.take(ordered):
                 self._took(other)
                 return
@@ -183,6 +187,12 @@ class Executor(Disposable):
         if any(type(array) is not np.ndarray for array in given):
             return None
         return self._session.cache.fast_path(tuple([array.shape for array in given]))
+
+    def _refilled(self, path: FastPath, given: Sequence[Any]) -> FastPath | None:
+        """The fast path for inputs of sizes never seen, if the plan of the latest one takes them."""
+        if self._refill is None or not self._refill.is_next:
+            self._refill = Refill.of(self._session, path)
+        return None if self._refill is None else self._refill.fast_path(given)
 
     def _path_of(self, recorded: RecordedPlan, checked: CheckedInputs) -> FastPath | None:
         """The fast path of a plan, made when it is first scheduled; None if it has none."""
@@ -320,6 +330,6 @@ class Executor(Disposable):
         return self._outputs.of(self, run, name, lambda output: Tensor.of(output, owned=False))
 
     def _dispose(self) -> None:
-        self._latest = self._latest_path = None
+        self._latest = self._latest_path = self._refill = None
         self._kept.clear()
         unfinished.work.discard(self)
