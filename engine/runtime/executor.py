@@ -57,6 +57,7 @@ class Executor(Disposable):
         self._is_observed = False
         self._thread = get_ident()
         self._disposed = False
+        self._prepare_refill()
 
     def _check_alive(self) -> None:
         if get_ident() != self._thread:
@@ -119,7 +120,7 @@ class Executor(Disposable):
                 return
             other = self._path_for(ordered)
             if other is None:
-                other = self._refilled(path, ordered)
+                other = self._refilled(ordered)
             if other is not None and other.take(ordered):
                 self._took(other)
                 return
@@ -127,6 +128,11 @@ class Executor(Disposable):
                 self._schedules -= 1
         checked = self._checked(inputs, named)
         with self._entered():
+            if self._refill is not None and self._latest is None and not self._session.cache.plans:
+                path = self._refilled(checked.in_order)
+                if path is not None and path.take(checked.in_order):
+                    self._took(path)
+                    return
             recorded = self._session.recorded_plan(checked.shapes, checked.known)
             path = self._path_of(recorded, checked)
             if path is not None and not self._queue and path.take(checked.in_order):
@@ -188,11 +194,15 @@ class Executor(Disposable):
             return None
         return self._session.cache.fast_path(tuple([array.shape for array in given]))
 
-    def _refilled(self, path: FastPath, given: Sequence[Any]) -> FastPath | None:
-        """The fast path for inputs of sizes never seen, if the plan of the latest one takes them."""
+    def _refilled(self, given: Sequence[Any]) -> FastPath | None:
+        """The fast path for inputs of sizes never seen, if the plan of the latest ones takes them."""
         if self._refill is None or not self._refill.is_next:
-            self._refill = Refill.of(self._session, path)
+            self._prepare_refill()
         return None if self._refill is None else self._refill.fast_path(given)
+
+    def _prepare_refill(self) -> None:
+        """Prepare what `_refilled` uses, while loading or when another plan was used."""
+        self._refill = Refill.of(self._session) if self._may_take_fast_path else None
 
     def _path_of(self, recorded: RecordedPlan, checked: CheckedInputs) -> FastPath | None:
         """The fast path of a plan, made when it is first scheduled; None if it has none."""

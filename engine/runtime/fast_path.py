@@ -11,9 +11,10 @@ import numpy as np
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements
-from engine.kernels.value import Value, leaves
+from engine.kernels.value import Value
 from engine.runtime.binding import Feed, bind, can_bind, enqueue
 from engine.runtime.execution import Run
+from engine.runtime.fillers import shown_in
 from engine.runtime.inputs import Named, Positional
 from engine.runtime.open_numbers import digest
 from engine.runtime.recorded_plan import Location, RecordedPlan
@@ -49,7 +50,7 @@ class FastPath(Run):
         self.started = self.finished = True
         (submission,) = recorded.submissions
         self.backend, self.program = session.backends[submission.place], submission.program
-        self.inputs, self.in_place, self._names = inputs, in_place, names
+        self.inputs, self._names = inputs, names
         # Elements of inputs on which the plan depends.
         self._decided = [(names.index(name), digest(array)) for name, array in (known or {}).items()]
         self._count = count
@@ -100,7 +101,7 @@ class FastPath(Run):
             if not isinstance(value, Value) or not value.size:
                 return None
             inputs.append((value.shape, value.dtype))
-        shown = {v.root.name for item in session.source.outputs for v in leaves(trace.values[item.name])}
+        shown = shown_in(trace, session.source)
         in_place = [
             name not in shown for name in (*names, SCHEDULE_COUNT)[: len(names) + (count is not None)]
         ]

@@ -99,6 +99,8 @@ class SizedPlan:
         self.owner = RecordedPlan(lowered)
         self.following = SizedPlans()
         """The plans of what follows the stop, if this plan ends with one."""
+        self.shown: set[str] = set()
+        """The names of the buffers in which the model's outputs are, once its steps are recorded."""
         self._is_start = is_start
         self.made_for = tuple([size.hint for size in self.record.inputs])
         """The numbers with which it was made: the guards accept them, without a program to ask."""
@@ -172,9 +174,10 @@ class SizedPlan:
             if self._is_start and trace.stop is not None:
                 kept.update(value.name for value in session.extra_inputs())
             places = session.recorder.places_of(inputs(trace), self.lowered.segments, kept)
-            filled = fillers.of_trace(trace, outer_names(session.source), numbers)
+            filled = fillers.of_trace(trace, fillers.outer_names(session.source), numbers)
             program = self.recorder.program(numbers)
         if trace.stop is None:
+            self.shown = fillers.shown_in(trace, session.source)
             trace.values = {}
             trace.settle()
         self._recorded = _Recorded(segments, filled, inputs, places, program)
@@ -492,8 +495,3 @@ def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -
 def _stops(session: Session, shapes: InputShapes, known: Elements) -> bool:
     """Whether plans of fixed sizes stop for data."""
     return session.stops if session.outlook else session.lower(shapes, known).trace.stop is not None
-
-
-def outer_names(model: Model) -> set[str]:
-    """The names of a model's inputs and outputs."""
-    return {item.name for item in model.inputs} | {item.name for item in model.outputs}

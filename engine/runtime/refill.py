@@ -34,20 +34,19 @@ class Refill:
 
     Args:
         session: The session.
-        path: The first fast path.
         sized: The plan.
     """
 
-    def __init__(self, session: Session, path: FastPath, sized: SizedPlan) -> None:
+    def __init__(self, session: Session, sized: SizedPlan) -> None:
         self.sized = sized
         self._session = session
-        self._in_place = path.in_place
         made = sized._recorded
         assert made is not None
         self._made, self._segment = made, made.segments[0]
         self._place: Place = self._segment.place
         self._backend = session.backends[self._place]
         self._names = tuple(item.name for item in session.source.inputs)
+        self._in_place = [name not in sized.shown for name in self._names]
         # Of each input: its type, its fixed dimensions, and which of the sizes its open ones are.
         self._inputs: list[tuple[np.dtype, int, list[tuple[int, int]], list[tuple[int, int]]]] = []
         # Where the sizes are found: the input and its axis.
@@ -77,16 +76,14 @@ class Refill:
         return bool(ready) and ready[0] is self.sized and self.sized._recorded is self._made
 
     @classmethod
-    def of(cls, session: Session, path: FastPath) -> Refill | None:
-        """That of the plan from which a fast path was filled in; None if it takes the usual way."""
-        lowered = path.recorded.lowered
-        if not isinstance(lowered, SizedLowered) or not path.is_plain or session.host_inputs:
+    def of(cls, session: Session) -> Refill | None:
+        """That of the plan which the session tries first; None if it takes the usual way."""
+        ready, sizes = session.open_plans.ready, session.open_plans.sizes
+        sized = ready[0] if ready else None
+        made = None if sized is None else sized._recorded
+        if sized is None or made is None or len(made.segments) != 1 or sized.lowered.trace.stop is not None:
             return None
-        made, sizes = lowered.sized._recorded, session.open_plans.sizes
-        ready = session.open_plans.ready
-        if not ready or ready[0] is not lowered.sized:
-            return None
-        if made is None or len(made.segments) != 1 or not sizes.has_known_ranks or not sizes.is_possible:
+        if session.host_inputs or session.is_random or not (sizes.has_known_ranks and sizes.is_possible):
             return None
         (segment,) = made.segments
         backend = session.backends[segment.place]
@@ -97,7 +94,7 @@ class Refill:
         names = {item.name for item, places in zip(session.source.inputs, made.places, strict=True) if places}
         if read != names or isinstance(segment.template, PlanTemplate):
             return None
-        return cls(session, path, lowered.sized)
+        return cls(session, sized)
 
     def fast_path(self, given: Sequence[Any]) -> FastPath | None:
         """That of the sizes of some inputs, whose plan is kept; None where the usual way has to be taken."""
