@@ -130,8 +130,7 @@ class SizedPlan:
 
     def bind(self, session: Session) -> None:
         """Bind constants and record the steps now, not for the first sizes."""
-        for _ in self.binding(session):
-            pass
+        finish(self.binding(session))
         self.record_steps(session)
         assert self._recorded is not None
         numbers = self._recorded.program(*(LARGER * number for number in self.made_for))
@@ -437,6 +436,8 @@ class OpenPlans(SizedPlans):
             made.append(plan)
             if self._session.backends["native"].is_host:
                 plan.bind(self._session)
+        # Those for sizes of 1 come last, as most schedules have others.
+        self.ready.sort(key=lambda plan: -max(plan.made_for, default=0))
         return made
 
     def _may_make(self, given: OpenNumbers | None) -> bool:

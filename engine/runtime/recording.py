@@ -29,7 +29,7 @@ _AT_ONCE = 1 << 20
 """Bytes of constants that are bound in one step."""
 
 _RESERVED = 1 << 22
-"""Bytes of inputs that are allocated for open sizes before the first schedule, at most."""
+"""Bytes of inputs, and of outputs, that are allocated for open sizes before the first schedule, at most."""
 
 DROPPED_AT_ONCE = 1 << 18
 """Elements of constants that are freed at once with a worker; more are freed in the background."""
@@ -237,20 +237,22 @@ class Recorder:
             found = self.shared_buffers.setdefault(key, made)
         return found
 
-    def reserve(self, place: Place, specs: Iterable[BufferSpec]) -> None:
-        """Allocate memory of inputs on the CPU before the first schedule, and touch it: of these sizes, or
-        as much as `_RESERVED` of them in proportion. Any thread may call this.
+    def reserve(self, place: Place, specs: Sequence[BufferSpec]) -> None:
+        """Allocate memory of inputs and outputs on the CPU before the first schedule: of these sizes, or
+        as much as `_RESERVED` of each in proportion. That of inputs is touched. Any thread may call this.
         """
-        sizes = {spec: spec.elements * spec.dtype.itemsize for spec in specs if spec.role == "input"}
-        sizes = {spec: size for spec, size in sizes.items() if size >= LEAST_TOUCHED}
-        share = min(1.0, _RESERVED / max(1, sum(sizes.values())))
-        for spec, size in sizes.items():
-            key, elements = (place, spec.name, spec.dtype), int(share * size) // spec.dtype.itemsize
-            if key not in self.shared_buffers:
-                made = SharedBuffer(self._backends[place], spec.dtype, True)
-                made.expect_others()
-                made.take(elements, made.make_touched(elements))
-                self.shared_buffers.setdefault(key, made)
+        for is_input in (True, False):
+            wanted = [spec for spec in specs if spec.role == ("input" if is_input else "output")]
+            sizes = {spec: spec.elements * spec.dtype.itemsize for spec in wanted}
+            sizes = {spec: size for spec, size in sizes.items() if size >= LEAST_TOUCHED}
+            share = min(1.0, _RESERVED / max(1, sum(sizes.values())))
+            for spec, size in sizes.items():
+                key, elements = (place, spec.name, spec.dtype), int(share * size) // spec.dtype.itemsize
+                if key not in self.shared_buffers:
+                    made = SharedBuffer(self._backends[place], spec.dtype, is_input)
+                    made.expect_others()
+                    made.take(elements, made.make_touched(elements) if is_input else made.make(elements))
+                    self.shared_buffers.setdefault(key, made)
 
     def _submission(self, recorded: RecordedPlan, segment: Segment) -> SmallSteps[Submission]:
         place, plan = segment.place, segment.plan

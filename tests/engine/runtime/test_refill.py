@@ -14,6 +14,7 @@ from engine.base.errors import InputError
 from engine.runtime.plan_store import files
 from engine.runtime.refill import Refill
 from engine.runtime.shared_memory import SharedBuffer
+from tests.engine.runtime.test_open_plans import Inputs
 from tests.graphs import node, proto
 
 WIDTH = 64
@@ -22,7 +23,7 @@ WIDTH = 64
 def pair_network(width: int = WIDTH) -> bytes:
     """y = (x + z) w, where x and z have as many rows."""
     nodes = [node("Add", ["x", "z"], ["sum"]), node("MatMul", ["sum", "w"], ["y"])]
-    inputs = {"x": ("float32", ["rows", width]), "z": ("float32", ["rows", width])}
+    inputs: Inputs = {"x": ("float32", ["rows", width]), "z": ("float32", ["rows", width])}
     weights = np.random.default_rng(1).normal(size=(width, 8)).astype(np.float32)
     return proto(nodes, inputs, {"y": ("float32", None)}, {"w": weights})
 
