@@ -196,7 +196,8 @@ def test_a_restored_plan_yields_the_numbers_of_the_first(name: str) -> None:
     model = make()
     rng = np.random.default_rng(5)
     with open_worker(model) as first, open_worker(model) as second:
-        before, after = first._session.open_plans.waiting, second._session.open_plans.ready
+        plans = first._session.open_plans.waiting, second._session.open_plans.ready
+        before, after = (sorted(each, key=lambda plan: plan.made_for) for each in plans)
         assert len(before) == len(after) > 0
         for mine, other in zip(before, after, strict=True):
             assert mine.recorder.guards == other.recorder.guards
