@@ -313,6 +313,12 @@ class Backend(ABC):
     def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
         """Copy a whole buffer on the device, in stream order."""
 
+    def copied(self, source: DeviceBuffer) -> DeviceBuffer:
+        """A new buffer with the value of another, copied in stream order."""
+        target = self.create(source.elements, source.dtype)
+        self.copy(source, target)
+        return target
+
     @abstractmethod
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Program:
         """Turn a plan into a command list. `buffers` binds inputs, outputs and constants by name."""

@@ -107,11 +107,16 @@ class Tensor(Disposable):
     @property
     def shape_or_none(self) -> TensorShape | None:
         """Shape, or None while its plan is being made or it depends on data that is still being computed."""
+        shape = self.sizes_or_none
+        return None if shape is None else TensorShape(shape)
+
+    @property
+    def sizes_or_none(self) -> tuple[int, ...] | None:
+        """`shape_or_none` as a plain tuple."""
         self._check_alive()
         if self._arrived is not None:
-            return TensorShape(self._arrived.shape)
-        shape = self._view if self._view is not None else self._data.shape_or_none
-        return None if shape is None else TensorShape(shape)
+            return self._arrived.shape
+        return self._view if self._view is not None else self._data.shape_or_none
 
     @property
     def shape(self) -> TensorShape:
@@ -132,8 +137,7 @@ class Tensor(Disposable):
     @property
     def sizes(self) -> tuple[int, ...]:
         """The shape as a plain tuple. Raises as `shape` does."""
-        self._check_alive()
-        found = self._view if self._view is not None else self._data.shape_or_none
+        found = self.sizes_or_none
         return tuple(self.shape) if found is None else found
 
     @property

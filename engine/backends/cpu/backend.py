@@ -18,7 +18,7 @@ from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Rea
 from engine.backends.cpu.cost import DETERMINISTIC_THREADS, step_ns
 from engine.backends.cpu.fast_path import CPURepeat, seen
 from engine.backends.cpu.joined import join_parts
-from engine.backends.cpu.memory import CPUBuffer, native_type
+from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.native_kernel import source_of
 from engine.backends.cpu.partial_run import CPUPartialDispatch
 from engine.backends.cpu.plan_codec import CPUPlanCodec
@@ -159,9 +159,8 @@ class CPUBackend(HostBackend):
         """A new buffer, zeroed or filled with `data`."""
         if data is None:
             return CPUBuffer(elements, dtype)
-        held = native_type(dtype)
-        buffer = CPUBuffer(elements, held, reserve(elements * held.itemsize).view(held))
-        buffer.array[:] = np.asarray(data, held).reshape(-1)
+        buffer = CPUBuffer.unset(elements, dtype)
+        buffer.array[:] = np.asarray(data, buffer.dtype).reshape(-1)
         return buffer
 
     def share(self, room: DeviceBuffer, elements: int) -> CPUBuffer | None:
@@ -193,6 +192,12 @@ class CPUBackend(HostBackend):
             np.copyto(target.array, source.array)
             return
         self.stream.copy(source.array, target.array)
+
+    def copied(self, source: DeviceBuffer) -> CPUBuffer:
+        """A new buffer with the value of another, copied in stream order."""
+        target = CPUBuffer.unset(source.elements, source.dtype)
+        self.copy(source, target)
+        return target
 
     def readback(self, buffer: DeviceBuffer) -> CPUReadback:
         """A copy of the buffer's value as of now in the stream."""
