@@ -74,7 +74,7 @@ def address_of(array: np.ndarray) -> int:
     """The address of an array's first element, mostly in a third of the time of `array.ctypes`."""
     if array.flags.writeable:
         try:
-            return addressof(c_char.from_buffer(array))
+            return addressof(c_char.from_buffer(array))  # type: ignore[arg-type]
         except (TypeError, ValueError, BufferError):
             pass  # empty, not contiguous, or of a type that buffers lack
     return int(array.__array_interface__["data"][0])
