@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _RARELY = (10_000, 20, 100)
-"""Thresholds of `gc.set_threshold` for a thread that makes a plan: Python's own find nothing there, and take
-a third of its time.
+"""Thresholds of `gc.set_threshold` for a thread that makes a plan or imports modules: Python's own find
+nothing there, and take a third of its time.
 """
 
 

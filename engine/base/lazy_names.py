@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from engine.base.garbage_collection import collecting_rarely
+
 
 def lazy_names(
     package: str, places: Mapping[str, Iterable[str]]
@@ -27,7 +29,9 @@ def lazy_names(
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=_module())
-        found = getattr(importlib.import_module(home), name)
+        # The first one imports some hundred modules, which stay.
+        with collecting_rarely():
+            found = getattr(importlib.import_module(home), name)
         # From now on, Python finds it without asking here.
         setattr(_module(), name, found)
         return found

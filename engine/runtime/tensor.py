@@ -6,7 +6,6 @@ request that is polled; only `download_to_array` and `readback_and_clone` block.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -17,6 +16,7 @@ from engine.backends.readback import PendingRead, ShapedRead, delivered
 from engine.backends.tensor_data import CPUTensorData, JobMemory, TensorData, changes
 from engine.base import instrumentation
 from engine.base.errors import EngineError, InputError, ShapePending, ValuePending
+from engine.base.event_loops import suspend
 from engine.base.lifetime import Disposable
 from engine.base.memory.aligned import aligned
 from engine.base.shapes import DynamicTensorShape as DynamicTensorShape
@@ -363,17 +363,5 @@ class Readable:
 
     def __await__(self) -> Generator[Any, None, Tensor]:
         while not self._tensor.is_readback_request_done():
-            if in_asyncio():
-                yield from asyncio.sleep(POLL_SECONDS).__await__()
-            else:
-                yield None
+            yield from suspend(POLL_SECONDS)
         return self._tensor.readback_and_clone()
-
-
-def in_asyncio() -> bool:
-    """Whether the caller runs in an asyncio event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -35,7 +35,6 @@ from engine.backends.cpu.stream import (
 from engine.backends.cpu.template import CPUTemplate
 from engine.backends.cpu.template_source import missing_layout
 from engine.backends.cpu.timing import time_commands
-from engine.backends.cpu.tuning import tune
 from engine.backends.host import HostBackend, HostPart, JoinedJob
 from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
 from engine.backends.repeat import Repeat
@@ -120,6 +119,9 @@ class CPUBackend(HostBackend):
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Use this backend's own kernel for the step, if there is one."""
+        # Half of the backend's modules, which a process does not need whose plans are all on disk.
+        from engine.backends.cpu.tuning import tune
+
         return tune(compute, tuner, self.planned_threads, self.arithmetics)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
