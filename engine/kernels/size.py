@@ -258,17 +258,15 @@ def _plain(x: object) -> int | float | None:
 
 def largest(*numbers: Number) -> Any:
     """The largest of some numbers; no guard says which that is."""
-    return _extreme("max", numbers)
+    return _extreme("max", numbers) if has_sizes(numbers) else max(numbers)
 
 
 def smallest(*numbers: Number) -> Any:
     """The smallest of some numbers; no guard says which that is."""
-    return _extreme("min", numbers)
+    return _extreme("min", numbers) if has_sizes(numbers) else min(numbers)
 
 
 def _extreme(op: str, numbers: Sequence[Number]) -> Any:
-    if not has_sizes(numbers):
-        return max(numbers) if op == "max" else min(numbers)
     found, *others = {name_of(number): number for number in numbers}.values()
     for number in others:
         symbol = next((x for x in (found, number) if isinstance(x, Size)), None)

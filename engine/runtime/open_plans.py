@@ -137,6 +137,8 @@ class SizedPlan:
         if numbers is not None:
             for segment in self._recorded.segments:
                 finish(segment.binding(session, numbers))
+                if self._is_start and session.backends[segment.place].is_host:
+                    session.recorder.reserve(segment.place, segment.specs(numbers))
 
     def binding(self, session: Session) -> SmallSteps[None]:
         """The first part of `bind`, in small steps: constants. `record_steps` follows."""
@@ -236,6 +238,8 @@ class SizedPlan:
         except BaseException:
             recorded.release()
             raise
+        if recorder.near:
+            near, recorder.near = [*near, *recorder.near], []
         if near and plans_in_background():
             session.background_plans.allocate_ahead(near)
         return recorded

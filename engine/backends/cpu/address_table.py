@@ -126,10 +126,12 @@ def cut_tasks(
     for across, wide in divisions(panels):
         if groups * across > wanted:
             break
+        before = 0
         # Of as many rounds of all threads, the one of the most tasks takes the least time.
         for rounds in range(1, CHUNKS_PER_THREAD + 1):
             along = min(min(wanted, rounds * threads) // (groups * across), tiles)
-            if along:
+            if along > before:
+                before = along
                 long = -(-tiles // along)
                 along = -(-tiles // long)
                 one_ns = task_ns(wide, long)

@@ -24,7 +24,7 @@ from engine.backends.cpu.partial_run import CPUPartialDispatch
 from engine.backends.cpu.plan_codec import CPUPlanCodec
 from engine.backends.cpu.precision import arithmetics_for
 from engine.backends.cpu.precompile import precompile_kernels
-from engine.backends.cpu.program import CPUProgram, released
+from engine.backends.cpu.program import CPUProgram, Pace, released
 from engine.backends.cpu.stream import (
     LEAST_SHARED,
     LEAST_SHARED_ASLEEP,
@@ -86,7 +86,7 @@ class CPUBackend(HostBackend):
         self.planned_threads = DETERMINISTIC_THREADS if deterministic else threads
         self._functions: dict[str, int] = {}
         self._arena = allocate(0)
-        self._verdicts: dict[bytes, bool] = {}
+        self._paces: dict[bytes, Pace] = {}
 
     @classmethod
     def on_jobs(cls, jobs: JobSystem | None, precision: Precision, deterministic: bool) -> CPUBackend:
@@ -161,9 +161,14 @@ class CPUBackend(HostBackend):
         """A new buffer, zeroed or filled with `data`."""
         if data is None:
             return CPUBuffer(elements, dtype)
-        buffer = CPUBuffer.unset(elements, dtype)
+        buffer = self.create_unset(elements, dtype)
         buffer.array[:] = np.asarray(data, buffer.dtype).reshape(-1)
         return buffer
+
+    def create_unset(self, elements: int, dtype: np.dtype) -> CPUBuffer:
+        """A new buffer, zeroed behind its elements only."""
+        held = native_type(dtype)
+        return CPUBuffer(elements, held, reserve(elements * held.itemsize).view(held))
 
     def share(self, room: DeviceBuffer, elements: int) -> CPUBuffer | None:
         """A buffer over the first elements of another."""
@@ -194,12 +199,6 @@ class CPUBackend(HostBackend):
             np.copyto(target.array, source.array)
             return
         self.stream.copy(source.array, target.array)
-
-    def copied(self, source: DeviceBuffer) -> CPUBuffer:
-        """A new buffer with the value of another, copied in stream order."""
-        target = CPUBuffer.unset(source.elements, source.dtype)
-        self.copy(source, target)
-        return target
 
     def readback(self, buffer: DeviceBuffer) -> CPUReadback:
         """A copy of the buffer's value as of now in the stream."""
@@ -249,14 +248,17 @@ class CPUBackend(HostBackend):
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> CPUTemplate:
         """Lay out every step's args block, with room for what sizes and addresses decide."""
         self.prepare(plan.kernels)
-        return CPUTemplate(self, plan, constants, self._functions, self._verdicts)
+        return CPUTemplate(self, plan, constants, self._functions, self._paces)
 
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan; a short one runs at once when nothing is in flight."""
         assert isinstance(program, CPUProgram)
         if program.is_short and self.stream.is_idle():
             program.run_here()
-        elif program.commands is None:
+            return
+        if program.is_new:
+            program.was_enqueued()
+        if program.commands is None:
             released()
         elif instrumentation.installed:
             self.stream.submit_observed(program.commands, None)

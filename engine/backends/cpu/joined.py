@@ -94,10 +94,10 @@ def _commands(parts: Sequence[HostPart | CommandList]) -> CommandList:
             held.append(part)
             continue
         used: set[HostBackend] = set().union(*((other.backend, *other.reads) for other in group))
-        if not part.program.is_short or used & {part.backend, *part.reads}:
+        if not part.program.may_be_short or used & {part.backend, *part.reads}:
             close()
         group.append(part)
-        if not part.program.is_short:
+        if not part.program.may_be_short:
             close()
     close()
     return CommandList(np.concatenate(rows), held)

@@ -9,7 +9,7 @@ import numpy as np
 from engine.backends.host import HostBuffer
 from engine.base.dtypes import as_dtype
 from engine.base.errors import DisposedError
-from engine.base.memory.aligned import address_of, allocate, reserve
+from engine.base.memory.aligned import address_of, allocate
 
 
 class CPUBuffer(HostBuffer):
@@ -33,12 +33,6 @@ class CPUBuffer(HostBuffer):
         self.address = address_of(memory)
         # Of the block whose beginning this is.
         self._block_bytes = memory.nbytes
-
-    @classmethod
-    def unset(cls, elements: int, dtype: np.dtype) -> CPUBuffer:
-        """A buffer whose elements the caller writes."""
-        held = native_type(dtype)
-        return cls(elements, held, reserve(elements * held.itemsize).view(held))
 
     def first(self, elements: int) -> CPUBuffer:
         """A buffer over its first elements."""
