@@ -250,8 +250,8 @@ def test_guesses_beyond_a_device_s_limits_are_dropped(channel: str, make_worker:
         "ramp": np.linspace(0.5, 1.5, 16_666, dtype=np.float32),
         "last": np.array([-1]),
     }
-    ends = {"x": ("float32", ["m", "n", 5])}, {"y": ("float32", ["m", 1, "n", 4])}
-    source = proto(nodes, *ends, constants)
+    inputs: Declared = {"x": ("float32", ["m", "n", 5])}
+    source = proto(nodes, inputs, {"y": ("float32", ["m", 1, "n", 4])}, constants)
     for allow_fallback in (True, False):
         worker = make_worker(ModelLoader.load(source), channel, allow_fallback=allow_fallback)
         assert not worker.plan_report().unprepared
