@@ -18,7 +18,7 @@ from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Rea
 from engine.backends.cpu.cost import DETERMINISTIC_THREADS, step_ns
 from engine.backends.cpu.fast_path import CPURepeat, seen
 from engine.backends.cpu.joined import join_parts
-from engine.backends.cpu.memory import CPUBuffer
+from engine.backends.cpu.memory import CPUBuffer, native_type
 from engine.backends.cpu.native_kernel import source_of
 from engine.backends.cpu.partial_run import CPUPartialDispatch
 from engine.backends.cpu.plan_codec import CPUPlanCodec
