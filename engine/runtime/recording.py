@@ -152,7 +152,7 @@ class Recorder:
         if backend.is_host or not backend.shares:
             return []
         naming = partial(self._allocating, backend, name, elements, dtype)
-        return [Needs(backend, [(self._shared_buffer(place, name, dtype, is_input), elements)], naming)]
+        return [Needs(backend, [(self.shared_buffer(place, name, dtype, is_input), elements)], naming)]
 
     def needs_of_outer(
         self, place: Place, specs: Iterable[BufferSpec], before: RecordedPlan | None
@@ -177,24 +177,31 @@ class Recorder:
         is_input: bool,
     ) -> DeviceBuffer:
         """A buffer for a plan's input or output. Raises `OutOfMemoryError` with the tensor's name."""
-        backend, elements = self._backends[place], max(elements, 1)
-        buffer = None
+        backend = self._backends[place]
         if backend.shares:
-            shared = self._shared_buffer(place, name, dtype, is_input)
-            if is_input and backend.is_host:
-                shared.note(elements)
-                if shared.wants_more(elements):
-                    self.near.append(shared)
-            if shared.fits(elements):
-                assert shared.memory is not None
-                memory = shared.memory
-            else:
-                with self._allocating(backend, name, elements, dtype):
-                    memory = shared.of(elements)
-            buffer = backend.share(memory, elements)
-        else:
-            with self._allocating(backend, name, elements, dtype):
-                buffer = backend.create(elements, dtype)
+            shared = self.shared_buffer(place, name, dtype, is_input)
+            return self.share(recorded, place, name, shared, elements)
+        elements = max(elements, 1)
+        with self._allocating(backend, name, elements, dtype):
+            buffer = backend.create(elements, dtype)
+        recorded.buffers[place, name] = buffer
+        recorded.owned.append(buffer)
+        return buffer
+
+    def share(
+        self, recorded: RecordedPlan, place: Place, name: str, shared: SharedBuffer, elements: int
+    ) -> DeviceBuffer:
+        """A buffer for a plan's input or output in memory that plans for other shapes use, too."""
+        elements = elements or 1
+        if shared.is_noted:
+            shared.note(elements)
+            if shared.wants_more(elements):
+                self.near.append(shared)
+        if not shared.fits(elements):
+            with self._allocating(shared.backend, name, elements, shared.dtype):
+                shared.of(elements)
+        assert shared.memory is not None
+        buffer = shared.backend.share(shared.memory, elements)
         assert buffer is not None
         recorded.buffers[place, name] = buffer
         recorded.owned.append(buffer)
@@ -221,7 +228,7 @@ class Recorder:
             spec = _largest_temporary(make_plan())
             raise out_of_memory(spec.name, (spec.elements,), spec.dtype, backend.name, error) from error
 
-    def _shared_buffer(self, place: Place, name: str, dtype: np.dtype, is_input: bool) -> SharedBuffer:
+    def shared_buffer(self, place: Place, name: str, dtype: np.dtype, is_input: bool) -> SharedBuffer:
         """Memory for an input or output, which plans for other shapes share."""
         key = (place, name, dtype)
         found = self.shared_buffers.get(key)

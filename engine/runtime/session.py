@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import Backend, Progress
+from engine.backends.base import Backend, Compiling, Progress
 from engine.base import instrumentation
 from engine.base.errors import OutOfMemoryError, ShapeError, UnsupportedLayerError
 from engine.base.garbage_collection import collecting_rarely
@@ -285,17 +285,21 @@ class Session:
         self.cache.keep(key, recorded)
         return recorded
 
-    def _begun(
-        self, lowered: Lowered, before: RecordedPlan | None, on_compiled: Callable[[], None] | None = None
-    ) -> RecordedPlan:
-        """A plan, recorded now if its kernels are compiled; else `is_ready` does that, and calls back."""
-        recorded = RecordedPlan(lowered, pending=Pending(before, on_compiled))
+    def compiling(self, lowered: Lowered) -> tuple[Compiling, ...]:
+        """What of a plan's kernels is not compiled; that begins in the background."""
         loads = (
             backend.prepare_async(kernels)
             for place, backend in self.backends.items()
             if (kernels := lowered.kernels(place))
         )
-        recorded.compiling = tuple(load for load in loads if load is not None)
+        return tuple(load for load in loads if load is not None)
+
+    def _begun(
+        self, lowered: Lowered, before: RecordedPlan | None, on_compiled: Callable[[], None] | None = None
+    ) -> RecordedPlan:
+        """A plan, recorded now if its kernels are compiled; else `is_ready` does that, and calls back."""
+        recorded = RecordedPlan(lowered, pending=Pending(before, on_compiled))
+        recorded.compiling = self.compiling(lowered)
         if not recorded.compiling:
             self.is_ready(recorded, wait=False)
         return recorded

@@ -33,14 +33,16 @@ class SharedBuffer(GrowingBlock[DeviceBuffer]):
 
     def __init__(self, backend: Backend, dtype: np.dtype, is_input: bool) -> None:
         super().__init__(backend.element_dtype(dtype).itemsize, MOST_BYTES)
-        self._backend = backend
-        self._dtype = dtype
+        self.backend = backend
+        self.dtype = dtype
         self._is_input = is_input
+        self.is_noted = is_input and backend.is_host
+        """Whether `Recorder.share` notes its sizes; otherwise `allocating` does."""
 
     def make(self, size: int) -> DeviceBuffer:
         """A new buffer; on any thread within `Backend.background_compilation`."""
-        self._backend.transfers_ahead(size, self._dtype, self._is_input)
-        return self._backend.create_unset(size, self._dtype)
+        self.backend.transfers_ahead(size, self.dtype, self._is_input)
+        return self.backend.create_unset(size, self.dtype)
 
     def make_touched(self, size: int) -> DeviceBuffer:
         """As `make`, with all pages written on the CPU, so that whoever writes them next need not wait."""
@@ -51,7 +53,7 @@ class SharedBuffer(GrowingBlock[DeviceBuffer]):
 
     def wants_more(self, size: int) -> bool:
         """Whether a step is to be allocated ahead: on the CPU, of large buffers only."""
-        is_worth = not self._backend.is_host or self.nbytes(size) >= LEAST_TOUCHED
+        is_worth = not self.backend.is_host or self.nbytes(size) >= LEAST_TOUCHED
         return is_worth and super().wants_more(size)
 
     def take(self, size: int, memory: DeviceBuffer) -> None:

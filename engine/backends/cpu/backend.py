@@ -86,7 +86,8 @@ class CPUBackend(HostBackend):
         self.planned_threads = DETERMINISTIC_THREADS if deterministic else threads
         self._functions: dict[str, int] = {}
         self._arena = allocate(0)
-        self._paces: dict[bytes, Pace] = {}
+        # By the addresses of a plan's kernels.
+        self._paces: dict[tuple[int, ...], Pace] = {}
 
     @classmethod
     def on_jobs(cls, jobs: JobSystem | None, precision: Precision, deterministic: bool) -> CPUBackend:

@@ -99,8 +99,10 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def _in_place(win: Windows) -> bool:
     """Whether windows never leave the input."""
+    if win.pads != (0, 0):
+        return False
     rows, columns = win.reach
-    return win.pads == (0, 0) and rows <= win.height and columns <= win.width
+    return rows <= win.height and columns <= win.width
 
 
 def _reach(win: Windows, axis: int, count: int) -> int:
@@ -123,8 +125,10 @@ def schedule_bands(win: Windows, channels: int, batch: int, pixel_ns: float, thr
     if batch * win.out[0] < threads:
         # Signals of one row.
         most = min(most, max(evenly(win.out[1], threads * CHUNKS_PER_THREAD).size, _LEAST_PIXELS))
-    (column,) = halve([Axis(win.out[1], most)], lambda column: floats(1, column.block) > _MOST_FLOATS)
-    columns = column.blocks
+    columns = Axis(win.out[1], most).blocks
+    if floats(1, most) > _MOST_FLOATS:
+        (column,) = halve([Axis(win.out[1], most)], lambda column: floats(1, column.block) > _MOST_FLOATS)
+        columns = column.blocks
     if floats(1, columns.size) > _MOST_FLOATS:
         return None
 

@@ -79,17 +79,12 @@ class CPUProgram(HostProgram):
         nanoseconds: float,
         jobs: JobSystem,
         places: Mapping[int, Sequence[int]],
-        paces: dict[bytes, Pace],
+        pace: Pace,
     ) -> None:
-        """`paces` has what programs of the same kernels took, by the kernels' addresses."""
         self.commands: CommandList | None = commands
         self.nanoseconds = nanoseconds
         self.places = places
         self.job: RepeatedJob | None = None  # what runs it on its own
-        kernels = commands.array[:, 0].tobytes()
-        pace = paces.get(kernels)
-        if pace is None:
-            pace = paces[kernels] = Pace()
         self._pace = pace
         self._fastest = nanoseconds * pace.ratio
         self._trials = TRIALS
