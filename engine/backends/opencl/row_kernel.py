@@ -2,21 +2,26 @@
 
 Where a work-item divides its position into axes, a compiler sees no neighbours: each load is one of separate
 elements, and what belongs to a row is computed for each of its elements. Here the innermost axis is a
-dimension of the grid: loads along it are vectors, and what does not depend on it is computed once for a
+dimension of a group: loads along it are vectors, and what does not depend on it is computed once for a
 vector. Graphics cards join the loads of neighbours by themselves, and would idle at the ends of rows.
+
+Groups are in one row: runtimes divide a grid of several dimensions among threads by columns, too, which then
+read and write the same lines of a cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from engine.backends.cost import loop_rounds
 from engine.backends.opencl.functions import functions_for
 from engine.backends.opencl.printer import AxisSplit, OpenCLPrinter, Signature, extensions
-from engine.backends.opencl.tuned_kernel import FIRST_GROUP, TunedKernel, indent
+from engine.backends.opencl.tuned_kernel import FIRST_GROUP, TunedKernel, divide, divisor_values, indent
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute, Step
+from engine.device.cl.device import CLLimits
 from engine.kernels.expr import nodes
 from engine.kernels.kernel import Kernel
 from engine.kernels.value import is_one_size
@@ -27,7 +32,8 @@ VECTOR = 16
 Tile = tuple[int, int]
 """The rows that a group computes, and how many elements of each."""
 
-_LONG, _SHORT = (1, 64), (4, VECTOR)
+_TILES: dict[Tile, float] = {(4, 64): 1.0, (1, 256): 1.0, (16, VECTOR): 1.1}
+"""Tiles, and how long a group takes in proportion. Smaller groups take longer to start than to compute."""
 
 _FEWEST = 1 << 12
 """Elements from which on a step is worth a kernel of its own; less work is joined with its neighbours'."""
@@ -47,10 +53,22 @@ def step_of(compute: Compute) -> Step:
         return step
     rows, columns = prod(space[:-1]), space[-1]
     work = loop_rounds(kernel.body, step.values)
-    values = (*step.values, *_split(kernel).values(space[:-1]), rows, columns, work)
     tile = _tile(sizes)
-    grid = (-(-columns // tile[1]), -(-rows // tile[0]), 1)
-    return Step(step.layer, step.op_type, print_rows(kernel, tile), grid, values, step.inputs, step.output)
+    across, down = -(-columns // tile[1]), -(-rows // tile[0])
+    values = (
+        *step.values, *_split(kernel).values(space[:-1]), rows, columns, work, across,
+        *divisor_values([across]),
+    )  # fmt: skip
+    return replace(step, kernel=print_rows(kernel, tile), space=(across * down, 1, 1), values=values)
+
+
+def fits(limits: CLLimits) -> bool:
+    """Whether a device runs groups of these sizes."""
+    most = tuple(max(tile[axis] for tile in _TILES) for axis in (1, 0))
+    sizes = zip(limits.max_work_item_sizes, most, strict=False)
+    return all(size >= wanted for size, wanted in sizes) and limits.max_work_group_size >= max(
+        map(prod, _TILES)
+    )
 
 
 def _sizes(compute: Compute) -> list[int | None]:
@@ -67,9 +85,13 @@ def _has_long_rows(sizes: Sequence[int | None]) -> bool:
 
 
 def _tile(sizes: Sequence[int | None]) -> Tile:
-    """The tile that fits best."""
+    """The tile of which the fewest are needed."""
     *outer, columns = [_TYPICAL if size is None else size for size in sizes]
-    return min((_LONG, _SHORT), key=lambda tile: -(-prod(outer) // tile[0]) * -(-columns // tile[1]))
+
+    def cost(tile: Tile) -> float:
+        return _TILES[tile] * -(-prod(outer) // tile[0]) * -(-columns // tile[1])
+
+    return min(_TILES, key=cost)
 
 
 def _split(kernel: Kernel) -> AxisSplit:
@@ -81,12 +103,29 @@ def _split(kernel: Kernel) -> AxisSplit:
 def print_rows(kernel: Kernel, tile: Tile) -> TunedKernel:
     """The kernel of a formula: one work-item computes one element of its group's tile.
 
-    Its numbers are the formula's, those that split a row's, the rows, the columns, and rounds of an element.
+    Its numbers are the formula's, those that split a row's, and those of `step_of`.
     """
     split, last = _split(kernel), kernel.rank - 1
     own = [f"p{k}" for k in range(len(kernel.params))]
-    names = [*own, *split.names, "rows", "columns", "work", *FIRST_GROUP]
-    types: list[ArithmeticType] = [*kernel.params, *split.types, *["index"] * (3 + len(FIRST_GROUP))]
+    names = [
+        *own,
+        *split.names,
+        "rows",
+        "columns",
+        "work",
+        "across",
+        "across_magic",
+        "across_shift",
+        *FIRST_GROUP,
+    ]
+    types: list[ArithmeticType] = [
+        *kernel.params,
+        *split.types,
+        *["index"] * 4,
+        "uint32",
+        "uint32",
+        *["index"] * len(FIRST_GROUP),
+    ]
     signature = Signature.of(len(kernel.buffers), types)
     parameters, loads = signature.declarations(kernel.buffers, kernel.dtype, names)
     printer = OpenCLPrinter(kernel)
@@ -94,8 +133,9 @@ def print_rows(kernel: Kernel, tile: Tile) -> TunedKernel:
     lines, value = printer.body(kernel.body, {"flat": "i"} | axes)
     statements = [
         *loads,
-        f"const int i{last} = f0 * {tile[1]} + (int)get_global_id(0);",
-        f"const int row = f1 * {tile[0]} + (int)get_global_id(1);",
+        f"const int group = f0 + (int)get_group_id(0), down = {divide('group', 'across')};",
+        f"const int i{last} = (group - down * across) * {tile[1]} + (int)get_local_id(0);",
+        f"const int row = down * {tile[0]} + (int)get_local_id(1);",
         f"if (i{last} >= columns || row >= rows) return;",
         f"const int i = row * columns + i{last};",
         *split.statements("row"),
