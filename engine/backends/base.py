@@ -249,6 +249,10 @@ class Backend(ABC):
         """
         return [compute]
 
+    def generic(self, compute: Compute) -> Step:
+        """The step of a formula that `tune` did not replace: any backend's, or one in a form of this one."""
+        return compute.numbered()
+
     @abstractmethod
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile missing kernels and return their number. Blocks: for loading only."""
