@@ -37,7 +37,6 @@ _TILES: dict[Tile, float] = {(4, 64): 1.0, (1, 256): 1.0, (16, VECTOR): 1.1}
 
 _FEWEST = 1 << 12
 """Elements from which on a step is worth a kernel of its own; less work is joined with its neighbours'."""
-# A size that varies.
 _TYPICAL = 100
 # Multiplications that a node of a formula counts for.
 _NODE = 3
@@ -49,7 +48,7 @@ def step_of(compute: Compute) -> Step:
     kernel, space = step.kernel, step.space
     assert isinstance(kernel, Kernel)
     sizes = _sizes(compute)
-    if not _has_long_rows(sizes) or not any(node.op == "index" for node in nodes(kernel.body)):
+    if not _is_by_rows(sizes) or not any(node.op == "index" for node in nodes(kernel.body)):
         return step
     rows, columns = prod(space[:-1]), space[-1]
     work = loop_rounds(kernel.body, step.values)
@@ -71,25 +70,22 @@ def fits(limits: CLLimits) -> bool:
     )
 
 
-def _sizes(compute: Compute) -> list[int | None]:
-    """The sizes of the space's axes, None for those that vary: kernels must not depend on these."""
-    # A group of no axes has none.
-    return [next(iter(sizes), 1) if is_one_size(sizes) else None for sizes in compute.extents or ()]
+def _sizes(compute: Compute) -> list[int]:
+    """The sizes of the space's axes. Kernels must not depend on those that vary: they count as typical."""
+    # A group of no axes has no sizes.
+    return [next(iter(n), 1) if is_one_size(n) else _TYPICAL for n in compute.extents or ()]
 
 
-def _has_long_rows(sizes: Sequence[int | None]) -> bool:
-    """Whether rows hold a vector's elements at least, and there is work enough, as far as sizes are known."""
-    if len(sizes) < 2 or (sizes[-1] is not None and sizes[-1] < VECTOR):
-        return False
-    return None in sizes or prod(size for size in sizes if size is not None) >= _FEWEST
+def _is_by_rows(sizes: Sequence[int]) -> bool:
+    """Whether rows hold a vector's elements at least, and there is work enough."""
+    return len(sizes) > 1 and sizes[-1] >= VECTOR and prod(sizes) >= _FEWEST
 
 
-def _tile(sizes: Sequence[int | None]) -> Tile:
+def _tile(sizes: Sequence[int]) -> Tile:
     """The tile of which the fewest are needed."""
-    *outer, columns = [_TYPICAL if size is None else size for size in sizes]
 
     def cost(tile: Tile) -> float:
-        return _TILES[tile] * -(-prod(outer) // tile[0]) * -(-columns // tile[1])
+        return _TILES[tile] * -(-prod(sizes[:-1]) // tile[0]) * -(-sizes[-1] // tile[1])
 
     return min(_TILES, key=cost)
 
