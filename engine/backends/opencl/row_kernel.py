@@ -18,7 +18,7 @@ from math import prod
 from engine.backends.cost import loop_rounds
 from engine.backends.opencl.functions import functions_for
 from engine.backends.opencl.printer import AxisSplit, OpenCLPrinter, Signature, extensions
-from engine.backends.opencl.tuned_kernel import FIRST_GROUP, TunedKernel, divide, divisor_values, indent
+from engine.backends.opencl.tuned_kernel import FIRST_GROUP, TunedKernel, indent
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute, Step
 from engine.device.cl.device import CLLimits
@@ -54,10 +54,7 @@ def step_of(compute: Compute) -> Step:
     work = loop_rounds(kernel.body, step.values)
     tile = _tile(sizes)
     across, down = -(-columns // tile[1]), -(-rows // tile[0])
-    values = (
-        *step.values, *_split(kernel).values(space[:-1]), rows, columns, work, across,
-        *divisor_values([across]),
-    )  # fmt: skip
+    values = (*step.values, *_split(kernel).values(space[:-1]), rows, columns, work, across)
     return replace(step, kernel=print_rows(kernel, tile), space=(across * down, 1, 1), values=values)
 
 
@@ -103,25 +100,8 @@ def print_rows(kernel: Kernel, tile: Tile) -> TunedKernel:
     """
     split, last = _split(kernel), kernel.rank - 1
     own = [f"p{k}" for k in range(len(kernel.params))]
-    names = [
-        *own,
-        *split.names,
-        "rows",
-        "columns",
-        "work",
-        "across",
-        "across_magic",
-        "across_shift",
-        *FIRST_GROUP,
-    ]
-    types: list[ArithmeticType] = [
-        *kernel.params,
-        *split.types,
-        *["index"] * 4,
-        "uint32",
-        "uint32",
-        *["index"] * len(FIRST_GROUP),
-    ]
+    names = [*own, *split.names, "rows", "columns", "work", "across", *FIRST_GROUP]
+    types: list[ArithmeticType] = [*kernel.params, *split.types, *["index"] * (4 + len(FIRST_GROUP))]
     signature = Signature.of(len(kernel.buffers), types)
     parameters, loads = signature.declarations(kernel.buffers, kernel.dtype, names)
     printer = OpenCLPrinter(kernel)
@@ -129,7 +109,8 @@ def print_rows(kernel: Kernel, tile: Tile) -> TunedKernel:
     lines, value = printer.body(kernel.body, {"flat": "i"} | axes)
     statements = [
         *loads,
-        f"const int group = f0 + (int)get_group_id(0), down = {divide('group', 'across')};",
+        # One division for a group; across is 0 where a driver warms up.
+        "const int group = f0 + (int)get_group_id(0), down = group / max(across, 1);",
         f"const int i{last} = (group - down * across) * {tile[1]} + (int)get_local_id(0);",
         f"const int row = down * {tile[0]} + (int)get_local_id(1);",
         f"if (i{last} >= columns || row >= rows) return;",
