@@ -99,9 +99,10 @@ def print_rows(kernel: Kernel, tile: Tile) -> TunedKernel:
     Its numbers are the formula's, those that split a row's, and those of `step_of`.
     """
     split, last = _split(kernel), kernel.rank - 1
-    own = [f"p{k}" for k in range(len(kernel.params))]
-    names = [*own, *split.names, "rows", "columns", "work", "across", *FIRST_GROUP]
-    types: list[ArithmeticType] = [*kernel.params, *split.types, *["index"] * (4 + len(FIRST_GROUP))]
+    sizes = ("rows", "columns", "work", "across", *FIRST_GROUP)
+    names = [*(f"p{k}" for k in range(len(kernel.params))), *split.names, *sizes]
+    indices: list[ArithmeticType] = ["index" for _ in sizes]
+    types: list[ArithmeticType] = [*kernel.params, *split.types, *indices]
     signature = Signature.of(len(kernel.buffers), types)
     parameters, loads = signature.declarations(kernel.buffers, kernel.dtype, names)
     printer = OpenCLPrinter(kernel)
