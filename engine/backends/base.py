@@ -143,6 +143,12 @@ class Compiling(Protocol):
         ...
 
 
+class DeviceLimit(str):
+    """Why the sizes of a step are beyond a device, which may run the step at smaller ones."""
+
+    __slots__ = ()
+
+
 class Backend(ABC):
     """One ordered stream of work on one device."""
 
@@ -208,7 +214,7 @@ class Backend(ABC):
 
     @abstractmethod
     def refusal(self, compute: Compute) -> str | None:
-        """Why this backend cannot run a step (its types, or sizes beyond the device's limits), or None."""
+        """Why this backend cannot run a step: its types, or, as a `DeviceLimit`, its sizes; or None."""
 
     def holds(self, dtype: np.dtype) -> bool:
         """Whether the backend can store tensors of a type."""

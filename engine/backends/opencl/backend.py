@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback, Storage
+from engine.backends.base import Backend, DeviceBuffer, DeviceLimit, Program, Progress, Readback, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.gpu.integers import check_integers
 from engine.backends.gpu.repeated_kernel import is_small, neighbours, repeated_kernel
@@ -112,9 +112,10 @@ class OpenCLBackend(Backend):
             size = value.size * device_dtype(value.dtype).itemsize
             if size > self.device.limits.max_allocation:
                 limit = self.device.limits.max_allocation
-                return f"{value} takes {size} bytes; a buffer of {self.device.info.name} holds {limit}"
+                name = self.device.info.name
+                return DeviceLimit(f"{value} takes {size} bytes; a buffer of {name} holds {limit}")
             if value.size >= 1 << 31:
-                return f"{value} has 2^31 elements or more, beyond 32-bit indices"
+                return DeviceLimit(f"{value} has 2^31 elements or more, beyond 32-bit indices")
         if len(values) - 1 > _FAN_IN:
             return f"it reads {len(values) - 1} tensors; a kernel reads {_FAN_IN} at most"
         return None
