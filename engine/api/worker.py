@@ -119,6 +119,7 @@ class Worker(Executor):
                 instrumentation.spanning("prepare", worker=self, model=model) as attributes,
             ):
                 attributes["compiled"] = self._session.prepare(progress)
+                self._prepare_refill()
         except BaseException:
             self.dispose()
             raise

@@ -249,6 +249,10 @@ class Backend(ABC):
         """
         return [compute]
 
+    def generic(self, compute: Compute) -> Step:
+        """The step of a formula that `tune` did not replace: any backend's, or one in a form of this one."""
+        return compute.numbered()
+
     @abstractmethod
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile missing kernels and return their number. Blocks: for loading only."""
@@ -276,6 +280,10 @@ class Backend(ABC):
     @abstractmethod
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> DeviceBuffer:
         """A new buffer, filled with `data` (any shape, row-major) if given."""
+
+    def create_unset(self, elements: int, dtype: np.dtype) -> DeviceBuffer:
+        """A new buffer whose elements may be anything, for what is written before it is read."""
+        return self.create(elements, dtype)
 
     def share(self, room: DeviceBuffer, elements: int) -> DeviceBuffer | None:
         """A buffer over the first elements of another; None if that has too few or cannot be shared.
@@ -312,6 +320,12 @@ class Backend(ABC):
     @abstractmethod
     def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
         """Copy a whole buffer on the device, in stream order."""
+
+    def copied(self, source: DeviceBuffer) -> DeviceBuffer:
+        """A new buffer with the value of another, copied in stream order."""
+        target = self.create_unset(source.elements, source.dtype)
+        self.copy(source, target)
+        return target
 
     @abstractmethod
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Program:

@@ -49,6 +49,10 @@ class Growing(ABC, Generic[Size, Memory]):
     def make(self, size: Size) -> Memory:
         """Allocate; on any thread, within `Backend.background_compilation` there."""
 
+    def make_touched(self, size: Size) -> Memory:
+        """As `make`, on another thread than the frame's, which need not wait for the memory's pages then."""
+        return self.make(size)
+
     @abstractmethod
     def nbytes(self, size: Size) -> int:
         """Bytes of memory of a size."""
@@ -88,6 +92,10 @@ class Growing(ABC, Generic[Size, Memory]):
             return
         if self.covers(self._capacity, self.more(self.more(self.more(self.union(most, before))))):
             self.forget()
+
+    def expect_others(self) -> None:
+        """Expect sizes that vary from the first one on."""
+        self._varies = True
 
     def made_for(self, size: Size) -> tuple[Size, Memory]:
         """Allocate for a size that does not fit, a step more where sizes vary; also returns how much.

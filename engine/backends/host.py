@@ -50,6 +50,11 @@ class HostProgram(Program):
 
     @property
     @abstractmethod
+    def may_be_short(self) -> bool:
+        """Whether it is short as far as is known, also before it was tried."""
+
+    @property
+    @abstractmethod
     def fastest_ns(self) -> float:
         """Nanoseconds on one thread: as measured where it ran on the calling one, else as estimated."""
 

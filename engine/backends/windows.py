@@ -10,10 +10,14 @@ from engine.compiler.plan import Compute
 from engine.kernels.size import deferrable, whole
 
 
+# Frozen ones take three times as long to make, and each new size makes some.
 @deferrable
-@dataclass(frozen=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Windows:
-    """Windows over the last two axes of (planes, height, width); one axis is treated as a height of 1."""
+    """Windows over the last two axes of (planes, height, width); one axis is treated as a height of 1.
+
+    Never changed.
+    """
 
     height: int
     width: int

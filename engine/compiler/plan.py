@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from engine.base.memory.paged import let_go_of_sources
+from engine.base.named import Named
 from engine.kernels.expr import Expr, RunNumber, nodes, substitute
 from engine.kernels.hint import Hint, HintKind
 from engine.kernels.kernel import Kernel, number
@@ -224,7 +225,7 @@ class RepeatedSteps:
         return RepeatedSteps(body, tuple([step.filled(supply) for step in self.last]), self.swapped)
 
 
-STORABLE: dict[str, Callable[..., Any]] = {}
+STORABLE = Named()
 """What stored plans may call to pack weights, and the records that it takes, by name."""
 
 R = TypeVar("R", bound=Callable[..., Any])
@@ -236,7 +237,7 @@ def storable(made: R) -> R:
     Such a call is `functools.partial(function, ...)` of arrays, numbers, texts, tuples of integers, records
     and further such calls.
     """
-    STORABLE[f"{made.__module__}.{made.__qualname__}"] = made
+    STORABLE.add(made)
     return made
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from engine.base.named import Named
+
 if TYPE_CHECKING:
     from engine.kernels.polynomials import Terms
     from engine.kernels.size_recorder import SizeRecorder
@@ -24,13 +26,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _NUMBER = object()
 
-DEFERRABLE: dict[str, Callable[..., Any]] = {}
+DEFERRABLE = Named()
 """The functions that stored plans may call with sizes, and the records that these take, by name."""
 
 
 def deferrable(made: F) -> F:
     """Let stored plans call a function as `deferred` does, or make a record that such a function takes."""
-    DEFERRABLE[f"{made.__module__}.{made.__qualname__}"] = made
+    DEFERRABLE.add(made)
     return made
 
 
@@ -256,17 +258,15 @@ def _plain(x: object) -> int | float | None:
 
 def largest(*numbers: Number) -> Any:
     """The largest of some numbers; no guard says which that is."""
-    return _extreme("max", numbers)
+    return _extreme("max", numbers) if has_sizes(numbers) else max(numbers)
 
 
 def smallest(*numbers: Number) -> Any:
     """The smallest of some numbers; no guard says which that is."""
-    return _extreme("min", numbers)
+    return _extreme("min", numbers) if has_sizes(numbers) else min(numbers)
 
 
 def _extreme(op: str, numbers: Sequence[Number]) -> Any:
-    if not has_sizes(numbers):
-        return max(numbers) if op == "max" else min(numbers)
     found, *others = {name_of(number): number for number in numbers}.values()
     for number in others:
         symbol = next((x for x in (found, number) if isinstance(x, Size)), None)

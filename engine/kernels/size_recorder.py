@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -72,6 +73,8 @@ class SizeRecorder:
 
     def __init__(self) -> None:
         self.record = Record()
+        self.lock = threading.Lock()
+        """Held while steps are recorded, where several workers may do that."""
         self._calls = self._count = 0
         self._constants: dict[str, Any] = {}
         # Of each open number its bounds, by name.

@@ -142,8 +142,12 @@ def tap_count(axis: Axis, sampling: Sampling) -> int:
     return 2 - 2 * first_tap(axis, sampling)
 
 
+@lru_cache(maxsize=256)
 def axis_table(axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
-    """Indices (out, taps) to read along an axis and their weights; index -1 is outside the crop."""
+    """Indices (out, taps) to read along an axis and their weights; index -1 is outside the crop.
+
+    They are shared: do not write them.
+    """
     if not axis.size:
         return np.zeros((0, 1)), np.zeros((0, 1))
     if axis.is_kept:
@@ -165,7 +169,7 @@ def axis_table(axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
         if sampling.exclude_outside or sampling.antialias:
             total = weights.sum(axis=1, keepdims=True)
             weights = weights / np.where(total == 0, 1.0, total)
-    indices = np.clip(indices, 0, axis.size - 1)
+    indices = np.minimum(np.maximum(indices, 0), axis.size - 1)
     if sampling.coordinates == "tf_crop_and_resize":
         indices[(x < 0) | (x > axis.size - 1)] = -1
     return indices, weights

@@ -23,6 +23,7 @@ from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements, Trace
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.open_plans import SizedPlan
+from engine.runtime.pending_work import plans_in_background
 from engine.runtime.recorded_plan import Planning, RecordedPlan
 from engine.runtime.shared_memory import allocating_ahead
 
@@ -86,10 +87,16 @@ class BackgroundPlans:
         self._begin()
         return recorded
 
-    def allocate_ahead(self, near: Sequence[Growing[Any, Any]]) -> None:
-        """Allocate a step more of some memory, once no plan is to be made."""
-        self._near |= dict.fromkeys(near)
-        self._begin()
+    def allocate_ahead(self, near: Sequence[Growing[Any, Any]] = ()) -> None:
+        """Within a frame, allocate a step more of some memory, and of that of inputs on the CPU, beside later
+        frames: once no plan is to be made.
+        """
+        recorder = self._session.recorder
+        if recorder.near:
+            near, recorder.near = [*near, *recorder.near], []
+        if near and plans_in_background():
+            self._near |= dict.fromkeys(near)
+            self._begin()
 
     def _begin(self) -> None:
         if self._loading is None or self._loading.is_over:

@@ -21,6 +21,7 @@ from engine.runtime.inputs import CheckedInputs, Inputs, InputValue, Named, Posi
 from engine.runtime.outputs import Outputs, RunOutput, as_list
 from engine.runtime.pending_work import unfinished
 from engine.runtime.recorded_plan import RecordedPlan
+from engine.runtime.refill import Refill
 from engine.runtime.session import Session
 from engine.runtime.submission_queue import RunQueue
 from engine.runtime.tensor import Tensor
@@ -50,11 +51,13 @@ class Executor(Disposable):
         self._latest: Run | None = None
         # The fast path of the latest plan; None where the next schedule has to be checked in full.
         self._latest_path: FastPath | None = None
+        self._refill: Refill | None = None
         self._queue = RunQueue()
         self._is_unfinished = False
         self._is_observed = False
         self._thread = get_ident()
         self._disposed = False
+        self._prepare_refill()
 
     def _check_alive(self) -> None:
         if get_ident() != self._thread:
@@ -116,6 +119,8 @@ class Executor(Disposable):
                 self._took(path)
                 return
             other = self._path_for(ordered)
+            if other is None:
+                other = self._refilled(ordered)
             if other is not None and other.take(ordered):
                 self._took(other)
                 return
@@ -123,6 +128,11 @@ class Executor(Disposable):
                 self._schedules -= 1
         checked = self._checked(inputs, named)
         with self._entered():
+            if self._refill is not None and self._latest is None and not self._session.cache.plans:
+                path = self._refilled(checked.in_order)
+                if path is not None and path.take(checked.in_order):
+                    self._took(path)
+                    return
             recorded = self._session.recorded_plan(checked.shapes, checked.known)
             path = self._path_of(recorded, checked)
             if path is not None and not self._queue and path.take(checked.in_order):
@@ -179,10 +189,21 @@ class Executor(Disposable):
         return path if path is not None and path.is_plain else None
 
     def _path_for(self, given: Sequence[Any]) -> FastPath | None:
-        """The fast path of a plan that was used before, for arrays of other shapes than the last ones."""
-        if any(type(array) is not np.ndarray for array in given):
-            return None
-        return self._session.cache.fast_path(tuple([array.shape for array in given]))
+        """The fast path of a plan that was used before, for inputs of other shapes than the last ones."""
+        shapes = [
+            item.shape if type(item) is np.ndarray else getattr(item, "sizes_or_none", None) for item in given
+        ]
+        return None if None in shapes else self._session.cache.fast_path(tuple(shapes))
+
+    def _refilled(self, given: Sequence[Any]) -> FastPath | None:
+        """The fast path for inputs of sizes never seen, if the plan of the latest ones takes them."""
+        if self._refill is None or not self._refill.is_next:
+            self._prepare_refill()
+        return None if self._refill is None else self._refill.fast_path(given)
+
+    def _prepare_refill(self) -> None:
+        """Prepare what `_refilled` uses, while loading or when another plan was used."""
+        self._refill = Refill.of(self._session) if self._may_take_fast_path else None
 
     def _path_of(self, recorded: RecordedPlan, checked: CheckedInputs) -> FastPath | None:
         """The fast path of a plan, made when it is first scheduled; None if it has none."""
@@ -320,6 +341,6 @@ class Executor(Disposable):
         return self._outputs.of(self, run, name, lambda output: Tensor.of(output, owned=False))
 
     def _dispose(self) -> None:
-        self._latest = self._latest_path = None
+        self._latest = self._latest_path = self._refill = None
         self._kept.clear()
         unfinished.work.discard(self)

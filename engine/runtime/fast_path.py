@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ import numpy as np
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements
-from engine.kernels.value import Value, leaves
+from engine.kernels.value import Value
 from engine.runtime.binding import Feed, bind, can_bind, enqueue
+from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.execution import Run
+from engine.runtime.fillers import shown_in
 from engine.runtime.inputs import Named, Positional
 from engine.runtime.open_numbers import digest
 from engine.runtime.recorded_plan import Location, RecordedPlan
@@ -21,14 +24,12 @@ from engine.runtime.tensor import Tensor
 
 
 class FastPath(Run):
-    """Repeated schedules of one plan: arrays or CPU tensors of these shapes and types, and one program.
+    """Repeated schedules of one plan: arrays or tensors of these shapes and types, and one program.
 
     Everything that can be looked up is looked up once, as a small network takes no longer than that. It is
     also the run of the schedules that take it: all their work is enqueued at once, and `turn` counts them.
 
     Attributes:
-        outputs: Names and locations of outputs that are plain tensors: by name, by number, and the first as
-            None.
         backend: The backend of the program.
         program: The program.
         targets: The buffers of the inputs; None for an input that nothing reads.
@@ -39,34 +40,28 @@ class FastPath(Run):
         self,
         session: Session,
         recorded: RecordedPlan,
-        inputs: Mapping[str, Value],
-        known: Elements,
-        count: np.ndarray | None,
+        names: tuple[str, ...],
+        inputs: list[tuple[tuple[int, ...], np.dtype]],
+        in_place: Sequence[bool],
+        known: Elements | None = None,
+        count: np.ndarray | None = None,
     ) -> None:
+        """`in_place` says of each input, and of `count` at last, whether no output consists of it."""
         super().__init__(session, recorded, {})
         self.started = self.finished = True
         (submission,) = recorded.submissions
         self.backend, self.program = session.backends[submission.place], submission.program
-        names = list(inputs)
-        self.inputs = [(value.shape, value.dtype) for value in inputs.values()]
-        self._names = tuple(names)
+        self.inputs, self._names = inputs, names
         # Elements of inputs on which the plan depends.
-        self._decided = [(names.index(name), digest(array)) for name, array in known.items()]
+        self._decided = [(names.index(name), digest(array)) for name, array in (known or {}).items()]
         self._count = count
-        trace = recorded.lowered.trace
-        self.outputs: dict[str | int | None, tuple[str, Location]] = {}
-        for number, item in enumerate(session.source.outputs):
-            value = trace.values[item.name]
-            if isinstance(value, Value) and value.bound is None:
-                self.outputs[item.name] = self.outputs[number] = item.name, self.locate(value)
-                if number == 0:
-                    self.outputs[None] = self.outputs[0]
-        taken = dict(inputs) if count is None else {**inputs, SCHEDULE_COUNT: session.planner.tracer.count}
-        found = [recorded.inputs.get(name, []) for name in taken]
+        shapes = [shape for shape, _ in inputs]
+        taken = names
+        if count is not None:
+            taken = (*names, SCHEDULE_COUNT)
+            shapes.append(count.shape)
+        found = [recorded.inputs.get(name) for name in taken]
         self.targets = [places[0][1] if places else None for places in found]
-        shown = {v.root.name for item in session.source.outputs for v in leaves(trace.values[item.name])}
-        in_place = [name not in shown for name in taken]
-        shapes = [value.shape for value in taken.values()]
         self._repeat = self.backend.repeater(self.program, self.targets, shapes, in_place)
         # The checked tensors of the last schedule: storage keeps its shape and type.
         self._tensors: list[CPUTensorData | None] = []
@@ -101,13 +96,30 @@ class FastPath(Run):
             return None
         if any(place != submissions[0].place for places in recorded.inputs.values() for place, _ in places):
             return None
-        inputs: dict[str, Value] = {}
+        inputs = []
         for name in names:
             value = trace.values[name]
             if not isinstance(value, Value) or not value.size:
                 return None
-            inputs[name] = value
-        return cls(session, recorded, inputs, known, count)
+            inputs.append((value.shape, value.dtype))
+        shown = shown_in(trace, session.source)
+        in_place = [
+            name not in shown for name in (*names, SCHEDULE_COUNT)[: len(names) + (count is not None)]
+        ]
+        return cls(session, recorded, tuple(names), inputs, in_place, known, count)
+
+    @cached_property
+    def outputs(self) -> dict[str | int | None, tuple[str, Location]]:
+        """Names and locations of outputs that are plain tensors: by name, by number, the first as None."""
+        found: dict[str | int | None, tuple[str, Location]] = {}
+        trace = self.recorded.lowered.trace
+        for number, item in enumerate(self.session.source.outputs):
+            value = trace.values[item.name]
+            if isinstance(value, Value) and value.bound is None:
+                found[item.name] = found[number] = item.name, self.locate(value)
+                if number == 0:
+                    found[None] = found[0]
+        return found
 
     @property
     def is_plain(self) -> bool:
@@ -188,42 +200,50 @@ class FastPath(Run):
             backend.flush()
 
     def _take_tensors(self, inputs: Positional, given: Named | Positional | None) -> bool:
-        """`take`, where some inputs are tensors on the CPU."""
+        """`take`, where some inputs are tensors, on the CPU or on the backend itself."""
         tensors: list[CPUTensorData | None] = []
-        arrays: list[np.ndarray] = []
+        feeds: list[Any] = []
         known, is_awaited = self._tensors, False
         for number, (shape, dtype) in enumerate(self.inputs):
             item = inputs[number]
             tensor = item.elements_on_cpu if type(item) is Tensor else None
-            array = item if tensor is None else tensor.elements
-            if tensor is None or number >= len(known) or tensor is not known[number]:
-                if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+            feed: Any = item if tensor is None else tensor.elements
+            if tensor is None and type(item) is Tensor:
+                feed = item.available_data
+                if not isinstance(feed, BufferTensorData) or item.sizes != shape or feed.dtype != dtype:
+                    return False
+                if not can_bind(feed, self.backend):
+                    return False
+                is_awaited = True
+            elif tensor is None or number >= len(known) or tensor is not known[number]:
+                if type(feed) is not np.ndarray or feed.shape != shape or feed.dtype != dtype:
                     return False
             if tensor is not None and tensor.fence is not None:
                 # An input that nothing reads has no buffer to wait with.
                 if None in self.targets or not can_bind(tensor, self.backend):
                     return False
-                is_awaited = True
+                is_awaited, feed = True, tensor
             tensors.append(tensor)
-            arrays.append(array)  # type: ignore[arg-type]
-        if self._decided and (is_awaited or not self._are_as_decided(arrays)):
+            feeds.append(feed)
+        if self._decided and (is_awaited or not self._are_as_decided(feeds)):
             return False
         is_of_tensors = None not in tensors and not self._decided
         if self._count is not None:
             tensors.append(None)
-            arrays.append(self._count)
-        self._tensors, self._arrays, self._form, self._checked = tensors, arrays, None, None
+            feeds.append(self._count)
+        self._form = self._checked = None
         if is_awaited:
-            pairs = zip(arrays, tensors, strict=True)
-            self._submit([array if tensor is None else tensor for array, tensor in pairs])
+            self._tensors, self._arrays = [], []
+            self._submit(feeds)
             return True
-        if not self._repeat.run(arrays, tensors):
-            self._submit(arrays)
+        self._tensors, self._arrays = tensors, feeds
+        if not self._repeat.run(feeds, tensors):
+            self._submit(feeds)
         if given is not None and is_of_tensors:
             keys = self._names if type(given) is dict else range(len(inputs))
             self._form = type(given)
             # The number of schedules may come last.
-            self._same = list(zip(keys, inputs, tensors, arrays, strict=False))  # type: ignore[arg-type]
+            self._same = list(zip(keys, inputs, tensors, feeds, strict=False))  # type: ignore[arg-type]
         return True
 
     def _are_as_decided(self, arrays: Sequence[object]) -> bool:

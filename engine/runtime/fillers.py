@@ -1,7 +1,7 @@
 """Native functions that fill in the open sizes of tensors and traces.
 
-Each function here appends the numbers that it needs to a list, and returns a function that takes the values
-of the whole list.
+Each function `of_...` appends the numbers that it needs to a list, and returns a function that takes the
+values of the whole list.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from engine.compiler.walk import Call, Stop, Trace
+from engine.graph.model import Model
 from engine.kernels.evaluate_sizes import holds_sizes
 from engine.kernels.size import Number
-from engine.kernels.value import Bound, Entry, ListValue, Value
+from engine.kernels.value import Bound, Entry, ListValue, Value, leaves
 
 Values = Sequence[Any]
 
@@ -92,3 +93,13 @@ def of_stop(stop: Stop, numbers: list[Number]) -> Callable[[Values], Stop]:
         return Stop(needs(values), Call(layer, operator, tuple(entry(values) for entry in inputs)))
 
     return filled
+
+
+def shown_in(trace: Trace, model: Model) -> set[str]:
+    """The names of the buffers in which a model's outputs are."""
+    return {v.root.name for item in model.outputs for v in leaves(trace.values[item.name])}
+
+
+def outer_names(model: Model) -> set[str]:
+    """The names of a model's inputs and outputs."""
+    return {item.name for item in model.inputs} | {item.name for item in model.outputs}

@@ -23,9 +23,9 @@ from engine.runtime import fillers
 from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
 from engine.runtime.open_segments import OpenSegment, optional_constants
 from engine.runtime.open_sizes import OpenSizes
-from engine.runtime.pending_work import plans_in_background
-from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
+from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.plans import PlanFile
+from engine.runtime.plan_store.stored_model import StoredModel, copied
 from engine.runtime.recorded_plan import Filling, RecordedPlan
 from engine.runtime.recording import Places
 from engine.runtime.shared_memory import allocating
@@ -100,6 +100,8 @@ class SizedPlan:
         self.owner = RecordedPlan(lowered)
         self.following = SizedPlans()
         """The plans of what follows the stop, if this plan ends with one."""
+        self.shown: set[str] = set()
+        """The names of the buffers in which the model's outputs are, once its steps are recorded."""
         self._is_start = is_start
         self.made_for = tuple([size.hint for size in self.record.inputs])
         """The numbers with which it was made: the guards accept them, without a program to ask."""
@@ -137,6 +139,8 @@ class SizedPlan:
         if numbers is not None:
             for segment in self._recorded.segments:
                 finish(segment.binding(session, numbers))
+                if self._is_start and session.backends[segment.place].is_host:
+                    session.recorder.reserve(segment.place, segment.specs(numbers))
 
     def binding(self, session: Session) -> SmallSteps[None]:
         """The first part of `bind`, in small steps: constants. `record_steps` follows."""
@@ -161,7 +165,8 @@ class SizedPlan:
         """The rest of `bind`: record the steps, and make the program of sizes. Any thread may call this."""
         trace = self.lowered.trace
         numbers: list[Number] = []
-        with self.recorder.at(self.record):
+        # Workers of one model share what is read from disk, and others may be created right now.
+        with self.recorder.lock, self.recorder.at(self.record):
             segments = []
             for segment, constants in zip(self.lowered.segments, self._constants, strict=True):
                 template = session.backends[segment.place].template(segment.plan, constants)
@@ -171,9 +176,10 @@ class SizedPlan:
             if self._is_start and trace.stop is not None:
                 kept.update(value.name for value in session.extra_inputs())
             places = session.recorder.places_of(inputs(trace), self.lowered.segments, kept)
-            filled = fillers.of_trace(trace, outer_names(session.source), numbers)
+            filled = fillers.of_trace(trace, fillers.outer_names(session.source), numbers)
             program = self.recorder.program(numbers)
         if trace.stop is None:
+            self.shown = fillers.shown_in(trace, session.source)
             trace.values = {}
             trace.settle()
         self._recorded = _Recorded(segments, filled, inputs, places, program)
@@ -211,10 +217,10 @@ class SizedPlan:
         if self._recorded is not made:
             return None  # released meanwhile
         trace, recorder = made.trace(numbers), session.recorder
-        recorded = RecordedPlan(SizedLowered(trace, self, tuple(sizes), again))
+        recorded = RecordedPlan(SizedLowered(lambda: trace, self, tuple(sizes), again))
         inputs = made.inputs(trace)
         try:
-            make_plans = [partial(self._plan, tuple(sizes), k) for k in range(len(made.segments))]
+            make_plans = [partial(self.plan_of, tuple(sizes), k) for k in range(len(made.segments))]
             near: Sequence[Growing[Any, Any]] = ()
             if recorder.allocates_ahead:
                 needs = recorder.needs_of_inputs(inputs, made.places)
@@ -236,8 +242,7 @@ class SizedPlan:
         except BaseException:
             recorded.release()
             raise
-        if near and plans_in_background():
-            session.background_plans.allocate_ahead(near)
+        session.background_plans.allocate_ahead(near)
         return recorded
 
     def filled(self, sizes: Sequence[int]) -> tuple[list[Segment], list[Fallback]]:
@@ -253,7 +258,8 @@ class SizedPlan:
             [replace(f, bytes_down=next(supply), bytes_up=next(supply)) for f in fallbacks],
         )
 
-    def _plan(self, sizes: Sequence[int], position: int) -> Plan:
+    def plan_of(self, sizes: Sequence[int], position: int) -> Plan:
+        """The plan of a segment with its sizes filled in."""
         return self.filled(sizes)[0][position].plan
 
     def _all_numbers(self, numbers: tuple[Number, ...]) -> Any:
@@ -287,6 +293,10 @@ class SizedPlans:
         """Whether plans bind themselves to the sizes that they are made for, so that none should be made."""
         return self._alone >= MOST_PLANS
 
+    def was_served(self) -> None:
+        """Note that a plan has served other sizes than its first ones."""
+        self._alone = 0
+
     def waiting_for(self, given: OpenNumbers) -> SizedPlan | None:
         """The plan that takes these numbers once its kernels are compiled, if any."""
         fitting = (p for p in self.waiting if p.decided == given.decided and p.takes(given.numbers))
@@ -302,7 +312,7 @@ class SizedPlans:
 
         Kernels of the others are compiled in the background.
         """
-        compiled = [plan for plan in self.waiting if _is_compiled(session, plan.lowered)]
+        compiled = [plan for plan in self.waiting if not session.compiling(plan.lowered)]
         self._take(compiled)
         return bool(compiled)
 
@@ -354,7 +364,7 @@ class SizedPlans:
                 raise
             if recorded is not None:
                 if is_used:
-                    self._alone = 0
+                    self.was_served()
                 if self.ready[0] is not sized:
                     self.ready.remove(sized)
                     self.ready.insert(0, sized)
@@ -380,16 +390,6 @@ class SizedPlans:
         for sized in self.ready:
             sized.release()
         self.ready.clear()
-
-
-def _is_compiled(session: Session, lowered: Lowered) -> bool:
-    """Whether the kernels of a plan are compiled; else that begins in the background."""
-    loads = [
-        backend.prepare_async(kernels)
-        for place, backend in session.backends.items()
-        if (kernels := lowered.kernels(place))
-    ]
-    return all(load is None for load in loads)
 
 
 class OpenPlans(SizedPlans):
@@ -421,18 +421,17 @@ class OpenPlans(SizedPlans):
             self.add(made)
         return made
 
-    def restore(self, stored: Sequence[StoredOpenPlan]) -> list[SizedPlan]:
+    def restore(self, stored: StoredModel) -> list[SizedPlan]:
         """Take plans into use that were read from disk, and return them. Any thread may call this.
 
         Their constants are bound where any thread may do that, otherwise those that are `unbound` have to be.
         """
         made: list[SizedPlan] = []
-        for data in stored:
-            lowered, recorder = restored(data)
+        for data, (lowered, recorder) in zip(stored.open_plans, stored.opened, strict=True):
             is_start = data.before == -1
             if not -1 <= data.before < len(made):
                 raise ValueError("a plan continues none")
-            plan = SizedPlan(lowered, recorder, data.decided, is_start)
+            plan = SizedPlan(copied(lowered), recorder, data.decided, is_start)
             (self if is_start else made[data.before].following).ready.append(plan)
             made.append(plan)
             if self._session.backends["native"].is_host:
@@ -463,11 +462,15 @@ class OpenPlans(SizedPlans):
         given = self.numbers(shapes, known) if self.ready else None
         if given is None:
             return None
+        again = self.again(shapes, known)
+        return (yield from self.filling(self._session, given, again, only_used=only_used))
+
+    def again(self, shapes: InputShapes, known: Elements) -> Again:
+        """How to plan some shapes once more."""
         session = self._session
-        again = Again(
+        return Again(
             partial(session.lower, shapes, known), partial(plan_for_all_sizes, session, shapes, known)
         )
-        return (yield from self.filling(session, given, again, only_used=only_used))
 
 
 def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -> SizedPlan | None:
@@ -493,8 +496,3 @@ def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -
 def _stops(session: Session, shapes: InputShapes, known: Elements) -> bool:
     """Whether plans of fixed sizes stop for data."""
     return session.stops if session.outlook else session.lower(shapes, known).trace.stop is not None
-
-
-def outer_names(model: Model) -> set[str]:
-    """The names of a model's inputs and outputs."""
-    return {item.name for item in model.inputs} | {item.name for item in model.outputs}

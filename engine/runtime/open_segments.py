@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.backends.base import DeviceBuffer
 from engine.backends.plan_template import LateTemplate, PlanTemplate, Template
 from engine.base.generators import Offload, SmallSteps
 from engine.base.memory.out_of_memory import LARGE, naming_out_of_memory
@@ -79,18 +80,19 @@ class OpenSegment:
                 numbers.append(step.space[0])
         return cls(segment.place, template, own, outer, tables, segment, unbound)
 
+    def needed(self, numbers: Sequence[Any]) -> list[str]:
+        """The constants without a buffer that steps read at these numbers."""
+        return [name for name, places in self.unbound.items() if any(numbers[at] for at in places)]
+
     def binding(self, session: Session, numbers: Sequence[Any]) -> SmallSteps[None]:
         """Bind the constants that steps read at these numbers and at none before, packed on any thread."""
 
-        def needed() -> list[str]:
-            return [name for name, places in self.unbound.items() if any(numbers[at] for at in places)]
-
-        if names := needed():
+        if names := self.needed(numbers):
             work = Offload(partial(session.recorder.pack, self.segment, names))
             yield work
             work.result()
             # Others may have bound some of them meanwhile.
-            names = needed()
+            names = self.needed(numbers)
             assert isinstance(self.template, LateTemplate)
             self.template.bind(session.recorder.take(self.segment, names))
             for name in names:
@@ -116,6 +118,21 @@ class OpenSegment:
         naming = partial(recorder.allocating_temporaries, backend, make_plan)
         return [*needs, Needs(backend, self.template.shared_memory(numbers[self.numbers]), naming)]
 
+    def bind_tables(
+        self,
+        session: Session,
+        recorded: RecordedPlan,
+        numbers: Sequence[Any],
+        bound: dict[str, DeviceBuffer],
+    ) -> None:
+        """Add the tensors that NumPy functions make of sizes."""
+        for spec, function, form, begin in self.tables:
+            with naming_out_of_memory(f"the table '{spec.name}' of model '{session.source.name}'"):
+                elements = function(*put_together(form, iter(numbers[begin:])))
+                made = session.backends[self.place].constant(elements.astype(spec.dtype).reshape(-1))
+            bound[spec.name] = made
+            recorded.owned.append(made)
+
     def filling(
         self,
         session: Session,
@@ -131,11 +148,7 @@ class OpenSegment:
             yield None
         bound, transfers = session.recorder.bind(recorded, self.place, self.specs(numbers))
         backend = session.backends[self.place]
-        for spec, function, form, begin in self.tables:
-            with naming_out_of_memory(f"the table '{spec.name}' of model '{session.source.name}'"):
-                elements = function(*put_together(form, iter(numbers[begin:])))
-                bound[spec.name] = backend.constant(elements.astype(spec.dtype).reshape(-1))
-            recorded.owned.append(bound[spec.name])
+        self.bind_tables(session, recorded, numbers, bound)
         with session.recorder.allocating_temporaries(backend, make_plan):
             template, own = self.template, numbers[self.numbers]
             if isinstance(template, PlanTemplate):

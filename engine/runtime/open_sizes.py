@@ -19,14 +19,15 @@ class OpenSizes:
 
     is_possible: Whether a model can be planned for all sizes.
     has_any: Whether any dimension is open.
+    has_known_ranks: Whether all inputs are tensors whose ranks are declared.
     """
 
     def __init__(self, model: Model) -> None:
         self._items = {item.name: item for item in model.inputs}
-        self._has_known_ranks = all(i.shape is not None and i.kind == "tensor" for i in model.inputs)
+        self.has_known_ranks = all(i.shape is not None and i.kind == "tensor" for i in model.inputs)
         self._known_keys: dict[tuple[str, int], list[tuple[int, object]]] = {}
         self.is_possible = True
-        self.has_any = not self._has_known_ranks or any(
+        self.has_any = not self.has_known_ranks or any(
             not isinstance(dim, int) for item in model.inputs for dim in item.shape or ()
         )
 
@@ -37,7 +38,7 @@ class OpenSizes:
             return None
         for name, shape in shapes.items():
             for leaf, leaf_shape in leaf_names(name, shape):
-                for axis, key in self._keys(name, leaf, len(leaf_shape)):
+                for axis, key in self.keys(name, leaf, len(leaf_shape)):
                     size = leaf_shape[axis]
                     if sizes.setdefault(key, size) != size:
                         return None
@@ -51,7 +52,7 @@ class OpenSizes:
             found = []
             for leaf, leaf_shape in leaf_names(name, shape):
                 sizes: list[Any] = [*leaf_shape]
-                for axis, key in self._keys(name, leaf, len(leaf_shape)):
+                for axis, key in self.keys(name, leaf, len(leaf_shape)):
                     if key not in inputs:
                         inputs[key] = recorder.input(sizes[axis])
                     sizes[axis] = inputs[key]
@@ -62,7 +63,7 @@ class OpenSizes:
                 opened[name] = None if shape is None else found[0]
         return opened
 
-    def _keys(self, name: str, leaf: str, rank: int) -> list[tuple[int, object]]:
+    def keys(self, name: str, leaf: str, rank: int) -> list[tuple[int, object]]:
         """The open dimensions of a tensor, and what sets each apart."""
         found = self._known_keys.get((leaf, rank))
         if found is None:
@@ -83,7 +84,7 @@ class OpenSizes:
 
     def _structure(self, shapes: InputShapes) -> tuple[object, ...]:
         """What of the shapes is no size: ranks, lengths of sequences, and which optionals are empty."""
-        if self._has_known_ranks:
+        if self.has_known_ranks:
             return ()
         return tuple(
             (name, None if shape is None else tuple(len(s) for _, s in leaf_names(name, shape)))

@@ -23,10 +23,13 @@ from engine.graph.model import Model
 from engine.kernels.value import Value
 from engine.runtime.integer_checks import check_int32
 from engine.runtime.recorded_plan import RecordedPlan, Submission, Transfers
-from engine.runtime.shared_memory import Needs, SharedBuffer, allocating
+from engine.runtime.shared_memory import LEAST_TOUCHED, Needs, SharedBuffer, allocating
 
 _AT_ONCE = 1 << 20
 """Bytes of constants that are bound in one step."""
+
+_RESERVED = 1 << 22
+"""Bytes of inputs that are allocated for open sizes before the first schedule, at most."""
 
 DROPPED_AT_ONCE = 1 << 18
 """Elements of constants that are freed at once with a worker; more are freed in the background."""
@@ -59,6 +62,8 @@ class Recorder:
         self._lasting = lasting
         self.allocates_ahead = not all(backend.is_host for backend in backends.values())
         """Whether plans need memory that is worth allocating on another thread."""
+        self.near: list[SharedBuffer] = []
+        """Memory of inputs on the CPU that is to be allocated ahead, as sizes come near to what there is."""
         self.constants: dict[tuple[Place, str], tuple[np.ndarray | None, DeviceBuffer]] = {}
         # Runs follow each other, so inputs and outputs of plans for other shapes share memory.
         self.shared_buffers: dict[tuple[Place, str, np.dtype], SharedBuffer] = {}
@@ -147,7 +152,7 @@ class Recorder:
         if backend.is_host or not backend.shares:
             return []
         naming = partial(self._allocating, backend, name, elements, dtype)
-        return [Needs(backend, [(self._shared_buffer(place, name, dtype, is_input), elements)], naming)]
+        return [Needs(backend, [(self.shared_buffer(place, name, dtype, is_input), elements)], naming)]
 
     def needs_of_outer(
         self, place: Place, specs: Iterable[BufferSpec], before: RecordedPlan | None
@@ -172,20 +177,31 @@ class Recorder:
         is_input: bool,
     ) -> DeviceBuffer:
         """A buffer for a plan's input or output. Raises `OutOfMemoryError` with the tensor's name."""
-        backend, elements = self._backends[place], max(elements, 1)
-        buffer = None
+        backend = self._backends[place]
         if backend.shares:
-            shared = self._shared_buffer(place, name, dtype, is_input)
-            if shared.fits(elements):
-                assert shared.memory is not None
-                memory = shared.memory
-            else:
-                with self._allocating(backend, name, elements, dtype):
-                    memory = shared.of(elements)
-            buffer = backend.share(memory, elements)
-        else:
-            with self._allocating(backend, name, elements, dtype):
-                buffer = backend.create(elements, dtype)
+            shared = self.shared_buffer(place, name, dtype, is_input)
+            return self.share(recorded, place, name, shared, elements)
+        elements = max(elements, 1)
+        with self._allocating(backend, name, elements, dtype):
+            buffer = backend.create(elements, dtype)
+        recorded.buffers[place, name] = buffer
+        recorded.owned.append(buffer)
+        return buffer
+
+    def share(
+        self, recorded: RecordedPlan, place: Place, name: str, shared: SharedBuffer, elements: int
+    ) -> DeviceBuffer:
+        """A buffer for a plan's input or output in memory that plans for other shapes use, too."""
+        elements = elements or 1
+        if shared.is_noted:
+            shared.note(elements)
+            if shared.wants_more(elements):
+                self.near.append(shared)
+        if not shared.fits(elements):
+            with self._allocating(shared.backend, name, elements, shared.dtype):
+                shared.of(elements)
+        assert shared.memory is not None
+        buffer = shared.backend.share(shared.memory, elements)
         assert buffer is not None
         recorded.buffers[place, name] = buffer
         recorded.owned.append(buffer)
@@ -212,13 +228,29 @@ class Recorder:
             spec = _largest_temporary(make_plan())
             raise out_of_memory(spec.name, (spec.elements,), spec.dtype, backend.name, error) from error
 
-    def _shared_buffer(self, place: Place, name: str, dtype: np.dtype, is_input: bool) -> SharedBuffer:
+    def shared_buffer(self, place: Place, name: str, dtype: np.dtype, is_input: bool) -> SharedBuffer:
         """Memory for an input or output, which plans for other shapes share."""
         key = (place, name, dtype)
         found = self.shared_buffers.get(key)
         if found is None:
-            found = self.shared_buffers[key] = SharedBuffer(self._backends[place], dtype, is_input)
+            made = SharedBuffer(self._backends[place], dtype, is_input)
+            found = self.shared_buffers.setdefault(key, made)
         return found
+
+    def reserve(self, place: Place, specs: Iterable[BufferSpec]) -> None:
+        """Allocate memory of inputs on the CPU before the first schedule, and touch it: of these sizes, or
+        as much as `_RESERVED` of them in proportion. Any thread may call this.
+        """
+        sizes = {spec: spec.elements * spec.dtype.itemsize for spec in specs if spec.role == "input"}
+        sizes = {spec: size for spec, size in sizes.items() if size >= LEAST_TOUCHED}
+        share = min(1.0, _RESERVED / max(1, sum(sizes.values())))
+        for spec, size in sizes.items():
+            key, elements = (place, spec.name, spec.dtype), int(share * size) // spec.dtype.itemsize
+            if key not in self.shared_buffers:
+                made = SharedBuffer(self._backends[place], spec.dtype, True)
+                made.expect_others()
+                made.take(elements, made.make_touched(elements))
+                self.shared_buffers.setdefault(key, made)
 
     def _submission(self, recorded: RecordedPlan, segment: Segment) -> SmallSteps[Submission]:
         place, plan = segment.place, segment.plan

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import Backend, Progress
+from engine.backends.base import Backend, Compiling, Progress
 from engine.base import instrumentation
 from engine.base.errors import OutOfMemoryError, ShapeError, UnsupportedLayerError
 from engine.base.garbage_collection import collecting_rarely
@@ -108,6 +108,7 @@ class Session:
         if (restored := self.stored_plans.restored(self, progress)) is not None:
             return restored
         compiled = 0
+        falls_back: bool | None = None
         plans: list[tuple[object, Lowered]] = []
         kernels: list[AnyKernel] = []
         # Other plans may be needed where elements decide.
@@ -115,9 +116,14 @@ class Session:
         for shapes in self.planner.tracer.representatives():
             opened = likely_open_plan(self, shapes) if may_open else None
             is_open = opened is not None and opened.lowered.trace.stop is None
-            lowered = opened.lowered if opened is not None and is_open else self._lowered_as_sampled(shapes)
-            if lowered is None:
+            if opened is not None and is_open:
+                lowered: Lowered | None = opened.lowered
+            else:
+                lowered = self._lowered_as_sampled(shapes, others_run=falls_back is not None)
+            # What only large samples need the CPU for is a device's limit, which no size that comes may meet.
+            if lowered is None or (falls_back is False and lowered.fallbacks):
                 continue
+            falls_back = bool(lowered.fallbacks)
             compiled += self.compile(lowered, progress)
             kernels += lowered.kernels()
             if not is_open:
@@ -142,14 +148,19 @@ class Session:
         found = map(self._lowered_as_sampled, self.planner.tracer.representatives())
         return (lowered for lowered in found if lowered is not None)
 
-    def _lowered_as_sampled(self, shapes: InputShapes) -> Lowered | None:
-        """A plan for these input shapes; None if they are sample sizes that the model does not accept."""
+    def _lowered_as_sampled(self, shapes: InputShapes, others_run: bool = False) -> Lowered | None:
+        """A plan for these input shapes; None if they are sample sizes that the model does not accept.
+
+        If others run, the backend may refuse these: that is for a limit of its device.
+        """
         try:
             return self.lower(shapes, {})
-        except (ShapeError, OutOfMemoryError) as error:
-            if not self.planner.tracer.is_dynamic:
+        except (ShapeError, OutOfMemoryError, UnsupportedLayerError) as error:
+            is_refused = isinstance(error, UnsupportedLayerError) and not others_run
+            if is_refused or not self.planner.tracer.is_dynamic:
                 raise
-            self.planner.tracer.refusal = str(error)
+            if not others_run:
+                self.planner.tracer.refusal = str(error)
             return None
 
     @property
@@ -274,17 +285,21 @@ class Session:
         self.cache.keep(key, recorded)
         return recorded
 
-    def _begun(
-        self, lowered: Lowered, before: RecordedPlan | None, on_compiled: Callable[[], None] | None = None
-    ) -> RecordedPlan:
-        """A plan, recorded now if its kernels are compiled; else `is_ready` does that, and calls back."""
-        recorded = RecordedPlan(lowered, pending=Pending(before, on_compiled))
+    def compiling(self, lowered: Lowered) -> tuple[Compiling, ...]:
+        """What of a plan's kernels is not compiled; that begins in the background."""
         loads = (
             backend.prepare_async(kernels)
             for place, backend in self.backends.items()
             if (kernels := lowered.kernels(place))
         )
-        recorded.compiling = tuple(load for load in loads if load is not None)
+        return tuple(load for load in loads if load is not None)
+
+    def _begun(
+        self, lowered: Lowered, before: RecordedPlan | None, on_compiled: Callable[[], None] | None = None
+    ) -> RecordedPlan:
+        """A plan, recorded now if its kernels are compiled; else `is_ready` does that, and calls back."""
+        recorded = RecordedPlan(lowered, pending=Pending(before, on_compiled))
+        recorded.compiling = self.compiling(lowered)
         if not recorded.compiling:
             self.is_ready(recorded, wait=False)
         return recorded

@@ -11,11 +11,18 @@ import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer
 from engine.backends.growing import REFUSED, Growing, GrowingBlock
+from engine.backends.host import HostBuffer
 from engine.base.generators import Offload, SmallSteps
 from engine.base.memory.out_of_memory import LARGE, MOST_BYTES
 
 Allocated = list[tuple[Growing[Any, Any], Any, Any]]
 """Memory that was allocated: what it is for, its size, and the new memory."""
+
+
+LEAST_TOUCHED = 1 << 16
+"""Bytes of a buffer on the CPU from which it is allocated ahead: the system gives the pages of new memory one
+by one as they are first written, which takes ten times as long as writing them.
+"""
 
 
 class SharedBuffer(GrowingBlock[DeviceBuffer]):
@@ -26,14 +33,28 @@ class SharedBuffer(GrowingBlock[DeviceBuffer]):
 
     def __init__(self, backend: Backend, dtype: np.dtype, is_input: bool) -> None:
         super().__init__(backend.element_dtype(dtype).itemsize, MOST_BYTES)
-        self._backend = backend
-        self._dtype = dtype
+        self.backend = backend
+        self.dtype = dtype
         self._is_input = is_input
+        self.is_noted = is_input and backend.is_host
+        """Whether `Recorder.share` notes its sizes; otherwise `allocating` does."""
 
     def make(self, size: int) -> DeviceBuffer:
         """A new buffer; on any thread within `Backend.background_compilation`."""
-        self._backend.transfers_ahead(size, self._dtype, self._is_input)
-        return self._backend.create(size, self._dtype)
+        self.backend.transfers_ahead(size, self.dtype, self._is_input)
+        return self.backend.create_unset(size, self.dtype)
+
+    def make_touched(self, size: int) -> DeviceBuffer:
+        """As `make`, with all pages written on the CPU, so that whoever writes them next need not wait."""
+        memory = self.make(size)
+        if isinstance(memory, HostBuffer):
+            memory.array[...] = 0
+        return memory
+
+    def wants_more(self, size: int) -> bool:
+        """Whether a step is to be allocated ahead: on the CPU, of large buffers only."""
+        is_worth = not self.backend.is_host or self.nbytes(size) >= LEAST_TOUCHED
+        return is_worth and super().wants_more(size)
 
     def take(self, size: int, memory: DeviceBuffer) -> None:
         """Use new memory, unless there is as much by now. Plans that use what was there hold it."""
@@ -108,7 +129,7 @@ def allocating_ahead(wanted: Sequence[Growing[Any, Any]], backend: Backend) -> S
         found: Allocated = []
         with suppress(*REFUSED):
             for memory, size in steps:
-                new = memory.make(size)
+                new = memory.make_touched(size)
                 if memory.nbytes(size) >= LARGE:
                     backend.check_memory()
                 found.append((memory, size, new))

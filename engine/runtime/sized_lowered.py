@@ -28,11 +28,18 @@ class Again(NamedTuple):
 class SizedLowered(Lowered):
     """The lowered plan of some sizes, whose steps are filled in when they are first needed."""
 
-    def __init__(self, trace: Trace, sized: SizedPlan, sizes: tuple[int, ...], again: Again) -> None:
-        self.trace = trace
+    def __init__(
+        self, make_trace: Callable[[], Trace], sized: SizedPlan, sizes: tuple[int, ...], again: Again
+    ) -> None:
+        self._make_trace = make_trace
         self.sized = sized
         self.sizes = sizes
         self._again = again
+
+    @cached_property
+    def trace(self) -> Trace:  # type: ignore[override]
+        """The tensors, with their sizes."""
+        return self._make_trace()
 
     @property
     def segments(self) -> list[Segment]:  # type: ignore[override]

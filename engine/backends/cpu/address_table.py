@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.cost import CHUNKS_PER_THREAD, tasks_wanted
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.panels import SPREAD, emit_rows, rows_evict_each_other
@@ -120,24 +120,28 @@ def cut_tasks(
 
     whole = groups * task_ns(panels, tiles)
     wanted = tasks_wanted(whole, threads)
-    best = Blocks(1, panels), Blocks(1, tiles)
+    best = 1, panels, 1, tiles
     best_ns = task_ns(panels, tiles)
     least = elapsed_ns(groups, best_ns, threads, _LATE)
     for across, wide in divisions(panels):
-        if groups * across > wanted:
+        grids = groups * across
+        if grids > wanted:
             break
+        before = 0
         # Of as many rounds of all threads, the one of the most tasks takes the least time.
-        for rounds in range(1, CHUNKS_PER_THREAD + 1):
-            along = min(min(wanted, rounds * threads) // (groups * across), tiles)
-            if along:
+        for most in range(threads, wanted + threads, threads):
+            along = min(min(wanted, most) // grids, tiles)
+            if along > before:
+                before = along
                 long = -(-tiles // along)
                 along = -(-tiles // long)
                 one_ns = task_ns(wide, long)
-                nanoseconds = elapsed_ns(groups * across * along, one_ns, threads, _LATE)
+                nanoseconds = elapsed_ns(grids * along, one_ns, threads, _LATE)
                 if nanoseconds < least:
-                    best, best_ns, least = (Blocks(across, wide), Blocks(along, long)), one_ns, nanoseconds
-    tasks = groups * best[0].count * best[1].count
-    return Schedule(tasks, max(best_ns, whole / tasks), best)
+                    best, best_ns, least = (across, wide, along, long), one_ns, nanoseconds
+    across, wide, along, long = best
+    tasks = groups * across * along
+    return Schedule(tasks, max(best_ns, whole / tasks), (Blocks(across, wide), Blocks(along, long)))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from engine.backends.cpu.partial_run import CPUPartialDispatch
 from engine.backends.cpu.plan_codec import CPUPlanCodec
 from engine.backends.cpu.precision import arithmetics_for
 from engine.backends.cpu.precompile import precompile_kernels
-from engine.backends.cpu.program import CPUProgram, released
+from engine.backends.cpu.program import CPUProgram, Pace, released
 from engine.backends.cpu.stream import (
     LEAST_SHARED,
     LEAST_SHARED_ASLEEP,
@@ -35,7 +35,6 @@ from engine.backends.cpu.stream import (
 from engine.backends.cpu.template import CPUTemplate
 from engine.backends.cpu.template_source import missing_layout
 from engine.backends.cpu.timing import time_commands
-from engine.backends.cpu.tuning import tune
 from engine.backends.host import HostBackend, HostPart, JoinedJob
 from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
 from engine.backends.repeat import Repeat
@@ -87,7 +86,8 @@ class CPUBackend(HostBackend):
         self.planned_threads = DETERMINISTIC_THREADS if deterministic else threads
         self._functions: dict[str, int] = {}
         self._arena = allocate(0)
-        self._verdicts: dict[bytes, bool] = {}
+        # By the addresses of a plan's kernels.
+        self._paces: dict[tuple[int, ...], Pace] = {}
 
     @classmethod
     def on_jobs(cls, jobs: JobSystem | None, precision: Precision, deterministic: bool) -> CPUBackend:
@@ -120,6 +120,9 @@ class CPUBackend(HostBackend):
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Use this backend's own kernel for the step, if there is one."""
+        # Half of the backend's modules, which a process does not need whose plans are all on disk.
+        from engine.backends.cpu.tuning import tune
+
         return tune(compute, tuner, self.planned_threads, self.arithmetics)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
@@ -159,10 +162,14 @@ class CPUBackend(HostBackend):
         """A new buffer, zeroed or filled with `data`."""
         if data is None:
             return CPUBuffer(elements, dtype)
-        held = native_type(dtype)
-        buffer = CPUBuffer(elements, held, reserve(elements * held.itemsize).view(held))
-        buffer.array[:] = np.asarray(data, held).reshape(-1)
+        buffer = self.create_unset(elements, dtype)
+        buffer.array[:] = np.asarray(data, buffer.dtype).reshape(-1)
         return buffer
+
+    def create_unset(self, elements: int, dtype: np.dtype) -> CPUBuffer:
+        """A new buffer, zeroed behind its elements only."""
+        held = native_type(dtype)
+        return CPUBuffer(elements, held, reserve(elements * held.itemsize).view(held))
 
     def share(self, room: DeviceBuffer, elements: int) -> CPUBuffer | None:
         """A buffer over the first elements of another."""
@@ -242,14 +249,17 @@ class CPUBackend(HostBackend):
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> CPUTemplate:
         """Lay out every step's args block, with room for what sizes and addresses decide."""
         self.prepare(plan.kernels)
-        return CPUTemplate(self, plan, constants, self._functions, self._verdicts)
+        return CPUTemplate(self, plan, constants, self._functions, self._paces)
 
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan; a short one runs at once when nothing is in flight."""
         assert isinstance(program, CPUProgram)
         if program.is_short and self.stream.is_idle():
             program.run_here()
-        elif program.commands is None:
+            return
+        if program.is_new:
+            program.was_enqueued()
+        if program.commands is None:
             released()
         elif instrumentation.installed:
             self.stream.submit_observed(program.commands, None)

@@ -48,4 +48,6 @@ def tasks_wanted(nanoseconds: float, threads: int) -> int:
     """The number of tasks that keep all threads busy."""
     if threads == 1:
         return 1
+    if type(nanoseconds) is float:
+        return max(1, min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))
     return largest(1, smallest(trunc(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))

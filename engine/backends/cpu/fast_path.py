@@ -74,13 +74,18 @@ class CPURepeat(Repeat):
             self._run_here(arrays, tensors)
             return True
         if tensors and not program.is_short:
+            if program.is_new:
+                program.was_enqueued()
             self._run_elsewhere(arrays, tensors)
             return True
         for number, view in enumerate(self._views):
             view[...] = arrays[number]
         if program.is_short:
             program.run_here()
-        elif program.commands is None:
+            return True
+        if program.is_new:
+            program.was_enqueued()
+        if program.commands is None:
             released()
         else:
             program.job = stream.submit_repeated(program.job, program.commands, None)

@@ -99,8 +99,10 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def _in_place(win: Windows) -> bool:
     """Whether windows never leave the input."""
+    if win.pads != (0, 0):
+        return False
     rows, columns = win.reach
-    return win.pads == (0, 0) and rows <= win.height and columns <= win.width
+    return rows <= win.height and columns <= win.width
 
 
 def _reach(win: Windows, axis: int, count: int) -> int:
@@ -123,22 +125,26 @@ def schedule_bands(win: Windows, channels: int, batch: int, pixel_ns: float, thr
     if batch * win.out[0] < threads:
         # Signals of one row.
         most = min(most, max(evenly(win.out[1], threads * CHUNKS_PER_THREAD).size, _LEAST_PIXELS))
-    (column,) = halve([Axis(win.out[1], most)], lambda column: floats(1, column.block) > _MOST_FLOATS)
-    columns = column.blocks
+    columns = Axis(win.out[1], most).blocks
+    if floats(1, most) > _MOST_FLOATS:
+        (column,) = halve([Axis(win.out[1], most)], lambda column: floats(1, column.block) > _MOST_FLOATS)
+        columns = column.blocks
     if floats(1, columns.size) > _MOST_FLOATS:
         return None
 
-    best, least = Schedule(0, 0.0), inf
+    best, least = (0, 0.0, 1, 0), inf
+    wide = floats(1, columns.size) // _reach(win, 0, 1)
     for rows, count in divisions(win.out[0]):
-        held = floats(rows, columns.size)
+        held = wide * _reach(win, 0, rows)
         too_many = held > _BAND_FLOATS or rows * columns.size > _MAX_PIXELS or columns.count > 1
         if rows > 1 and too_many:
             break
         tasks, task_ns = batch * count * columns.count, rows * columns.size * pixel_ns + held * _NS_PER_COPY
         nanoseconds = elapsed_ns(tasks, task_ns + _NS_PER_TASK, threads)
         if nanoseconds < least:
-            best, least = Schedule(tasks, task_ns, (Blocks(count, rows), columns)), nanoseconds
-    return best
+            best, least = (tasks, task_ns, count, rows), nanoseconds
+    tasks, task_ns, count, rows = best
+    return Schedule(tasks, task_ns, (Blocks(count, rows), columns) if tasks else ())
 
 
 def first_layer_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:

@@ -8,7 +8,7 @@ from math import inf
 
 import numpy as np
 
-from engine.backends.cpu.program import CPUProgram
+from engine.backends.cpu.program import CPUProgram, Pace
 from engine.backends.cpu.stream import LEAST_SHARED
 from engine.backends.host import INLINE_NS, HostBackend, HostBuffer, HostPart, JoinedJob
 from engine.base.memory.aligned import address_of
@@ -29,7 +29,7 @@ def join_parts(jobs: JobSystem, parts: Sequence[HostPart | CommandList]) -> Join
     nanoseconds = sum(part.program.fastest_ns for part in programs)
     # Timed like any other program, to decide whether it takes longer than waking a thread.
     fits = is_short and nanoseconds < INLINE_NS
-    joined = CPUProgram(_commands(parts), nanoseconds if fits else inf, jobs, {}, {})
+    joined = CPUProgram(_commands(parts), nanoseconds if fits else inf, jobs, {}, Pace())
     commands = joined.commands
     assert commands is not None
     held: list[object] = []
@@ -94,10 +94,10 @@ def _commands(parts: Sequence[HostPart | CommandList]) -> CommandList:
             held.append(part)
             continue
         used: set[HostBackend] = set().union(*((other.backend, *other.reads) for other in group))
-        if not part.program.is_short or used & {part.backend, *part.reads}:
+        if not part.program.may_be_short or used & {part.backend, *part.reads}:
             close()
         group.append(part)
-        if not part.program.is_short:
+        if not part.program.may_be_short:
             close()
     close()
     return CommandList(np.concatenate(rows), held)

@@ -24,21 +24,48 @@ _MOST_TRIED_NS = 2_000_000.0
 _HOPELESS = 3.0
 """A program that takes this many times as long as it may is not tried again."""
 
+_ENOUGH = 3
+"""How many programs of the same kernels have to run before others are expected to exceed their estimates."""
+
+
+class Pace:
+    """What programs of the same kernels take on one thread, in proportion to their estimates.
+
+    Attributes:
+        ratio: The least so far; 1 at most until enough programs ran, as any may have been interrupted.
+    """
+
+    __slots__ = ("_count", "_least", "ratio")
+
+    def __init__(self) -> None:
+        self.ratio = self._least = 1.0
+        self._count = 0
+
+    def learn(self, ratio: float) -> None:
+        """Take in what a program took."""
+        self._count += 1
+        self._least = ratio if self._count == 1 else min(self._least, ratio)
+        self.ratio = self._least if self._count >= _ENOUGH else min(self._least, 1.0)
+
 
 class CPUProgram(HostProgram):
     """A plan as one command list, with the memory that it works in.
 
-    `is_short`: it takes less time on the calling thread than waking another is worth. `places` says for the
-    address of each input's buffer which words of the args it is in.
+    `is_short`: it takes less time on the calling thread than waking another is worth. `is_new`: it has not
+    been enqueued yet. `places` says for the address of each input's buffer which words of the args it is in.
+
+    Estimates are rough, so programs are tried on the calling thread: at once if they are expected to be
+    short, by their estimates and by what others of the same kernels took at other sizes; otherwise from the
+    second time on, as with sizes that vary each of them may be run once.
     """
 
     __slots__ = (
-        "_alike",
         "_fastest",
+        "_pace",
         "_run",
         "_trials",
-        "_verdicts",
         "commands",
+        "is_new",
         "is_short",
         "job",
         "nanoseconds",
@@ -52,25 +79,31 @@ class CPUProgram(HostProgram):
         nanoseconds: float,
         jobs: JobSystem,
         places: Mapping[int, Sequence[int]],
-        verdicts: dict[bytes, bool],
+        pace: Pace,
     ) -> None:
-        """`verdicts` says of plans of the same kernels, for other shapes, whether they were short."""
         self.commands: CommandList | None = commands
         self.nanoseconds = nanoseconds
         self.places = places
         self.job: RepeatedJob | None = None  # what runs it on its own
-        self._verdicts = verdicts
-        self._alike, verdict = b"", None
-        if nanoseconds < TRIAL_NS:
-            self._alike = commands.array[:, 0].tobytes()
-            verdict = verdicts.get(self._alike)
-        self.is_short = nanoseconds < TRIAL_NS and verdict is not False
-        self._trials = 0 if verdict else TRIALS
-        self._fastest = nanoseconds
+        self._pace = pace
+        self._fastest = nanoseconds * pace.ratio
+        self._trials = TRIALS
+        self.is_new = True
         self._run: Callable[[], object] = jobs.runner(commands)
-        self.run_here = self._run
-        if self.is_short and verdict is None:
-            self.run_here = partial(self._try_here, self._run)
+        self.is_short = nanoseconds < TRIAL_NS and self._fastest < INLINE_NS
+        self.run_here: Callable[[], object] = partial(self._try_here, self._run)
+
+    def was_enqueued(self) -> None:
+        """Note that it has been enqueued: it may be tried from now on."""
+        self.is_new = False
+        self.is_short = self.may_be_short
+
+    @property
+    def may_be_short(self) -> bool:
+        """Whether it is short as far as is known."""
+        if not self._trials:
+            return self.is_short
+        return self.nanoseconds < TRIAL_NS and self._fastest < _HOPELESS * INLINE_NS
 
     def is_quick(self, saved_ns: float) -> bool:
         """Whether it is better run on the calling thread where that saves the thread other work.
@@ -78,12 +111,17 @@ class CPUProgram(HostProgram):
         Args:
             saved_ns: How long the other work takes: copying inputs, which can be read where they are.
         """
-        if self._trials:
-            return self.nanoseconds < min(TRIAL_NS + saved_ns * _ROUGHLY, _MOST_TRIED_NS)
-        return self._fastest < INLINE_NS + saved_ns
+        enough = INLINE_NS + saved_ns
+        if not self._trials:
+            return self._fastest < enough
+        if self.is_new:
+            return self._fastest < enough and self.nanoseconds < _MOST_TRIED_NS
+        most = min(TRIAL_NS + saved_ns * _ROUGHLY, _MOST_TRIED_NS)
+        return self.nanoseconds < most and self.nanoseconds * self._pace.ratio < _HOPELESS * enough
 
     def run_copy_here(self, run: Callable[[], object], saved_ns: float) -> None:
         """Run a copy of its commands, which reads its inputs elsewhere, on this thread; see `is_quick`."""
+        self.is_new = False
         if not self._trials:
             run()
             return
@@ -98,14 +136,15 @@ class CPUProgram(HostProgram):
         run()
         took = perf_counter_ns() - before
         self._fastest = took if self._trials == TRIALS else min(self._fastest, took)
+        if self.nanoseconds:
+            self._pace.learn(took / self.nanoseconds)
         self._trials -= 1
         if self._trials == 0:
             self._end_trials()
 
     def _end_trials(self) -> None:
         self._trials, self.run_here = 0, self._run
-        if self.nanoseconds < TRIAL_NS:
-            self.is_short = self._verdicts[self._alike] = self._fastest < INLINE_NS
+        self.is_short = self.nanoseconds < TRIAL_NS and self._fastest < INLINE_NS
 
     def temporaries(self) -> dict[int, int]:
         """The block that the programs of a stream share."""

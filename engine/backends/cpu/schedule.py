@@ -22,9 +22,10 @@ from engine.compiler.plan import Tuner
 from engine.kernels.size import largest, smallest
 
 
-@dataclass(frozen=True)
+# Frozen ones take three times as long to make, and each new size makes some for every product.
+@dataclass(slots=True, unsafe_hash=True)
 class Blocks:
-    """An axis of results in blocks, of which the last may be smaller."""
+    """An axis of results in blocks, of which the last may be smaller. Never changed."""
 
     count: int
     size: int
@@ -162,7 +163,9 @@ def share(
 
 def evenly(size: int, wanted: int, step: int = 1) -> Blocks:
     """Blocks of equal size, a multiple of `step`: as many as wanted, if the axis has so many."""
-    block = up(-(-size // largest(1, smallest(wanted, size))), step)
+    block = -(-size // largest(1, smallest(wanted, size)))
+    if step > 1:
+        block = up(block, step)
     return Blocks(-(-size // block), block)
 
 
@@ -186,6 +189,8 @@ def elapsed_ns(tasks: int, task_ns: float, threads: int, late: float = 0.0) -> f
     """
     if threads == 1:
         return tasks * task_ns
+    if 0 < tasks <= threads:
+        return (1 + late) * task_ns
     chunk = -(-tasks // (threads * CHUNKS_PER_THREAD))
     rounds = -(-tasks // (chunk * threads))
     return (rounds + late) * chunk * task_ns

@@ -12,7 +12,7 @@ from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD
 from engine.backends.cpu.listing import Listing
 from engine.backends.cpu.memory import CPUBuffer
-from engine.backends.cpu.program import CPUProgram
+from engine.backends.cpu.program import CPUProgram, Pace
 from engine.backends.cpu.template_source import LAYOUT, layout_function
 from engine.backends.growing import Growing
 from engine.base.memory.aligned import ALIGNMENT, address_of
@@ -72,14 +72,14 @@ class CPUTemplate:
         plan: Plan,
         constants: Mapping[str, DeviceBuffer],
         functions: Mapping[str, int],
-        verdicts: dict[bytes, bool],
+        paces: dict[tuple[int, ...], Pace],
     ) -> None:
         self._backend = backend
-        self._verdicts = verdicts
         listing = Listing(functions)
         for step in plan.steps:
             listing.add(step)
         words, pointers, rows = listing.words, listing.pointers, listing.rows
+        self._pace = paces.setdefault(tuple([row[0] for row in rows]), Pace())
         # Behind the words of steps: what `lay_out` computes from, and its results.
         begin_sizes = words.add(*[number for sizes in listing.sizes for number in sizes])
         arena = _Arena(plan)
@@ -160,7 +160,7 @@ class CPUTemplate:
         commands = CommandList.within(
             block, address, self._commands, number, self._request, (block, [arena, *held])
         )
-        return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, self._verdicts)
+        return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, self._pace)
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
         """None that is allocated ahead: memory on the CPU costs a frame nothing until it is used."""

@@ -57,7 +57,7 @@ MOST_COLUMNS = 128
 """Output channels that are transformed back at a time."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Cut:
     """Which tiles, and how many tiles and output channels at a time.
 

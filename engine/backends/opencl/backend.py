@@ -21,6 +21,7 @@ from engine.backends.opencl.printer import Signature
 from engine.backends.opencl.programs import ProgramStore
 from engine.backends.opencl.repeated import Repeater
 from engine.backends.opencl.repeated_kernel import print_repeated, print_together
+from engine.backends.opencl.row_kernel import fits, step_of
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
 from engine.backends.opencl.template import CLTemplate
 from engine.backends.opencl.timing import ObservedEvents
@@ -147,6 +148,11 @@ class OpenCLBackend(Backend):
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
         """Long reductions to few elements become several kernels."""
         return spread(compute, GRAPHICS if self.form == "gpu" else SOFTWARE, self.fan_in, temporary)
+
+    def generic(self, compute: Compute) -> Step:
+        """Processors compute formulas over long rows row by row."""
+        by_rows = self.form == "cpu" and fits(self.device.limits)
+        return step_of(compute) if by_rows else compute.numbered()
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile missing kernels and return their number. Blocks: for loading only."""

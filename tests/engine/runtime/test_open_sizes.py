@@ -237,6 +237,31 @@ def test_where_no_size_works_nothing_is_prepared_and_that_is_reported(
     np.testing.assert_allclose(worker.peek_output().download_to_array(), x * x, rtol=1e-5)
 
 
+def test_guesses_beyond_a_device_s_limits_are_dropped(channel: str, make_worker: MakeWorker) -> None:
+    nodes = [
+        node("LSTM", ["x", "w", "r"], ["steps"], hidden_size=4),
+        node("Unsqueeze", ["steps", "last"], ["thin"]),
+        node("Add", ["thin", "ramp"], ["wide"]),
+        node("ReduceLogSumExp", ["wide", "last"], ["y"], keepdims=0),
+    ]
+    constants = {
+        "w": normal(1, 16, 5),
+        "r": normal(1, 16, 4),
+        "ramp": np.linspace(0.5, 1.5, 16_666, dtype=np.float32),
+        "last": np.array([-1]),
+    }
+    inputs: Declared = {"x": ("float32", ["m", "n", 5])}
+    source = proto(nodes, inputs, {"y": ("float32", ["m", 1, "n", 4])}, constants)
+    for allow_fallback in (True, False):
+        worker = make_worker(ModelLoader.load(source), channel, allow_fallback=allow_fallback)
+        assert not worker.plan_report().unprepared
+        for sizes in ((3, 2), (1, 5)):
+            feeds = {"x": normal(*sizes, 5)}
+            worker.schedule(feeds)
+            assert error(worker.peek_output().download_to_array(), *expected(source, feeds)) < 1e-5
+            assert not worker.plan_report().fallbacks
+
+
 def test_fixed_sizes_that_contradict_each_other_are_refused_at_once(make_worker: MakeWorker) -> None:
     nodes = [node("Add", ["x", "z"], ["y"])]
     inputs: dict[str, Any] = {"x": ("float32", [3]), "z": ("float32", [4])}

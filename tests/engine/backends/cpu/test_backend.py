@@ -111,7 +111,7 @@ def test_a_readback_keeps_its_value_when_the_stream_goes_on(backend: CPUBackend)
     wide, steps = 3000, 4
     x, y = backend.create(wide * 20, F32), backend.create(20, F32)
     program = backend.record(sums_plan((20, wide)), {"x": x, "y": y})
-    program.is_short = False
+    program.is_short = program.is_new = False
     kept = []
     for value in range(steps):
         backend.upload(x, np.full(wide * 20, value, np.float32))
@@ -127,7 +127,7 @@ def test_a_readback_keeps_its_value_when_the_stream_goes_on(backend: CPUBackend)
 def test_a_reader_writes_into_the_array_that_it_is_given(backend: CPUBackend) -> None:
     x, y = backend.create(60_000, F32), backend.create(20, F32)
     program = backend.record(sums_plan((20, 3000)), {"x": x, "y": y})
-    program.is_short = False
+    program.is_short = program.is_new = False
     read = backend.reader(y, (4, 4))
     out = np.zeros((4, 4), np.float32)
     for value in (1, 2):
@@ -174,6 +174,8 @@ def test_a_program_may_take_as_long_as_it_saves(
     program = backend.record(chain(n, 3), {"x": backend.create(n, F32), "y": backend.create(n, F32)})
     assert TRIAL_NS < program.nanoseconds < 1e6
     assert not program.is_short
+    assert not program.is_quick(saved_ns)  # at the first run of sizes that may not come again
+    program.was_enqueued()
     stamps = iter([stamp for took in microseconds for stamp in (0, 1000 * took)])
     monkeypatch.setattr("engine.backends.cpu.program.perf_counter_ns", lambda: next(stamps))
     for _ in microseconds:
