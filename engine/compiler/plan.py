@@ -295,7 +295,8 @@ class Plan:
     """Steps in execution order and the buffers they use. Views share their source's buffer.
 
     `packed` are constants that plans have in common, in addition to those in `constants`; `tables` are what
-    the host computes of sizes that are open.
+    the host computes of sizes that are open. `shared` is what a backend has made of the steps and buffers, by
+    its type: copies with constants of their own have it in common.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -303,6 +304,7 @@ class Plan:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     packed: dict[str, Packed] = field(default_factory=dict)
     tables: dict[str, HostTable] = field(default_factory=dict)
+    shared: dict[type, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def numbers(self) -> list[Number]:
         """Every size, argument and stored cost, of which those of a plan for all sizes may be open."""

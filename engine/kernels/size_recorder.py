@@ -49,6 +49,8 @@ class Record:
     """All open numbers and what was computed of them, in order."""
     instructions: list[tuple[Any, ...]] = field(default_factory=list)
     """What was done, so that the same calls of another `SizeRecorder` come to the same record."""
+    programs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    """The functions that were compiled, by the number of lines and the names of the results."""
 
     def copy(self) -> Record:
         """A copy of this record that continues separately."""
@@ -277,6 +279,13 @@ class SizeRecorder:
         """
         record = self.record if record is None else record
         wanted = [*map(name_of, results)]
+        key = (len(record.lines), *wanted)
+        found = record.programs.get(key)
+        if found is None:
+            found = record.programs[key] = self._compiled(record, wanted)
+        return found
+
+    def _compiled(self, record: Record, wanted: Sequence[str]) -> Callable[..., list[Any] | None]:
         lines = ordered(record.lines, wanted)
         inputs = [size.name for size in record.inputs]
         # What is wrong with sizes, if anything, is told when they are planned for themselves.

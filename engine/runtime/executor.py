@@ -304,7 +304,8 @@ class Executor(Disposable):
         if kind is not None:
             return as_list(self.peek_output(name), name)
         run = self._latest
-        if type(run) is FastPath and (found := run.outputs.get(name)) is not None:
+        found = (run.outputs.get(name) or run.output(name)) if type(run) is FastPath else None
+        if found is not None:
             name, location = found
             return Tensor.of(RunOutput(self, run, name, location.value.dtype, location), owned=False)
         return self._output_of(self._latest_run(), name)

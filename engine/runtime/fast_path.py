@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ class FastPath(Run):
     also the run of the schedules that take it: all their work is enqueued at once, and `turn` counts them.
 
     Attributes:
+        outputs: What `output` has found.
         backend: The backend of the program.
         program: The program.
         targets: The buffers of the inputs; None for an input that nothing reads.
@@ -63,6 +63,7 @@ class FastPath(Run):
         found = [recorded.inputs.get(name) for name in taken]
         self.targets = [places[0][1] if places else None for places in found]
         self._repeat = self.backend.repeater(self.program, self.targets, shapes, in_place)
+        self.outputs: dict[str | int | None, tuple[str, Location]] = {}
         # The checked tensors of the last schedule: storage keeps its shape and type.
         self._tensors: list[CPUTensorData | None] = []
         # If the last schedule was given tensors only: each one's position or name, its storage and elements.
@@ -108,18 +109,20 @@ class FastPath(Run):
         ]
         return cls(session, recorded, tuple(names), inputs, in_place, known, count)
 
-    @cached_property
-    def outputs(self) -> dict[str | int | None, tuple[str, Location]]:
-        """Names and locations of outputs that are plain tensors: by name, by number, the first as None."""
-        found: dict[str | int | None, tuple[str, Location]] = {}
-        trace = self.recorded.lowered.trace
-        for number, item in enumerate(self.session.source.outputs):
-            value = trace.values[item.name]
-            if isinstance(value, Value) and value.bound is None:
-                found[item.name] = found[number] = item.name, self.locate(value)
-                if number == 0:
-                    found[None] = found[0]
-        return found
+    def output(self, name: str | int | None) -> tuple[str, Location] | None:
+        """The name and the location of an output, given by name, by number, or as None for the first.
+
+        None for those that are no plain tensors.
+        """
+        if not self.outputs:
+            trace = self.recorded.lowered.trace
+            for number, item in enumerate(self.session.source.outputs):
+                value = trace.values[item.name]
+                if isinstance(value, Value) and value.bound is None:
+                    self.outputs[item.name] = self.outputs[number] = item.name, self.locate(value)
+                    if number == 0:
+                        self.outputs[None] = self.outputs[0]
+        return self.outputs.get(name)
 
     @property
     def is_plain(self) -> bool:

@@ -163,6 +163,8 @@ class SizedPlan:
 
     def record_steps(self, session: Session) -> None:
         """The rest of `bind`: record the steps, and make the program of sizes. Any thread may call this."""
+        if self._recorded is not None:
+            return  # a schedule outside of a frame has used it between two steps of the background
         trace = self.lowered.trace
         numbers: list[Number] = []
         # Workers of one model share what is read from disk, and others may be created right now.

@@ -107,10 +107,14 @@ class Refill:
             for axis, number in opened:
                 if shape[axis] != sizes[number]:
                     return None
+        named = dict(zip(self._names, shapes, strict=True))
+        key = session.key(named, {})
+        if (known := session.cache.get(key)) is not None:
+            found: FastPath | None = known.fast_path
+            return found
         numbers = made.program(*sizes)
         if numbers is None or self._segment.needed(numbers):
             return None
-        named = dict(zip(self._names, shapes, strict=True))
         again = session.open_plans.again(named, {})
         recorded = RecordedPlan(SizedLowered(partial(made.trace, numbers), self.sized, sizes, again))
         try:
@@ -120,7 +124,6 @@ class Refill:
             return None
         session.open_plans.was_served()
         session.background_plans.allocate_ahead()
-        key = session.key(named, {})
         session.cache.keep(key, recorded)
         inputs = [(shape, dtype) for shape, (dtype, *_) in zip(shapes, self._inputs, strict=True)]
         recorded.fast_path = path = FastPath(session, recorded, self._names, inputs, self._in_place)

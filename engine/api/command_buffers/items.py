@@ -160,7 +160,7 @@ class Slot:
         slot = cls(buffer, shape, dtype, type(value) is Tensor)
         if isinstance(value, WorkerOutput):
             other = latest.get(id(value.worker)) or value.worker._plain_path()
-            found = None if other is None else other.outputs.get(value.name)
+            found = None if other is None else other.output(value.name)
             source = None if found is None else data_at(found[1])
             if not isinstance(source, BufferTensorData) or not can_bind(source, fast_path.backend):
                 return None

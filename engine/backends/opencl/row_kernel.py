@@ -18,7 +18,7 @@ from math import prod
 from engine.backends.cost import loop_rounds
 from engine.backends.opencl.functions import functions_for
 from engine.backends.opencl.printer import AxisSplit, OpenCLPrinter, Signature, extensions
-from engine.backends.opencl.tuned_kernel import FIRST_GROUP, TunedKernel, divide, divisor_values, indent
+from engine.backends.opencl.tuned_kernel import FIRST_GROUP, TunedKernel, indent
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute, Step
 from engine.device.cl.device import CLLimits
@@ -37,7 +37,6 @@ _TILES: dict[Tile, float] = {(4, 64): 1.0, (1, 256): 1.0, (16, VECTOR): 1.1}
 
 _FEWEST = 1 << 12
 """Elements from which on a step is worth a kernel of its own; less work is joined with its neighbours'."""
-# A size that varies.
 _TYPICAL = 100
 # Multiplications that a node of a formula counts for.
 _NODE = 3
@@ -49,16 +48,13 @@ def step_of(compute: Compute) -> Step:
     kernel, space = step.kernel, step.space
     assert isinstance(kernel, Kernel)
     sizes = _sizes(compute)
-    if not _has_long_rows(sizes) or not any(node.op == "index" for node in nodes(kernel.body)):
+    if not _is_by_rows(sizes) or not any(node.op == "index" for node in nodes(kernel.body)):
         return step
     rows, columns = prod(space[:-1]), space[-1]
     work = loop_rounds(kernel.body, step.values)
     tile = _tile(sizes)
     across, down = -(-columns // tile[1]), -(-rows // tile[0])
-    values = (
-        *step.values, *_split(kernel).values(space[:-1]), rows, columns, work, across,
-        *divisor_values([across]),
-    )  # fmt: skip
+    values = (*step.values, *_split(kernel).values(space[:-1]), rows, columns, work, across)
     return replace(step, kernel=print_rows(kernel, tile), space=(across * down, 1, 1), values=values)
 
 
@@ -71,25 +67,22 @@ def fits(limits: CLLimits) -> bool:
     )
 
 
-def _sizes(compute: Compute) -> list[int | None]:
-    """The sizes of the space's axes, None for those that vary: kernels must not depend on these."""
-    # A group of no axes has none.
-    return [next(iter(sizes), 1) if is_one_size(sizes) else None for sizes in compute.extents or ()]
+def _sizes(compute: Compute) -> list[int]:
+    """The sizes of the space's axes. Kernels must not depend on those that vary: they count as typical."""
+    # A group of no axes has no sizes.
+    return [next(iter(n), 1) if is_one_size(n) else _TYPICAL for n in compute.extents or ()]
 
 
-def _has_long_rows(sizes: Sequence[int | None]) -> bool:
-    """Whether rows hold a vector's elements at least, and there is work enough, as far as sizes are known."""
-    if len(sizes) < 2 or (sizes[-1] is not None and sizes[-1] < VECTOR):
-        return False
-    return None in sizes or prod(size for size in sizes if size is not None) >= _FEWEST
+def _is_by_rows(sizes: Sequence[int]) -> bool:
+    """Whether rows hold a vector's elements at least, and there is work enough."""
+    return len(sizes) > 1 and sizes[-1] >= VECTOR and prod(sizes) >= _FEWEST
 
 
-def _tile(sizes: Sequence[int | None]) -> Tile:
+def _tile(sizes: Sequence[int]) -> Tile:
     """The tile of which the fewest are needed."""
-    *outer, columns = [_TYPICAL if size is None else size for size in sizes]
 
     def cost(tile: Tile) -> float:
-        return _TILES[tile] * -(-prod(outer) // tile[0]) * -(-columns // tile[1])
+        return _TILES[tile] * -(-prod(sizes[:-1]) // tile[0]) * -(-sizes[-1] // tile[1])
 
     return min(_TILES, key=cost)
 
@@ -106,26 +99,10 @@ def print_rows(kernel: Kernel, tile: Tile) -> TunedKernel:
     Its numbers are the formula's, those that split a row's, and those of `step_of`.
     """
     split, last = _split(kernel), kernel.rank - 1
-    own = [f"p{k}" for k in range(len(kernel.params))]
-    names = [
-        *own,
-        *split.names,
-        "rows",
-        "columns",
-        "work",
-        "across",
-        "across_magic",
-        "across_shift",
-        *FIRST_GROUP,
-    ]
-    types: list[ArithmeticType] = [
-        *kernel.params,
-        *split.types,
-        *["index"] * 4,
-        "uint32",
-        "uint32",
-        *["index"] * len(FIRST_GROUP),
-    ]
+    sizes = ("rows", "columns", "work", "across", *FIRST_GROUP)
+    names = [*(f"p{k}" for k in range(len(kernel.params))), *split.names, *sizes]
+    indices: list[ArithmeticType] = ["index" for _ in sizes]
+    types: list[ArithmeticType] = [*kernel.params, *split.types, *indices]
     signature = Signature.of(len(kernel.buffers), types)
     parameters, loads = signature.declarations(kernel.buffers, kernel.dtype, names)
     printer = OpenCLPrinter(kernel)
@@ -133,7 +110,8 @@ def print_rows(kernel: Kernel, tile: Tile) -> TunedKernel:
     lines, value = printer.body(kernel.body, {"flat": "i"} | axes)
     statements = [
         *loads,
-        f"const int group = f0 + (int)get_group_id(0), down = {divide('group', 'across')};",
+        # One division for a group; across is 0 where a driver warms up.
+        "const int group = f0 + (int)get_group_id(0), down = group / max(across, 1);",
         f"const int i{last} = (group - down * across) * {tile[1]} + (int)get_local_id(0);",
         f"const int row = down * {tile[0]} + (int)get_local_id(1);",
         f"if (i{last} >= columns || row >= rows) return;",

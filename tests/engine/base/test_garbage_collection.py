@@ -47,7 +47,7 @@ def test_what_is_imported_goes_to_the_oldest_generation() -> None:
     # All tests are run with what was imported before them frozen.
     gc.unfreeze()
     with importing():
-        kept = [[] for _ in range(5000)]
+        kept: list[list[int]] = [[] for _ in range(5000)]
         assert not gc.isenabled()
     assert gc.isenabled()
     oldest = {id(x) for x in gc.get_objects(generation=2)}

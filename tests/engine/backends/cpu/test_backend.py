@@ -13,6 +13,7 @@ import pytest
 from engine.backends.cpu import backend as module
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.cost import TRIAL_NS
+from engine.backends.cpu.program import CPUProgram, Pace
 from engine.backends.cpu.stream import LEAST_SHARED_ASLEEP, JobStream
 from engine.base.dtypes import as_dtype
 from engine.base.errors import DisposedError, InputError
@@ -186,6 +187,36 @@ def test_a_program_may_take_as_long_as_it_saves(
     program.run_copy_here(lambda: runs.append(1), saved_ns)
     assert len(runs) == len(microseconds) + 1
     assert not program.is_short
+
+
+def test_what_programs_took_is_remembered_for_other_sizes(backend: CPUBackend) -> None:
+    """So that sizes that come once are run on the calling thread only where that is expected to be short."""
+    pace = Pace()
+    for ratio in (40.0, 9.0):
+        pace.learn(ratio)
+    assert pace.ratio == 1.0, "both may have been interrupted"
+    pace.learn(12.0)
+    assert pace.ratio == 9.0
+    pace.learn(0.5)
+    assert pace.ratio == 0.5
+
+    jobs, commands = backend.jobs, CommandList([(1, 0, 0, 1)])
+
+    def program(microseconds: float) -> CPUProgram:
+        return CPUProgram(commands, 1000 * microseconds, jobs, {}, pace)
+
+    assert program(100).is_short
+    late = program(150)
+    assert not late.is_short
+    assert late.may_be_short
+    late.was_enqueued()
+    assert late.is_short, "tried from the second time on"
+    pace.ratio = 4.0
+    assert program(10).is_short
+    assert not program(20).is_short
+    hopeless = program(50)
+    hopeless.was_enqueued()
+    assert not hopeless.is_short
 
 
 def test_a_long_program_is_not_tried(backend: CPUBackend) -> None:
