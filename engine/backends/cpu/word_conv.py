@@ -232,10 +232,10 @@ def word_conv_text(words: Words, heights: list[int], epilogue: Epilogue, x_zero:
         *(["row_zero = to_int32(load_i32(w + i1 * pitch, depth + 1))"] if has_sums else []),
     ]
     store = [
-        "for r in range(rows):",
-        "i1 = group * m_size + m + r",
-        f"tile = place + r * {width}",
-        "start = (image * m_size + m + r) * p_size + first_column",
+        "for m in range(m0, m1):",
+        "i1 = group * m_size + m",
+        f"tile = sums + (m - m0) * {width}",
+        "start = (image * m_size + m) * p_size + first_column",
         *row,
     ]
 
@@ -247,14 +247,10 @@ def word_conv_text(words: Words, heights: list[int], epilogue: Epilogue, x_zero:
         "while m < m1:",
         "    left = lefts + m * pitch",
         "    remaining = m1 - m",
-        # One pass needs no sums of other rows, and its own stay in the nearest cache.
-        f"    place = sums if count == depth else sums + (m - m0) * {width}",
-        "    target = place if w0 == 0 else more",
+        f"    target = sums + (m - m0) * {width} if w0 == 0 else more",
         *indent(by_height(heights, "remaining", product)),
         "    if w0 != 0:",
-        f"        add_words(place, more, rows * {step})",
-        "    if w0 + count == depth:",
-        *indent(indent(epilogue.store_tile(step, store))),
+        f"        add_words(sums + (m - m0) * {width}, more, rows * {step})",
         "    m += rows",
     ]
     column_sums = [
@@ -277,6 +273,7 @@ def word_conv_text(words: Words, heights: list[int], epilogue: Epilogue, x_zero:
         *indent(column_sums if has_sums else []),
         *indent(products),
         f"    w0 += {WORDS_AT_ONCE}",
+        *epilogue.store_tile(step, store),
     ]
     body = [
         *_ARGUMENTS.prologue("x", "w", *(["x_zeros"] if x_zero else []), epilogue=epilogue),
