@@ -76,11 +76,11 @@ def encoder(written_out: bool = False) -> bytes:
 
 
 @cache
-def decoder() -> bytes:
+def decoder(past: int | None = None) -> bytes:
     """One step of a decoder: a token, and the keys and values of those before it.
 
     token (1, 1, 256), past_key_i and past_value_i (1, 8, past, 32) -> logits (1, 1, 1024), key_i and value_i
-    (1, 8, past + 1, 32).
+    (1, 8, past + 1, 32), or of the last `past` tokens if that is given.
     """
     make = Maker(22)
     inputs: dict[str, tuple[str, list[int | str | None]]] = {"token": ("float32", [1, 1, WIDTH])}
@@ -89,13 +89,19 @@ def decoder() -> bytes:
     for i in range(LAYERS):
         normal = _layer_norm(make, x)
         query = _heads(make, make.linear(normal, WIDTH, WIDTH))
+        cached = {}
         for name in ("key", "value"):
             new = _heads(make, make.linear(normal, WIDTH, WIDTH))
-            make.rename(make.add("Concat", f"past_{name}_{i}", new, axis=2), f"{name}_{i}")
-            inputs[f"past_{name}_{i}"] = ("float32", [1, HEADS, "past", HEAD])
-            outputs[f"{name}_{i}"] = ("float32", [1, HEADS, "present", HEAD])
-        keys = make.add("Transpose", f"key_{i}", perm=[0, 1, 3, 2])
-        x = make.add("Add", x, _attend(make, query, keys, f"value_{i}"))
+            cached[name] = kept = make.add("Concat", f"past_{name}_{i}", new, axis=2)
+            if past is None:
+                cached[name] = f"{name}_{i}"
+            else:
+                kept = make.add("Slice", kept, *(make.integers(n) for n in (1, past + 1, 2)))
+            make.rename(kept, f"{name}_{i}")
+            inputs[f"past_{name}_{i}"] = ("float32", [1, HEADS, past or "past", HEAD])
+            outputs[f"{name}_{i}"] = ("float32", [1, HEADS, past or "present", HEAD])
+        keys = make.add("Transpose", cached["key"], perm=[0, 1, 3, 2])
+        x = make.add("Add", x, _attend(make, query, keys, cached["value"]))
         x = make.add("Add", x, _feed_forward(make, _layer_norm(make, x)))
     head = make.normal(WIDTH, VOCABULARY, scale=WIDTH**-0.5)
     make.rename(make.add("MatMul", _layer_norm(make, x), head), "logits")

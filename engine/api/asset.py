@@ -20,8 +20,8 @@ from engine.base.sliced_thread import SlicedThread
 from engine.base.spelling import SpellingType
 from engine.compiler.passes import optimize
 from engine.graph.importers import READERS
+from engine.graph.importers.constants import settled
 from engine.graph.importers.files import read_file
-from engine.graph.importers.onnx_tensors import settled
 from engine.graph.model import Layer, Model
 from engine.operators import OPERATORS
 from engine.runtime.loading.handle import Loading, Steps
@@ -154,7 +154,7 @@ def _ready(source: ModelSource, dims: Mapping[str, int] | None) -> Model:
         model = optimize(read)
         if not is_told_by_file(read):
             return _settled(model)
-        stored.write(model)
+        stored.write(model, is_file=folder is not None)
     return _settled(model)._identified(stored.key)
 
 

@@ -143,6 +143,12 @@ class Compiling(Protocol):
         ...
 
 
+class DeviceLimit(str):
+    """Why the sizes of a step are beyond a device, which may run the step at smaller ones."""
+
+    __slots__ = ()
+
+
 class Backend(ABC):
     """One ordered stream of work on one device."""
 
@@ -208,7 +214,7 @@ class Backend(ABC):
 
     @abstractmethod
     def refusal(self, compute: Compute) -> str | None:
-        """Why this backend cannot run a step (its types, or sizes beyond the device's limits), or None."""
+        """Why this backend cannot run a step: its types, or, as a `DeviceLimit`, its sizes; or None."""
 
     def holds(self, dtype: np.dtype) -> bool:
         """Whether the backend can store tensors of a type."""
@@ -248,6 +254,10 @@ class Backend(ABC):
         Or where several have more work at once.
         """
         return [compute]
+
+    def generic(self, compute: Compute) -> Step:
+        """The step of a formula that `tune` did not replace: any backend's, or one in a form of this one."""
+        return compute.numbered()
 
     @abstractmethod
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
@@ -316,6 +326,12 @@ class Backend(ABC):
     @abstractmethod
     def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
         """Copy a whole buffer on the device, in stream order."""
+
+    def copied(self, source: DeviceBuffer) -> DeviceBuffer:
+        """A new buffer with the value of another, copied in stream order."""
+        target = self.create_unset(source.elements, source.dtype)
+        self.copy(source, target)
+        return target
 
     @abstractmethod
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Program:

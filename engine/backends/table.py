@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from engine.backends.base import Backend, BackendType
+from engine.base.garbage_collection import importing
 
 DeviceName = Literal["gl", "opencl"]
 """Types of devices, as `Worker` takes them."""
@@ -43,7 +44,8 @@ class Entry:
 
 def _imported(path: str) -> Any:
     module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
+    with importing():
+        return getattr(importlib.import_module(module), name)
 
 
 _CPU, _COMPUTE, _PIXEL = BackendType.CPU, BackendType.GPU_COMPUTE, BackendType.GPU_PIXEL

@@ -96,6 +96,33 @@ def write_sealed(path: Path | None, form: bytes, body: bytes) -> None:
         return
 
 
+def read_kept(path: Path | None, form: bytes) -> bytes | None:
+    """`read_sealed` a file of those that `write_kept` counts; it is the latest used from now on."""
+    body = read_sealed(path, form)
+    if path is not None and body is not None:
+        try:
+            os.utime(path)
+        except OSError:
+            return None  # another process has just forgotten it
+    return body
+
+
+def write_kept(path: Path | None, form: bytes, body: bytes, most_files: int, most_bytes: int) -> None:
+    """`write_sealed`, and delete files with the same suffix: the latest used are kept, so many at most."""
+    if path is None:
+        return
+    write_sealed(path, form, body)
+    try:
+        files = [(other.stat(), other) for other in path.parent.glob(f"*{path.suffix}")]
+        size = 0
+        for number, (status, other) in enumerate(sorted(files, key=lambda f: -f[0].st_mtime_ns), 1):
+            size += status.st_size
+            if number > most_files or size > most_bytes:
+                other.unlink(missing_ok=True)
+    except OSError:
+        return  # another process is at it too
+
+
 def _seal(path: Path, body: bytes) -> bytes:
     """A digest that a file has under its own name only."""
     seal = hashlib.sha256(path.name.encode() + b"\0")

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from engine.base.garbage_collection import importing
+
 
 def lazy_names(
     package: str, places: Mapping[str, Iterable[str]]
@@ -27,7 +29,12 @@ def lazy_names(
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=_module())
-        found = getattr(importlib.import_module(home), name)
+        module = sys.modules.get(home)
+        if module is None:
+            # The first name may take some hundred of them.
+            with importing():
+                module = importlib.import_module(home)
+        found = getattr(module, name)
         # From now on, Python finds it without asking here.
         setattr(_module(), name, found)
         return found

@@ -9,7 +9,7 @@ lanes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from engine.compiler.loop_splitting import Extents, Temporary, storage_of
@@ -58,7 +58,7 @@ def spread(compute: Compute, width: Width, fan_in: int, temporary: Temporary) ->
     """
     spreader = _Spreader(compute, width, temporary)
     formula = spreader.spread(compute.formula(), compute.space, compute.extents)
-    last = Compute(compute.output, compute.space, formula, compute.layer, compute.op_type)
+    last = replace(compute, body=formula, hint=None, epilogue=None)
     parts = [*spreader.made, last]
     return parts if spreader.made and all(len(part.reads) <= fan_in for part in parts) else [compute]
 

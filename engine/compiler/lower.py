@@ -47,6 +47,10 @@ class Target(Repeats, Protocol):
         """The step as generic kernels: several if one would run too long."""
         ...
 
+    def generic(self, compute: Compute) -> Step:
+        """The step of a formula that no rule took."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
@@ -241,7 +245,8 @@ class Planner:
         if all(v.size for v in compute.reads) and target.tune(compute, tuner):
             made.steps.extend(tuner.steps)
         else:
-            made.steps.extend(part.numbered() for part in target.split(compute, self._between(made, compute)))
+            parts = target.split(compute, self._between(made, compute))
+            made.steps.extend(map(target.generic, parts))
         if self.recall is not None and not made.constants:
             self.recall.tuned.keep((place, compute), made)
         return made

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from engine.base.memory.paged import let_go_of_sources
+from engine.base.named import Named
 from engine.kernels.expr import Expr, RunNumber, nodes, substitute
 from engine.kernels.hint import Hint, HintKind
 from engine.kernels.kernel import Kernel, number
@@ -224,7 +225,7 @@ class RepeatedSteps:
         return RepeatedSteps(body, tuple([step.filled(supply) for step in self.last]), self.swapped)
 
 
-STORABLE: dict[str, Callable[..., Any]] = {}
+STORABLE = Named()
 """What stored plans may call to pack weights, and the records that it takes, by name."""
 
 R = TypeVar("R", bound=Callable[..., Any])
@@ -236,7 +237,7 @@ def storable(made: R) -> R:
     Such a call is `functools.partial(function, ...)` of arrays, numbers, texts, tuples of integers, records
     and further such calls.
     """
-    STORABLE[f"{made.__module__}.{made.__qualname__}"] = made
+    STORABLE.add(made)
     return made
 
 
@@ -294,7 +295,8 @@ class Plan:
     """Steps in execution order and the buffers they use. Views share their source's buffer.
 
     `packed` are constants that plans have in common, in addition to those in `constants`; `tables` are what
-    the host computes of sizes that are open.
+    the host computes of sizes that are open. `shared` is what a backend has made of the steps and buffers, by
+    its type: copies with constants of their own have it in common.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -302,6 +304,7 @@ class Plan:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     packed: dict[str, Packed] = field(default_factory=dict)
     tables: dict[str, HostTable] = field(default_factory=dict)
+    shared: dict[type, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def numbers(self) -> list[Number]:
         """Every size, argument and stored cost, of which those of a plan for all sizes may be open."""

@@ -243,6 +243,15 @@ class Tracer:
             sizes = shrunk(found, fits)
         return [trial(s) for s in vary(sizes, fits)]
 
+    def smallest(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
+        """Input shapes like a sample's, with each open dimension as small as the model takes it."""
+
+        def fits(sizes: tuple[int, ...]) -> bool:
+            sample = self._sample(sizes)
+            return sample is not None and sample.fits
+
+        return self.input_shapes(shrunk(self._sizes_of(shapes), fits)) or shapes
+
     def _has_equal_sizes(self, fitting: Sequence[Sample]) -> bool:
         """Whether an open dimension has one size in all samples, which would be taken for a fixed one."""
         columns = zip(*(self._sizes_of(s.shapes) for s in fitting), strict=True)

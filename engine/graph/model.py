@@ -127,7 +127,7 @@ class Layer:
         return f"layer '{self.name}' ({qualified_op(self.domain, self.op_type)})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Model:
     """A network as a graph: inputs, outputs, layers and constants.
 

@@ -76,9 +76,9 @@ class Printer(ABC):
 
     close_loop: ClassVar[str | None] = "}"
 
-    def accumulator(self, kind: str, dtype: ArithmeticType) -> ArithmeticType:
+    def accumulator(self, node: Expr) -> ArithmeticType:
         """The type in which a reduction accumulates."""
-        return dtype
+        return node.dtype
 
     # Placing statements
 
@@ -153,7 +153,7 @@ class Printer(ABC):
         """A loop that accumulates."""
         kind, var = node.attr
         extent, body = node.args
-        wide = self.accumulator(kind, node.dtype)
+        wide = self.accumulator(node)
         count = self.text(extent)
         total = name if wide == node.dtype else self.fresh("a")
         scope_index = self.scopes.index(scope)

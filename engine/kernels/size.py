@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from engine.base.named import Named
+
 if TYPE_CHECKING:
     from engine.kernels.polynomials import Terms
     from engine.kernels.size_recorder import SizeRecorder
@@ -24,13 +26,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _NUMBER = object()
 
-DEFERRABLE: dict[str, Callable[..., Any]] = {}
+DEFERRABLE = Named()
 """The functions that stored plans may call with sizes, and the records that these take, by name."""
 
 
 def deferrable(made: F) -> F:
     """Let stored plans call a function as `deferred` does, or make a record that such a function takes."""
-    DEFERRABLE[f"{made.__module__}.{made.__qualname__}"] = made
+    DEFERRABLE.add(made)
     return made
 
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import marshal
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.util import MAGIC_NUMBER
+from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
+
+from engine.base.cache import cache_dir, read_kept, write_kept
+
+_FORM = b"GGSIZES1" + MAGIC_NUMBER
+
+_MOST_FILES = 512
+_MOST_BYTES = 1 << 24
+"""How many compiled functions are cached, and of which size in all; most have some 10 KiB."""
 
 
 class Line(NamedTuple):
@@ -81,5 +93,22 @@ def compiled(
 
 @lru_cache(maxsize=128)
 def _code_of(text: str) -> CodeType:
-    """The code of a module; workers of one model have the same programs."""
-    return compile(text, "<sizes>", "exec")
+    """The code of a module; workers of one model have the same programs.
+
+    It is cached on disk: to compile it takes ten times as long as all else that a stored plan needs of it.
+    """
+    here = _folder()
+    path = None if here is None else here / f"{hashlib.sha256(text.encode()).hexdigest()}.code"
+    body = read_kept(path, _FORM)
+    if body is not None:
+        found: CodeType = marshal.loads(body)
+        return found
+    code = compile(text, "<sizes>", "exec")
+    write_kept(path, _FORM, marshal.dumps(code), _MOST_FILES, _MOST_BYTES)
+    return code
+
+
+@cache
+def _folder() -> Path | None:
+    """The folder of compiled functions; None if nothing is cached between runs."""
+    return cache_dir("sizes")

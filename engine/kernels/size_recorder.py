@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -48,6 +49,8 @@ class Record:
     """All open numbers and what was computed of them, in order."""
     instructions: list[tuple[Any, ...]] = field(default_factory=list)
     """What was done, so that the same calls of another `SizeRecorder` come to the same record."""
+    programs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    """The functions that were compiled, by the number of lines and the names of the results."""
 
     def copy(self) -> Record:
         """A copy of this record that continues separately."""
@@ -72,6 +75,8 @@ class SizeRecorder:
 
     def __init__(self) -> None:
         self.record = Record()
+        self.lock = threading.Lock()
+        """Held while steps are recorded, where several workers may do that."""
         self._calls = self._count = 0
         self._constants: dict[str, Any] = {}
         # Of each open number its bounds, by name.
@@ -274,6 +279,13 @@ class SizeRecorder:
         """
         record = self.record if record is None else record
         wanted = [*map(name_of, results)]
+        key = (len(record.lines), *wanted)
+        found = record.programs.get(key)
+        if found is None:
+            found = record.programs[key] = self._compiled(record, wanted)
+        return found
+
+    def _compiled(self, record: Record, wanted: Sequence[str]) -> Callable[..., list[Any] | None]:
         lines = ordered(record.lines, wanted)
         inputs = [size.name for size in record.inputs]
         # What is wrong with sizes, if anything, is told when they are planned for themselves.

@@ -147,15 +147,18 @@ class Value:
 
     def is_static(self, axis: int) -> bool:
         """Whether a dimension has one size for every input shape that the model can take."""
-        if self.signature is None:
-            return False
-        # What samples tell apart, no open size need be compared with.
-        first, *others = sorted(self.signature[axis], key=lambda size: isinstance(size, Size))
-        return all(size == first for size in others)
+        return self.signature is not None and is_one_size(self.signature[axis])
 
     def always_one(self, axis: int) -> bool:
         """Whether a dimension is 1 for every input shape that the model can take."""
         return self.is_static(axis) and self.shape[axis] == 1
+
+
+def is_one_size(sizes: Sequence[int]) -> bool:
+    """Whether a dimension has one size in all samples of a signature."""
+    # What samples tell apart, no open size need be compared with.
+    found = sorted(sizes, key=lambda size: isinstance(size, Size))
+    return all(size == found[0] for size in found[1:])
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
-from onnx import defs
 
 from engine.base.dtypes import INTEGER_TYPES, TEXT
 from engine.graph.model import Model, Output
@@ -140,6 +139,9 @@ def input_elements(domain: str, name: str, until: int | None, is_kernel: bool) -
         return (NUMBERS,)
     if domain not in ONNX_DOMAINS:
         return ()
+    # Importing it takes as long as all of the engine, and a model whose graph is stored needs no schema.
+    from onnx import defs
+
     try:
         schema = defs.get_schema(name, _NEWEST if until is None else until, domain)
     except defs.SchemaError:

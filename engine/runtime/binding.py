@@ -115,6 +115,9 @@ def bind(feed: Feed, backend: Backend, buffer: DeviceBuffer) -> None:
     elif 0 in (feed.shape_or_none or ()):
         return
     elif isinstance(feed, BufferTensorData):
+        if feed.backend is backend:
+            backend.copy(feed.storage, buffer)
+            return
         backend.after(feed.backend.fence())
         backend.copy(feed.storage, buffer)
         # The owner of the buffer may write it again once this returns.

@@ -55,8 +55,7 @@ class BufferTensorData(TensorData):
         """A copy on the same backend, in stream order."""
         backend = self.backend
         with backend.entered():
-            buffer = backend.create(self.storage.elements, self.dtype)
-            backend.copy(self.storage, buffer)
+            buffer = backend.copied(self.storage)
         return storage_of(backend)(backend, buffer, self.shape_or_none)
 
     def dispose(self) -> None:

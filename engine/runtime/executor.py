@@ -189,10 +189,11 @@ class Executor(Disposable):
         return path if path is not None and path.is_plain else None
 
     def _path_for(self, given: Sequence[Any]) -> FastPath | None:
-        """The fast path of a plan that was used before, for arrays of other shapes than the last ones."""
-        if any(type(array) is not np.ndarray for array in given):
-            return None
-        return self._session.cache.fast_path(tuple([array.shape for array in given]))
+        """The fast path of a plan that was used before, for inputs of other shapes than the last ones."""
+        shapes = [
+            item.shape if type(item) is np.ndarray else getattr(item, "sizes_or_none", None) for item in given
+        ]
+        return None if None in shapes else self._session.cache.fast_path(tuple(shapes))
 
     def _refilled(self, given: Sequence[Any]) -> FastPath | None:
         """The fast path for inputs of sizes never seen, if the plan of the latest ones takes them."""

@@ -12,6 +12,7 @@ from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements
 from engine.kernels.value import Value
 from engine.runtime.binding import Feed, bind, can_bind, enqueue
+from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.execution import Run
 from engine.runtime.fillers import shown_in
 from engine.runtime.inputs import Named, Positional
@@ -22,7 +23,7 @@ from engine.runtime.tensor import Tensor
 
 
 class FastPath(Run):
-    """Repeated schedules of one plan: arrays or CPU tensors of these shapes and types, and one program.
+    """Repeated schedules of one plan: arrays or tensors of these shapes and types, and one program.
 
     Everything that can be looked up is looked up once, as a small network takes no longer than that. It is
     also the run of the schedules that take it: all their work is enqueued at once, and `turn` counts them.
@@ -202,42 +203,50 @@ class FastPath(Run):
             backend.flush()
 
     def _take_tensors(self, inputs: Positional, given: Named | Positional | None) -> bool:
-        """`take`, where some inputs are tensors on the CPU."""
+        """`take`, where some inputs are tensors, on the CPU or on the backend itself."""
         tensors: list[CPUTensorData | None] = []
-        arrays: list[np.ndarray] = []
+        feeds: list[Any] = []
         known, is_awaited = self._tensors, False
         for number, (shape, dtype) in enumerate(self.inputs):
             item = inputs[number]
             tensor = item.elements_on_cpu if type(item) is Tensor else None
-            array = item if tensor is None else tensor.elements
-            if tensor is None or number >= len(known) or tensor is not known[number]:
-                if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+            feed: Any = item if tensor is None else tensor.elements
+            if tensor is None and type(item) is Tensor:
+                feed = item.available_data
+                if not isinstance(feed, BufferTensorData) or item.sizes != shape or feed.dtype != dtype:
+                    return False
+                if not can_bind(feed, self.backend):
+                    return False
+                is_awaited = True
+            elif tensor is None or number >= len(known) or tensor is not known[number]:
+                if type(feed) is not np.ndarray or feed.shape != shape or feed.dtype != dtype:
                     return False
             if tensor is not None and tensor.fence is not None:
                 # An input that nothing reads has no buffer to wait with.
                 if None in self.targets or not can_bind(tensor, self.backend):
                     return False
-                is_awaited = True
+                is_awaited, feed = True, tensor
             tensors.append(tensor)
-            arrays.append(array)  # type: ignore[arg-type]
-        if self._decided and (is_awaited or not self._are_as_decided(arrays)):
+            feeds.append(feed)
+        if self._decided and (is_awaited or not self._are_as_decided(feeds)):
             return False
         is_of_tensors = None not in tensors and not self._decided
         if self._count is not None:
             tensors.append(None)
-            arrays.append(self._count)
-        self._tensors, self._arrays, self._form, self._checked = tensors, arrays, None, None
+            feeds.append(self._count)
+        self._form = self._checked = None
         if is_awaited:
-            pairs = zip(arrays, tensors, strict=True)
-            self._submit([array if tensor is None else tensor for array, tensor in pairs])
+            self._tensors, self._arrays = [], []
+            self._submit(feeds)
             return True
-        if not self._repeat.run(arrays, tensors):
-            self._submit(arrays)
+        self._tensors, self._arrays = tensors, feeds
+        if not self._repeat.run(feeds, tensors):
+            self._submit(feeds)
         if given is not None and is_of_tensors:
             keys = self._names if type(given) is dict else range(len(inputs))
             self._form = type(given)
             # The number of schedules may come last.
-            self._same = list(zip(keys, inputs, tensors, arrays, strict=False))  # type: ignore[arg-type]
+            self._same = list(zip(keys, inputs, tensors, feeds, strict=False))  # type: ignore[arg-type]
         return True
 
     def _are_as_decided(self, arrays: Sequence[object]) -> bool:

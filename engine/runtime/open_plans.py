@@ -23,8 +23,9 @@ from engine.runtime import fillers
 from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
 from engine.runtime.open_segments import OpenSegment, optional_constants
 from engine.runtime.open_sizes import OpenSizes
-from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
+from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.plans import PlanFile
+from engine.runtime.plan_store.stored_model import StoredModel, copied
 from engine.runtime.recorded_plan import Filling, RecordedPlan
 from engine.runtime.recording import Places
 from engine.runtime.shared_memory import allocating
@@ -165,7 +166,8 @@ class SizedPlan:
             return  # a schedule outside of a frame has used it between two steps of the background
         trace = self.lowered.trace
         numbers: list[Number] = []
-        with self.recorder.at(self.record):
+        # Workers of one model share what is read from disk, and others may be created right now.
+        with self.recorder.lock, self.recorder.at(self.record):
             segments = []
             for segment, constants in zip(self.lowered.segments, self._constants, strict=True):
                 template = session.backends[segment.place].template(segment.plan, constants)
@@ -420,18 +422,17 @@ class OpenPlans(SizedPlans):
             self.add(made)
         return made
 
-    def restore(self, stored: Sequence[StoredOpenPlan]) -> list[SizedPlan]:
+    def restore(self, stored: StoredModel) -> list[SizedPlan]:
         """Take plans into use that were read from disk, and return them. Any thread may call this.
 
         Their constants are bound where any thread may do that, otherwise those that are `unbound` have to be.
         """
         made: list[SizedPlan] = []
-        for data in stored:
-            lowered, recorder = restored(data)
+        for data, (lowered, recorder) in zip(stored.open_plans, stored.opened, strict=True):
             is_start = data.before == -1
             if not -1 <= data.before < len(made):
                 raise ValueError("a plan continues none")
-            plan = SizedPlan(lowered, recorder, data.decided, is_start)
+            plan = SizedPlan(copied(lowered), recorder, data.decided, is_start)
             (self if is_start else made[data.before].following).ready.append(plan)
             made.append(plan)
             if self._session.backends["native"].is_host:

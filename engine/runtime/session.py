@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property, partial
 from itertools import islice
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import Backend, Compiling, Progress
+from engine.backends.base import Backend, Compiling, DeviceLimit, Progress
 from engine.base import instrumentation
 from engine.base.errors import OutOfMemoryError, ShapeError, UnsupportedLayerError
 from engine.base.garbage_collection import collecting_rarely
@@ -112,12 +112,22 @@ class Session:
         kernels: list[AnyKernel] = []
         # Other plans may be needed where elements decide.
         may_open = self.planner.tracer.is_dynamic and not self.host_inputs
-        for shapes in self.planner.tracer.representatives():
+        samples: list[Mapping[str, tuple[int, ...]]] = [*self.planner.tracer.representatives()]
+        has_run = False
+        for shapes in samples:
             opened = likely_open_plan(self, shapes) if may_open else None
             is_open = opened is not None and opened.lowered.trace.stop is None
             lowered = opened.lowered if opened is not None and is_open else self._lowered_as_sampled(shapes)
             if lowered is None:
                 continue
+            if self._is_beyond_device(lowered) and (has_run or not self.allow_fallback):
+                if not has_run:
+                    self.planner.tracer.refusal = lowered.fallbacks[0].reason
+                    smallest = self.planner.tracer.smallest(shapes)
+                    samples += [smallest] if smallest not in samples else []
+                continue
+            self.allowed(lowered)
+            has_run = True
             compiled += self.compile(lowered, progress)
             kernels += lowered.kernels()
             if not is_open:
@@ -128,6 +138,8 @@ class Session:
                 plans.append((self.key(shapes, {}), lowered))
             if lowered.fallbacks:
                 self.file = None
+        if has_run:
+            self.planner.tracer.refusal = ""  # of other samples
         if self.planner.tracer.is_dynamic or self.stops:
             others = kernels_of_others(self)
             compiled += self.backends["native"].prepare(others, progress)
@@ -145,12 +157,18 @@ class Session:
     def _lowered_as_sampled(self, shapes: InputShapes) -> Lowered | None:
         """A plan for these input shapes; None if they are sample sizes that the model does not accept."""
         try:
-            return self.lower(shapes, {})
+            return self._lowered(shapes, {})
         except (ShapeError, OutOfMemoryError) as error:
             if not self.planner.tracer.is_dynamic:
                 raise
             self.planner.tracer.refusal = str(error)
             return None
+
+    def _is_beyond_device(self, lowered: Lowered) -> bool:
+        """Whether steps fall back only because sample sizes are beyond the device's limits."""
+        found = lowered.fallbacks
+        is_limit = bool(found) and all(isinstance(fallback.reason, DeviceLimit) for fallback in found)
+        return is_limit and self.planner.tracer.is_dynamic
 
     @property
     def outlook(self) -> list[Lowered]:
@@ -207,8 +225,12 @@ class Session:
         known: Elements,
     ) -> Lowered:
         """Plan the model up to its end or to its first stop for data."""
+        return self.allowed(self._lowered(shapes, known))
+
+    def _lowered(self, shapes: InputShapes, known: Elements) -> Lowered:
+        """The plan of `lower`, with fallbacks that may not be allowed."""
         with naming_out_of_memory(f"a plan of model '{self.source.name}'"):
-            return self.allowed(self.planner.lower(shapes, known))
+            return self.planner.lower(shapes, known)
 
     def allowed(self, lowered: Lowered) -> Lowered:
         """Return the plan; raise `UnsupportedLayerError` for fallbacks that are not allowed."""

@@ -14,7 +14,8 @@ from engine.compiler.walk import Elements
 from engine.runtime.open_numbers import of_elements
 from engine.runtime.open_plans import SizedPlan
 from engine.runtime.plan_store.open_plans import StoredOpenPlan
-from engine.runtime.plan_store.plans import PlanFile, StoredModel, copied
+from engine.runtime.plan_store.plans import PlanFile
+from engine.runtime.plan_store.stored_model import StoredModel, copied
 from engine.runtime.plan_store.streams import UNREADABLE
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class StoredPlans:
                 for segment in lowered.segments:
                     session.packed.update(segment.plan.packed)
             session.stored = stored
-            made = session.open_plans.restore(stored.open_plans)
+            made = session.open_plans.restore(stored)
         except UNREADABLE:
             # Damaged in a way that the file's digest does not tell: as good as none.
             session.open_plans.release()

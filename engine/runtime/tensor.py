@@ -6,7 +6,6 @@ request that is polled; only `download_to_array` and `readback_and_clone` block.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -17,6 +16,7 @@ from engine.backends.readback import PendingRead, ShapedRead, delivered
 from engine.backends.tensor_data import CPUTensorData, JobMemory, TensorData, changes
 from engine.base import instrumentation
 from engine.base.errors import EngineError, InputError, ShapePending, ValuePending
+from engine.base.event_loops import suspend
 from engine.base.lifetime import Disposable
 from engine.base.memory.aligned import aligned
 from engine.base.shapes import DynamicTensorShape as DynamicTensorShape
@@ -107,11 +107,16 @@ class Tensor(Disposable):
     @property
     def shape_or_none(self) -> TensorShape | None:
         """Shape, or None while its plan is being made or it depends on data that is still being computed."""
+        shape = self.sizes_or_none
+        return None if shape is None else TensorShape(shape)
+
+    @property
+    def sizes_or_none(self) -> tuple[int, ...] | None:
+        """`shape_or_none` as a plain tuple."""
         self._check_alive()
         if self._arrived is not None:
-            return TensorShape(self._arrived.shape)
-        shape = self._view if self._view is not None else self._data.shape_or_none
-        return None if shape is None else TensorShape(shape)
+            return self._arrived.shape
+        return self._view if self._view is not None else self._data.shape_or_none
 
     @property
     def shape(self) -> TensorShape:
@@ -132,8 +137,7 @@ class Tensor(Disposable):
     @property
     def sizes(self) -> tuple[int, ...]:
         """The shape as a plain tuple. Raises as `shape` does."""
-        self._check_alive()
-        found = self._view if self._view is not None else self._data.shape_or_none
+        found = self.sizes_or_none
         return tuple(self.shape) if found is None else found
 
     @property
@@ -359,17 +363,5 @@ class Readable:
 
     def __await__(self) -> Generator[Any, None, Tensor]:
         while not self._tensor.is_readback_request_done():
-            if in_asyncio():
-                yield from asyncio.sleep(POLL_SECONDS).__await__()
-            else:
-                yield None
+            yield from suspend(POLL_SECONDS)
         return self._tensor.readback_and_clone()
-
-
-def in_asyncio() -> bool:
-    """Whether the caller runs in an asyncio event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

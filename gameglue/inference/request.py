@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Generator
 from typing import Any, Literal, Protocol, overload
 
 import numpy as np
 
 from engine import InputError, ValuePending
+from engine.base.event_loops import in_asyncio, suspend
 from gameglue.errors import RequestCancelledError
 from gameglue.host.clock import Time
 from gameglue.inference.reading import Result
@@ -148,11 +148,11 @@ class InferenceRequest(YieldInstruction):
         return Wait((ResumePoint.RESULTS, ResumePoint.FRAME), self.is_done, self.result)
 
     def __await__(self) -> Generator[Any, Any, np.ndarray]:
-        if not _in_asyncio():
+        if not in_asyncio():
             return (yield self)
         self._is_awaited = True
         while not self.is_done():
-            yield from asyncio.sleep(_ASYNCIO_SECONDS).__await__()
+            yield from suspend(_ASYNCIO_SECONDS)
         return self.result()
 
     def _end(self, state: RequestState, result: Result = None, error: Exception | None = None) -> None:
@@ -174,11 +174,3 @@ class InferenceRequest(YieldInstruction):
         except Exception as error:
             if error is not self._error:
                 raise
-
-
-def _in_asyncio() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

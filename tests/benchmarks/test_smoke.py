@@ -24,6 +24,7 @@ from tests.benchmarks import (
     operators,
     policy,
     slices,
+    tokens,
 )
 from tests.benchmarks.processes import ROOT
 
@@ -49,6 +50,7 @@ SMALLEST = {
     "frames": ("--models", "digits", "--backends", "cpu", "--frames", "5", "--rounds", "1", "--rate", "0"),
     "hitches": ("--models", "policy", "--backends", "cpu", "--frames", "10"),
     "slices": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
+    "tokens": ("--backends", "cpu", "--tokens", "2", "--texts", "1"),
     "command_buffers": ("--workers", "2", "--runs", "1"),
     "gl_kernels": ("--runs", "1"),
     "transforms": ("--objects", "5", "--runs", "1"),
@@ -96,6 +98,7 @@ ROWS = {
         r"app, main thread sleeps +\d+ +\d+( +(\d+\.\d{3}|-)){4}( +(\d+|-)){6} *\n",
     ],
     "slices": [r"digits +cpu( +\d+\.\d\d){2} +\d+( +\d+\.\d\d){4} *\n"],
+    "tokens": [r"cpu( +\d+){3} +\d+\.\d\d +\d+ +\d+\.\d\d *\n"],
     "demos": [
         r"rival( +\d+\.\d){5} +cpu +a move of the paddle",
         r"upscale( +\d+\.\d){5} +cpu +an upscaled image",
@@ -143,6 +146,7 @@ def test_every_demo_is_measured() -> None:
         slices,
         command_buffers,
         behaviours,
+        tokens,
         demos,
     ],
 )
@@ -151,5 +155,5 @@ def test_help_says_what_is_measured(module: object, capsys: pytest.CaptureFixtur
         module.main(["--help"])  # type: ignore[attr-defined]
     assert left.value.code == 0
     said = capsys.readouterr().out
-    assert any(option in said for option in ("--models", "--batches", "--only", "--demos"))
+    assert any(option in said for option in ("--models", "--batches", "--only", "--demos", "--tokens"))
     assert "python -m tests.benchmarks." in said

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -64,10 +66,13 @@ def test_the_public_surface_is_chosen() -> None:
         assert getattr(gameglue, name)
 
 
-def loaded_by(code: str) -> set[str]:
-    """The heavy packages that a program has imported in the end."""
-    text = f"import sys\n{code}\nprint(*[name for name in {HEAVY} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=60)
+def loaded_by(
+    code: str, names: Sequence[str] = HEAVY, environment: Mapping[str, str] | None = None
+) -> set[str]:
+    """Those of some modules, by default the heavy packages, that a program has imported in the end."""
+    text = f"import sys\n{code}\nprint(*[name for name in {tuple(names)} if name in sys.modules])"
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.splitlines()[-1].split())
 
@@ -104,3 +109,20 @@ def test_the_command_line_answers_without_the_engine(arguments: list[str]) -> No
         f"from gameglue.cli import main\ntry:\n    main({arguments})\nexcept SystemExit:\n    pass\nprint()"
     )
     assert loaded_by(code) == set()
+
+
+FIRST_ANSWER = """
+import numpy as np
+from gameglue import ModelLoader, Worker
+with Worker(ModelLoader.load("assets/digits/digits.onnx")) as worker:
+    worker.schedule(np.zeros((1, 1, 28, 28), np.float32))
+    worker.peek_output().download_to_array()
+print()
+"""
+
+
+def test_a_warm_start_imports_neither_parsers_nor_what_makes_plans() -> None:
+    names = ("onnx", "asyncio", "numba", "engine.backends.cpu.tuning")
+    environment = os.environ | {"GAMEGLUE_STORED_PLANS": "on"}
+    loaded = [loaded_by(FIRST_ANSWER, names, environment) for _ in range(2)]
+    assert loaded[1] == set()

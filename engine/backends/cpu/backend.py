@@ -32,10 +32,9 @@ from engine.backends.cpu.stream import (
     JobStream,
     copy_now,
 )
-from engine.backends.cpu.template import CPUTemplate
+from engine.backends.cpu.template import Arrangement, CPUTemplate
 from engine.backends.cpu.template_source import missing_layout
 from engine.backends.cpu.timing import time_commands
-from engine.backends.cpu.tuning import tune
 from engine.backends.host import HostBackend, HostPart, JoinedJob
 from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
 from engine.backends.repeat import Repeat
@@ -121,6 +120,9 @@ class CPUBackend(HostBackend):
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Use this backend's own kernel for the step, if there is one."""
+        # Half of the backend's modules, which a process does not need whose plans are all on disk.
+        from engine.backends.cpu.tuning import tune
+
         return tune(compute, tuner, self.planned_threads, self.arithmetics)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
@@ -247,7 +249,11 @@ class CPUBackend(HostBackend):
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> CPUTemplate:
         """Lay out every step's args block, with room for what sizes and addresses decide."""
         self.prepare(plan.kernels)
-        return CPUTemplate(self, plan, constants, self._functions, self._paces)
+        arrangement = plan.shared.get(Arrangement)
+        if arrangement is None:
+            arrangement = Arrangement(plan, self._functions, self.planned_threads)
+            plan.shared[Arrangement] = arrangement
+        return CPUTemplate(self, arrangement, constants, self._paces)
 
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan; a short one runs at once when nothing is in flight."""

@@ -7,6 +7,7 @@ LLVM vectorises.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite, isnan
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from engine.backends.cost import formula_ns
 from engine.backends.cpu.printer import NumbaPrinter, indent, read_text
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import FLAT, Expr, acc, cast, load, substitute
-from engine.kernels.kernel import Kernel, number
+from engine.kernels.kernel import Numbered, number
 from engine.kernels.value import Value
 
 Recipe = tuple[Any, ...]
@@ -76,7 +77,8 @@ def print_epilogue(
     """
     formula = compute.epilogue if compute.epilogue is not None else acc(compute.body.dtype)
     rank = len(compute.space)
-    kernel, values, inputs = number(formula, rank, compute.output.dtype)
+    numbered = number(formula, rank, compute.output.dtype)
+    kernel, values, inputs = numbered
     printer = NumbaPrinter(kernel)
     along = frozenset(range(row_axes, rank))
     printer.variables |= {axis: f"i{axis}" for axis in range(rank)} | {"flat": "flat", "acc": "acc"}
@@ -97,30 +99,41 @@ def print_epilogue(
     store_lines = [*row, "for column in range(columns):", *indent([*lead, *element, store])]
     cost = formula_ns(kernel.body, values)
     names = tuple(v.name for v in inputs)
-    fits = core == "float32" and len(along) == 1 and len(inputs) <= _MOST_OPERANDS
-    recipe = _recipe(kernel.body, kernel) if fits else None
+    fits = core == "float32" and len(along) == 1 and len(inputs) + len(values) <= _MOST_OPERANDS
+    recipe = _recipe(kernel.body, numbered) if fits else None
     return Epilogue(arguments, printer.close(), store_lines, values, names, cost, recipe)
 
 
-def _recipe(node: Expr, kernel: Kernel) -> Recipe | None:
-    """Recognise a formula of sums, bounds, and tensors read per column, once, or per element."""
+def _recipe(node: Expr, numbered: Numbered) -> Recipe | None:
+    """Recognise a formula of sums, bounds, numbers, and tensors read per column, once, or per element."""
+    kernel, values, inputs = numbered
     if kernel.dtype != "float32" or node.dtype != "float32":
         return None
     if node.op == "acc":
         return ("acc",)
     if node.op == "const":
-        return ("const", float(node.attr))
+        return ("const", float(node.attr)) if isfinite(node.attr) else None
+    if node.op == "param":
+        slot = len(inputs) + node.attr
+        return None if _is_nan(values[node.attr]) else ("number", slot, f"p{node.attr}")
     if node.op == "load" and len(node.args) == 1 and kernel.buffers[node.attr] == "float32":
         at = node.args[0]
         if at.op == "index" and at.attr == kernel.rank - 1:
             return ("row", node.attr)
         if at.op == "const" and at.attr == 0:
-            return ("scalar", node.attr)
+            known = inputs[node.attr].known
+            if known is None or known.dtype != np.float32 or _is_nan(known.flat[0]):
+                return ("scalar", node.attr)
+            return ("number", node.attr, f"load_f32(in{node.attr}, 0)")
         return ("place", node.attr) if at.op == "flat" else None
     if node.op in ("add", "sub", "mul", "min", "max"):
-        parts = [_recipe(part, kernel) for part in node.args]
+        parts = [_recipe(part, numbered) for part in node.args]
         return None if None in parts else (node.op, *parts)
     return None
+
+
+def _is_nan(value: float | np.floating) -> bool:
+    return isinstance(value, float | np.floating) and isnan(value)
 
 
 def store_epilogue(recipe: Recipe, ends: str, *, columns: str, pixels: str, first: str) -> list[str]:
@@ -129,10 +142,14 @@ def store_epilogue(recipe: Recipe, ends: str, *, columns: str, pixels: str, firs
     ends: the address of the memory for that. columns, pixels: how many are meant. first: the first column.
     """
     reads = {"row": f"in{{}} + ({first}) * 4", "scalar": "in{}", "place": "in{} + start * 4"}
-    operands = [f"{reads[how].format(k)}" for k, how in sorted(_operands(recipe).items())]
-    places = [4 + k for k in sorted(_operands(recipe))]
-    words = [(0, "out + start * 4"), (2, columns), (3, pixels), *zip(places, operands, strict=True)]
-    return [f"store_i64({ends}, {number}, {value})" for number, value in words]
+    words = [(0, "out + start * 4"), (2, columns), (3, pixels)]
+    numbers = []
+    for slot, (how, *parts) in sorted(_operands(recipe).items()):
+        if how == "number":
+            numbers.append(f"store_f32({ends}, {2 * (4 + slot)}, {parts[-1]})")
+        else:
+            words.append((4 + slot, reads[how].format(slot)))
+    return [*(f"store_i64({ends}, {word}, {value})" for word, value in words), *numbers]
 
 
 def store_row_stride(ends: str, columns: str) -> str:
@@ -140,11 +157,11 @@ def store_row_stride(ends: str, columns: str) -> str:
     return f"store_i64({ends}, 1, {columns} * 4)"
 
 
-def _operands(recipe: Recipe) -> dict[int, str]:
-    """How a recipe reads each operand: as a "row", "scalar" or "place"."""
-    if recipe[0] in ("row", "scalar", "place"):
-        return {recipe[1]: recipe[0]}
-    return {k: how for part in recipe[1:] if isinstance(part, tuple) for k, how in _operands(part).items()}
+def _operands(recipe: Recipe) -> dict[int, Recipe]:
+    """The leaves of a recipe that read a word, by its place among the operands."""
+    if recipe[0] in ("row", "scalar", "place", "number"):
+        return {recipe[1]: recipe}
+    return {k: leaf for part in recipe[1:] if isinstance(part, tuple) for k, leaf in _operands(part).items()}
 
 
 def raw_output(compute: Compute, tuner: Tuner, dtype: np.dtype) -> str:

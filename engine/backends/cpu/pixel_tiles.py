@@ -29,7 +29,7 @@ def pixel_rows(tile: Tile) -> tuple[int, int]:
     return _PIXEL_ROWS.get(tile, (4, 2))
 
 
-_PIXEL_ROWS = {AVX512: (14, 7), AVX2: (6, 3), NEON: (8, 4)}
+_PIXEL_ROWS = {AVX512: (14, 8), AVX2: (6, 4), NEON: (8, 4)}
 
 
 def padded_channels(m: int, tile: Tile) -> int:

@@ -9,6 +9,7 @@ interleaved at the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -61,7 +62,7 @@ _MOST_ELEMENTS = 16384
 """Staged elements that a task has room for, where windows reach far."""
 
 _LONG_ROW = 48
-"""Results that a row needs to be stored by itself."""
+"""Results that a row needs to be stored by itself, and to be worth a gap behind it."""
 
 _NS_PER_VECTOR = 2.5
 _NS_PER_TAP = 0.1
@@ -116,6 +117,9 @@ def cut_planes(
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = win.kernel, win.strides, win.dilations, win.out
     in_place = elements == 1 and win.reads_in_place
     staging = staging_of(win) if elements == 1 else Staging(1, sh, kh - 1, 1, 1, sw, kw - 1)
+    if staging.stride > 1 and ow >= _LONG_ROW:
+        # Aligned runs, of which most taps read vectors within a cache line.
+        staging = replace(staging, grain=host_tile().lanes)
     column = Axis(ow, max(1, min(ow, _SUMS)))
     at_once = _SUMS // (win.width if in_place else staging.length(column.block))
 

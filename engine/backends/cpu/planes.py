@@ -15,7 +15,7 @@ from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import kernel_text, read_text
-from engine.backends.cpu.schedule import Schedule, emit
+from engine.backends.cpu.schedule import Schedule, emit, up
 from engine.backends.cpu.tiles import host_tile
 from engine.backends.cpu.words import Words, byte_shift, element_text, store_text, word_type
 from engine.backends.windows import Windows
@@ -137,7 +137,8 @@ def stage_pairs(place, x, y, width, left, stride, phases, length, region, fillin
     k = low
     while k < high:
         split_pairs(evens + 4 * k, odds + 4 * k, source + (2 * k - left) * 4)
-        k += {lanes}
+        # The first two may overlap: stores across two cache lines take twice as long.
+        k = op_div(k, {lanes}) * {lanes} + {lanes}
     fill_elements(evens + high * 4, length - high, filling)
     fill_elements(odds + high * 4, length - high, filling)
     if end > 0 and end & 1 == 1 and end < 2 * length:
@@ -152,7 +153,7 @@ class Staging:
     """Staged planes: every `row_stride`th row, each as `phases` runs of every `stride`th element.
 
     Of the rows, `step` lie between neighbouring windows, and `reach_rows` follow a window's first; of a run's
-    elements, `advance` and `reach`.
+    elements, `advance` and `reach`. Runs begin at multiples of `grain` elements.
     """
 
     row_stride: int
@@ -162,14 +163,15 @@ class Staging:
     phases: int
     advance: int
     reach: int
+    grain: int = 1
 
     def rows(self, windows: int) -> int:
         """Rows that neighbouring windows read."""
         return (windows - 1) * self.step + self.reach_rows + 1
 
     def length(self, windows: int) -> int:
-        """Elements of a run that neighbouring windows read."""
-        return (windows - 1) * self.advance + self.reach + 1
+        """Elements of a run that neighbouring windows read, and of the gap behind it."""
+        return up((windows - 1) * self.advance + self.reach + 1, self.grain)
 
     def region(self, rows: int, columns: int) -> int:
         """Elements of a phase for so many rows and columns of windows."""

@@ -95,9 +95,12 @@ class NumbaPrinter(Printer):
         """The head of a loop over 0..extent-1."""
         return f"for {var} in range({extent}):"
 
-    def accumulator(self, kind: str, dtype: ArithmeticType) -> ArithmeticType:
-        """Sums of float32 accumulate in float64, as NumPy evaluation does."""
-        return "float64" if dtype == "float32" and kind in ("sum", "prod") else dtype
+    def accumulator(self, node: Expr) -> ArithmeticType:
+        """Sums of float32 accumulate in float64, as in NumPy evaluation; of two both are the same."""
+        extent = node.args[0]
+        is_short = extent.op == "const" and extent.attr <= 2
+        is_sum = node.dtype == "float32" and node.attr[0] in ("sum", "prod")
+        return "float64" if is_sum and not is_short else node.dtype
 
     def neutral(self, kind: str, dtype: ArithmeticType) -> str:
         """What a reduction starts from; an index has 64 bits here."""

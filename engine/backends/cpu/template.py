@@ -60,49 +60,39 @@ class _Arena:
             self.slot_of = {name: slot for slot, name in enumerate(offsets)}
 
 
-class CPUTemplate:
-    """A plan of the CPU, whose sizes may be open.
+class Arrangement:
+    """The words and commands of a plan with nothing bound yet: of use to all templates of the plan.
 
-    `numbers` are the open ones, whose values `fill` takes in this order.
+    `functions` are the addresses of its kernels by their keys, `threads` for how many work is cut.
     """
 
-    def __init__(
-        self,
-        backend: CPUBackend,
-        plan: Plan,
-        constants: Mapping[str, DeviceBuffer],
-        functions: Mapping[str, int],
-        paces: dict[tuple[int, ...], Pace],
-    ) -> None:
-        self._backend = backend
+    def __init__(self, plan: Plan, functions: Mapping[str, int], threads: int) -> None:
         listing = Listing(functions)
         for step in plan.steps:
             listing.add(step)
         words, pointers, rows = listing.words, listing.pointers, listing.rows
-        self._pace = paces.setdefault(tuple([row[0] for row in rows]), Pace())
+        self.functions = tuple([row[0] for row in rows])
         # Behind the words of steps: what `lay_out` computes from, and its results.
         begin_sizes = words.add(*[number for sizes in listing.sizes for number in sizes])
         arena = _Arena(plan)
         begin_slots = words.add(*arena.slots)
-        self._commands = words.reserve(4 * len(rows))
-        self._request = words.reserve(REQUEST_WORDS)
-        self._results = words.add(arena.total, 0)
+        self.commands = words.reserve(4 * len(rows))
+        self.request = words.reserve(REQUEST_WORDS)
+        self.results = words.add(arena.total, 0)
         integers, floats, inserted = words.close()
         self.numbers: tuple[Number, ...] = (*integers, *floats)
-        self._given = words.reserve(len(self.numbers))
-        self._constants: list[np.ndarray] = []
-        self._outer: list[tuple[str, list[int] | None]] = []
+        self.given = words.reserve(len(self.numbers))
+        self.outer: list[tuple[str, list[int] | None]] = []
         for name, spec in plan.buffers.items():
             if spec.role in ("input", "output", "table"):
-                given = words.reserve(1) - self._given
+                given = words.reserve(1) - self.given
                 inserted += [(word, given) for word in pointers.get(name, [])]
-                self._outer.append((name, pointers.get(name, []) if spec.role == "input" else None))
-        self._form = struct.Struct(f"={len(integers)}q{len(floats)}d{len(self._outer)}q")
-        self._words = words.array()
-        self._places = {
+                self.outer.append((name, pointers.get(name, []) if spec.role == "input" else None))
+        self.form = struct.Struct(f"={len(integers)}q{len(floats)}d{len(self.outer)}q")
+        self.words = words.array()
+        self.places = {
             name: pointers.get(name, []) for name, spec in plan.buffers.items() if spec.role == "constant"
         }
-        self.bind(constants)
         placed = [(word, slot) for name, slot in arena.slot_of.items() for word in pointers.get(name, [])]
         ways = [(word, arena.slot_of[even], arena.slot_of[odd]) for word, even, odd in listing.ways]
         lists: list[int] = []
@@ -113,16 +103,41 @@ class CPUTemplate:
         for name, entries in listed.items():
             begins[name] = LAYOUT.end + len(lists)
             lists += [number for entry in entries for number in entry]
-        threads = backend.planned_threads
         head = LAYOUT.values(
             **begins, inserted_count=len(inserted), placed_count=len(placed), way_count=len(ways),
-            row_count=len(rows), given=self._given, slots=begin_slots,
-            slot_count=len(arena.slots) if arena.is_open else 0, sizes=begin_sizes, commands=self._commands,
-            results=self._results, most_chunks=threads * CHUNKS_PER_THREAD if threads > 1 else 1,
+            row_count=len(rows), given=self.given, slots=begin_slots,
+            slot_count=len(arena.slots) if arena.is_open else 0, sizes=begin_sizes, commands=self.commands,
+            results=self.results, most_chunks=threads * CHUNKS_PER_THREAD if threads > 1 else 1,
         )  # fmt: skip
-        self._layout = np.array([*head, *lists], np.int64)
+        self.layout = np.array([*head, *lists], np.int64)
+
+
+class CPUTemplate:
+    """A plan of the CPU, whose sizes may be open.
+
+    `numbers` are the open ones, whose values `fill` takes in this order.
+    """
+
+    def __init__(
+        self,
+        backend: CPUBackend,
+        arrangement: Arrangement,
+        constants: Mapping[str, DeviceBuffer],
+        paces: dict[tuple[int, ...], Pace],
+    ) -> None:
+        self._backend = backend
+        self._pace = paces.setdefault(arrangement.functions, Pace())
+        self.numbers = arrangement.numbers
+        self._commands, self._request = arrangement.commands, arrangement.request
+        self._results, self._given = arrangement.results, arrangement.given
+        self._outer, self._form = arrangement.outer, arrangement.form
+        self._layout = arrangement.layout
         self._layout_address = address_of(self._layout)
         self._lay_out = layout_function()
+        self._words = arrangement.words.copy()
+        self._places = dict(arrangement.places)
+        self._constants: list[np.ndarray] = []
+        self.bind(constants)
 
     def bind(self, constants: Mapping[str, DeviceBuffer]) -> None:
         """Bind constants, each before sizes at which a step reads it."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program
+from engine.backends.base import Backend, DeviceBuffer, DeviceLimit, Program
 from engine.backends.gl.commands import CommandList, Replayer
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
@@ -91,7 +91,7 @@ class GLBackend(Backend):
         parts = self._parts(compute, partial(Value, "a part of it"))
         if parts is None:
             most, name = self.device.limits.max_loop_rounds, self.device.info.renderer
-            return f"one of its loops cannot be split, and {name} ends loops after {most} rounds"
+            return DeviceLimit(f"one of its loops cannot be split, and {name} ends loops after {most} rounds")
         return next(filter(None, (self._refusal(part) for part in parts if part is not compute)), None)
 
     def _refusal(self, compute: Compute) -> str | None:

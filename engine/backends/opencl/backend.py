@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback, Storage
+from engine.backends.base import Backend, DeviceBuffer, DeviceLimit, Program, Progress, Readback, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.gpu.integers import check_integers
 from engine.backends.gpu.repeated_kernel import is_small, neighbours, repeated_kernel
@@ -21,6 +21,7 @@ from engine.backends.opencl.printer import Signature
 from engine.backends.opencl.programs import ProgramStore
 from engine.backends.opencl.repeated import Repeater
 from engine.backends.opencl.repeated_kernel import print_repeated, print_together
+from engine.backends.opencl.row_kernel import fits, step_of
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
 from engine.backends.opencl.template import CLTemplate
 from engine.backends.opencl.timing import ObservedEvents
@@ -111,9 +112,10 @@ class OpenCLBackend(Backend):
             size = value.size * device_dtype(value.dtype).itemsize
             if size > self.device.limits.max_allocation:
                 limit = self.device.limits.max_allocation
-                return f"{value} takes {size} bytes; a buffer of {self.device.info.name} holds {limit}"
+                name = self.device.info.name
+                return DeviceLimit(f"{value} takes {size} bytes; a buffer of {name} holds {limit}")
             if value.size >= 1 << 31:
-                return f"{value} has 2^31 elements or more, beyond 32-bit indices"
+                return DeviceLimit(f"{value} has 2^31 elements or more, beyond 32-bit indices")
         if len(values) - 1 > _FAN_IN:
             return f"it reads {len(values) - 1} tensors; a kernel reads {_FAN_IN} at most"
         return None
@@ -147,6 +149,11 @@ class OpenCLBackend(Backend):
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
         """Long reductions to few elements become several kernels."""
         return spread(compute, GRAPHICS if self.form == "gpu" else SOFTWARE, self.fan_in, temporary)
+
+    def generic(self, compute: Compute) -> Step:
+        """Processors compute formulas over long rows row by row."""
+        by_rows = self.form == "cpu" and fits(self.device.limits)
+        return step_of(compute) if by_rows else compute.numbered()
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile missing kernels and return their number. Blocks: for loading only."""

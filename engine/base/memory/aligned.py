@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import addressof, c_char
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -70,7 +71,12 @@ def _is_plain(array: np.ndarray) -> bool:
 
 
 def address_of(array: np.ndarray) -> int:
-    """The address of an array's first element, in half the time of `array.ctypes`."""
+    """The address of an array's first element, mostly in a third of the time of `array.ctypes`."""
+    if array.flags.writeable:
+        try:
+            return addressof(c_char.from_buffer(array))  # type: ignore[arg-type]
+        except (TypeError, ValueError, BufferError):
+            pass  # empty, not contiguous, or of a type that buffers lack
     return int(array.__array_interface__["data"][0])
 
 

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
@@ -34,6 +32,7 @@ import llvmlite.binding as llvm
 
 from engine.base.cache import cache_dir, read_sealed, write_sealed
 from engine.base.errors import KernelCompileError
+from engine.base.versions import version_text
 from engine.device.native import children
 from engine.device.native.pool import CompiledObject, CompileError, CompilePool, CompileRequest
 from engine.device.native.prebuilt import ABI, PrebuiltObjects, prebuilt_objects, symbol_of
@@ -433,8 +432,8 @@ def machine_identity() -> str:
             llvm.get_process_triple(),
             llvm.get_host_cpu_name(),
             llvm.get_host_cpu_features().flatten(),
-            _version_text("numba"),
-            _version_text("llvmlite"),
+            version_text("numba"),
+            version_text("llvmlite"),
             platform.python_version(),
         )
     )
@@ -444,20 +443,6 @@ def machine_identity() -> str:
 def _this_machine() -> str:
     """A digest of `machine_identity`, for the names of files."""
     return hashlib.sha256(machine_identity().encode()).hexdigest()[:16]
-
-
-def _version_text(package: str) -> str:
-    """A package's version without importing it.
-
-    Its own version file is read first: `importlib.metadata` takes 20 ms to import and search, which is ten
-    times what a whole warm load takes.
-    """
-    found = importlib.util.find_spec(package)
-    if found is not None and found.origin is not None:
-        version_file = Path(found.origin).with_name("_version.py")
-        if version_file.is_file():
-            return version_file.read_text(encoding="utf-8")
-    return importlib.metadata.version(package)
 
 
 def _create_engine() -> Any:

@@ -28,11 +28,10 @@ from onnx import (
 
 from engine.base.errors import ModelImportError
 from engine.base.shapes import Dim, DynamicTensorShape
+from engine.graph.importers.constants import Array, frozen
 from engine.graph.importers.files import explain_foreign, read_file
 from engine.graph.importers.onnx_tensors import (
-    Array,
     WeightFolder,
-    frozen,
     numpy_dtype,
     read_sparse_tensor,
     read_tensor,

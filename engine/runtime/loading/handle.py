@@ -7,7 +7,6 @@ polling a handle advances it if it was not advanced lately.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Generator
@@ -16,8 +15,8 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from engine.base import instrumentation
 from engine.base.errors import CancelledError, DeviceError
+from engine.base.event_loops import suspend
 from engine.device.native import children
-from engine.runtime.tensor import in_asyncio
 
 T = TypeVar("T")
 
@@ -173,10 +172,7 @@ class Loading(Generic[T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         while not self.is_done():
-            if in_asyncio():
-                yield from asyncio.sleep(_ASLEEP).__await__()
-            else:
-                yield None
+            yield from suspend(_ASLEEP)
         return self.result()
 
     def __repr__(self) -> str:

@@ -355,9 +355,9 @@ class _Calls:
 
 
 def _name_of(made: Any) -> str:
-    name = f"{made.__module__}.{made.__qualname__}"
-    if STORABLE.get(name) is not made:
-        raise NotStorableError(f"{name} is not storable")
+    name = STORABLE.name_of(made)
+    if name is None:
+        raise NotStorableError(f"{made} is not storable")
     return name
 
 

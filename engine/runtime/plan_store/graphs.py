@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import __version__ as onnx_version
 
 from engine.base import source_files
 from engine.base.shapes import DynamicTensorShape
+from engine.base.versions import version_text
 from engine.graph.model import Input, Layer, Model, Output
 from engine.operators import OPERATORS
 from engine.runtime.plan_store import files, is_storing
@@ -40,7 +40,7 @@ LARGEST_FILE = 1 << 26
 """Bytes of a model's file beyond which telling it takes longer than reading its graph."""
 
 LEAST_LAYERS = 16
-"""Layers below which a graph is read about as fast from the model's file."""
+"""Layers below which a graph is parsed about as fast, by a process that has imported the parser."""
 
 _FORM = b"GGGRAPH2"
 _FILE = "file"
@@ -51,13 +51,16 @@ class GraphFile:
 
     def __init__(self, data: bytes, name: str, dims: Mapping[str, int] | None) -> None:
         """`data` are the file's bytes, `name` is what messages call it, `dims` what was made static."""
-        engine = digest_of_engine() if is_storing() and len(data) <= LARGEST_FILE else ""
+        engine = digest_of_engine() if data and is_storing() and len(data) <= LARGEST_FILE else ""
         # As a reader takes them: arrays that share a view's memory are copied in the end.
         self._data = np.frombuffer(memoryview(data), np.uint8)
         self._name = name
         # A graph without a name is called like its file.
-        setting = f"{engine} {onnx_version} {Path(name).name!r} {sorted(map(repr, (dims or {}).items()))}"
-        self.key = digest_of_bytes(self._data, setting) if engine and data else ""
+        self.key = ""
+        if engine:
+            sizes = sorted(map(repr, (dims or {}).items()))
+            setting = f"{engine} {version_text('onnx')} {Path(name).name!r} {sizes}"
+            self.key = digest_of_bytes(self._data, setting)
 
     def read(self) -> Model | None:
         """The stored graph, its constants views of the file's bytes; None if there is none."""
@@ -74,12 +77,14 @@ class GraphFile:
             return None
         return model
 
-    def write(self, model: Model) -> None:
+    def write(self, model: Model, is_file: bool) -> None:
         """Store the imported graph; does nothing if that fails or saves nothing.
 
-        Only if `is_told_by_file` of the model as it was before any pass.
+        Only if `is_told_by_file` of the model as it was before any pass. `is_file`: a file has the bytes, so
+        that another process is likely to read them.
         """
-        if not self.key or len(model.layers) < LEAST_LAYERS or not source_files.are_unchanged():
+        is_worth_it = is_file or len(model.layers) >= LEAST_LAYERS
+        if not self.key or not is_worth_it or not source_files.are_unchanged():
             return
         # What can be made again is only named.
         makers = {name: make for name, make in model.makers.items() if name in model.constants}

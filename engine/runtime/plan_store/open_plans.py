@@ -106,9 +106,9 @@ class _Taking:
 
 
 def _name_of(made: Any) -> str:
-    name = f"{made.__module__}.{made.__qualname__}"
-    if DEFERRABLE.get(name) is not made:
-        raise NotStorableError(f"{name} is not deferrable")
+    name = DEFERRABLE.name_of(made)
+    if name is None:
+        raise NotStorableError(f"{made} is not deferrable")
     return name
 
 

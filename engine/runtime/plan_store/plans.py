@@ -12,11 +12,13 @@ sizes that stop for data. Plans with open sizes are stored with those that conti
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
@@ -61,35 +63,10 @@ from engine.runtime.plan_store.codec import (
 from engine.runtime.plan_store.graphs import is_plain
 from engine.runtime.plan_store.kernels import KERNEL, FlatKernel, flat_kernel, restored_kernel
 from engine.runtime.plan_store.open_plans import StoredOpenPlan
+from engine.runtime.plan_store.stored_model import StoredModel
 from engine.runtime.plan_store.streams import UNREADABLE, Column, NotStorableError, Reader, Writer
 
 _FORM = b"GGPLAN6 %d\n" % ABI
-
-
-@dataclass
-class StoredModel:
-    """Metadata of a model that are known before planning.
-
-    `kernels` are all that its symbolic shapes can reach, as they are read back; `plans` those for given input
-    shapes, by the key of the session. `lasting` are the plans' constants that belong to the model.
-    """
-
-    host_inputs: frozenset[str]
-    is_random: bool
-    kernels: list[AnyKernel]
-    plans: dict[object, Lowered] = field(default_factory=dict)
-    lasting: frozenset[str] = frozenset()
-    open_plans: list[StoredOpenPlan] = field(default_factory=list)
-
-    @property
-    def lowered(self) -> list[Lowered]:
-        """All plans, those with open sizes as they are for the sizes that they were made for."""
-        return [*self.plans.values(), *(plan.lowered for plan in self.open_plans)]
-
-    @property
-    def stops(self) -> bool:
-        """Whether plans wait for computed data. Those are stored with open sizes only."""
-        return any(plan.stops for plan in self.open_plans)
 
 
 class PlanFile:
@@ -103,7 +80,7 @@ class PlanFile:
         body = files.read(path, _FORM)
         if body is not None:
             try:
-                self.read = _restored(Reader(body, model.constants).value(_FILE), codec)
+                self.read = _read(body, model, codec)
             except UNREADABLE:
                 # Damaged in a way that its digest does not tell: as good as none.
                 self.read = None
@@ -162,14 +139,18 @@ class PlanFile:
         files.write(self.path, _FORM, body)
 
 
-def copied(lowered: Lowered) -> Lowered:
-    """A plan whose constants may be used up without those of the other."""
-    segments = []
-    for segment in lowered.segments:
-        plan = segment.plan
-        own = replace(plan, constants=dict(plan.constants), packed=dict(plan.packed))
-        segments.append(replace(segment, plan=own))
-    return Lowered(lowered.trace, segments)
+_in_use: WeakKeyDictionary[Model, WeakValueDictionary[bytes, StoredModel]] = WeakKeyDictionary()
+"""What workers have read from files, by the content of those."""
+
+
+def _read(body: bytes, model: Model, codec: PlanCodec) -> StoredModel:
+    """What a file holds; workers of one model share it. Raises one of `UNREADABLE`."""
+    key = hashlib.sha256(body).digest()
+    by_content = _in_use.setdefault(model, WeakValueDictionary())
+    found = by_content.get(key)
+    if found is None:
+        found = by_content[key] = _restored(Reader(body, model.constants).value(_FILE), codec)
+    return found
 
 
 def plan_file(model: Model, backend: Backend) -> PlanFile | None:

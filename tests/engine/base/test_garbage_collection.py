@@ -1,4 +1,4 @@
-"""The collector runs less often while plans are made, and as before after that."""
+"""The collector runs less often while plans are made, not while modules are imported, and as before then."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.base.garbage_collection import collecting_rarely
+from engine.base.garbage_collection import collecting_rarely, importing
 
 
 @pytest.fixture(autouse=True)
@@ -41,3 +41,33 @@ def test_thresholds_that_are_set_within_a_block_stay() -> None:
     with collecting_rarely():
         gc.set_threshold(900, 5, 5)
     assert gc.get_threshold() == (900, 5, 5)
+
+
+def test_what_is_imported_goes_to_the_oldest_generation() -> None:
+    # All tests are run with what was imported before them frozen.
+    gc.unfreeze()
+    with importing():
+        kept: list[list[int]] = [[] for _ in range(5000)]
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    oldest = {id(x) for x in gc.get_objects(generation=2)}
+    gc.freeze()
+    assert {id(x) for x in kept} <= oldest
+
+
+def test_what_a_program_has_frozen_stays_frozen() -> None:
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with importing():
+        pass
+    assert gc.get_freeze_count() == frozen
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    gc.disable()
+    try:
+        with importing():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -31,7 +31,7 @@ from engine.kernels.expr import (
     substitute,
 )
 from engine.kernels.value import Value
-from tests.engine.kernels.runners import Runner
+from tests.engine.kernels.runners import Runner, run_on_cpu
 from tests.engine.kernels.test_semantics import I32, I64, INF, NAN, U32, U64, elementwise, needs, rarer, run
 
 
@@ -122,6 +122,19 @@ def test_nan_survives_reductions(runner: Runner) -> None:
     for kind in ("sum", "prod", "max", "min"):
         got, _ = run(runner, reduce(kind, 4, lambda r: X[r]), "float32", (1,), {X: x})
         assert np.isnan(got[0]), kind
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod"])
+def test_two_numbers_are_combined_on_the_cpu_as_by_numpy(kind: str) -> None:
+    """To the bit, though NumPy evaluation accumulates in float64 and the CPU backend need not."""
+    rng = np.random.default_rng(3)
+    x = (rng.standard_normal((2, 4000)) * 10.0 ** rng.integers(-30, 18, (2, 4000))).astype(np.float32)
+    y = rng.standard_normal((2, 4000)).astype(np.float32)
+    X, Y = Value("x", x.shape, x.dtype), Value("y", y.shape, y.dtype)
+    formula = reduce(kind, 2, lambda r: X[r, index(0)] * Y[r, index(0)])
+    got, evaluated = run(Runner(run_on_cpu), formula, "float32", (4000,), {X: x, Y: y})
+    np.testing.assert_array_equal(got, evaluated)
+    assert len(np.unique(got)) > 2000
 
 
 def test_any_and_all(runner: Runner) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from engine.kernels import size_program
 from engine.kernels.size import deferred, largest
 from engine.kernels.size_program import Line, ordered
 from engine.kernels.size_recorder import SizeRecorder
@@ -63,3 +68,21 @@ def test_a_result_of_another_form_refuses_the_sizes() -> None:
     assert program(9) == [9]
     assert program(10) is None
     assert program(20) is None
+
+
+def test_its_code_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(size_program, "_folder", lambda: tmp_path)
+    recorder = SizeRecorder()
+    size = recorder.input(7)
+    numbers = [size * 3, size // 2]
+    size_program._code_of.cache_clear()
+    assert recorder.program(numbers)(8) == [24, 4]
+    [file] = tmp_path.iterdir()
+    size_program._code_of.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(size_program, "compile", None, raising=False)
+        assert recorder.program(numbers)(9) == [27, 4]
+    # A damaged file is as good as none.
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    size_program._code_of.cache_clear()
+    assert recorder.program(numbers)(10) == [30, 5]

@@ -191,6 +191,34 @@ def test_lists_take_the_plan_of_arrays(channel: str, make_worker: MakeWorker) ->
         worker.schedule([1.0, 2.0, 3.0], ["one", "two", "three"])
 
 
+def test_tensors_on_the_backend(channel: str, make_worker: MakeWorker, size: int) -> None:
+    worker, other = difference(make_worker, channel), difference(make_worker, channel)
+    arrays = [numbers(size, seed) for seed in range(3)]
+    kept = []
+    for turn in range(3):
+        for first in (arrays, [array[:-1] for array in arrays]):
+            other.schedule(*first[:2])
+            expected = first[0] - 2 * first[1]
+            # Another worker's output and an array; then this worker's own, in another's shape, and a copy.
+            worker.schedule(other.peek_output(), first[2])
+            assert is_direct(worker) == (turn > 0)
+            kept.append(worker.copy_output())
+            np.testing.assert_array_equal(result(worker), expected - 2 * first[2])
+            worker.schedule(a=worker.peek_output(), b=kept[-1])
+            np.testing.assert_array_equal(result(worker), 2 * first[2] - expected)
+            kept[-1].reshape(1, -1)
+            with pytest.raises(InputError, match="input 'b' needs"):
+                worker.schedule(a=arrays[0], b=kept[-1])
+            kept[-1].reshape(-1)
+            worker.schedule(a=first[0], b=kept[-1])
+            np.testing.assert_array_equal(result(worker), first[0] - 2 * (expected - 2 * first[2]))
+    kept[0].dispose()
+    with pytest.raises(DisposedError):
+        worker.schedule(a=arrays[0], b=kept[0])
+    for tensor in kept:
+        tensor.dispose()
+
+
 def test_kept_tensors_that_jobs_write(make_worker: MakeWorker) -> None:
     with JobSystem(2) as jobs:
         worker = difference(make_worker, "cpu", jobs=jobs)

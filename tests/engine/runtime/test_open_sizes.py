@@ -237,6 +237,41 @@ def test_where_no_size_works_nothing_is_prepared_and_that_is_reported(
     np.testing.assert_allclose(worker.peek_output().download_to_array(), x * x, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["steps", "multiples"])
+def test_guesses_beyond_a_device_s_limits_are_dropped(
+    kind: str, channel: str, make_worker: MakeWorker
+) -> None:
+    """A large sample stands for many steps; or is the smallest of the usual ones that fit."""
+    open_x: Dims = ["m", "n", 5] if kind == "steps" else ["m", "n"]
+    open_y: Dims = ["m", 1, "n", 4] if kind == "steps" else ["k", 12]
+    first = {
+        "steps": node("LSTM", ["x", "w", "r"], ["rows"], hidden_size=4),
+        "multiples": node("Reshape", ["x", "twelves"], ["rows"]),
+    }[kind]
+    nodes = [
+        first,
+        node("Unsqueeze", ["rows", "last"], ["thin"]),
+        node("Add", ["thin", "ramp"], ["wide"]),
+        node("ReduceLogSumExp", ["wide", "last"], ["y"], keepdims=0),
+    ]
+    constants = {
+        "w": normal(1, 16, 5),
+        "r": normal(1, 16, 4),
+        "ramp": np.linspace(0.5, 1.5, 16_666, dtype=np.float32),
+        "last": np.array([-1]),
+        "twelves": np.array([-1, 12]),
+    }
+    source = proto(nodes, {"x": ("float32", open_x)}, {"y": ("float32", open_y)}, constants)
+    for allow_fallback in (True, False):
+        worker = make_worker(ModelLoader.load(source), channel, allow_fallback=allow_fallback)
+        assert not worker.plan_report().unprepared
+        for sizes in ((3, 2, 5), (1, 5, 5)) if kind == "steps" else ((3, 4), (2, 6)):
+            feeds = {"x": normal(*sizes)}
+            worker.schedule(feeds)
+            assert error(worker.peek_output().download_to_array(), *expected(source, feeds)) < 1e-5
+            assert not worker.plan_report().fallbacks
+
+
 def test_fixed_sizes_that_contradict_each_other_are_refused_at_once(make_worker: MakeWorker) -> None:
     nodes = [node("Add", ["x", "z"], ["y"])]
     inputs: dict[str, Any] = {"x": ("float32", [3]), "z": ("float32", [4])}

@@ -2,8 +2,9 @@
 """Epilogues on sums in registers: bias, bounds and residual before the one store.
 
 A recipe is a tree of tuples: ("acc",) is the sum; ("const", number); ("row", k), ("scalar", k) and
-("place", k) read operand k at the vector's column, at its start, or where the result goes; and ("add", "sub",
-"mul", "min" or "max", recipe, recipe).
+("place", k) read operand k at the vector's column, at its start, or where the result goes; ("number", k,
+text) is in the word of operand k itself, and not NaN; and ("add", "sub", "mul", "min" or "max", recipe,
+recipe).
 """
 
 from llvmlite import ir
@@ -12,8 +13,11 @@ from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import _SINGLE, _WORD, _spread, _vector_at, _word
 
 # Words at the address of a tile's ends: where its first result goes, bytes from pixel to pixel, how many
-# columns and pixels are meant, and the operands' addresses.
+# columns and pixels are meant, and the operands' addresses or numbers.
 _OUT, _STEP, _COLUMNS, _PIXELS, _OPERANDS = range(5)
+
+_NUMBERS = ("const", "number")
+"""Leaves that are not NaN."""
 
 
 class Finish:
@@ -55,12 +59,15 @@ class Finish:
             return self._once((recipe, column), lambda: self._vector(address, _word(column)))
         if kind == "scalar":
             return self._once(recipe, lambda: self._scalar(self.word(_OPERANDS + parts[0])))
+        if kind == "number":
+            word = self._builder.add(self._ends, _word(8 * (_OPERANDS + parts[0])))
+            return self._once(recipe, lambda: self._scalar(word))
         if kind == "place":
             return self._vector(self.word(_OPERANDS + parts[0]), place)
-        if kind in ("min", "max") and parts[0][0] == "const":
+        if kind in ("min", "max") and parts[0][0] in _NUMBERS:
             parts.reverse()
         a, b = (self._value(part, total, column, place) for part in parts)
-        if kind in ("min", "max") and parts[1][0] == "const" and parts[1][1] == parts[1][1]:
+        if kind in ("min", "max") and parts[1][0] in _NUMBERS:
             # Bounds that are numbers take one instruction: of a comparison with a NaN it yields the NaN.
             return b.where(b > a if kind == "max" else a > b, a)
         if kind == "max":

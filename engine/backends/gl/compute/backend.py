@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Program, Progress, Storage
+from engine.backends.base import DeviceBuffer, DeviceLimit, Program, Progress, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.gl.backend import checked_elements
 from engine.backends.gl.compute.matmul import slices_constant
@@ -93,7 +93,9 @@ class GLComputeBackend(ComputeTextures):
             limit = min(self.device.limits.max_storage_block_size, _MOST_ELEMENTS * itemsize)
             size = buffer_size(value.size, value.dtype)
             if size > limit and not slices_constant(compute, value, self._target):
-                return f"{value.name} takes {size} bytes; a shader here can address {limit} of one tensor"
+                return DeviceLimit(
+                    f"{value.name} takes {size} bytes; a shader here can address {limit} of one tensor"
+                )
         return None
 
     @property

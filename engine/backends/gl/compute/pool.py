@@ -1,4 +1,7 @@
-"""Pooling with overlapping windows: a thread computes four neighbours and reads shared elements once."""
+"""Pooling with overlapping windows: a thread computes four neighbours and reads shared elements once.
+
+They are neighbours in a row, or in a column where windows overlap in columns only.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,15 @@ from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import whole
 
 _EACH = 4
-_MOST_COLUMNS = 32
+_MOST_REACHED = 32
 _NAMES = (
     "height", "width", "rows", "columns", "threads", "top", "left", "margin_top", "margin_left",
     "end_h", "end_w", *FIRST_GROUP,
 )  # fmt: skip
 _COLUMN_NS = 2.0
+# Names of the two axes: of the input, of the output, of the position, and of what is beside the input.
+_SIZES, _COUNTS, _PLACES = ("height", "width"), ("rows", "columns"), ("row", "column")
+_PADS, _MARGINS, _ENDS = ("top", "left"), ("margin_top", "margin_left"), ("end_h", "end_w")
 _START = {"max": float_literal(-inf), "average": "0.0", "sum": "0.0"}
 
 
@@ -44,65 +50,71 @@ def tune_pool(compute: Compute, tuner: Tuner, target: Target) -> bool:
     is_fixed = all(type(n) is int for n in (*kernel, *strides, *dilations))
     if not is_fixed:
         return False
-    reach = (_EACH - 1) * strides[1] + (kernel[1] - 1) * dilations[1] + 1
-    if reach > min(_MOST_COLUMNS, _EACH * kernel[1] - 1):
+    reaches = [(_EACH - 1) * s + (k - 1) * d + 1 for k, s, d in zip(kernel, strides, dilations, strict=True)]
+    shared = [axis for axis in (1, 0) if reaches[axis] <= min(_MOST_REACHED, _EACH * kernel[axis] - 1)]
+    if not shared:
         return False
+    along, other = shared[0], 1 - shared[0]
     sizes, out = pair(x.shape[2:], 1), pair(compute.space[2:], 1)
     begins, ends = pair(attributes["pads"], 0), pair(attributes["ends"], 0)
     margins = begins if attributes["include_pad"] else (0, 0)
     limits = [n + e if attributes["include_pad"] else n for n, e in zip(sizes, ends, strict=True)]
-    threads = x.shape[0] * x.shape[1] * out[0] * -(-out[1] // _EACH)
+    threads = x.shape[0] * x.shape[1] * out[other] * -(-out[along] // _EACH)
     finish = Epilogue(compute, [(x.root.name, 1)], 0, target)
     grid = flat_grid(threads, target)
     if not finish.fits() or not grid_fits(grid, target):
         return False
-    main = _main(finish, kind, kernel, strides, dilations, target.texels)
+    main = _main(finish, kind, (kernel, strides, dilations), along, target.texels)
     own = (*sizes, *out, threads, *begins, *margins, *limits, 0, 0, 0)
-    round_ns = _COLUMN_NS * reach * kernel[0]
+    round_ns = _COLUMN_NS * reaches[along] * kernel[other]
     shader = finish.kernel_for(main, len(_NAMES), (LOCAL_SIZE, 1), (), round_ns, is_folded=True)
     finish.emit(tuner, shader, grid, own)
     return True
 
 
-def _main(
-    finish: Epilogue,
-    kind: str,
-    kernel: tuple[int, int],
-    strides: tuple[int, int],
-    dilations: tuple[int, int],
-    texels: bool,
-) -> str:
-    each = range(_EACH)
+def _main(finish: Epilogue, kind: str, windows: Sequence[tuple[int, int]], along: int, texels: bool) -> str:
+    """The main function for windows of a kernel, strides and dilations; neighbours are `along` an axis."""
+    each, other = range(_EACH), 1 - along
+    (kernel, step, dilation), (others, stride, apart) = (
+        [pair[axis] for pair in windows] for axis in (along, other)
+    )
+    size, place, next_to = _SIZES[along], _PLACES[along], ("width", "1")[along]
+    quads = f"(({_COUNTS[along]} + {_EACH - 1}) / {_EACH})"
+    down, across = (quads, "columns") if along == 0 else ("rows", quads)
     lines = [
         THREAD,
         "if (t >= threads) return;",
-        f"int quads = max((columns + {_EACH - 1}) / {_EACH}, 1), line = t / quads;",
-        f"int column = (t - line * quads) * {_EACH}, plane = line / max(rows, 1);",
-        f"int first = (line - plane * rows) * {strides[0]} - top, begin = column * {strides[1]} - left;",
+        f"int across = max({across}, 1), down = max({down}, 1), line = t / across, plane = line / down;",
+        "int column = t - line * across, row = line - plane * down;",
+        f"{place} *= {_EACH};",
+        f"int first = {_PLACES[other]} * {stride} - {_PADS[other]};",
+        f"int begin = {place} * {step} - {_PADS[along]};",
         *(f"float a{j} = {_START[kind]};" for j in each),
         "int counted = 0;",
-        f"for (int kh = 0; kh < {kernel[0]}; ++kh) {{",
-        f"    int h = first + kh * {dilations[0]};",
-        "    counted += h >= -margin_top && h < end_h ? 1 : 0;",
-        "    if (h < 0 || h >= height) continue;",
-        "    int row = (plane * height + h) * width;",
+        f"for (int k = 0; k < {others}; ++k) {{",
+        f"    int at = first + k * {apart};",
+        f"    counted += at >= -{_MARGINS[other]} && at < {_ENDS[other]} ? 1 : 0;",
+        f"    if (at < 0 || at >= {_SIZES[other]}) continue;",
+        f"    int from = plane * height * width + at{' * width' if other == 0 else ''};",
     ]
-    for offset in range((_EACH - 1) * strides[1] + (kernel[1] - 1) * dilations[1] + 1):
-        taps = [offset - j * strides[1] for j in each]
-        hit = [j for j in each if taps[j] % dilations[1] == 0 and 0 <= taps[j] // dilations[1] < kernel[1]]
+    for offset in range((_EACH - 1) * step + (kernel - 1) * dilation + 1):
+        taps = [offset - j * step for j in each]
+        hit = [j for j in each if taps[j] % dilation == 0 and 0 <= taps[j] // dilation < kernel]
         if not hit:
             continue
         name, at = f"v{offset}", f"begin + {offset}"
-        value = element("b0", f"row + clamp({at}, 0, width - 1)", "float32", texels)
-        lines.append(f"    float {name} = {at} >= 0 && {at} < width ? {value} : {_START[kind]};")
-        step = "a{0} = k_max(a{0}, {1});" if kind == "max" else "a{0} += {1};"
-        lines += [f"    {step.format(j, name)}" for j in hit]
+        value = element("b0", f"from + clamp({at}, 0, {size} - 1) * {next_to}", "float32", texels)
+        lines.append(f"    float {name} = {at} >= 0 && {at} < {size} ? {value} : {_START[kind]};")
+        accumulated = "a{0} = k_max(a{0}, {1});" if kind == "max" else "a{0} += {1};"
+        lines += [f"    {accumulated.format(j, name)}" for j in hit]
     lines.append("}")
+    to = ("columns", "1")[along]
+    lines.append("int to = (plane * rows + row) * columns + column;")
     for j in each:
         result = f"a{j}"
         if kind == "average":
-            places = [f"begin + {j * strides[1] + k * dilations[1]}" for k in range(kernel[1])]
-            inside = " + ".join(f"int({w} >= -margin_left && {w} < end_w)" for w in places)
+            places = [f"begin + {j * step + k * dilation}" for k in range(kernel)]
+            inside = " + ".join(f"int({w} >= -{_MARGINS[along]} && {w} < {_ENDS[along]})" for w in places)
             result = f"a{j} / float(counted * ({inside}))"
-        lines.append(f"if (column + {j} < columns) finish(line * columns + column + {j}, {result});")
+        lines.append(f"if ({place} + {j} < {_COUNTS[along]}) finish(to + {j} * {to}, {result});")
     return finish.main(_NAMES, lines)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Program, Progress, Storage
+from engine.backends.base import DeviceBuffer, DeviceLimit, Program, Progress, Storage
 from engine.backends.gl.backend import checked_elements
 from engine.backends.gl.pixel.growing import GrowingTexture, TextureKey
 from engine.backends.gl.pixel.layout import capacity, texels_of
@@ -81,7 +81,7 @@ class GLPixelBackend(PixelTextures):
         side = limits.max_texture_size
         for value in values:
             if texels_of(value.size) > capacity(side):
-                return (
+                return DeviceLimit(
                     f"{value.name} has {value.size} elements; a texture of {side}x{side} here holds"
                     f" {4 * capacity(side)}"
                 )

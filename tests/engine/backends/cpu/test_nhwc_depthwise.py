@@ -10,9 +10,11 @@ import pytest
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.nhwc_depthwise import tune_nhwc_depthwise
 from engine.compiler.plan import Tuner
-from engine.kernels.expr import acc, maximum, minimum
+from engine.kernels.expr import Expr, acc, arg, lit, load, maximum, minimum
+from engine.kernels.value import Value
 from tests.engine.backends.cpu.hinted import Case, conv_case, out_size, run_tuned
 from tests.engine.backends.cpu.last import assert_close, first_to_last
+from tests.engine.backends.steps import F32
 
 PLAIN: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0), "ends": (0, 0)}
 SAME: dict[str, Any] = {"pads": (1, 1), "ends": (1, 1)}
@@ -51,17 +53,28 @@ def test_epilogues(backend: CPUBackend, epilogue: str, channels: int) -> None:
     assert_close(run_tuned(backend, last), expected, 1.0 if epilogue == "position" else 0.0)
 
 
-def test_bounds_let_what_is_not_a_number_through(backend: CPUBackend) -> None:
+@pytest.mark.parametrize("bound", ["literal", "argument", "known", "unknown"])
+@pytest.mark.parametrize("high", [0.5, np.nan])
+def test_bounds_let_what_is_not_a_number_through(backend: CPUBackend, bound: str, high: float) -> None:
     given = case((1, 20, 9, 19), (3, 3), **SAME)
     given.arrays["x"][0, 3, 4, 5] = np.nan
     given.arrays["x"][0, 7, 1, 2] = np.inf
     last, plain = first_to_last(given)
+
+    def limit(name: str, number: float) -> Expr:
+        if bound == "literal":
+            return lit(number, "float32")
+        if bound == "argument":
+            return arg(number, "float32")
+        array = last.arrays[name] = np.full(1, number, np.float32)
+        return load(Value(name, (1,), F32, None, array if bound == "known" else None), lit(0))
+
     assert last.compute is not None
-    last.compute.epilogue = minimum(maximum(acc("float32"), 0.0), 0.5)
+    last.compute.epilogue = minimum(maximum(acc("float32"), limit("low", 0.0)), limit("high", high))
     with np.errstate(invalid="ignore"):
-        expected = np.minimum(np.maximum(plain, 0.0), 0.5)
+        expected = np.minimum(np.maximum(plain, np.float32(0.0)), np.float32(high))
     assert np.isnan(expected).any()
-    assert (expected == 0.5).any()
+    assert (expected == 0.5).any() or np.isnan(expected).all()
     assert_close(run_tuned(backend, last), expected)
 
 

@@ -310,11 +310,17 @@ def test_it_can_be_turned_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert list(folder.iterdir()) == []
 
 
-def test_small_graphs_and_large_files_are_read_as_they_are(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_small_graphs_without_a_file_and_large_ones_are_read_as_they_are(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graphs, "LEAST_LAYERS", 100)
     ModelLoader.load(network())
+    assert list(folder.iterdir()) == []
+    path = tmp_path / "small.onnx"
+    path.write_bytes(network())
+    ModelLoader.load(path)
+    [stored] = folder.iterdir()
+    stored.unlink()
     monkeypatch.setattr(graphs, "LEAST_LAYERS", 1)
     monkeypatch.setattr(graphs, "LARGEST_FILE", 1000)
     ModelLoader.load(network())

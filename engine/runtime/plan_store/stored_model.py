@@ -1,0 +1,52 @@
+"""The plans of a model as they are on disk, before a worker uses them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from engine.compiler.lower import Lowered
+from engine.compiler.plan import AnyKernel
+from engine.kernels.size_recorder import SizeRecorder
+from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
+
+
+@dataclass
+class StoredModel:
+    """Metadata of a model that are known before planning.
+
+    `kernels` are all that its symbolic shapes can reach, as they are read back; `plans` those for given input
+    shapes, by the key of the session. `lasting` are the plans' constants that belong to the model.
+    """
+
+    host_inputs: frozenset[str]
+    is_random: bool
+    kernels: list[AnyKernel]
+    plans: dict[object, Lowered] = field(default_factory=dict)
+    lasting: frozenset[str] = frozenset()
+    open_plans: list[StoredOpenPlan] = field(default_factory=list)
+
+    @cached_property
+    def opened(self) -> list[tuple[Lowered, SizeRecorder]]:
+        """`open_plans` with their sizes open, for all workers. Raises one of `UNREADABLE`."""
+        return [restored(plan) for plan in self.open_plans]
+
+    @property
+    def lowered(self) -> list[Lowered]:
+        """All plans, those with open sizes as they are for the sizes that they were made for."""
+        return [*self.plans.values(), *(plan.lowered for plan in self.open_plans)]
+
+    @property
+    def stops(self) -> bool:
+        """Whether plans wait for computed data. Those are stored with open sizes only."""
+        return any(plan.stops for plan in self.open_plans)
+
+
+def copied(lowered: Lowered) -> Lowered:
+    """A plan whose constants and trace may be used up without those of the other."""
+    segments = []
+    for segment in lowered.segments:
+        plan = segment.plan
+        own = replace(plan, constants=dict(plan.constants), packed=dict(plan.packed))
+        segments.append(replace(segment, plan=own))
+    return Lowered(replace(lowered.trace, values=dict(lowered.trace.values)), segments)
