@@ -164,8 +164,7 @@ class SizedPlan:
         """The rest of `bind`: record the steps, and make the program of sizes. Any thread may call this."""
         if self._recorded is not None:
             return  # a schedule outside of a frame has used it between two steps of the background
-        trace = self.lowered.trace
-        numbers: list[Number] = []
+        trace, numbers = self.lowered.trace, list[Number]()
         # Workers of one model share what is read from disk, and others may be created right now.
         with self.recorder.lock, self.recorder.at(self.record):
             segments = []
