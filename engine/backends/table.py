@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from engine.backends.base import Backend, BackendType
-from engine.base.garbage_collection import importing
+from engine.base.garbage_collection import imported
 
 DeviceName = Literal["gl", "opencl"]
 """Types of devices, as `Worker` takes them."""
@@ -44,8 +43,7 @@ class Entry:
 
 def _imported(path: str) -> Any:
     module, _, name = path.partition(":")
-    with importing():
-        return getattr(importlib.import_module(module), name)
+    return getattr(imported(module), name)
 
 
 _CPU, _COMPUTE, _PIXEL = BackendType.CPU, BackendType.GPU_COMPUTE, BackendType.GPU_PIXEL

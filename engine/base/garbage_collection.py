@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
 
 _RARELY = (10_000, 20, 100)
 """Thresholds of `gc.set_threshold` for a thread that makes a plan: Python's own find nothing there, and take
@@ -19,6 +22,15 @@ class _Blocks:
     lock = threading.Lock()
     count = 0
     before = within = (0, 0, 0)
+
+
+def imported(name: str) -> ModuleType:
+    """A module, imported in a block of `importing` if it is not there yet."""
+    if name in sys.modules:
+        # The end of such a block takes milliseconds where a program has frozen much.
+        return import_module(name)
+    with importing():
+        return import_module(name)
 
 
 @contextmanager

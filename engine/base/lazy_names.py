@@ -6,12 +6,11 @@ by module for `lazy_names`. A test compares the two lists.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from engine.base.garbage_collection import importing
+from engine.base.garbage_collection import imported
 
 
 def lazy_names(
@@ -29,12 +28,8 @@ def lazy_names(
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=_module())
-        module = sys.modules.get(home)
-        if module is None:
-            # The first name may take some hundred of them.
-            with importing():
-                module = importlib.import_module(home)
-        found = getattr(module, name)
+        # The first name may take some hundred modules.
+        found = getattr(imported(home), name)
         # From now on, Python finds it without asking here.
         setattr(_module(), name, found)
         return found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-from engine.base.garbage_collection import collecting_rarely, importing
+from engine.base.garbage_collection import collecting_rarely, imported, importing
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +54,11 @@ def test_what_is_imported_goes_to_the_oldest_generation() -> None:
     oldest = {id(x) for x in gc.get_objects(generation=2)}
     gc.freeze()
     assert {id(x) for x in kept} <= oldest
+
+
+def test_what_is_imported_already_costs_no_look_at_frozen_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: pytest.fail("it counts them one by one"))
+    assert imported("engine.base.errors") is sys.modules["engine.base.errors"]
 
 
 def test_what_a_program_has_frozen_stays_frozen() -> None:
