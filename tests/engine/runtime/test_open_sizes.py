@@ -237,6 +237,7 @@ def test_where_no_size_works_nothing_is_prepared_and_that_is_reported(
     np.testing.assert_allclose(worker.peek_output().download_to_array(), x * x, rtol=1e-5)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("kind", ["steps", "multiples"])
 def test_guesses_beyond_a_device_s_limits_are_dropped(
     kind: str, channel: str, make_worker: MakeWorker

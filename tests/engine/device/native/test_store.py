@@ -181,7 +181,7 @@ def test_key_and_file_name_hold_everything_that_the_code_depends_on(
 
     paths = {path()}
     for package in ("numba", "llvmlite"):
-        monkeypatch.setattr(module, "_version_text", lambda name, changed=package: f"{name}{name == changed}")
+        monkeypatch.setattr(module, "version_text", lambda name, changed=package: f"{name}{name == changed}")
         paths.add(path())
     monkeypatch.undo()
     monkeypatch.setattr(module.llvm, "get_host_cpu_name", lambda: "another")
