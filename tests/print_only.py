@@ -40,10 +40,11 @@ def own_device(channel: str) -> Any:
 def printing_only() -> Iterator[None]:
     """A block in which all backends print kernels instead of compiling them, and run nothing.
 
-    What is read from a graphics device is zeros. Workers have to be on an `own_device`.
+    What is read is zeros, such as how many elements an output has. Workers have to be on an `own_device`.
     """
     replaced: list[tuple[type, str, Callable[..., Any]]] = [
         (CPUBackend, "prepare", _print_for_cpu),
+        (CPUBackend, "create_unset", CPUBackend.create),
         (GLComputeBackend, "prepare", _print_for_compute),
         (GLPixelBackend, "prepare", _print_for_pixel),
         (OpenCLBackend, "prepare", _print_for_opencl),
