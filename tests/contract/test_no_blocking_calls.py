@@ -51,6 +51,7 @@ def test_the_frame_loop_never_waits_for_a_large_network(channel: str) -> None:
     assert played(channel, *LONG, timeout=600) == {name: {} for name in LONG}
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_the_frame_loop_never_waits_at_sizes_that_it_never_saw(channel: str) -> None:
     names = [name for name in SIZE_SCENARIOS if name not in LONG_SIZES]
