@@ -120,12 +120,13 @@ class Session:
             lowered = opened.lowered if opened is not None and is_open else self._lowered_as_sampled(shapes)
             if lowered is None:
                 continue
-            if self._is_beyond_device(lowered) and (has_run or not self.allow_fallback):
-                if not has_run:
+            if self._is_beyond_device(lowered):
+                smallest = shapes if has_run else self.planner.tracer.smallest(shapes)
+                if smallest not in samples:
+                    samples.append(smallest)
+                if has_run or smallest != shapes or not self.allow_fallback:
                     self.planner.tracer.refusal = lowered.fallbacks[0].reason
-                    smallest = self.planner.tracer.smallest(shapes)
-                    samples += [smallest] if smallest not in samples else []
-                continue
+                    continue
             self.allowed(lowered)
             has_run = True
             compiled += self.compile(lowered, progress)

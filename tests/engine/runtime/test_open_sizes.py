@@ -11,8 +11,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from engine import ModelLoader, ShapeError
+from engine.compiler.lower import Lowered
 from engine.compiler.trace import Tracer
 from engine.graph.model import Model
+from engine.runtime.session import Session
 from tests.engine.conftest import MakeWorker
 from tests.graphs import Declared, Dims, model, node, proto
 from tests.networks import error
@@ -240,7 +242,7 @@ def test_where_no_size_works_nothing_is_prepared_and_that_is_reported(
 @pytest.mark.spread
 @pytest.mark.parametrize("kind", ["steps", "multiples"])
 def test_guesses_beyond_a_device_s_limits_are_dropped(
-    kind: str, channel: str, make_worker: MakeWorker
+    kind: str, channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large sample stands for many steps; or is the smallest of the usual ones that fit."""
     open_x: Dims = ["m", "n", 5] if kind == "steps" else ["m", "n"]
@@ -263,6 +265,13 @@ def test_guesses_beyond_a_device_s_limits_are_dropped(
         "twelves": np.array([-1, 12]),
     }
     source = proto(nodes, {"x": ("float32", open_x)}, {"y": ("float32", open_y)}, constants)
+    prepared, compile_plan = [], Session.compile
+
+    def noted(self: Session, lowered: Lowered, progress: Any = None) -> int:
+        prepared.append(lowered)
+        return compile_plan(self, lowered, progress)
+
+    monkeypatch.setattr(Session, "compile", noted)
     for allow_fallback in (True, False):
         worker = make_worker(ModelLoader.load(source), channel, allow_fallback=allow_fallback)
         assert not worker.plan_report().unprepared
@@ -271,6 +280,8 @@ def test_guesses_beyond_a_device_s_limits_are_dropped(
             worker.schedule(feeds)
             assert error(worker.peek_output().download_to_array(), *expected(source, feeds)) < 1e-5
             assert not worker.plan_report().fallbacks
+    assert prepared
+    assert not any(lowered.fallbacks for lowered in prepared)
 
 
 def test_fixed_sizes_that_contradict_each_other_are_refused_at_once(make_worker: MakeWorker) -> None:
