@@ -22,7 +22,7 @@ from engine import Model, ModelLoader, Worker
 from engine.backends import table
 from engine.base.errors import EngineError
 from engine.compiler.interpreter import interpret
-from engine.graph.importers import read_onnx
+from engine.graph.importers.onnx_importer import read_onnx
 from engine.operators import OPERATORS
 from engine.operators.registry import Operator
 from engine.runtime.outputs import fetch

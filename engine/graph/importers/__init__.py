@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,20 +12,14 @@ Reader = Callable[[bytes, Path | None, str, Supported | None], Model]
 """The file's bytes, the folder of its weight files, its name for messages, what the engine supports."""
 
 
-def read_onnx(
-    source: bytes | str | os.PathLike[str],
-    folder: Path | None = None,
-    name: str = "<bytes>",
-    supported: Supported | None = None,
-) -> Model:
-    """The model in an ONNX file; see `engine.graph.importers.onnx_importer.read_onnx`."""
+def _onnx(data: bytes, folder: Path | None, name: str, supported: Supported | None) -> Model:
     # The `onnx` package takes as long to import as all of the engine, and stored graphs do without it.
-    from engine.graph.importers import onnx_importer
+    from engine.graph.importers.onnx_importer import read_onnx
 
-    return onnx_importer.read_onnx(source, folder, name, supported)
+    return read_onnx(data, folder, name, supported)
 
 
-READERS: Mapping[str, Reader] = {".onnx": read_onnx}
+READERS: Mapping[str, Reader] = {".onnx": _onnx}
 """File name suffix, in lower case -> reader."""
 
-__all__ = ["READERS", "Reader", "Supported", "read_onnx"]
+__all__ = ["READERS", "Reader", "Supported"]

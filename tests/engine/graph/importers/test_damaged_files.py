@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from engine.base.errors import EngineError, ModelImportError
-from engine.graph.importers import read_onnx
+from engine.graph.importers.onnx_importer import read_onnx
 
 
 def small_model() -> bytes:

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, reference
 
 from engine.base.errors import ModelImportError
-from engine.graph.importers import read_onnx
+from engine.graph.importers.onnx_importer import read_onnx
 from engine.graph.model import UNTYPED, Layer, Model
 from tests.peer import open_session
 

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from engine.base.errors import ModelImportError
-from engine.graph.importers import read_onnx
+from engine.graph.importers.onnx_importer import read_onnx
 from engine.graph.importers.onnx_tensors import WeightFolder, read_sparse_tensor, read_tensor
 
 ELEMENT_TYPES = [kind for name, kind in TensorProto.DataType.items() if name not in ("UNDEFINED", "STRING")]

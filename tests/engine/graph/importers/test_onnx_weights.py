@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine import Model, ModelLoader
 from engine.base.errors import ModelImportError
 from engine.base.memory.aligned import is_readable_in_place
-from engine.graph.importers import read_onnx
+from engine.graph.importers.onnx_importer import read_onnx
 from engine.graph.importers.onnx_weights import SMALLEST, without_weights
 from tests.graphs import node, proto
 
