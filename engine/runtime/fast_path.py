@@ -104,9 +104,8 @@ class FastPath(Run):
                 return None
             inputs.append((value.shape, value.dtype))
         shown = shown_in(trace, session.source)
-        in_place = [
-            name not in shown for name in (*names, SCHEDULE_COUNT)[: len(names) + (count is not None)]
-        ]
+        taken = names if count is None else (*names, SCHEDULE_COUNT)
+        in_place = [name not in shown for name in taken]
         return cls(session, recorded, tuple(names), inputs, in_place, known, count)
 
     def output(self, name: str | int | None) -> tuple[str, Location] | None:
