@@ -30,8 +30,8 @@ _COPY_NS = 0.04
 class CPURepeat(Repeat):
     """Where nothing is in flight, arrays go straight to where kernels read them, and tensors nowhere.
 
-    Arrays have to be copied before `schedule` returns. A program that takes little longer than that runs on
-    the calling thread instead, and reads them in place.
+    Arrays have to be copied before `schedule` returns. A program that takes little longer than that reads
+    them in place instead, on the calling thread or on all threads while that one waits.
     """
 
     __slots__ = (
@@ -43,6 +43,7 @@ class CPURepeat(Repeat):
         "_stream",
         "_targets",
         "_views",
+        "_waited",
     )
 
     def __init__(
@@ -62,6 +63,7 @@ class CPURepeat(Repeat):
         large = [view.nbytes for view, may in zip(self._views, in_place, strict=True) if may]
         self._saved_ns = sum(size for size in large if size >= IN_PLACE_BYTES) * _COPY_NS
         self._elsewhere: ZeroCopyInputs | None = None
+        self._waited: RepeatedJob | None = None  # what runs the copy of the commands while `run` waits
 
     def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> bool:
         program, stream, is_watched = self._program, self._stream, instrumentation.installed != 0
@@ -69,6 +71,10 @@ class CPURepeat(Repeat):
             (stream.last is not None or stream.marks) and not stream.is_idle()
         ):
             return False
+        if not tensors and not program.is_short:
+            if program.is_worth_waiting_for(self._saved_ns, stream.jobs.thread_count):
+                self._run_and_wait(arrays)
+                return True
         is_quick = program.is_short or not tensors and program.is_quick(self._saved_ns)
         if is_quick and not self._is_small:
             self._run_here(arrays, tensors)
@@ -100,6 +106,23 @@ class CPURepeat(Repeat):
         for number in here.copied:
             self._views[number][...] = arrays[number]
         self._program.run_copy_here(here.run_here, self._saved_ns)
+
+    def _run_and_wait(self, arrays: Sequence[np.ndarray]) -> None:
+        here, stream = self._copy_of_commands(), self._stream
+        here.aim_for_now(arrays)
+        for number in here.copied:
+            self._views[number][...] = arrays[number]
+
+        def run() -> None:
+            self._waited = stream.submit_repeated(self._waited, here.commands, None)
+            try:
+                self._waited.handle.complete()
+            except BaseException:
+                # Ctrl-C. The arrays may change or end as soon as this returns.
+                self._waited.handle.complete()
+                raise
+
+        self._program.run_and_wait(run, self._saved_ns)
 
     def _copy_of_commands(self) -> ZeroCopyInputs:
         here = self._elsewhere

@@ -64,10 +64,10 @@ _MOST_ELEMENTS = 16384
 _LONG_ROW = 48
 """Results that a row needs to be stored by itself, and to be worth a gap behind it."""
 
-_NS_PER_VECTOR = 2.5
-_NS_PER_TAP = 0.1
-_NS_PER_OUTPUT = 0.6
-_NS_PER_STAGED = 0.3
+_NS_PER_VECTOR = 1.0
+_NS_PER_TAP = 0.05
+_NS_PER_OUTPUT = 0.2
+_NS_PER_STAGED = 0.1
 
 _GRID = TaskGrid(row="out_rows")
 _ARGUMENTS = ArgumentBlock(
@@ -180,7 +180,7 @@ def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows, words: Words, 
     total = "to_int32(read_int32(tile, column) - row_total)" if in_bytes else ""
     epilogue = print_epilogue(compute, _CONV_ARGUMENTS.end, core=compute.body.dtype, total=total)
     nanoseconds = outputs * rows * columns * _NS_PER_VECTOR / words.tile.lanes
-    nanoseconds += outputs * (epilogue.nanoseconds / 2 + 0.3) + 30.0
+    nanoseconds += outputs * (epilogue.nanoseconds / 2 + 0.1) + 30.0
     nanoseconds = group_outputs * nanoseconds + cut.nanoseconds
     pitch = (rows * columns + in_bytes) * words.size
     arguments = _CONV_ARGUMENTS.values(
