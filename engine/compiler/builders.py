@@ -364,6 +364,10 @@ class PlanBuilder(ShapeBuilder):
             return super().tensor(name, shape, dtype)
         return self.recall.tensor(name, shape, dtype)
 
+    @property
+    def is_sampled(self) -> bool:
+        return self.recorded is not None
+
     def signature(self, shape: Sequence[int]) -> Signature | None:
         """The samples' shapes of the tensor being created, followed by its present shape."""
         if self.recorded is None:

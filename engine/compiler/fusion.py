@@ -16,6 +16,7 @@ from engine.base.dtypes import FLOAT_TYPES, INTEGER_TYPES, SIGNED_TYPES, bits_of
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import Recall
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, nodes, substitute
+from engine.kernels.size import has_sizes
 from engine.kernels.value import Value
 
 DEPTH_LIMIT = 120
@@ -128,13 +129,19 @@ def _uses_index(formula: Expr) -> bool:
 
 def match_axes(consumer: Compute, producer: Compute) -> dict[int, Expr] | None:
     """The consumer's index along each axis in terms of the producer's, where each of its axes is one axis
-    or a run of axes of the producer's for every input shape; None where they do not line up.
+    or a run of axes of the producer's for every input shape that is known of; None where they do not line up.
     """
-    if consumer.extents is None or producer.extents is None:
-        return None
-    supply = [(k, sizes) for k, sizes in enumerate(producer.extents) if any(n != 1 for n in sizes)]
+    wanted_extents, own_extents = consumer.extents, producer.extents
+    if wanted_extents is None or own_extents is None:
+        if has_sizes(consumer.space) or has_sizes(producer.space):
+            return None
+        # Nothing is known of other input shapes. Equal spaces are taken to be equal there, too.
+        if consumer.space == producer.space:
+            return {axis: index(axis) for axis in range(len(producer.space))}
+        wanted_extents, own_extents = (tuple((n,) for n in c.space) for c in (consumer, producer))
+    supply = [(k, sizes) for k, sizes in enumerate(own_extents) if any(n != 1 for n in sizes)]
     indices: dict[int, Expr] = {}
-    for axis, wanted in enumerate(consumer.extents):
+    for axis, wanted in enumerate(wanted_extents):
         position: Expr = lit(0)
         reached = (1,) * len(wanted)
         while reached != wanted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -197,8 +198,7 @@ class MapsValue(ListValue):
     def maps(self, rows: np.ndarray) -> np.ndarray:
         """The elements of the tensor as one dict for each row, in an array of objects."""
         found = np.empty(len(rows), object)
-        for number, row in enumerate(rows.tolist()):
-            found[number] = dict(zip(self.keys, row, strict=True))
+        found[:] = [*map(dict, map(zip, repeat(self.keys), rows.tolist()))]
         return found
 
 

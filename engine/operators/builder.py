@@ -170,6 +170,11 @@ class Builder(ABC):
         """The opset version under which the layer is read."""
         return self.layer.version
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether anything is known of the layer's tensors at other input shapes."""
+        return True
+
     def error(self, message: str, has: Sequence[int] = (), needs: Sequence[int] = ()) -> NoReturn:
         """Refuse the layer: raises ShapeError that names it.
 
@@ -227,7 +232,7 @@ class Builder(ABC):
         dtype = values[0].dtype if dtype is None else np.dtype(dtype)
         rank = len(shape)
         signature = broadcast_signature(rank, values)
-        groups, strides = merge_axes(shape, signature, values)
+        groups, strides = merge_axes(shape, signature, values, self.is_sampled)
 
         def body(*indices: Expr) -> Expr:
             loads = []
@@ -275,7 +280,7 @@ def _without_ones(sizes: Iterable[int]) -> list[int]:
 
 
 def merge_axes(
-    shape: tuple[int, ...], signature: Signature | None, values: Sequence[Value]
+    shape: tuple[int, ...], signature: Signature | None, values: Sequence[Value], is_sampled: bool = True
 ) -> tuple[Groups, list[list[Expr] | None]]:
     """Walk as one the neighbouring axes along which every tensor moves, or none does.
 
@@ -289,11 +294,14 @@ def merge_axes(
         own = axis - rank + value.rank
         if own < 0:
             return "stay"
+        if value.always_one(own):
+            return "stay"
         if signature is None or value.signature is None:
-            return "ask"
+            # Of an axis along which a tensor moves now, it is taken to do so at other input shapes.
+            return "ask" if is_sampled or value.shape[own] != shape[axis] else "move"
         if value.signature[own] == signature[axis]:
             return "move"
-        return "stay" if value.always_one(own) else "ask"
+        return "ask"
 
     groups: list[list[int]] = []
     patterns: list[tuple[str, ...]] = []

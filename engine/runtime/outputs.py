@@ -253,7 +253,9 @@ class MapsOutput(RunOutput):
         return MapsReadback(self, super().request())
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
-        return TensorData.download(self, out)
+        if not self.run.finished:
+            return TensorData.download(self, out)
+        return delivered(self.maps(super().download()), out)
 
     def copied(self) -> Tensor:
         return Tensor.wrap(self.download())

@@ -9,6 +9,7 @@ from engine import Model, ShapeError
 from engine.compiler.interpreter import interpret
 from engine.compiler.trace import SAMPLES, Tracer
 from tests.engine.compiler.running import kernel_keys, planned, run_fused
+from tests.engine.test_random_control_flow import load
 from tests.graphs import model, node
 
 RNG = np.random.default_rng(3)
@@ -292,3 +293,37 @@ def test_a_cache_that_grows_is_sampled_with_its_sum() -> None:
     for batch, before, now in [(1, 5, 1), (2, 0, 7), (1, 1, 1), (3, 64, 2)]:
         shapes = {"past": (batch, before), "new": (batch, now), "mask": (batch, before + now)}
         assert set(kernel_keys(tracer, shapes)) <= known
+
+
+def test_what_no_sample_reaches_is_fused_as_for_its_present_sizes() -> None:
+    """A loop that runs for sizes only that no sample has: of the tensors behind it nothing else is known."""
+    made = load("""g (float[n] x, float[2, 1] factor) => (float[a, b] y) {
+        least = Constant<value = int64 {2000000}>()
+        most = Constant<value = int64 {2}>()
+        axes = Constant<value = int64[1] {0}>()
+        half = Constant<value = float[1, 1] {0.5}>()
+        sizes = Shape(x)
+        size = Squeeze(sizes, axes)
+        go = Less(least, size)
+        rows = Loop(most, go) <
+            body = step (int64 i, bool on) => (bool again, float[n] row) {
+                again = Identity(on)
+                row = Neg(x)
+            }
+        >
+        s = Mul(rows, factor)
+        t = LeakyRelu(s)
+        y = Max(t, half)
+    }""")
+    tracer, factor = Tracer(made), np.array([[2.0], [0.25]], np.float32)
+    keys = set()
+    for n in (2_000_001, 2_000_002):
+        shapes = {"x": (n,), "factor": (2, 1)}
+        computes, _ = planned(tracer, shapes)
+        assert computes[-1].op_type == "Mul+LeakyRelu+Max"
+        keys.add(tuple(kernel_keys(tracer, shapes)))
+    assert len(keys) == 1
+    x = normal(n)
+    scaled = -x * factor
+    expected = np.maximum(np.where(scaled < 0, np.float32(0.01) * scaled, scaled), 0.5)
+    np.testing.assert_allclose(run_fused(made, {"x": x, "factor": factor})["y"], expected, rtol=1e-6)
