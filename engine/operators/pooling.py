@@ -179,11 +179,12 @@ def in_turns(
         rows = k.alias(inner, layout.order(batch, channels, (depth, area)))
         return k.alias(pooled(rows, _beside(win.along(0), area), dtype), shape)
     if len(spatial) == 2 and prod(win.kernel) > _FEW_TAPS * sum(win.kernel):
+        # Down the columns first: there, neighbouring windows read neighbouring elements for any stride.
         across = Windows(
-            sizes, (1, win.kernel[1]), (1, win.strides[1]), (1, win.dilations[1]), (0, win.begins[1]),
-            (0, win.ends[1]), (sizes[0], win.counts[1]),
+            (win.counts[0], sizes[1]), (1, win.kernel[1]), (1, win.strides[1]), (1, win.dilations[1]),
+            (0, win.begins[1]), (0, win.ends[1]), win.counts,
         )  # fmt: skip
-        return pooled(pooled(x, across, wide), _beside(win.along(0), win.counts[1]), dtype)
+        return pooled(pooled(x, _beside(win.along(0), sizes[1]), wide), across, dtype)
     return pooled(x, win, dtype)
 
 
