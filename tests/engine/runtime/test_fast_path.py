@@ -213,6 +213,23 @@ def test_arrays_are_read_in_place_where_schedule_waits(
     assert all(waits)
 
 
+def test_an_input_may_be_empty(channel: str, make_worker: MakeWorker) -> None:
+    """As the cache of a decoder before its first token, given as an array or a tensor."""
+    source = model(
+        [node("Concat", ["past", "x"], ["present"], axis=0), node("Identity", ["past"], ["y"])],
+        {"past": ("float32", ["p", 2]), "x": ("float32", ["n", 2])},
+        {"present": ("float32", None), "y": ("float32", None)},
+    )
+    worker = make_worker(source, channel)
+    past = np.zeros((0, 2), np.float32)
+    for step in range(6):
+        x = numbers(6, step).reshape(3, 2)
+        worker.schedule(Tensor(past) if step % 3 == 2 else past, x)
+        np.testing.assert_array_equal(result(worker), x)
+        assert worker.peek_output("y").download_to_array().shape == (0, 2)
+        assert is_direct(worker)
+
+
 def test_lists_take_the_plan_of_arrays(channel: str, make_worker: MakeWorker) -> None:
     worker = difference(make_worker, channel)
     for step in range(4):
