@@ -24,6 +24,7 @@ from engine.backends.opencl.regions import emit_means
 from engine.backends.opencl.scans import emit_blocks, emit_marks, emit_rows
 from engine.backends.opencl.sort import SORT_HEAD, sort_statements
 from engine.backends.opencl.suppression import emit_alone, emit_step
+from engine.backends.opencl.trees import tune_leaves
 from engine.backends.opencl.tuned_kernel import (
     Epilogue,
     axis_names,
@@ -365,6 +366,7 @@ def _emit_tiles(tuner: Tuner, w: Value, group: int, rows: int) -> str:
 
 
 RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
+    "leaves": tune_leaves,
     "pool": _pool,
     "unpacked_matmul": _packed,
 }
