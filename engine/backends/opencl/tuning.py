@@ -317,8 +317,9 @@ def _rows(w: Value, tuner: Tuner) -> str:
 
 def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
     (x,), attributes = compute.operands, compute.attributes
-    win = windows_first(compute)
-    if win is None or not compute.is_float32:
+    win, kind = windows_first(compute), attributes["kind"]
+    is_integer_max = form == "cpu" and kind == "max" and compute.body.dtype == "int32"
+    if win is None or not (compute.is_float32 or is_integer_max):
         return False
     sizes, out, begins, ends = (win.height, win.width), win.out, win.pads, pair(attributes["ends"], 0)
     margins = begins if attributes["include_pad"] else (0, 0)
@@ -330,12 +331,15 @@ def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
     )  # fmt: skip
     epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
     if form == "cpu":
-        kernel = pool_kernels.cpu(epilogue, attributes["kind"])
-        span = pool_kernels.rows_for(out[1] * win.taps)
-        numbers = (*numbers, span)
+        if (win.kernel[1] - 1) * win.dilations[1] > pool_kernels.STAGED // 2:
+            return False
+        kernel = pool_kernels.cpu(epilogue, kind, x.dtype.name)
+        taps = win.kernel[0] + win.kernel[1]
+        span = pool_kernels.rows_for(out[1] * taps)
+        numbers = (*numbers, span, taps)
         grid = (1, -(-out[0] // span), planes)
     else:
-        kernel = pool_kernels.gpu(epilogue, attributes["kind"])
+        kernel = pool_kernels.gpu(epilogue, kind)
         grid = (-(-prod(out) // pool_kernels.GROUP), 1, planes)
     inputs = (*epilogue.inputs, x.root.name)
     tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
