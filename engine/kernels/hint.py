@@ -12,7 +12,7 @@ HintKind = Literal[
     "matmul", "conv", "shifted_matmul", "shifted_conv", "pool", "concat", "reduce", "transpose",
     "nearest", "recurrence", "softmax", "normalize", "sort", "scan", "position", "scatter", "select", "count",
     "nonzero", "compress", "suppression", "unpacked_matmul", "expert_matmul", "unpacked_expert_matmul",
-    "roi_align", "leaves", "repeat", "repeated",
+    "roi_align", "blend", "leaves", "repeat", "repeated",
 ]  # fmt: skip
 
 
@@ -85,6 +85,9 @@ class Hint:
         along y and along x, below 0 where a sample is outside, and images (regions); attributes ratio and
         across, the bins of a row. Samples along y are alike in a row of bins, those along x in a column.
         Output is the mean of each bin's bilinear samples, (regions, C, bins).
+    blend: operands (planes, elements, shares) with planes (N, C, size), and for each group of places the
+        positions in a plane and their shares, (N, groups, taps, places); a position below 0 counts as 0.
+        Output is the sum of shares times elements, (N, C, groups, places).
     leaves: operands (x, nodes, splits, roots) with x (rows, features): trees whose nodes are known (nodes, 3)
         int32, a feature and the node, or as -1 - i leaf i, where x is on the true side of the split and where
         it is not; attribute mode, how they are compared ("LEQ", "LT", "GTE", "GT", "EQ" or "NEQ"). Output is

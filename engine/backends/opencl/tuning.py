@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 
+from engine.backends.gpu.blends import Blend
 from engine.backends.gpu.expert_products import ExpertProduct
 from engine.backends.gpu.kernels import GROUP, Kernels, ThreadStep
 from engine.backends.gpu.packed_products import tune_packed
@@ -17,6 +18,7 @@ from engine.backends.gpu.rules import SHARED_RULES
 from engine.backends.gpu.scans import Blocks, MarkedRows, Marks
 from engine.backends.gpu.suppressions import Suppression
 from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
+from engine.backends.opencl.blends import emit_blend
 from engine.backends.opencl.experts import TILES, emit_product, lay_out
 from engine.backends.opencl.packed_rows import read_packed
 from engine.backends.opencl.printer import element
@@ -99,6 +101,9 @@ class CLKernels(Kernels):
 
     def emit_means(self, tuner: Tuner, step: Regions) -> bool:
         return emit_means(step, tuner, self._form)
+
+    def emit_blend(self, tuner: Tuner, blend: Blend) -> bool:
+        return emit_blend(blend, tuner, self._form)
 
     def emit_suppression(self, tuner: Tuner, step: Suppression) -> bool:
         return (emit_step if self._form == "gpu" else emit_alone)(tuner, step)
