@@ -23,6 +23,7 @@ from engine.backends.gl.compute.packed_rows import read_packed
 from engine.backends.gl.compute.pool import tune_pool
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.regions import emit_means
+from engine.backends.gl.compute.resize import tune_resample
 from engine.backends.gl.compute.scans import emit_blocks, emit_marks, emit_rows
 from engine.backends.gl.compute.suppression import emit_step
 from engine.backends.gl.compute.target import Target
@@ -53,6 +54,7 @@ PRODUCTS: Mapping[str, Rule] = {
 
 RULES: dict[str, Rule] = {
     "pool": tune_pool,
+    "resample": tune_resample,
 }
 """By the kind of a step's hint: rules that take operands as they are, apart from those of all GPUs."""
 
