@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.cpu import backend as cpu
-from engine.backends.cpu import template
+from engine.backends.cpu.execution import template
 from engine.base.memory import aligned
 
 WANTED = os.environ.get("GAMEGLUE_GUARDS") == "on"

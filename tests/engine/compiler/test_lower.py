@@ -11,7 +11,7 @@ import pytest
 
 from engine import BackendType, Model, Worker
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.memory import CPUBuffer
+from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.compiler.lower import Planner
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import leaves

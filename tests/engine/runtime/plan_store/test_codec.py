@@ -15,9 +15,9 @@ import pytest
 from engine import BackendType, Model, ModelLoader, Worker
 from engine.backends import table
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.packing import given
-from engine.backends.cpu.pixel_tiles import pack_weights
-from engine.backends.cpu.tiles import AVX2
+from engine.backends.cpu.codegen.tiles import AVX2
+from engine.backends.cpu.kernels.convolution.pixel_tiles import pack_weights
+from engine.backends.cpu.kernels.matmul.packing import given
 from engine.compiler.plan import STORABLE
 from engine.runtime.plan_store import files, graphs, plans
 from engine.runtime.plan_store.codec import (
