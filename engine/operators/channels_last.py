@@ -12,8 +12,8 @@ from math import prod
 from engine.kernels.expr import Expr, arg, reduce, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
+from engine.operators.contrib.fused_layers import activated
 from engine.operators.convolution import add_bias, convolve
-from engine.operators.fused_layers import activated
 from engine.operators.layout import FIRST, LAST
 from engine.operators.normalization import among_channels
 from engine.operators.pooling import average, largest

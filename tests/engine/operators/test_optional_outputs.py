@@ -1,8 +1,8 @@
 """Operators with several outputs: each output left out, named but unread, or read, in every combination.
 
 The operators are found by their declarations, and ONNX's own cases give the layers; `LAYERS` has those for
-operators that ONNX has no case for, the cases of `test_contrib` among them. All combinations of one layer are
-layers of one model.
+operators that ONNX has no case for, those of `contrib.test_layers` among them. All combinations of one layer
+are layers of one model.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from engine.compiler.interpreter import interpret
 from engine.operators import OPERATORS
 from engine.runtime.outputs import fetch
 from tests.engine.conftest import CHANNELS, MakeWorker
+from tests.engine.operators.contrib.test_layers import CASES
 from tests.engine.operators.test_cases import expected_on
-from tests.engine.operators.test_contrib import CASES
 from tests.onnx_cases import Case, all_cases, compare
 from tests.peer import open_session
 

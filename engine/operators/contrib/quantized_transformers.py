@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from engine.kernels.value import Value
-from engine.operators.attention_contrib import attention_of, check_projection
 from engine.operators.builder import Builder
-from engine.operators.fused_layers import embed_layer_normalization
+from engine.operators.contrib.attention import attention_of, check_projection
+from engine.operators.contrib.fused_layers import embed_layer_normalization
+from engine.operators.contrib.quantized_layers import matmul_integer_to_float
 from engine.operators.quantization import CONTRIB, dequantised
-from engine.operators.quantized_layers import matmul_integer_to_float
 from engine.operators.registry import operator
 
 

@@ -16,7 +16,7 @@ from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, eq, lit, select,
 from engine.kernels.value import ListValue, MapsValue, Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
-from engine.operators.ml import ML
+from engine.operators.ml.features import ML
 from engine.operators.registry import operator
 from engine.operators.sorting import first_beyond
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
+from engine.operators.contrib.fused_layers import activated, channels_first, to_channels_last
 from engine.operators.convolution import conv
-from engine.operators.fused_layers import activated, channels_first, to_channels_last
 from engine.operators.movement import transpose
 from engine.operators.pooling import max_pool
 from engine.operators.quantization import CONTRIB

@@ -14,7 +14,7 @@ from engine.base.errors import InputError, ShapeError
 from engine.compiler.interpreter import interpret
 from engine.runtime.outputs import fetch
 from tests.engine.conftest import MakeWorker
-from tests.engine.operators.test_ml import FLOAT, INT64, STRING, found, ml
+from tests.engine.operators.ml.test_features import FLOAT, INT64, STRING, found, ml
 from tests.onnx_cases import compare
 from tests.peer import open_session
 

@@ -24,9 +24,9 @@ from engine.operators.attention import (
     scores_of,
     weighted,
 )
-from engine.operators.attention_contrib import DOMAIN, attended, by_beam, placed
 from engine.operators.builder import Builder
-from engine.operators.group_query_attention import lengths_of, operands, rotated_by_position
+from engine.operators.contrib.attention import DOMAIN, attended, by_beam, placed
+from engine.operators.contrib.group_query_attention import lengths_of, operands, rotated_by_position
 from engine.operators.normalization import softmax_over
 from engine.operators.registry import operator
 

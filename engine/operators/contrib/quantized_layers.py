@@ -12,8 +12,8 @@ import numpy as np
 from engine.kernels.expr import Expr, arg, cast, lit, reduce, select
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
-from engine.operators.block_quantized import unpacked
 from engine.operators.builder import Builder
+from engine.operators.contrib.block_quantized import unpacked
 from engine.operators.elementwise import sigmoid
 from engine.operators.linear import matrix_product
 from engine.operators.movement import concat, transpose

@@ -11,8 +11,8 @@ from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
 from engine.operators.linear import matmul
-from engine.operators.ml import ML
-from engine.operators.ml_scores import Classified, both_sides, transformed, winner
+from engine.operators.ml.features import ML
+from engine.operators.ml.scores import Classified, both_sides, transformed, winner
 from engine.operators.registry import operator
 
 

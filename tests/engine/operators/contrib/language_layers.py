@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.engine.operators.contrib import Arrays, Case, Draw
+from tests.engine.operators.contrib.layers import Arrays, Case, Draw
 
 draw = Draw(5)
 real, u8, i8, ids, steps = draw.real, draw.u8, draw.i8, draw.ids, draw.steps

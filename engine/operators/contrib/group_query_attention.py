@@ -30,10 +30,10 @@ from engine.operators.attention import (
     scores_of,
     weighted,
 )
-from engine.operators.attention_contrib import DOMAIN, placed
-from engine.operators.block_quantized import unpacked
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
+from engine.operators.contrib.attention import DOMAIN, placed
+from engine.operators.contrib.block_quantized import unpacked
 from engine.operators.normalization import rms_scaled, softmax_over
 from engine.operators.registry import operator
 from engine.operators.rotary import checked_width, listed_angle, rotated

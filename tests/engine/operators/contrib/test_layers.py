@@ -12,8 +12,7 @@ import pytest
 from engine.compiler.interpreter import interpret
 from engine.operators import OPERATORS
 from tests.engine.conftest import MakeWorker
-from tests.engine.operators.contrib import Arrays, Case
-from tests.engine.operators.contrib_language_layers import (
+from tests.engine.operators.contrib.language_layers import (
     SIZE,
     caches,
     draw,
@@ -26,6 +25,7 @@ from tests.engine.operators.contrib_language_layers import (
     states,
     windows,
 )
+from tests.engine.operators.contrib.layers import Arrays, Case
 
 real, u8, i8, ids, steps = draw.real, draw.u8, draw.i8, draw.ids, draw.steps
 

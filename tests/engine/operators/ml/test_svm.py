@@ -11,7 +11,7 @@ from sklearn.svm import SVC, SVR, OneClassSVM
 from engine import ModelLoader
 from engine.base.errors import ShapeError
 from tests.engine.conftest import MakeWorker
-from tests.engine.operators.test_ml import FLOAT, INT64, STRING, agree, found, ml
+from tests.engine.operators.ml.test_features import FLOAT, INT64, STRING, agree, found, ml
 from tests.peer import open_session
 
 KERNELS: list[dict[str, Any]] = [

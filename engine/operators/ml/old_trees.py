@@ -14,9 +14,9 @@ from engine.kernels.expr import Expr, arg, cast, eq, lit, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
-from engine.operators.ml import ML, as_floats
-from engine.operators.ml_scores import Classified, both_sides, transformed, winner
-from engine.operators.ml_trees import MODES, Forest, scores_of
+from engine.operators.ml.features import ML, as_floats
+from engine.operators.ml.scores import Classified, both_sides, transformed, winner
+from engine.operators.ml.trees import MODES, Forest, scores_of
 from engine.operators.registry import operator
 
 Floats = Sequence[float]

@@ -13,8 +13,8 @@ from engine.base.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimum, reduce, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
-from engine.operators.block_quantized import unpacked
 from engine.operators.builder import Builder
+from engine.operators.contrib.block_quantized import unpacked
 from engine.operators.elementwise import gelu, sigmoid
 from engine.operators.linear import matmul_
 from engine.operators.movement import transpose

@@ -13,9 +13,9 @@ from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.elementwise import sigmoid
 from engine.operators.linear import matmul
-from engine.operators.ml import ML
-from engine.operators.ml_linear import linear, rows_of_features
-from engine.operators.ml_scores import Classified, both_sides, transformed, winner
+from engine.operators.ml.features import ML
+from engine.operators.ml.linear import linear, rows_of_features
+from engine.operators.ml.scores import Classified, both_sides, transformed, winner
 from engine.operators.registry import operator
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")

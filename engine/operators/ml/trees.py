@@ -16,8 +16,8 @@ from engine.base.dtypes import INT32
 from engine.kernels.expr import Expr, arg, cast, clamp, compare, eq, fold, lit, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.ml import ML
-from engine.operators.ml_scores import TRANSFORMS, transformed
+from engine.operators.ml.features import ML
+from engine.operators.ml.scores import TRANSFORMS, transformed
 from engine.operators.registry import operator
 
 MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
