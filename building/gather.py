@@ -47,7 +47,7 @@ def gathered() -> dict[str, _KERNEL]:
     from engine.device.jobs.system import job_sources
     from engine.device.native import NativeSource
     from engine.runtime.plan_store.cache_keys import MIX
-    from engine.runtime.session import Session
+    from engine.runtime.plans.session import Session
 
     always = [*job_sources(), packing_source(), transforming_source(), LAY_OUT, MIX, SCALE_ROWS, REPLAY]
     found: dict[str, NativeSource] = {source.key: source for source in always}

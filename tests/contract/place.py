@@ -16,7 +16,7 @@ from engine.compiler.lower import Planner
 from engine.device.cl.device import CLDevice, counting_cl_calls
 from engine.device.counting import CountingLoader
 from engine.device.gl.device import GLDevice
-from engine.runtime.session import Session
+from engine.runtime.plans.session import Session
 
 CHANNELS = ("cpu", "gl_compute", "gl_pixel", "opencl")
 """The four backends by name."""

@@ -42,7 +42,7 @@ from engine.runtime.plan_store.open_plans import restored
 from engine.runtime.plan_store.streams import DEEPEST, UNREADABLE, Column, NotStorableError, Reader, Writer
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.plan_store.test_graphs import branches, network, same
-from tests.engine.runtime.test_open_continuations import HALVES, parsed
+from tests.engine.runtime.plans.test_open_continuations import HALVES, parsed
 from tests.networks import TRAINED_NAMES, trained_path
 from tests.random_graphs import RandomGraph
 

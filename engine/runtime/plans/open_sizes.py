@@ -9,7 +9,7 @@ from engine.compiler.trace import InputShapes, SequenceShape, leaf_names
 from engine.graph.model import Model
 from engine.kernels.size import Size
 from engine.kernels.size_recorder import SizeRecorder
-from engine.runtime.open_numbers import OpenNumbers
+from engine.runtime.plans.open_numbers import OpenNumbers
 
 
 class OpenSizes:

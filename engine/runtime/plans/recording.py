@@ -22,8 +22,8 @@ from engine.compiler.plan import BufferSpec, Packed, Plan
 from engine.graph.model import Model
 from engine.kernels.value import Value
 from engine.runtime.integer_checks import check_int32
-from engine.runtime.recorded_plan import RecordedPlan, Submission, Transfers
-from engine.runtime.shared_memory import LEAST_TOUCHED, Needs, SharedBuffer, allocating
+from engine.runtime.plans.recorded_plan import RecordedPlan, Submission, Transfers
+from engine.runtime.plans.shared_memory import LEAST_TOUCHED, Needs, SharedBuffer, allocating
 
 _AT_ONCE = 1 << 20
 """Bytes of constants that are bound in one step."""

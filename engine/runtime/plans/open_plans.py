@@ -19,20 +19,20 @@ from engine.graph.model import Model
 from engine.kernels.size import Number
 from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.value import Value, leaves
-from engine.runtime import fillers
-from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
-from engine.runtime.open_segments import OpenSegment, optional_constants
-from engine.runtime.open_sizes import OpenSizes
 from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.plans import PlanFile
 from engine.runtime.plan_store.stored_model import StoredModel, copied
-from engine.runtime.recorded_plan import Filling, RecordedPlan
-from engine.runtime.recording import Places
-from engine.runtime.shared_memory import allocating
-from engine.runtime.sized_lowered import Again, SizedLowered
+from engine.runtime.plans import fillers
+from engine.runtime.plans.open_numbers import OpenNumbers, of_elements, opened_elements
+from engine.runtime.plans.open_segments import OpenSegment, optional_constants
+from engine.runtime.plans.open_sizes import OpenSizes
+from engine.runtime.plans.recorded_plan import Filling, RecordedPlan
+from engine.runtime.plans.recording import Places
+from engine.runtime.plans.shared_memory import allocating
+from engine.runtime.plans.sized_lowered import Again, SizedLowered
 
 if TYPE_CHECKING:
-    from engine.runtime.session import Session
+    from engine.runtime.plans.session import Session
 
 MOST_PLANS = 16
 """How many plans for all sizes a model keeps, each for sizes that others' guards refuse."""

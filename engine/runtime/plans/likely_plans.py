@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from engine.base.errors import EngineError
 from engine.compiler.plan import AnyKernel
 from engine.compiler.trace import InputShapes
-from engine.runtime.open_continuations import likely_continuations, likely_elements
-from engine.runtime.open_plans import SizedPlan
+from engine.runtime.plans.open_continuations import likely_continuations, likely_elements
+from engine.runtime.plans.open_plans import SizedPlan
 
 if TYPE_CHECKING:
-    from engine.runtime.session import Session
+    from engine.runtime.plans.session import Session
 
 
 def likely_open_plan(session: Session, shapes: InputShapes) -> SizedPlan | None:

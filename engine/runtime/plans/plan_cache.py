@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from engine.runtime.recorded_plan import PLAN_BYTES, RecordedPlan
+from engine.runtime.plans.recorded_plan import PLAN_BYTES, RecordedPlan
 
 KEPT_PLANS = 16
 """How many sets of input shapes keep their recorded plans, however large. Plans in use are never dropped."""

@@ -23,8 +23,8 @@ from engine import (
 )
 from engine.backends.base import DeviceBuffer, Readback
 from engine.backends.readback import PendingRead, ShapedRead
-from engine.runtime.recorded_plan import RecordedPlan
-from engine.runtime.session import Session
+from engine.runtime.plans.recorded_plan import RecordedPlan
+from engine.runtime.plans.session import Session
 from tests.contract.networks import repeating
 from tests.engine.conftest import MakeWorker
 from tests.graphs import model, node
@@ -277,8 +277,8 @@ def test_disposal_ends_what_is_on_its_way(channel: str, make_worker: MakeWorker)
 def test_plans_that_runs_still_need_are_kept(
     channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_PLANS", 2)
-    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_BYTES", 0)
+    monkeypatch.setattr("engine.runtime.plans.plan_cache.KEPT_PLANS", 2)
+    monkeypatch.setattr("engine.runtime.plans.plan_cache.KEPT_BYTES", 0)
     worker = make_worker(folding(), channel)
     outputs = []
     with held(worker) as gate:
@@ -301,8 +301,8 @@ def test_the_latest_output_survives_new_plans_of_others(
     channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plan is dropped while its output is being read back, and while it is the latest."""
-    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_PLANS", 1)
-    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_BYTES", 0)
+    monkeypatch.setattr("engine.runtime.plans.plan_cache.KEPT_PLANS", 1)
+    monkeypatch.setattr("engine.runtime.plans.plan_cache.KEPT_BYTES", 0)
     worker = make_worker(doubling(), channel)
     reads = []
     for n in range(1, 6):

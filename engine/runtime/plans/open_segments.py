@@ -16,11 +16,11 @@ from engine.base.memory.out_of_memory import LARGE, naming_out_of_memory
 from engine.compiler.lower import Place, Segment
 from engine.compiler.plan import BufferSpec, Plan, RepeatedSteps
 from engine.kernels.size import Number, Size, put_together, taken_apart
-from engine.runtime.recorded_plan import RecordedPlan, Submission
-from engine.runtime.shared_memory import Needs
+from engine.runtime.plans.recorded_plan import RecordedPlan, Submission
+from engine.runtime.plans.shared_memory import Needs
 
 if TYPE_CHECKING:
-    from engine.runtime.session import Session
+    from engine.runtime.plans.session import Session
 
 
 def optional_constants(plan: Plan) -> set[str]:

@@ -15,15 +15,15 @@ from engine.base.errors import InputError, ShapeError
 from engine.compiler.lower import Lowered
 from engine.compiler.walk import Trace
 from engine.kernels import size_recorder
-from engine.runtime.open_plans import MOST_PLANS
+from engine.runtime.plans.open_plans import MOST_PLANS
 from tests.engine.conftest import MakeWorker
-from tests.engine.runtime.test_new_shapes import picture_network, sequence_network, weights
+from tests.engine.runtime.plans.test_new_shapes import picture_network, sequence_network, weights
 from tests.graphs import node, proto
 from tests.open_sizes import check_sizes as check_sizes_of
 from tests.open_sizes import plan_apart
 from tests.random_graphs import GIVEN, RandomGraph, long_seeds
 
-ASSETS = Path(__file__).resolve().parents[3] / "assets"
+ASSETS = Path(__file__).resolve().parents[4] / "assets"
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23, 31, 32, 33, 47, 48, 63, 64, 65)
 
 SUMS = """<ir_version: 9, opset_import: ["": 18]>

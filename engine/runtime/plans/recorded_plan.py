@@ -91,7 +91,7 @@ Filling: TypeAlias = "SmallSteps[RecordedPlan | None]"
 
 @dataclass(eq=False)
 class Planning:
-    """A plan that is made in the background: see `engine.runtime.background_plans`.
+    """A plan that is made in the background: see `engine.runtime.plans.background_plans`.
 
     Attributes:
         fill: Fills in a plan for all sizes, or returns None if none serves it; on the worker's thread.

@@ -14,7 +14,7 @@ from engine import ModelLoader, ShapeError
 from engine.compiler.lower import Lowered
 from engine.compiler.trace import Tracer
 from engine.graph.model import Model
-from engine.runtime.session import Session
+from engine.runtime.plans.session import Session
 from tests.engine.conftest import MakeWorker
 from tests.graphs import Declared, Dims, model, node, proto
 from tests.networks import error

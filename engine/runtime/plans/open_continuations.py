@@ -15,13 +15,19 @@ from engine.compiler.lower import Lowered
 from engine.compiler.trace import EQUAL, InputShapes, leaf_shapes
 from engine.compiler.walk import Elements, Stop
 from engine.kernels.value import Value
-from engine.runtime.open_numbers import OpenNumbers, of_elements, of_results, opened_elements, opened_shape
-from engine.runtime.open_plans import OPEN_FAILURES, SizedPlan
-from engine.runtime.recorded_plan import Filling, Planning, RecordedPlan
-from engine.runtime.sized_lowered import Again, SizedLowered
+from engine.runtime.plans.open_numbers import (
+    OpenNumbers,
+    of_elements,
+    of_results,
+    opened_elements,
+    opened_shape,
+)
+from engine.runtime.plans.open_plans import OPEN_FAILURES, SizedPlan
+from engine.runtime.plans.recorded_plan import Filling, Planning, RecordedPlan
+from engine.runtime.plans.sized_lowered import Again, SizedLowered
 
 if TYPE_CHECKING:
-    from engine.runtime.session import Session
+    from engine.runtime.plans.session import Session
 
 MOST_FORESEEN = 4
 """How many stops for data in a row are planned past while a model loads."""

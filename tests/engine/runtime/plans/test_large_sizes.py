@@ -96,7 +96,7 @@ def test_temporaries_too_large_for_the_device(
         raise OutOfMemoryError("the driver says so")
 
     with monkeypatch.context() as patch:
-        patch.setattr("engine.runtime.shared_memory.LARGE", 12**4 * 4)
+        patch.setattr("engine.runtime.plans.shared_memory.LARGE", 12**4 * 4)
         patch.setattr(worker._session.backends["native"], "check_memory", refuse)
         with pytest.raises(OutOfMemoryError, match=r"powers_layer.*20,736 elements.*the driver says so"):
             worker.schedule(np.ones(12, np.float32))

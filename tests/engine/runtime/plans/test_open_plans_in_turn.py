@@ -12,7 +12,7 @@ from engine import Model, ModelLoader, Worker
 from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.device.gl.device import GLDevice
 from tests.engine.conftest import MakeWorker
-from tests.engine.runtime.test_open_plans import Feeds, answers, check_sizes, plan_apart, shape_network
+from tests.engine.runtime.plans.test_open_plans import Feeds, answers, check_sizes, plan_apart, shape_network
 
 GPUS = ["gl_compute", "gl_pixel", "opencl"]
 SIZES = [(2, 5), (3, 17), (1, 4), (2, 5), (5, 33), (1, 1), (3, 17), (2, 5)]

@@ -10,7 +10,7 @@ from engine.compiler.lower import Fallback, Lowered, Segment
 from engine.compiler.walk import Trace
 
 if TYPE_CHECKING:
-    from engine.runtime.open_plans import SizedPlan
+    from engine.runtime.plans.open_plans import SizedPlan
 
 
 class Again(NamedTuple):

@@ -11,8 +11,15 @@ import pytest
 
 from engine import Model, ModelLoader, Worker
 from tests.engine.conftest import MakeWorker
-from tests.engine.runtime.test_new_shapes import weights
-from tests.engine.runtime.test_open_plans import Feeds, Inputs, answers, compile_now, count_plans, plan_apart
+from tests.engine.runtime.plans.test_new_shapes import weights
+from tests.engine.runtime.plans.test_open_plans import (
+    Feeds,
+    Inputs,
+    answers,
+    compile_now,
+    count_plans,
+    plan_apart,
+)
 from tests.graphs import node, proto
 from tests.random_graphs import RandomGraph
 

@@ -22,13 +22,13 @@ from engine.compiler.lower import Lowered
 from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements, Trace
 from engine.runtime.loading.handle import Loading, Steps
-from engine.runtime.open_plans import SizedPlan
 from engine.runtime.pending_work import plans_in_background
-from engine.runtime.recorded_plan import Planning, RecordedPlan
-from engine.runtime.shared_memory import allocating_ahead
+from engine.runtime.plans.open_plans import SizedPlan
+from engine.runtime.plans.recorded_plan import Planning, RecordedPlan
+from engine.runtime.plans.shared_memory import allocating_ahead
 
 if TYPE_CHECKING:
-    from engine.runtime.session import Session
+    from engine.runtime.plans.session import Session
 
 T = TypeVar("T")
 

@@ -11,15 +11,15 @@ from engine.backends.base import Progress
 from engine.compiler.lower import Lowered
 from engine.compiler.plan import AnyKernel
 from engine.compiler.walk import Elements
-from engine.runtime.open_numbers import of_elements
-from engine.runtime.open_plans import SizedPlan
 from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.plans import PlanFile
 from engine.runtime.plan_store.stored_model import StoredModel, copied
 from engine.runtime.plan_store.streams import UNREADABLE
+from engine.runtime.plans.open_numbers import of_elements
+from engine.runtime.plans.open_plans import SizedPlan
 
 if TYPE_CHECKING:
-    from engine.runtime.session import Session
+    from engine.runtime.plans.session import Session
 
 MOST_OPEN_PLANS = 6
 """How many plans with open sizes are stored: loading each takes some milliseconds."""

@@ -23,10 +23,10 @@ from engine import (
     background_planning,
 )
 from engine.compiler.lower import Planner
-from engine.runtime.session import Session
+from engine.runtime.plans.session import Session
 from gameglue import App, InferenceQueue, MonoBehaviour
 from tests.engine.conftest import MakeWorker
-from tests.engine.runtime.test_open_continuations import BRANCHES, HALVES, UNIQUE, parsed
+from tests.engine.runtime.plans.test_open_continuations import BRANCHES, HALVES, UNIQUE, parsed
 from tests.graphs import mlp, model, node
 
 SIZES = (6, 16, 16, 3)

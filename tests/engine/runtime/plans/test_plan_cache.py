@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from engine import Model, Worker
-from engine.runtime import plan_cache
 from engine.runtime.fast_path import FastPath
-from engine.runtime.plan_cache import KEPT_BYTES, KEPT_PLANS, PlanCache
-from engine.runtime.recorded_plan import PLAN_BYTES, RecordedPlan
+from engine.runtime.plans import plan_cache
+from engine.runtime.plans.plan_cache import KEPT_BYTES, KEPT_PLANS, PlanCache
+from engine.runtime.plans.recorded_plan import PLAN_BYTES, RecordedPlan
 from tests.engine.conftest import MakeWorker
-from tests.engine.runtime.test_open_plans import plan_apart
+from tests.engine.runtime.plans.test_open_plans import plan_apart
 from tests.graphs import model, node
 
 MOST = KEPT_BYTES // PLAN_BYTES

@@ -26,22 +26,22 @@ from engine.compiler.trace import EQUAL, InputShapes
 from engine.compiler.walk import Elements
 from engine.graph.model import Model
 from engine.kernels.value import Value, leaves
-from engine.runtime.background_plans import BackgroundPlans, plan_for_inputs
-from engine.runtime.host_inputs import host_inputs
-from engine.runtime.likely_plans import kernels_of_others, likely_open_plan
-from engine.runtime.open_continuations import (
+from engine.runtime.pending_work import plans_in_background
+from engine.runtime.plan_store.plans import plan_file
+from engine.runtime.plans.background_plans import BackgroundPlans, plan_for_inputs
+from engine.runtime.plans.host_inputs import host_inputs
+from engine.runtime.plans.likely_plans import kernels_of_others, likely_open_plan
+from engine.runtime.plans.open_continuations import (
     continued,
     filling,
     planned_continuation,
 )
-from engine.runtime.open_numbers import digest
-from engine.runtime.open_plans import OpenPlans, SizedPlan
-from engine.runtime.pending_work import plans_in_background
-from engine.runtime.plan_cache import PlanCache
-from engine.runtime.plan_store.plans import plan_file
-from engine.runtime.recorded_plan import Pending, Planning, RecordedPlan
-from engine.runtime.recording import Recorder
-from engine.runtime.stored_plans import StoredPlans
+from engine.runtime.plans.open_numbers import digest
+from engine.runtime.plans.open_plans import OpenPlans, SizedPlan
+from engine.runtime.plans.plan_cache import PlanCache
+from engine.runtime.plans.recorded_plan import Pending, Planning, RecordedPlan
+from engine.runtime.plans.recording import Recorder
+from engine.runtime.plans.stored_plans import StoredPlans
 
 HOST_INPUT_LIMIT = 4096
 """Largest input, in elements, whose value may shape a plan (axes, sizes, pads: a handful of integers)."""
