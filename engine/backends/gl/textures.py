@@ -6,7 +6,6 @@ of reach. Command lists hold OpenGL names and numbers only, and bind all they us
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from abc import abstractmethod
 from collections import OrderedDict
@@ -17,7 +16,7 @@ from engine.backends.gl.commands import CommandList
 from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.record import GLRecorder
 from engine.device.gl.device import GLDevice
-from engine.device.gl.functions import FUNCTION_TYPE, GL, generate
+from engine.device.gl.functions import GL, generate
 from engine.kernels.kernel import Numbered
 
 TEXTURE_SHIFT = 14
@@ -85,11 +84,9 @@ class TextureCommands:
         with device.current(flush=False):
             self.framebuffer = generate(gl.glGenFramebuffers)
             self._sampler = generate(gl.glGenSamplers)
-            kinds = (ctypes.c_uint, ctypes.c_uint, ctypes.c_int)
-            set_parameter = FUNCTION_TYPE(None, *kinds)(device.address("glSamplerParameteri"))
             # A texture that asks for mipmaps it does not have could not be read at all.
             for name in (GL.TEXTURE_MIN_FILTER, GL.TEXTURE_MAG_FILTER):
-                set_parameter(self._sampler, name, GL.NEAREST)
+                gl.glSamplerParameteri(self._sampler, name, GL.NEAREST)
 
     @staticmethod
     def of(device: GLDevice) -> TextureCommands:

@@ -110,8 +110,8 @@ class GL:
 _SIGNATURES = """
 - -: glFinish glFlush
 u -: glCreateProgram glGetError
-- u: glActiveTexture glBindVertexArray glClear glCompileShader glCullFace glDeleteProgram glDeleteShader
-- u: glDepthFunc glDisable glDrawBuffer glEnable glEndQuery glLinkProgram glMaxShaderCompilerThreadsKHR
+- u: glActiveTexture glBindVertexArray glCompileShader glCullFace glDeleteProgram glDeleteShader
+- u: glDepthFunc glDisable glEnable glEndQuery glLinkProgram glMaxShaderCompilerThreadsKHR
 - u: glMemoryBarrier glReadBuffer glStencilMask glUseProgram glBlendEquation glBeginTransformFeedback
 - -: glEndTransformFeedback
 - b: glDepthMask
@@ -119,39 +119,31 @@ u -: glCreateProgram glGetError
 - ffff: glClearColor
 - ui: glPixelStorei
 - ii: glUniform1i
-- iu: glUniform1ui
-- if: glUniform1f
-- iii: glUniform2i
-- iiii: glUniform3i glViewport glScissor
-- iiiii: glUniform4i
-- iip: glUniform1iv glUniform2iv glUniform3iv glUniform4iv glUniform1uiv
-- iip: glUniform1fv glUniform2fv glUniform3fv glUniform4fv
+- iiii: glViewport glScissor
+- iip: glUniform4iv
 - uu: glAttachShader glBeginQuery glBindBuffer glBindFramebuffer glBindSampler glBindTexture glBlendFunc
 - uu: glDetachShader glPolygonMode glQueryCounter
-- uuu: glBindBufferBase glDispatchCompute glShaderStorageBlockBinding
-- uuu: glUniformBlockBinding
-- uuuzz: glBindBufferRange
+- uuu: glBindBufferBase glDispatchCompute
+- uui: glProgramParameteri glSamplerParameteri glTexParameteri
+- uuuzz: glBindBufferRange glTexBufferRange
 - uii: glDrawArrays
-- uiii: glDrawArraysInstanced
 - uiup: glDrawElements
 - ip: glDeleteBuffers glDeleteFramebuffers glDeleteQueries glDeleteSamplers glDeleteTextures
 - ip: glDeleteVertexArrays glDrawBuffers
 - ip: glGenBuffers glGenFramebuffers glGenQueries glGenSamplers glGenTextures glGenVertexArrays
 - uuuui: glFramebufferTexture2D
 - uuuii: glFramebufferTextureLayer
-u u: glCheckFramebufferStatus glCreateShader
+u u: glCreateShader
 b p: glIsSync
-b u: glIsBuffer glIsEnabled glIsProgram glIsTexture glUnmapBuffer
+b u: glIsBuffer glIsEnabled glIsProgram glUnmapBuffer
 - uzpu: glBufferData glBufferStorage
 - uzzp: glBufferSubData glGetBufferSubData
 p uzzu: glMapBufferRange
-- uzz: glFlushMappedBufferRange
 - uuzzz: glCopyBufferSubData
 - iiiiuup: glReadPixels
 - uiuup: glGetTexImage
 - uiiiiiuup: glTexImage2D glTexSubImage2D
-- uiuii: glTexStorage2D
-- uui: glProgramParameteri glTexParameteri
+- uiiiiiiuup: glTexImage3D
 p uu: glFenceSync
 u puQ: glClientWaitSync
 - puQ: glWaitSync
@@ -160,12 +152,10 @@ u puQ: glClientWaitSync
 - uup: glGetIntegeri_v
 s u: glGetString
 s uu: glGetStringi
-- uup: glGetProgramiv glGetShaderiv glGetQueryObjectiv glGetQueryObjectui64v glGetQueryObjectuiv
+- uup: glGetProgramiv glGetShaderiv glGetQueryObjectui64v glGetQueryObjectuiv
 - uipp: glGetProgramInfoLog glGetShaderInfoLog
 - uipp: glShaderSource
-i us: glGetAttribLocation glGetUniformLocation
-u us: glGetUniformBlockIndex
-u uus: glGetProgramResourceIndex
+i us: glGetUniformLocation
 - uippp: glGetProgramBinary
 - uupi: glProgramBinary
 """

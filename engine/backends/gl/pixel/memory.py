@@ -12,7 +12,7 @@ from engine.backends.gl.memory import GLBuffer, GLObjects
 from engine.backends.gl.pixel.layout import Layout, texels_of
 from engine.backends.gl.storage import memory_dtype
 from engine.device.gl.device import GLDevice
-from engine.device.gl.functions import FUNCTION_TYPE, GL
+from engine.device.gl.functions import GL
 from engine.device.gl.shared_context import SharedContext
 
 TEXTURE_2D_ARRAY = 0x8C1A
@@ -90,9 +90,8 @@ class Texture(GLObjects):
         gl.glBindTexture(self.target, self.name)
         pointer = None if data is None else data.ctypes.data
         if self.layers:
-            tex_image_3d = FUNCTION_TYPE(None, *_TEX_IMAGE_3D)(context.address("glTexImage3D"))
             size = (layout.width, layout.height, self.layers)
-            tex_image_3d(self.target, 0, form.internal, *size, 0, form.pixels, form.component, pointer)
+            gl.glTexImage3D(self.target, 0, form.internal, *size, 0, form.pixels, form.component, pointer)
         else:
             gl.glBindBuffer(GL.PIXEL_UNPACK_BUFFER, 0)
             size_2d = (layout.width, layout.height)
@@ -128,9 +127,6 @@ class Place:
 
     texture: Texture
     layout: Layout
-
-
-_TEX_IMAGE_3D = (ctypes.c_uint, *[ctypes.c_int] * 6, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)
 
 
 class GLPixelBuffer(GLBuffer[Texture]):
