@@ -10,11 +10,12 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
 from engine.base.errors import DeviceError, DisposedError
+from engine.base.lifetime import Disposable
 from engine.device.cl.binaries import binary_path, compile_program, read_binary, write_binary
 from engine.device.cl.probe import probe_cl
 from engine.device.cl.runtimes import runtimes_registered
@@ -81,7 +82,7 @@ class Pending(Protocol):
         ...
 
 
-class CLDevice:
+class CLDevice(Disposable):
     """An OpenCL context and in-order queue on one device.
 
     Attributes:
@@ -97,6 +98,7 @@ class CLDevice:
     """
 
     name = "opencl"
+    _owns_memory = False
 
     def __init__(
         self, device: int | str | None = None, *, platform: int | str | None = None, profiling: bool = True
@@ -112,6 +114,7 @@ class CLDevice:
         Raises `DeviceError` where there is no OpenCL, no such device, or where a small kernel does not run
         on it.
         """
+        super().__init__()
         self.cl: Any = import_pyopencl()
         chosen = _choose(self.cl, list_cl_devices(self.cl, platform), device)
         self.device: Any = chosen
@@ -131,7 +134,6 @@ class CLDevice:
         self._held: list[Any] = []
         self.pending: weakref.WeakSet[Pending] = weakref.WeakSet()
         self._forked = False
-        self._disposed = False
         _devices.add(self)
 
     @property
@@ -229,29 +231,15 @@ class CLDevice:
                 " itself"
             )
 
-    @property
-    def is_disposed(self) -> bool:
-        """Whether `dispose` was called."""
-        return self._disposed
-
-    def dispose(self) -> None:
-        """Finish the queue and let go of the context. A second call does nothing."""
-        if self._disposed:
-            return
+    def _dispose(self) -> None:
+        """Finish the queue and let go of the context."""
         if not self._forked:
             # A device that was removed has nothing left to finish.
             with suppress(self.cl.Error):
                 self._queue.finish()
         self._held.clear()
         self.stores.clear()
-        self._disposed = True
         self._queue = self.context = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.dispose()
 
     def __repr__(self) -> str:
         return f"<CLDevice {self.info.name}{', disposed' if self._disposed else ''}>"

@@ -10,12 +10,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, NoReturn, Protocol, Self, cast
+from typing import Any, NoReturn, cast
 
 import moderngl
 
 from engine.base import instrumentation
 from engine.base.errors import DeviceError, DisposedError, ThreadError
+from engine.base.lifetime import Disposable
 from engine.device.counting import DeviceCounters
 from engine.device.gl import counting_contexts
 from engine.device.gl.block import DISPOSED, CurrentBlock, DeviceLoader
@@ -40,14 +41,7 @@ _LOST = "the OpenGL context was lost (driver reset); create the window and its w
 _FORKED = "an OpenGL context does not survive a fork: make devices and workers in the child process itself"
 
 
-class Releasable(Protocol):
-    """Anything with `release()`: every moderngl object."""
-
-    def release(self) -> Any:
-        """Give the object up, on the context's thread with the context current."""
-
-
-class GLDevice:
+class GLDevice(Disposable):
     """An OpenGL context of the engine's own, on the thread that created it.
 
     With a moderngl context (or one that is current on this thread) it is a sibling of that context: it shares
@@ -66,6 +60,7 @@ class GLDevice:
     """
 
     name = "gl"
+    _owns_memory = False
 
     def __init__(
         self,
@@ -84,12 +79,12 @@ class GLDevice:
 
         Raises `DeviceError` where the platform offers no such context.
         """
+        super().__init__()
         self._thread = threading.get_ident()
         self._lost = ""
         self._native, self._game_handle = create_native(ctx)
         self.shares_with_game = self._game_handle != 0
         self._switch = Switch(self._native)
-        self._disposed = False
         self._trash: deque[Callable[[], Any]] = deque()
         loader: Loader = DeviceLoader(self._native.platform)
         wrap = loader_wrapper or counting_contexts.loader_wrapper()
@@ -204,10 +199,6 @@ class GLDevice:
         else:
             self._spare.append(context)
 
-    def address(self, name: str) -> int:
-        """The address of an OpenGL function, for native code that replays command lists."""
-        return self.gl.address(name)
-
     def poll(self, fence: int) -> bool:
         """Whether the GPU has passed a fence; never waits, and needs no switch while the game's context is
         current.
@@ -255,10 +246,6 @@ class GLDevice:
         if error == GL.CONTEXT_LOST:
             self._lose(_LOST)
         raise_recorded(error, doing)
-
-    def release_later(self, resource: Releasable) -> None:
-        """Have a moderngl object released by the next `collect`; may be called from any thread."""
-        self._trash.append(resource.release)
 
     def call_later(self, function: Callable[[], Any]) -> None:
         """Have a function called, with the context current, by the next `collect`; from any thread."""
@@ -319,11 +306,6 @@ class GLDevice:
             )
 
     @property
-    def is_disposed(self) -> bool:
-        """Whether `dispose` was called."""
-        return self._disposed
-
-    @property
     def is_lost(self) -> bool:
         """Whether the context was found to be gone: a driver reset, or a fork."""
         return bool(self._lost)
@@ -332,12 +314,6 @@ class GLDevice:
     def platform_name(self) -> str:
         """The window system interface in use: EGL, GLX, WGL or CGL."""
         return self._native.platform.name
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.dispose()
 
     def __repr__(self) -> str:
         state = (

@@ -48,10 +48,6 @@ class SharedContext:
         self.gl = GLFunctions(native.platform)
         native.stop = self._stop
 
-    def address(self, name: str) -> int:
-        """The address of an OpenGL function."""
-        return self.gl.address(name)
-
     def check_errors(self, doing: str) -> None:
         """Raise `DeviceError` (`OutOfMemoryError`) if OpenGL recorded an error in this context."""
         with self.current():

@@ -262,7 +262,7 @@ class GLPixelTemplate:
         self, whole: CommandList, steps: Sequence[int], rows: np.ndarray, at_once: np.ndarray
     ) -> CommandList:
         """The calls with more draws for some steps, as one of all rows would take too long."""
-        table, flush = whole.table, self._backend.device.address("glFlush")
+        table, flush = whole.table, self._backend.device.gl.address("glFlush")
         pieces: list[np.ndarray] = []
         begin = 0
         added = np.zeros(len(table) + 1, np.int64)

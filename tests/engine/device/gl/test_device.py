@@ -354,7 +354,7 @@ def test_every_entry_point_of_the_table_binds(gl_device: GLDevice) -> None:
     with gl_device.current():
         for name in SIGNATURES:
             assert callable(getattr(gl_device.gl, name)), name
-            assert gl_device.address(name) != 0
+            assert gl_device.gl.address(name) != 0
     with pytest.raises(AttributeError, match="glNoSuchThing"):
         gl_device.gl.glNoSuchThing  # noqa: B018 - the access is what is tested
 
