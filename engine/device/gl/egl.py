@@ -5,16 +5,18 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from functools import partial
 from typing import Any
 
 from engine.base.errors import DeviceError
 from engine.device.gl.context import (
-    CONTEXT_RELEASE_BEHAVIOR,
-    CONTEXT_RELEASE_BEHAVIOR_NONE,
+    NO_FLUSH_ON_RELEASE,
     Binding,
     NativeContext,
     Platform,
+    attribute_list,
     bind_functions,
+    exported,
 )
 
 _NONE = 0x3038
@@ -58,8 +60,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _attributes(*values: int) -> Any:
-    return (ctypes.c_int * (len(values) + 1))(*values, _NONE)
+_attributes = partial(attribute_list, end=_NONE)
 
 
 class EGL(Platform):
@@ -112,9 +113,7 @@ class EGL(Platform):
         if address:
             return int(address)
         # Old EGLs give extensions only, and leave the rest to the library.
-        library = _open(_GL_LIBRARIES, loaded_only=False)
-        function = getattr(library, name, None)
-        return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
+        return exported(_open(_GL_LIBRARIES, loaded_only=False), name)
 
     def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
         """A core-profile context that shares objects with another. Raises `DeviceError`."""
@@ -144,9 +143,6 @@ class EGL(Platform):
         self._egl.eglDestroyContext(display, handle)
         if context.resources and context.resources[0]:
             self._egl.eglDestroySurface(display, context.resources[0])
-
-    def check_alive(self, context: NativeContext) -> None:
-        """Nothing to do: EGL itself refuses a display that was closed."""
 
     def create_headless(self) -> NativeContext:
         """Create a headless context, on a GPU if there is one.
@@ -228,7 +224,7 @@ class EGL(Platform):
         extensions = self._extensions(display)
         attempts: list[tuple[int, ...]] = [()]
         if "EGL_KHR_context_flush_control" in extensions:
-            attempts.insert(0, (CONTEXT_RELEASE_BEHAVIOR, CONTEXT_RELEASE_BEHAVIOR_NONE))
+            attempts.insert(0, NO_FLUSH_ON_RELEASE)
         if share:
             # Sharing demands that both contexts agree on these, and EGL cannot be asked what the game
             # chose.
