@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import weakref
 from abc import abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 from engine.backends.gl.backend import GLBackend
 from engine.backends.gl.commands import CommandList
 from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.record import GLRecorder
+from engine.compiler.plan_memo import Recent
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL, generate
 from engine.kernels.kernel import Numbered
@@ -79,7 +79,7 @@ class TextureCommands:
 
     def __init__(self, device: GLDevice) -> None:
         # Kept by the device's key in a weak dictionary: no reference back.
-        self._lists: OrderedDict[Hashable, CommandList] = OrderedDict()
+        self._lists: Recent[Hashable, CommandList] = Recent(_KEPT)
         gl = device.gl
         with device.current(flush=False):
             self.framebuffer = generate(gl.glGenFramebuffers)
@@ -100,11 +100,8 @@ class TextureCommands:
         """Enqueue the commands of a key, which are recorded first if they are new."""
         commands = self._lists.get(key)
         if commands is None:
-            commands = self._lists[key] = record()
-            if len(self._lists) > _KEPT:
-                self._lists.popitem(last=False)
-        else:
-            self._lists.move_to_end(key)
+            commands = record()
+            self._lists.keep(key, commands)
         backend.replayer.run(commands)
 
     def bind(self, recorder: GLRecorder, texture: int) -> None:

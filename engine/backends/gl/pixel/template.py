@@ -278,6 +278,6 @@ class GLPixelTemplate:
                 part[1, 2], part[1, 4] = first, min(most, height - first)
                 pieces.append(part)
                 added[begin:] += 3
-        commands = whole.filled(np.concatenate([*pieces, table[begin:]]), whole.kept)
+        commands = whole.filled(np.concatenate([*pieces, table[begin:]]), whole.keep)
         commands.steps = [int(start + added[start]) for start in whole.steps]
         return commands
