@@ -269,19 +269,13 @@ def _write_texture(target: GLPicture, pixels: np.ndarray) -> None:
     counters.bytes_up += pixels.nbytes
 
 
-class _CPUBackends(threading.local):
-    """A stream of each thread's own for tensors that belong to no worker."""
-
-    def __init__(self) -> None:
-        self.backend: Backend | None = None
-
-
-_cpu = _CPUBackends()
+_here = threading.local()
+"""`cpu_backend`: a stream of each thread's own, for tensors that belong to no worker."""
 
 
 def cpu_backend() -> Backend:
     """The CPU's stream for pictures."""
-    backend = _cpu.backend
+    backend: Backend | None = getattr(_here, "cpu_backend", None)
     if backend is None or backend.owner.is_closed:
-        backend = _cpu.backend = create_backend(BackendType.CPU)
+        backend = _here.cpu_backend = create_backend(BackendType.CPU)
     return backend
