@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from engine.device.gl.functions import FUNCTION_TYPE, GL, Loader
@@ -74,16 +75,16 @@ class CountingLoader:
             "glClientWaitSync": self._client_wait_sync,
             "glFenceSync": self._fence_sync,
             "glDeleteSync": self._delete_sync,
-            "glReadPixels": self._read_pixels,
-            "glGetTexImage": self._get_tex_image,
+            "glReadPixels": partial(self._read_into_pack_buffer, "glReadPixels"),
+            "glGetTexImage": partial(self._read_into_pack_buffer, "glGetTexImage"),
             "glBindBuffer": self._bind_buffer,
             "glBindBufferBase": self._bind_buffer_indexed,
             "glBindBufferRange": self._bind_buffer_indexed,
             "glBufferData": self._buffer_data,
-            "glBufferSubData": self._buffer_sub_data,
+            "glBufferSubData": partial(self._touch_buffer, "glBufferSubData"),
             "glCopyBufferSubData": self._copy_buffer_sub_data,
             "glDeleteBuffers": self._delete_buffers,
-            "glMapBuffer": self._map_whole_buffer,
+            "glMapBuffer": partial(self._touch_buffer, "glMapBuffer"),
             "glMapBufferRange": self._map_buffer,
             "glVertexAttribPointer": self._vertex_attrib_pointer,
         }
@@ -177,12 +178,6 @@ class CountingLoader:
         self._fences.pop(arguments[0], None)
         return forward(*arguments)
 
-    def _read_pixels(self, forward: _Forward, arguments: Any) -> int:
-        return self._read_into_pack_buffer("glReadPixels", forward, arguments)
-
-    def _get_tex_image(self, forward: _Forward, arguments: Any) -> int:
-        return self._read_into_pack_buffer("glGetTexImage", forward, arguments)
-
     def _read_into_pack_buffer(self, name: str, forward: _Forward, arguments: Any) -> int:
         buffer = self._bound.get(GL.PIXEL_PACK_BUFFER, 0)
         if buffer:
@@ -215,9 +210,9 @@ class CountingLoader:
         self._last_use.pop(self._bound.get(arguments[0] & 0xFFFFFFFF, 0), None)
         return forward(*arguments)
 
-    def _buffer_sub_data(self, forward: _Forward, arguments: Any) -> int:
+    def _touch_buffer(self, name: str, forward: _Forward, arguments: Any) -> int:
         if self._is_busy(arguments[0]):
-            self.counts["glBufferSubData"] += 1
+            self.counts[name] += 1
         return forward(*arguments)
 
     def _copy_buffer_sub_data(self, forward: _Forward, arguments: Any) -> int:
@@ -240,11 +235,6 @@ class CountingLoader:
         may_wait = not access & GL.MAP_UNSYNCHRONIZED_BIT and not access & GL.MAP_INVALIDATE_BUFFER_BIT
         if may_wait and self._is_busy(arguments[0]):
             self.counts["glMapBufferRange"] += 1
-        return forward(*arguments)
-
-    def _map_whole_buffer(self, forward: _Forward, arguments: Any) -> int:
-        if self._is_busy(arguments[0]):
-            self.counts["glMapBuffer"] += 1
         return forward(*arguments)
 
     def _use(self, *buffers: int) -> None:

@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -286,17 +286,8 @@ def list_cl_devices(cl: Any, platform: int | str | None = None) -> list[Any]:
             platforms = cl.get_platforms()
     except cl.Error as error:
         raise DeviceError(f"this machine has no OpenCL platform ({error}); {OPENCL_HINT}") from error
-    names = [found.name.strip() for found in platforms]
-    if isinstance(platform, int):
-        if not 0 <= platform < len(platforms):
-            raise DeviceError(f"there is no OpenCL platform {platform}; found: {', '.join(names)}")
-        platforms = [platforms[platform]]
-    elif platform is not None:
-        platforms = [found for found in platforms if platform.lower() in found.name.lower()]
-        if not platforms:
-            raise DeviceError(f"no OpenCL platform is called {platform!r}; found: {', '.join(names)}")
     devices = []
-    for found in platforms:
+    for found in _matching("platform", platforms, platform):
         try:
             devices.extend(found.get_devices())
         except cl.Error:
@@ -323,9 +314,10 @@ def counting_cl_calls() -> Iterator[dict[str, int]]:
         if threading.get_ident() == this:
             counts[name] = counts.get(name, 0) + 1
 
-    def counted(name: str, function: Any) -> Any:
+    def counted(name: str, function: Any, always: bool = True) -> Any:
         def call(*arguments: Any, **keywords: Any) -> Any:
-            count(name)
+            if always or keywords.get("is_blocking", True):
+                count(name)
             return function(*arguments, **keywords)
 
         return call
@@ -346,29 +338,18 @@ def counting_cl_calls() -> Iterator[dict[str, int]]:
 
         return call
 
-    def counted_map(function: Any) -> Any:
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            if keywords.get("is_blocking", True):
-                count("enqueue_map_buffer")
-            return function(*arguments, **keywords)
-
-        return call
-
     replaced = [
         (cl.CommandQueue, "finish", counted("clFinish", cl.CommandQueue.finish)),
         (cl.Event, "wait", counted("clWaitForEvents", cl.Event.wait)),
         (cl, "wait_for_events", counted("clWaitForEvents", cl.wait_for_events)),
         (cl, "enqueue_copy", counted_copy(cl.enqueue_copy)),
-        (cl, "enqueue_map_buffer", counted_map(cl.enqueue_map_buffer)),
+        (cl, "enqueue_map_buffer", counted("enqueue_map_buffer", cl.enqueue_map_buffer, always=False)),
     ]
-    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    for owner, name, function in replaced:
-        setattr(owner, name, function)
-    try:
-        yield counts
-    finally:
-        for owner, name, function in originals:
+    with ExitStack() as undo:
+        for owner, name, function in replaced:
+            undo.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, function)
+        yield counts
 
 
 class _Dropped:
@@ -392,20 +373,24 @@ def try_cl_devices() -> list[tuple[CLInfo, Probe]]:
     return [(_describe(cl, device), probe_cl(cl, device)) for device in list_cl_devices(cl)]
 
 
-def _choose(cl: Any, devices: list[Any], wanted: int | str | None) -> Any:
-    names = [device.name.strip() for device in devices]
+def _matching(kind: str, found: list[Any], wanted: int | str | None) -> list[Any]:
+    """Platforms or devices: the one with an index, those with a part of a name, or all."""
     if wanted is None:
-        candidates = devices
-    elif isinstance(wanted, int):
-        if not 0 <= wanted < len(devices):
-            raise DeviceError(f"there is no OpenCL device {wanted}; found: {', '.join(names)}")
-        candidates = [devices[wanted]]
-    else:
-        candidates = [device for device in devices if wanted.lower() in device.name.lower()]
-        if not candidates:
-            raise DeviceError(f"no OpenCL device is called {wanted!r}; found: {', '.join(names)}")
+        return found
+    names = ", ".join(each.name.strip() for each in found)
+    if isinstance(wanted, int):
+        if not 0 <= wanted < len(found):
+            raise DeviceError(f"there is no OpenCL {kind} {wanted}; found: {names}")
+        return [found[wanted]]
+    matching = [each for each in found if wanted.lower() in each.name.lower()]
+    if not matching:
+        raise DeviceError(f"no OpenCL {kind} is called {wanted!r}; found: {names}")
+    return matching
+
+
+def _choose(cl: Any, devices: list[Any], wanted: int | str | None) -> Any:
     problems = []
-    ranked = sorted(candidates, key=_preference)
+    ranked = sorted(_matching("device", devices, wanted), key=_preference)
     for _, equals in itertools.groupby(ranked, key=_preference):
         probes = [(probe_cl(cl, device), device) for device in equals]
         running = [(probe.seconds, device) for probe, device in probes if probe.runs]
