@@ -29,9 +29,8 @@ from engine.device.gl.create import (
     wrap_in_moderngl,
 )
 from engine.device.gl.fence import has_passed
-from engine.device.gl.functions import GL, GLFunctions, Loader
+from engine.device.gl.functions import GL, GLFunctions, Loader, raise_recorded
 from engine.device.gl.limits import GLInfo, GLLimits
-from engine.device.gl.recorded_errors import raise_recorded
 from engine.device.gl.shared_context import SharedContext
 from engine.device.gl.staging import StagingPool
 from engine.device.gl.switch import Switch, current_platform

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from engine.base.errors import DeviceError
+from engine.base.errors import DeviceError, OutOfMemoryError
 
 
 class Loader(Protocol):
@@ -233,3 +233,11 @@ def generate(function: Callable[[int, Any], Any]) -> int:
     name = ctypes.c_uint(0)
     function(1, ctypes.byref(name))
     return name.value
+
+
+def raise_recorded(error: int, doing: str) -> None:
+    """Raise what `glGetError` returned: `OutOfMemoryError` or `DeviceError`, or nothing."""
+    if error == GL.OUT_OF_MEMORY:
+        raise OutOfMemoryError(f"OpenGL reports that it is out of memory while {doing}")
+    if error != GL.NO_ERROR:
+        raise DeviceError(f"OpenGL reports error 0x{error:04x} while {doing}")

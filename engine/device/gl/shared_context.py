@@ -11,9 +11,8 @@ from typing import Any
 from engine.base.errors import DeviceError, DisposedError
 from engine.device.gl.context import NativeContext
 from engine.device.gl.fence import has_passed
-from engine.device.gl.functions import GL, GLFunctions
+from engine.device.gl.functions import GL, GLFunctions, raise_recorded
 from engine.device.gl.limits import GLLimits
-from engine.device.gl.recorded_errors import raise_recorded
 from engine.device.gl.switch import Switch
 
 _SECOND = 1_000_000_000
