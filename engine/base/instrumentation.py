@@ -234,23 +234,3 @@ class ObservedRead:
     def _tell(self) -> None:
         self._told = True
         span("readback", "readback", self._start, worker=self._worker, tensor=self._name)
-
-
-__all__ = [
-    "ObservedRead",
-    "Observer",
-    "Pending",
-    "add_observer",
-    "count",
-    "current_worker",
-    "here",
-    "installed",
-    "later",
-    "observing",
-    "poll",
-    "remove_observer",
-    "span",
-    "spanning",
-    "value",
-    "working_for",
-]

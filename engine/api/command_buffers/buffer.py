@@ -202,6 +202,3 @@ class Graphics(metaclass=SpellingType):
     def execute_command_buffer(buffer: CommandBuffer) -> None:
         """Execute all commands of a buffer in order, without waiting for their work."""
         buffer.execute()
-
-
-__all__ = ["CommandBuffer", "Graphics"]

@@ -89,6 +89,3 @@ class GLTimer:
         if self._offset is None or issued - seconds > self._offset:
             self._offset = issued - seconds
         return seconds + self._offset
-
-
-__all__ = ["GLTimer", "Report"]
