@@ -97,18 +97,8 @@ def _create_sibling_of_current(platform: Platform) -> tuple[NativeContext, int]:
             f"the game's OpenGL context is version {version / 100:.1f}; inference needs 3.3 or later: ask the"
             " window library for version 3.3 and the core profile before it creates the window"
         )
-    return create_sibling(version), platform.current_context()
-
-
-def create_sibling(version_code: int) -> NativeContext:
-    """A context that shares objects with the one current on this thread, which stays current.
-
-    Raises `DeviceError` if there is none, or if the platform refuses.
-    """
-    platform = current_platform()
-    if platform is None:
-        raise DeviceError("no OpenGL context is current on this thread to share objects with")
-    return platform.create_sibling((version_code // 100, version_code // 10 % 10))
+    sibling = platform.create_sibling((version // 100, version // 10 % 10))
+    return sibling, platform.current_context()
 
 
 @contextmanager

@@ -20,9 +20,9 @@ from engine.base.lifetime import Disposable
 from engine.device.counting import DeviceCounters
 from engine.device.gl import counting_contexts
 from engine.device.gl.block import DISPOSED, CurrentBlock, DeviceLoader
+from engine.device.gl.context import Binding
 from engine.device.gl.create import (
     create_native,
-    create_sibling,
     default_context_if_current,
     destroy_abandoned,
     made_current,
@@ -152,7 +152,12 @@ class GLDevice(Disposable):
         Raises `DeviceError` where the platform refuses.
         """
         with self.current(flush=False):
-            return SharedContext(create_sibling(self.info.version_code), self.limits)
+            return self._new_shared()
+
+    def _new_shared(self, of: Binding | None = None) -> SharedContext:
+        version = self.info.version_code
+        sibling = self._native.platform.create_sibling((version // 100, version // 10 % 10), of)
+        return SharedContext(sibling, self.limits)
 
     @property
     def timer(self) -> GLTimer:
@@ -174,7 +179,7 @@ class GLDevice(Disposable):
 
         Where the platform refuses, it does nothing.
         """
-        native, version = self._native, self.info.version_code
+        native = self._native
         if self._spare or not native.platform.creates_anywhere(native.binding):
             return None
 
@@ -183,9 +188,7 @@ class GLDevice(Disposable):
                 if self._disposed:
                     return
                 native.platform.check_alive(native)
-                sibling = native.platform.create_sibling((version // 100, version // 10 % 10), native.binding)
-                context = SharedContext(sibling, self.limits)
-                self._spare.append(context)
+                self._spare.append(self._new_shared(native.binding))
 
         return make
 
