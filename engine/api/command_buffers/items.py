@@ -73,13 +73,9 @@ class JobCommand:
 
 @dataclass
 class PlainCommand:
-    """Anything else."""
+    """Anything else: `execute` is what was given."""
 
-    call: Callable[[], object]
-
-    def execute(self) -> None:
-        """Call it."""
-        self.call()
+    execute: Callable[[], object]
 
 
 Command = ScheduleCommand | JobCommand | PlainCommand

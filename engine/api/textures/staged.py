@@ -150,7 +150,7 @@ class _Delivery:
         else:
             self.arriving = data.request()
 
-    def go_on(self) -> bool:
+    def advance(self) -> bool:
         """Whether it has arrived."""
         if self.read is None:
             if self.arriving is None or not self.arriving.done():
@@ -218,7 +218,7 @@ class PendingTextureWrites:
             if isinstance(delivery.target, GLPicture) and delivery.target.is_released:
                 continue  # nobody will see it
             try:
-                arrived = delivery.go_on()
+                arrived = delivery.advance()
             except Exception as error:  # noqa: BLE001 - raised below
                 failed = failed or error
                 continue

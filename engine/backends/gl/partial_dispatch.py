@@ -63,7 +63,7 @@ class StampedTiming:
     def __init__(self, device: GLDevice, stamps: Sequence[int]) -> None:
         self._device = device
         self._times: list[float] | None = None
-        device.timer.tell(stamps, self._take)
+        device.timer.request(stamps, self._take)
 
     def _take(self, times: list[float]) -> None:
         self._times = times

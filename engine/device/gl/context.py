@@ -54,6 +54,14 @@ def bind_functions(library: ctypes.CDLL, functions: dict[str, tuple[Any, ...]]) 
     return SimpleNamespace(**bound)
 
 
+def is_loaded_on_windows(library: str) -> bool:
+    """Whether this process has loaded a library, on Windows."""
+    windows: Any = ctypes
+    get_module = windows.WinDLL("kernel32").GetModuleHandleW
+    get_module.restype = ctypes.c_void_p
+    return bool(get_module(library))
+
+
 class Platform(ABC):
     """One of the operating system's interfaces to OpenGL contexts."""
 

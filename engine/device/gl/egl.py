@@ -17,6 +17,7 @@ from engine.device.gl.context import (
     attribute_list,
     bind_functions,
     exported,
+    is_loaded_on_windows,
 )
 
 _NONE = 0x3038
@@ -265,7 +266,7 @@ class EGL(Platform):
 def _open(names: tuple[str, ...], *, loaded_only: bool) -> ctypes.CDLL | None:
     """The first library of that name, only if it is in this process already when asked so."""
     for name in names:
-        if loaded_only and sys.platform == "win32" and not _is_loaded_on_windows(name):
+        if loaded_only and sys.platform == "win32" and not is_loaded_on_windows(name):
             continue
         no_load = getattr(os, "RTLD_NOLOAD", 0) if loaded_only else 0
         try:
@@ -273,10 +274,3 @@ def _open(names: tuple[str, ...], *, loaded_only: bool) -> ctypes.CDLL | None:
         except OSError:
             continue
     return None
-
-
-def _is_loaded_on_windows(name: str) -> bool:
-    windows: Any = ctypes
-    get_module = windows.WinDLL("kernel32").GetModuleHandleW
-    get_module.restype = ctypes.c_void_p
-    return bool(get_module(name))

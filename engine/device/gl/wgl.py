@@ -16,6 +16,7 @@ from engine.device.gl.context import (
     bind_functions,
     core_profile,
     exported,
+    is_loaded_on_windows,
 )
 from engine.device.gl.functions import FUNCTION_TYPE
 
@@ -44,9 +45,7 @@ class WGL(Platform):
     def loaded(cls) -> WGL | None:
         """WGL if this process has loaded its library, else None."""
         windows: Any = ctypes
-        get_module = windows.WinDLL("kernel32").GetModuleHandleW
-        get_module.restype = ctypes.c_void_p
-        return cls(windows.WinDLL("opengl32.dll")) if get_module("opengl32.dll") else None
+        return cls(windows.WinDLL("opengl32.dll")) if is_loaded_on_windows("opengl32.dll") else None
 
     def current_context(self) -> int:
         """The handle of the context that is current on this thread, 0 if none."""

@@ -15,8 +15,6 @@ from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.device.gl.shared_context import SharedContext
 
-TEXTURE_2D_ARRAY = 0x8C1A
-
 
 @dataclass(frozen=True, slots=True)
 class Format:
@@ -31,11 +29,11 @@ FORMATS: dict[str, Format] = {
     "float32": Format(GL.RGBA32F, GL.RGBA, GL.FLOAT),
     "float16": Format(GL.RGBA16F, GL.RGBA, GL.HALF_FLOAT),
     "int32": Format(GL.RGBA32I, GL.RGBA_INTEGER, GL.INT),
-    "int16": Format(0x8D88, GL.RGBA_INTEGER, 0x1402),
-    "int8": Format(0x8D8E, GL.RGBA_INTEGER, 0x1400),
-    "uint32": Format(0x8D70, GL.RGBA_INTEGER, GL.UNSIGNED_INT),
-    "uint16": Format(0x8D76, GL.RGBA_INTEGER, 0x1403),
-    "uint8": Format(0x8D7C, GL.RGBA_INTEGER, GL.UNSIGNED_BYTE),
+    "int16": Format(GL.RGBA16I, GL.RGBA_INTEGER, GL.SHORT),
+    "int8": Format(GL.RGBA8I, GL.RGBA_INTEGER, GL.BYTE),
+    "uint32": Format(GL.RGBA32UI, GL.RGBA_INTEGER, GL.UNSIGNED_INT),
+    "uint16": Format(GL.RGBA16UI, GL.RGBA_INTEGER, GL.UNSIGNED_SHORT),
+    "uint8": Format(GL.RGBA8UI, GL.RGBA_INTEGER, GL.UNSIGNED_BYTE),
 }
 """By the NumPy type of an element in memory. OpenGL 3.3 guarantees that each can be drawn to."""
 
@@ -47,7 +45,7 @@ def texture_bytes(texels: int, element: str, layers: int) -> int:
 
 def target_of(layers: int) -> int:
     """The GL target of a texture with a number of layers."""
-    return TEXTURE_2D_ARRAY if layers else GL.TEXTURE_2D
+    return GL.TEXTURE_2D_ARRAY if layers else GL.TEXTURE_2D
 
 
 class Texture(GLObjects):
