@@ -5,10 +5,9 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
-import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +18,7 @@ from engine.base.lifetime import Disposable
 from engine.device.cl.binaries import binary_path, compile_program, read_binary, write_binary
 from engine.device.cl.probe import probe_cl
 from engine.device.cl.runtimes import runtimes_registered
-from engine.device.counting import DeviceCounters
+from engine.device.counters import DeviceCounters
 from engine.device.probe_results import Probe
 
 if TYPE_CHECKING:
@@ -296,72 +295,6 @@ def list_cl_devices(cl: Any, platform: int | str | None = None) -> list[Any]:
     if not devices:
         raise DeviceError(f"OpenCL offers no device on this machine; {OPENCL_HINT}")
     return devices
-
-
-@contextmanager
-def counting_cl_calls() -> Iterator[dict[str, int]]:
-    """Count the blocking OpenCL calls that this thread makes through pyopencl in a block, for tests.
-
-    Counted: finishing a queue, waiting for events, copies between host and device that block (pyopencl's
-    default), and events of unfinished host copies that are dropped, as pyopencl waits there. What it yields
-    is filled as the calls happen.
-    """
-    cl: Any = import_pyopencl()
-    counts: dict[str, int] = {}
-    this = threading.get_ident()
-
-    def count(name: str) -> None:
-        if threading.get_ident() == this:
-            counts[name] = counts.get(name, 0) + 1
-
-    def counted(name: str, function: Any, always: bool = True) -> Any:
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            if always or keywords.get("is_blocking", True):
-                count(name)
-            return function(*arguments, **keywords)
-
-        return call
-
-    def counted_copy(function: Any) -> Any:
-        def call(queue: Any, destination: Any, source: Any, **keywords: Any) -> Any:
-            touches_host = not (
-                isinstance(destination, cl.MemoryObjectHolder) and isinstance(source, cl.MemoryObjectHolder)
-            )
-            if touches_host and keywords.get("is_blocking", True):
-                count("enqueue_copy")
-            event = function(queue, destination, source, **keywords)
-            if touches_host and event.command_execution_status > 0:
-                # Goes with the event, before pyopencl waits.
-                twin = cl.Event.from_int_ptr(event.int_ptr)
-                event._dropped = _Dropped(twin, lambda: count("dropped event"))
-            return event
-
-        return call
-
-    replaced = [
-        (cl.CommandQueue, "finish", counted("clFinish", cl.CommandQueue.finish)),
-        (cl.Event, "wait", counted("clWaitForEvents", cl.Event.wait)),
-        (cl, "wait_for_events", counted("clWaitForEvents", cl.wait_for_events)),
-        (cl, "enqueue_copy", counted_copy(cl.enqueue_copy)),
-        (cl, "enqueue_map_buffer", counted("enqueue_map_buffer", cl.enqueue_map_buffer, always=False)),
-    ]
-    with ExitStack() as undo:
-        for owner, name, function in replaced:
-            undo.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, function)
-        yield counts
-
-
-class _Dropped:
-    """Reports when it goes while an event has not happened yet."""
-
-    def __init__(self, event: Any, report: Callable[[], None]) -> None:
-        self._event = event
-        self._report = report
-
-    def __del__(self) -> None:
-        if self._event.command_execution_status > 0:
-            self._report()
 
 
 def try_cl_devices() -> list[tuple[CLInfo, Probe]]:

@@ -17,8 +17,8 @@ import moderngl
 from engine.base import instrumentation
 from engine.base.errors import DeviceError, DisposedError, ThreadError
 from engine.base.lifetime import Disposable
-from engine.device.counting import DeviceCounters
-from engine.device.gl import counting_contexts
+from engine.device.counters import DeviceCounters
+from engine.device.gl import counting
 from engine.device.gl.block import DISPOSED, CurrentBlock, DeviceLoader
 from engine.device.gl.context import Binding
 from engine.device.gl.create import (
@@ -86,7 +86,7 @@ class GLDevice(Disposable):
         self._switch = Switch(self._native)
         self._trash: deque[Callable[[], Any]] = deque()
         loader: Loader = DeviceLoader(self._native.platform)
-        wrap = loader_wrapper or counting_contexts.loader_wrapper()
+        wrap = loader_wrapper or counting.loader_wrapper()
         if wrap is not None:
             loader = wrap(loader)
         self.counters = DeviceCounters()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from engine.base.errors import DisposedError, ValuePending
-from engine.device.counting import CountingLoader
+from engine.device.gl.counting import CountingLoader
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 
