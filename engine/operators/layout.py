@@ -36,3 +36,11 @@ class Layout:
 
 FIRST = Layout(channels_last=False)
 LAST = Layout(channels_last=True)
+
+CHANNELS_LAST = "gameglue.channels_last"
+"""The domain of NHWC layers, which the pass `channels_last` substitutes for ONNX's. No file holds them."""
+
+
+def layout_of(k: Builder) -> Layout:
+    """The layout of the layer's tensors; weights and attributes are the same in both."""
+    return LAST if k.layer.domain == CHANNELS_LAST else FIRST

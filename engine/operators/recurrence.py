@@ -1,4 +1,4 @@
-"""Common parts of recurrent layers: activations, directions, lengths, layouts, time steps.
+"""Common parts of recurrent layers: directions, lengths, layouts, time steps.
 
 The input product of all time steps is taken at once. Then the same few kernels run for each step, whose
 number is a run-time argument: no length needs a kernel of its own. If the backend can repeat them, the plan
@@ -16,71 +16,16 @@ from typing import Any
 import numpy as np
 
 from engine.base.dtypes import FLOAT32
-from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, maximum, run_number, select, unary
+from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, run_number, select
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
+from engine.operators.activations import Activation, choose_activations
 from engine.operators.builder import REPEATED, Builder, Part, Repeated
-from engine.operators.elementwise import sigmoid, softplus
 from engine.operators.linear import matmul
 from engine.operators.movement import Chain, chained
 
-Activation = Callable[[Expr], Expr]
-
-TAKES_ALPHA = frozenset({"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"})
-TAKES_BETA = frozenset({"affine", "scaledtanh", "hardsigmoid"})
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """For each value of the attribute, whether its directions run from the end of a sequence."""
-
-
-def activation(k: Builder, name: str, alpha: float | None, beta: float | None) -> Activation:
-    """One of ONNX's recurrent activations, by its name (any case)."""
-
-    def given(value: float | None, default: float, x: Expr) -> Expr:
-        return arg(default if value is None else float(value), x.dtype)
-
-    def affine(x: Expr) -> Expr:
-        return given(alpha, 1.0, x) * x + given(beta, 0.0, x)
-
-    def hard_sigmoid(x: Expr) -> Expr:
-        return clamp(given(alpha, 0.2, x) * x + given(beta, 0.5, x), 0.0, 1.0)
-
-    table: dict[str, Activation] = {
-        "relu": lambda x: maximum(x, 0.0),
-        "tanh": lambda x: unary("tanh", x),
-        "sigmoid": sigmoid,
-        "affine": affine,
-        "leakyrelu": lambda x: select(x < 0.0, given(alpha, 0.01, x) * x, x),
-        "thresholdedrelu": lambda x: select(x > given(alpha, 1.0, x), x, 0.0),
-        "scaledtanh": lambda x: given(alpha, 1.0, x) * unary("tanh", given(beta, 1.0, x) * x),
-        "hardsigmoid": hard_sigmoid,
-        "elu": lambda x: select(x < 0.0, given(alpha, 1.0, x) * (unary("exp", x) - 1.0), x),
-        "softsign": lambda x: x / (1.0 + unary("abs", x)),
-        "softplus": softplus,
-    }
-    if name.lower() not in table:
-        k.error(f"unknown activation {name!r}; one of {', '.join(table)}")
-    return table[name.lower()]
-
-
-def choose_activations(
-    k: Builder,
-    names: Sequence[str],
-    defaults: Sequence[str],
-    alpha: Sequence[float],
-    beta: Sequence[float],
-    count: int,
-) -> list[Activation]:
-    """One activation per gate and direction; alpha and beta are consumed in order, as ONNX words it."""
-    names = list(names) or list(defaults) * count
-    if len(names) != len(defaults) * count:
-        k.error(f"{len(defaults) * count} activations are needed, not {len(names)}")
-    alphas, betas = list(alpha), list(beta)
-    found = []
-    for name in names:
-        a = alphas.pop(0) if name.lower() in TAKES_ALPHA and alphas else None
-        b = betas.pop(0) if name.lower() in TAKES_BETA and betas else None
-        found.append(activation(k, name, a, b))
-    return found
 
 
 @dataclass(frozen=True)

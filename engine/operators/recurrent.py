@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from engine.kernels.expr import Expr, arg
 from engine.kernels.value import Value
+from engine.operators.activations import Activation
 from engine.operators.builder import Builder
-from engine.operators.recurrence import Activation, Attributes, Direction, Recurrence, Step, columns
+from engine.operators.recurrence import Attributes, Direction, Recurrence, Step, columns
 from engine.operators.registry import operator
 
 

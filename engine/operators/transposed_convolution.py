@@ -14,10 +14,11 @@ from engine.kernels.expr import Expr, arg, lit, reduce, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.convolution import add_bias, convolve, taps_first
-from engine.operators.layout import FIRST, Layout
+from engine.operators.layout import CHANNELS_LAST, Layout, layout_of
 from engine.operators.registry import operator
 
 
+@operator("ConvTranspose", domain=CHANNELS_LAST)
 @operator("ConvTranspose", since=1)
 def conv_transpose(
     k: Builder, x: Value, w: Value, b: Value | None = None, *, auto_pad: str = "NOTSET", group: int = 1,
@@ -26,14 +27,19 @@ def conv_transpose(
 ) -> Value:  # fmt: skip
     """x (N, C, *spatial), w (C, M/group, *kernel), b (M) -> (N, M, *out).
 
-    out[o] sums x[i] * w[t] over the taps t with i * stride + t * dilation - begin = o.
+    out[o] sums x[i] * w[t] over the taps t with i * stride + t * dilation - begin = o. With channels last, x
+    is (N, *spatial, C) and the result (N, *out, M); w is known then, and of stride and dilation one is 1.
     """
-    if x.rank < 3 or w.rank != x.rank or w.shape[0] != x.shape[1] or x.shape[1] % group:
+    layout = layout_of(k)
+    channels = layout.split(x.shape)[1] if x.rank > 2 else 0
+    if x.rank < 3 or w.rank != x.rank or w.shape[0] != channels or channels % group:
         k.error(f"takes x (N, C, ...) and w (C, M/group, ...), not {list(x.shape)} and {list(w.shape)}")
-    spread = scatter(k, x.shape[2:], w, auto_pad, dilations, output_padding, output_shape, pads, strides)
+    sizes = layout.split(x.shape)[2]
+    spread = scatter(k, sizes, w, auto_pad, dilations, output_padding, output_shape, pads, strides)
     is_known = w.known is not None and w.size > 0
-    if is_known and all(1 in pair for pair in zip(spread.strides, spread.dilations, strict=True)):
-        return add_bias(k, by_phases(k, x, w, group, spread), b)
+    has_phases = is_known and all(1 in pair for pair in zip(spread.strides, spread.dilations, strict=True))
+    if has_phases or layout.channels_last:
+        return add_bias(k, by_phases(k, x, w, group, spread, layout), b, layout)
     return add_bias(k, by_taps(k, x, w, group, spread), b)
 
 
@@ -112,7 +118,7 @@ def by_taps(k: Builder, x: Value, w: Value, group: int, spread: Spread) -> Value
     return k.compute((x.shape[0], per_group * group, *spread.counts), x.dtype, formula)
 
 
-def by_phases(k: Builder, x: Value, w: Value, group: int, spread: Spread, layout: Layout = FIRST) -> Value:
+def by_phases(k: Builder, x: Value, w: Value, group: int, spread: Spread, layout: Layout) -> Value:
     """A transposed convolution as convolutions whose outputs are interleaved: no tap misses its input.
 
     Output o with o + begin = q * stride + r (0 <= r < stride) meets only the taps r, r + stride, ...: output

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.kernels.value import Value
+from engine.operators.activations import activated
 from engine.operators.builder import Builder
-from engine.operators.contrib.fused_layers import activated, channels_first, to_channels_last
+from engine.operators.contrib.fused_layers import channels_first, to_channels_last
 from engine.operators.convolution import conv
 from engine.operators.movement import transpose
 from engine.operators.pooling import max_pool
@@ -96,6 +97,3 @@ def conv_transpose_with_dynamic_pads(
         k, x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
         output_padding=output_padding, pads=() if pads is None else k.ints(pads), strides=strides,
     )  # fmt: skip
-
-
-# Elementwise
