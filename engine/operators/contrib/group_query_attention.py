@@ -286,7 +286,7 @@ def rotated_by_position(
     columns = xs[0].shape[3]
     width = checked_width(k, columns, 2 * cos.shape[-1], cos, sin)
 
-    def position(b: Expr, i: Expr) -> Expr:
+    def position(b: Expr, i: Expr, _: Expr) -> Expr:
         return lengths.before(b) + i if positions is None else positions[b, i]
 
     angle = listed_angle(cos, sin, position)
