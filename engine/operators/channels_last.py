@@ -13,15 +13,14 @@ from engine.operators.convolution import add_bias, convolve
 from engine.operators.layout import CHANNELS_LAST, FIRST, LAST
 from engine.operators.reductions import reduction_hint
 from engine.operators.registry import operator
+from engine.operators.windows import Convolving
 
 
 @operator("Conv", domain=CHANNELS_LAST)
 @operator("FusedConv", domain=CHANNELS_LAST)
 def conv(
     k: Builder, x: Value, w: Value, b: Value | None = None, z: Value | None = None, *, activation: str = "",
-    activation_params: Sequence[float] = (), auto_pad: str = "NOTSET", group: int = 1,
-    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
-    strides: Sequence[int] = (), x_first: int = 0,
+    activation_params: Sequence[float] = (), x_first: int = 0, sliding: Convolving,
 ) -> Value:  # fmt: skip
     """x (N, *spatial, C), or (N, C, *spatial) with `x_first`; w (M, C/group, *kernel) -> (N, *out, M).
 
@@ -29,8 +28,7 @@ def conv(
     activation follows.
     """
     source = FIRST if x_first else LAST
-    y = convolve(k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides, source=source, target=LAST)
-    y = add_bias(k, y, b, LAST)
+    y = add_bias(k, convolve(k, x, w, sliding, source=source, target=LAST), b, LAST)
     if z is not None:
         y = k.elementwise(lambda e, s: e + s, y, z)
     return activated(k, y, activation, activation_params)

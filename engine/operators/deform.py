@@ -19,7 +19,7 @@ from engine.operators.padding import pad_by
 from engine.operators.reductions import wide
 from engine.operators.registry import operator
 from engine.operators.scatters import aimed
-from engine.operators.windows import Windows, slide
+from engine.operators.windows import Sliding, Windows, slide
 
 # Deformable convolution
 
@@ -74,7 +74,8 @@ def deform_conv(
     x (N, C, *spatial), w (M, C/group, *kernel), offset (N, offset_group * taps * axes, *out),
     mask (N, offset_group * taps, *out), b (M).
     """
-    win = _deformed_windows(k, x, w, kernel_shape, group, offset_group, (strides, dilations, pads))
+    sliding = Sliding(dilations=dilations, pads=pads, strides=strides)
+    win = _deformed_windows(k, x, w, kernel_shape, group, offset_group, sliding)
     taps, axes = prod(win.kernel), len(win.kernel)
     for name, value, rows in (("offset", offset, taps * axes), ("mask", mask, taps)):
         expected = (x.shape[0], offset_group * rows, *win.counts)
@@ -96,7 +97,7 @@ def deform_conv(
 
 def _deformed_windows(
     k: Builder, x: Value, w: Value, kernel_shape: Sequence[int], group: int, offset_group: int,
-    steps: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    sliding: Sliding,
 ) -> Windows:  # fmt: skip
     """The windows, of which it is checked that the weights fit them."""
     if x.rank < 3 or w.rank != x.rank:
@@ -107,7 +108,7 @@ def _deformed_windows(
         k.error(f"cannot divide {list(x.shape)} by {offset_group} and {list(w.shape)} by {group} group(s)")
     if w.shape[1] * group != x.shape[1]:
         k.error(f"{x.shape[1]} channels do not fit weights {list(w.shape)} in {group} group(s)")
-    return slide(k, x.shape[2:], w.shape[2:], *steps, "NOTSET")
+    return slide(k, x.shape[2:], w.shape[2:], sliding)
 
 
 # Col2Im
@@ -126,7 +127,7 @@ def col2im(
     In gather form: window q and tap t meet at q * stride + t * dilation - begin.
     """
     image, block = k.ints(image_shape), k.ints(block_shape)
-    win = slide(k, image, block, strides, dilations, pads, "NOTSET")
+    win = slide(k, image, block, Sliding(dilations=dilations, pads=pads, strides=strides))
     taps, windows = prod(win.kernel), prod(win.counts)
     if x.rank != 3 or x.shape[1] % taps or x.shape[2] != windows:
         k.error(

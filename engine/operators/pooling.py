@@ -16,7 +16,7 @@ from engine.operators.builder import Builder
 from engine.operators.layout import CHANNELS_LAST, FIRST, Layout, layout_of
 from engine.operators.reductions import reduction_hint
 from engine.operators.registry import operator
-from engine.operators.windows import Windows, slide
+from engine.operators.windows import Pooling, Windows, slide
 
 
 def _planes(k: Builder, x: Value) -> tuple[int, ...]:
@@ -42,13 +42,9 @@ def lowest(dtype: str) -> float | int:
 
 @operator("MaxPool", domain=CHANNELS_LAST)
 @operator("MaxPool", since=1)
-def max_pool(
-    k: Builder, x: Value, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: Sequence[int] = (), pads: Sequence[int] = (), storage_order: int = 0,
-    strides: Sequence[int] = (),
-) -> tuple[Value | None, ...]:  # fmt: skip
+def max_pool(k: Builder, x: Value, *, storage_order: int = 0, sliding: Pooling) -> tuple[Value | None, ...]:
     """The largest element of each window; second output, of (N, C, ...): its position in the whole tensor."""
-    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, pooling=True)
+    win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
     where = largest_at(k, x, win, storage_order) if k.wants(1) else None
     return largest(k, x, win, layout_of(k)), where
 
@@ -97,13 +93,9 @@ def largest_at(k: Builder, x: Value, win: Windows, storage_order: int) -> Value:
 
 @operator("AveragePool", domain=CHANNELS_LAST)
 @operator("AveragePool", since=7)
-def average_pool(
-    k: Builder, x: Value, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    count_include_pad: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
-) -> Value:  # fmt: skip
+def average_pool(k: Builder, x: Value, *, count_include_pad: int = 0, sliding: Pooling) -> Value:
     """The mean of each window, over the elements inside the input, or the padding too."""
-    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, pooling=True)
+    win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
     layout, include_pad = layout_of(k), bool(count_include_pad)
 
     def pooled(x: Value, win: Windows, dtype: np.dtype) -> Value:
@@ -194,12 +186,9 @@ def _beside(win: Windows, columns: int) -> Windows:
 
 
 @operator("LpPool", since=2)
-def lp_pool(
-    k: Builder, x: Value, *, kernel_shape: Sequence[int], p: int = 2, auto_pad: str = "NOTSET",
-    ceil_mode: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
-) -> Value:  # fmt: skip
+def lp_pool(k: Builder, x: Value, *, p: int = 2, sliding: Pooling) -> Value:
     """The p-norm of each window."""
-    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, pooling=True)
+    win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
 
     wide = np.dtype(np.float32) if x.arithmetic == "float32" else x.dtype
 

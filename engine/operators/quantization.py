@@ -20,6 +20,7 @@ from engine.operators.linear import product
 from engine.operators.reductions import reduction_hint
 from engine.operators.registry import operator
 from engine.operators.small_floats import decoder, encoder
+from engine.operators.windows import Convolving
 
 CONTRIB = "com.microsoft"
 """The domain of the operators that onnxruntime's quantisation tools write."""
@@ -276,25 +277,20 @@ def qlinear_matmul(
 @operator("ConvInteger", since=10, precision="exact")
 def conv_integer(
     k: Builder, x: Value, w: Value, x_zero_point: Value | None = None, w_zero_point: Value | None = None, *,
-    auto_pad: str = "NOTSET", group: int = 1, dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (),
-    pads: Sequence[int] = (), strides: Sequence[int] = (),
+    sliding: Convolving,
 ) -> Value:  # fmt: skip
     """The convolution of x - x_zero_point with w - w_zero_point in int32; padding is the zero point."""
     check_zero(k, w_zero_point, w.shape[0], "output channels")
-    zeros = (x_zero_point, w_zero_point)
-    return convolve(k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides, zeros, INT32)
+    return convolve(k, x, w, sliding, (x_zero_point, w_zero_point), INT32)
 
 
 @operator("QLinearConv", since=10)
 def qlinear_conv(
     k: Builder, x: Value, x_scale: Value, x_zero_point: Value, w: Value, w_scale: Value, w_zero_point: Value,
-    y_scale: Value, y_zero_point: Value, b: Value | None = None, *, auto_pad: str = "NOTSET", group: int = 1,
-    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
+    y_scale: Value, y_zero_point: Value, b: Value | None = None, *, sliding: Convolving,
 ) -> Value:  # fmt: skip
     """The convolution of quantised x and w, plus a bias in units of x_scale * w_scale, quantised."""
     check_zero(k, w_zero_point, w.shape[0], "output channels")
-    zeros = (x_zero_point, w_zero_point)
-    total = convolve(k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides, zeros, INT32)
+    total = convolve(k, x, w, sliding, (x_zero_point, w_zero_point), INT32)
     scale = scaled(k, x_scale, w_scale, y_scale)
     return rescaled(k, add_bias(k, total, b), scale, y_zero_point, y_zero_point.dtype, axis=1)

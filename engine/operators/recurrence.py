@@ -21,6 +21,7 @@ from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.activations import Activation, choose_activations
 from engine.operators.builder import REPEATED, Builder, Part, Repeated
+from engine.operators.declaration import AttributeGroup
 from engine.operators.linear import matmul
 from engine.operators.movement import Chain, chained
 
@@ -28,17 +29,17 @@ DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, 
 """For each value of the attribute, whether its directions run from the end of a sequence."""
 
 
-@dataclass(frozen=True)
-class Attributes:
+@dataclass(frozen=True, kw_only=True)
+class Attributes(AttributeGroup):
     """The attributes that all recurrent layers have."""
 
-    alpha: Sequence[float]
-    beta: Sequence[float]
-    activations: Sequence[str]
-    clip: float
-    direction: str
-    hidden_size: int
-    layout: int
+    activation_alpha: Sequence[float] = ()
+    activation_beta: Sequence[float] = ()
+    activations: Sequence[str] = ()
+    clip: float = 0.0
+    direction: str = "forward"
+    hidden_size: int = 0
+    layout: int = 0
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,8 @@ class Recurrence:
         k, a = self.k, self.attributes
         if plain is not None and self.is_plain(defaults):
             return self.as_one(plain, initial)
-        reverses = DIRECTIONS[a.direction]
-        acts = choose_activations(k, a.activations, defaults, a.alpha, a.beta, len(reverses))
+        reverses, values = DIRECTIONS[a.direction], (a.activation_alpha, a.activation_beta)
+        acts = choose_activations(k, a.activations, defaults, *values, len(reverses))
         x = self.x
         if a.layout:
             batched = x

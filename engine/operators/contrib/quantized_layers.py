@@ -5,7 +5,7 @@ Most are a layer of ONNX between dequantising and quantising, and are written so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from engine.operators.quantization import (
     spread,
 )
 from engine.operators.registry import operator
+from engine.operators.windows import Convolving, Pooling
 
 
 def _on_levels(name: str, formula: Callable[[Expr, Expr], Expr]) -> None:
@@ -127,16 +128,12 @@ def qlinear_global_average_pool(
 @operator("QLinearAveragePool", domain=CONTRIB)
 def qlinear_average_pool(
     k: Builder, x: Value, x_scale: Value, x_zero: Value | None, y_scale: Value, y_zero: Value | None = None,
-    *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0, channels_last: int = 0,
-    count_include_pad: int = 0, pads: Sequence[int] = (), strides: Sequence[int] = (),
+    *, channels_last: int = 0, count_include_pad: int = 0, sliding: Pooling,
 ) -> Value:  # fmt: skip
     """The mean of each window of a quantised tensor, quantised."""
 
     def pool(v: Value) -> Value:
-        return average_pool(
-            k, v, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad, pads=pads, strides=strides,
-        )  # fmt: skip
+        return average_pool(k, v, count_include_pad=count_include_pad, sliding=sliding)
 
     found = _pooled(k, dequantised(k, x, x_scale, x_zero), channels_last, pool)
     return quantised(k, found, y_scale, y_zero, x.dtype)
@@ -148,18 +145,15 @@ def qlinear_average_pool(
 @operator("QLinearConv", domain=CONTRIB)
 def qlinear_conv_contrib(
     k: Builder, x: Value, x_scale: Value, x_zero_point: Value, w: Value, w_scale: Value, w_zero_point: Value,
-    y_scale: Value, y_zero_point: Value, b: Value | None = None, *, auto_pad: str = "NOTSET",
-    channels_last: int = 0, dilations: Sequence[int] = (), group: int = 1, kernel_shape: Sequence[int] = (),
-    pads: Sequence[int] = (), strides: Sequence[int] = (),
+    y_scale: Value, y_zero_point: Value, b: Value | None = None, *, channels_last: int = 0,
+    sliding: Convolving,
 ) -> Value:  # fmt: skip
     """ONNX's QLinearConv, of tensors (N, *spatial, C) with `channels_last`."""
 
     def conv(v: Value) -> Value:
         return qlinear_conv(
-            k, v, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b,
-            auto_pad=auto_pad, group=group, dilations=dilations, kernel_shape=kernel_shape, pads=pads,
-            strides=strides,
-        )  # fmt: skip
+            k, v, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b, sliding=sliding
+        )
 
     return _pooled(k, x, channels_last, conv)
 
