@@ -151,11 +151,7 @@ class Recurrence:
             return self.as_one(plain, initial)
         reverses, values = DIRECTIONS[a.direction], (a.activation_alpha, a.activation_beta)
         acts = choose_activations(k, a.activations, defaults, *values, len(reverses))
-        x = self.x
-        if a.layout:
-            batched = x
-            shape = (x.shape[1], x.shape[0], x.shape[2])
-            x = k.compute(shape, x.dtype, lambda t, n, i: batched[n, t, i])
+        x = self.swapped(self.x)
         sequences, lasts = [], []
         for d, reverse in enumerate(reverses):
             chosen = acts[d * len(defaults) : (d + 1) * len(defaults)]
@@ -189,14 +185,10 @@ class Recurrence:
 
     def as_one(self, kind: str, initial: Sequence[Value | None]) -> tuple[Value | None, ...]:
         """The layer as one formula that only its hint describes; None for states that are not read."""
-        k, a, x = self.k, self.attributes, self.x
-        if a.layout:
-            batched = x
-            shape = (x.shape[1], x.shape[0], x.shape[2])
-            x = k.compute(shape, x.dtype, lambda t, n, i: batched[n, t, i])
+        k, a, x = self.k, self.attributes, self.swapped(self.x)
         directions, hidden, states = self.r.shape[0], self.r.shape[2], len(initial)
         steps, batch = x.shape[:2]
-        starts = [self.time_first(s) for s in initial]
+        starts = [None if s is None else self.swapped(s) for s in initial]
         named = [("b", self.b), *zip("hc", starts, strict=False)]
         given = tuple(name for name, value in named if value is not None)
         operands = (x, self.w, self.r, *(value for _, value in named if value is not None))
@@ -231,12 +223,12 @@ class Recurrence:
             return y, *[None] * states
         return y, *(piece(one, order, (steps + number) * size) for number in range(states))
 
-    def time_first(self, state: Value | None) -> Value | None:
-        """A state as (D, N, H)."""
-        if state is None or not self.attributes.layout:
-            return state
-        batch, directions, hidden = state.shape
-        return self.k.compute((directions, batch, hidden), state.dtype, lambda d, n, j: state[n, d, j])
+    def swapped(self, x: Value) -> Value:
+        """A tensor whose first two axes are exchanged in layout 1, in the other order there."""
+        if not self.attributes.layout:
+            return x
+        first, second, third = x.shape
+        return self.k.compute((second, first, third), x.dtype, lambda i, j, rest: x[j, i, rest])
 
     def check(self, gates: int, initial: Sequence[Value | None]) -> None:
         """Refuse weights and states that do not fit one another."""
@@ -291,10 +283,7 @@ class Recurrence:
         """One last state of all directions."""
         k, d = self.k, len(states)
         batch, hidden = states[0].shape
-        both = k.alias(stack(k, states), (d, batch, hidden))
-        if not self.attributes.layout:
-            return both
-        return k.compute((batch, d, hidden), both.dtype, lambda n, d, j: both[d, n, j])
+        return self.swapped(k.alias(stack(k, states), (d, batch, hidden)))
 
 
 def walk(way: Direction, step: Step, states: Sequence[Value]) -> tuple[Value, tuple[Value, ...]]:
