@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from engine.base.dtypes import INTEGER_TYPES, TEXT
-from engine.graph.model import Model, Output
+from engine.graph.model import CONTRIB, Model, Output
 
 ONNX_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"})
 """Domains whose operators the `onnx` package describes."""
@@ -154,7 +154,7 @@ def input_elements(domain: str, name: str, until: int | None, is_kernel: bool) -
     ONNX's schemas describe ONNX's operators. Of those that onnxruntime adds, the ones that are formulas
     (`is_kernel`) take numbers.
     """
-    if domain == "com.microsoft" and is_kernel and name not in _MOVING:
+    if domain == CONTRIB and is_kernel and name not in _MOVING:
         return (NUMBERS,)
     if domain not in ONNX_DOMAINS:
         return ()

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, eq, lit, maximum, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.elementwise import identity, softplus
 from engine.operators.movement import slice_, slice_by
-from engine.operators.quantization import CONTRIB
 from engine.operators.registry import operator
 
 operator("DynamicSlice", since=1, host=("starts", "ends", "axes", "steps"))(slice_)

@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from engine.base.dtypes import CODE_TYPES, FLOAT32, FLOAT_TYPES, INT32, UINT8, integer_range
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -21,10 +22,6 @@ from engine.operators.reductions import reduction_hint
 from engine.operators.registry import operator
 from engine.operators.small_floats import decoder, encoder
 from engine.operators.windows import Convolving
-
-CONTRIB = "com.microsoft"
-"""The domain of the operators that onnxruntime's quantisation tools write."""
-
 
 Formula = Callable[..., Expr]
 
@@ -252,6 +249,7 @@ def integer_product(k: Builder, a: Value, b: Value, a_zero: Value | None, b_zero
     return product(k, a, b, (a_zero, b_zero), INT32)
 
 
+@operator("MatMulInteger16", domain=CONTRIB, precision="exact")
 @operator("MatMulInteger", since=10, precision="exact")
 def matmul_integer(
     k: Builder, a: Value, b: Value, a_zero_point: Value | None = None, b_zero_point: Value | None = None

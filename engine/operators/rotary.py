@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -101,7 +102,7 @@ def rotary_embedding(
     return rotated(k, x, columns, width, bool(interleaved), angle)
 
 
-@operator("RotaryEmbedding", since=1, domain="com.microsoft")
+@operator("RotaryEmbedding", since=1, domain=CONTRIB)
 def rotary_embedding_contrib(
     k: Builder, x: Value, position_ids: Value, cos_cache: Value, sin_cache: Value, *, interleaved: int = 0,
     is_packed_batching: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
@@ -120,7 +121,7 @@ def rotary_embedding_contrib(
     return rotated(k, x, columns, width, bool(interleaved), listed_angle(cos_cache, sin_cache, position))
 
 
-@operator("MRotaryEmbedding", domain="com.microsoft")
+@operator("MRotaryEmbedding", domain=CONTRIB)
 def m_rotary_embedding(
     k: Builder, x: Value, position_ids: Value, cos_cache: Value, sin_cache: Value, *, interleaved: int = 0,
     is_packed_batching: int = 0, mrope_layout: int = 0, mrope_section: Sequence[int], num_heads: int = 0,

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.graph.model import Layer, Model
+from engine.graph.model import CONTRIB, Layer, Model
 from engine.operators.convolution import taps_first
 from engine.operators.layout import CHANNELS_LAST, LAST
-from engine.operators.quantization import CONTRIB
 
 SUFFIX = "/channels_last"
 

@@ -40,11 +40,9 @@ from engine.graph.importers.onnx_tensors import (
 )
 from engine.graph.importers.onnx_weights import without_weights
 from engine.graph.importers.support import Supported, check_supported
-from engine.graph.model import UNTYPED, Input, Kind, Layer, Model, Output, sort_layers
+from engine.graph.model import ML, UNTYPED, Input, Kind, Layer, Model, Output, sort_layers
 
 OLDEST_OPSET = 7
-ML = "ai.onnx.ml"
-"""ONNX's domain of operators for classical machine learning."""
 
 # Functions may call functions, so a small file can ask for any number of layers. The largest exported
 # networks known have some ten thousand.

@@ -12,6 +12,7 @@ from math import sqrt
 
 import numpy as np
 
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, clamp, lit, select
 from engine.kernels.value import Value
 from engine.operators.attention import (
@@ -40,7 +41,6 @@ from engine.operators.movement import joined
 from engine.operators.normalization import softmax_over
 from engine.operators.registry import operator
 
-DOMAIN = "com.microsoft"
 LOWEST = float(np.finfo(np.float32).min)
 """What the score of a key after its query becomes."""
 
@@ -140,7 +140,7 @@ class SelfAttention(AttributeGroup):
     unidirectional: int = 0
 
 
-@operator("Attention", domain=DOMAIN)
+@operator("Attention", domain=CONTRIB)
 def attention(
     k: Builder, x: Value, weights: Value, bias: Value | None = None, mask_index: Value | None = None,
     past: Value | None = None, attention_bias: Value | None = None,
@@ -296,7 +296,7 @@ def by_beam(k: Builder, cache: Value, rows: Value, used: Value | None) -> Value:
     return k.compute(cache.shape, cache.dtype, formula)
 
 
-@operator("MultiHeadAttention", domain=DOMAIN)
+@operator("MultiHeadAttention", domain=CONTRIB)
 def multi_head_attention(
     k: Builder, query: Value, key: Value | None = None, value: Value | None = None,
     bias: Value | None = None, key_padding_mask: Value | None = None, attention_bias: Value | None = None,

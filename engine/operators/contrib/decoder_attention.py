@@ -6,6 +6,7 @@ from math import sqrt
 
 import numpy as np
 
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, reduce
 from engine.kernels.value import Value
 from engine.operators.attention import (
@@ -24,13 +25,13 @@ from engine.operators.attention import (
     weighted,
 )
 from engine.operators.builder import Builder
-from engine.operators.contrib.attention import DOMAIN, attended, by_beam, grown, placed
+from engine.operators.contrib.attention import attended, by_beam, grown, placed
 from engine.operators.contrib.group_query_attention import lengths_of, operands, rotated_by_position
 from engine.operators.normalization import softmax_over
 from engine.operators.registry import operator
 
 
-@operator("DecoderMaskedMultiHeadAttention", domain=DOMAIN)
+@operator("DecoderMaskedMultiHeadAttention", domain=CONTRIB)
 def decoder_masked_multi_head_attention(
     k: Builder, query: Value, key: Value | None = None, value: Value | None = None,
     mask_index: Value | None = None, attention_bias: Value | None = None, past_key: Value | None = None,
@@ -77,7 +78,7 @@ def decoder_masked_multi_head_attention(
     return y, *present, scores if output_qk else None
 
 
-@operator("SparseAttention", domain=DOMAIN, host=("total_sequence_length",))
+@operator("SparseAttention", domain=CONTRIB, host=("total_sequence_length",))
 def sparse_attention(
     k: Builder, query: Value, key: Value | None, value: Value | None, past_key: Value, past_value: Value,
     block_row_indices: Value, block_col_indices: Value, total_sequence_length: Value,

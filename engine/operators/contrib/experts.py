@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from engine.base.dtypes import FLOAT32
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimum, reduce, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
@@ -20,7 +21,6 @@ from engine.operators.elementwise import gelu, sigmoid
 from engine.operators.linear import matmul_
 from engine.operators.movement import transpose
 from engine.operators.normalization import softmax_over
-from engine.operators.quantization import CONTRIB
 from engine.operators.registry import operator
 from engine.operators.sorting import sorted_order
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.graph.model import CONTRIB
 from engine.kernels.value import Value
 from engine.operators.activations import activated
 from engine.operators.builder import Builder
-from engine.operators.contrib.fused_layers import channels_first, to_channels_last
 from engine.operators.convolution import conv
+from engine.operators.layout import channels_first, to_channels_last
 from engine.operators.movement import transpose
 from engine.operators.pooling import max_pool
-from engine.operators.quantization import CONTRIB
 from engine.operators.registry import operator
 from engine.operators.transposed_convolution import conv_transpose
 from engine.operators.windows import Convolving, Pooling

@@ -1,7 +1,7 @@
 """onnxruntime's fused layers (domain com.microsoft), which its optimiser and exporters leave in models.
 
 Each is a layer of ONNX with what usually follows it, or an older form of one, and is written so: the formulas
-fuse by themselves. Also here: two layers that onnxruntime knows in ONNX's own domain.
+fuse by themselves. Also here: layers that onnxruntime knows in ONNX's own domain.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from engine.base.dtypes import INT32
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, fold, lit, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.activations import activated
@@ -19,12 +20,12 @@ from engine.operators.builder import Builder
 from engine.operators.elementwise import gelu, gelu_, sigmoid, softplus
 from engine.operators.grid_sample import grid_sample
 from engine.operators.indexing import gather_nd
+from engine.operators.layout import channels_first, to_channels_last
 from engine.operators.linear import gemm, matmul, matmul_
 from engine.operators.linear_attention import linear_attention
 from engine.operators.movement import transpose, trilu
 from engine.operators.normalization import group_normalization, layer_normalization, rms_scaled
 from engine.operators.padding import pad
-from engine.operators.quantization import CONTRIB
 from engine.operators.registry import operator
 from engine.operators.shape_ops import range_
 from engine.operators.state_layers import causal_conv
@@ -36,13 +37,12 @@ operator("Gelu", domain=CONTRIB)(gelu_)
 operator("GridSample", domain=CONTRIB)(grid_sample)
 operator("Pad", domain=CONTRIB, host=("pads", "axes"))(pad)
 operator("Trilu", domain=CONTRIB, host=("diagonal",))(trilu)
-operator("LayerNormalization", since=1, until=16)(layer_normalization)
 
 
 # Products
 
 
-def product(k: Builder, a: Value, b: Value, trans_a: bool, trans_b: bool) -> Value:
+def swapped_product(k: Builder, a: Value, b: Value, trans_a: bool, trans_b: bool) -> Value:
     """NumPy's matmul with the last two axes of either side swapped; vectors have none to swap.
 
     Nothing is copied where both sides have the same batch, or the second is one matrix.
@@ -85,7 +85,7 @@ def fused_matmul(
     """alpha * A' B' with axes swapped as the flags say; transBatch first moves axis 0 behind the batch."""
     a = batch_inside(k, a) if transBatchA else a
     b = batch_inside(k, b) if transBatchB else b
-    y = product(k, a, b, bool(transA), bool(transB))
+    y = swapped_product(k, a, b, bool(transA), bool(transB))
     return y if alpha == 1.0 else k.elementwise(lambda e: e * arg(alpha, e.dtype), y)
 
 
@@ -274,16 +274,6 @@ def gated_rms_norm(
         return e * (sigmoid(g) if activation == "sigmoid" else g * sigmoid(g))
 
     return k.elementwise(formula, k.alias(y, x.shape), gate)
-
-
-def channels_first(k: Builder, x: Value) -> Value:
-    """(N, *spatial, C) as (N, C, *spatial)."""
-    return transpose(k, x, perm=(0, x.rank - 1, *range(1, x.rank - 1)))
-
-
-def to_channels_last(k: Builder, x: Value) -> Value:
-    """(N, C, *spatial) as (N, *spatial, C)."""
-    return transpose(k, x, perm=(0, *range(2, x.rank), 1))
 
 
 @operator("GroupNorm", domain=CONTRIB)

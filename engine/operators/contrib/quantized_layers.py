@@ -9,18 +9,19 @@ from collections.abc import Callable
 
 import numpy as np
 
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, lit, reduce, select
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.contrib.block_quantized import unpacked
 from engine.operators.elementwise import sigmoid
+from engine.operators.layout import channels_first, to_channels_last
 from engine.operators.linear import matrix_product
-from engine.operators.movement import concat, transpose
+from engine.operators.movement import concat
 from engine.operators.normalization import softmax_over
 from engine.operators.pooling import average_pool, global_average_pool
 from engine.operators.quantization import (
-    CONTRIB,
     FLOAT32,
     INT32,
     check_zero,
@@ -107,11 +108,7 @@ def qlinear_softmax(
 
 def _pooled(k: Builder, x: Value, channels_last: int, pool: Callable[[Value], Value]) -> Value:
     """`pool`, which takes channels first, of a tensor in either layout."""
-    if not channels_last:
-        return pool(x)
-    last = x.rank - 1
-    found = pool(transpose(k, x, perm=(0, last, *range(1, last))))
-    return transpose(k, found, perm=(0, *range(2, last + 1), 1))
+    return to_channels_last(k, pool(channels_first(k, x))) if channels_last else pool(x)
 
 
 @operator("QLinearGlobalAveragePool", domain=CONTRIB)
@@ -156,12 +153,6 @@ def qlinear_conv_contrib(
         )
 
     return _pooled(k, x, channels_last, conv)
-
-
-@operator("MatMulInteger16", domain=CONTRIB, precision="exact")
-def matmul_integer_16(k: Builder, a: Value, b: Value) -> Value:
-    """The product of two matrices of 16-bit integers, in int32."""
-    return integer_product(k, a, b, None, None)
 
 
 @operator("QGemm", domain=CONTRIB)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.base.dtypes import FLOAT32, INT32
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import FLAT, Expr, arg, cast
 from engine.kernels.value import Value
 from engine.operators.activations import Activation
 from engine.operators.builder import Builder
 from engine.operators.linear import matmul
 from engine.operators.movement import transpose
-from engine.operators.quantization import CONTRIB, dynamic_range, quantised
+from engine.operators.quantization import dynamic_range, quantised
 from engine.operators.recurrence import Attributes, Direction, Recurrence, columns
 from engine.operators.recurrent import LstmCell
 from engine.operators.registry import operator

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from engine.graph.model import CONTRIB
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.contrib.attention import SelfAttention, attention_of, check_projection
 from engine.operators.contrib.fused_layers import embed_layer_normalization
 from engine.operators.contrib.quantized_layers import matmul_integer_to_float
-from engine.operators.quantization import CONTRIB, dequantised
+from engine.operators.quantization import dequantised
 from engine.operators.registry import operator
 
 

@@ -13,8 +13,8 @@ import pytest
 from engine import Model, ModelLoader
 from engine.compiler.interpreter import interpret
 from engine.compiler.passes import channels_last
+from engine.graph.model import CONTRIB
 from engine.operators.layout import CHANNELS_LAST
-from engine.operators.quantization import CONTRIB
 from tests.graphs import node, proto
 from tests.networks import reference, smooth
 
