@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from engine.kernels.expr import Expr, arg, reduce, unary
+from engine.kernels.expr import Expr, arg, unary
 from engine.kernels.value import Value
 from engine.operators.activations import activated
 from engine.operators.builder import Builder
 from engine.operators.convolution import add_bias, convolve
 from engine.operators.layout import CHANNELS_LAST, FIRST, LAST
-from engine.operators.reductions import reduction_hint
+from engine.operators.normalization import mean_and_variance
 from engine.operators.registry import operator
 from engine.operators.windows import Convolving
 
@@ -37,24 +37,8 @@ def conv(
 @operator("InstanceNormalization", domain=CHANNELS_LAST)
 def instance_normalization(k: Builder, x: Value, scale: Value, b: Value, *, epsilon: float = 1e-5) -> Value:
     """Over the plane of each sample's channel (Ulyanov et al., 2016), as (x - mean) * factor + b."""
-    batch, channels, count = x.shape[0], x.shape[-1], prod(x.shape[1:-1])
-    rows = k.alias(x, (batch, count, channels))
-
-    def mean_of(n: Expr, c: Expr) -> Expr:
-        total = reduce("sum", rows.dim(1), lambda r: rows[n, r, c])
-        return total / arg(count, total.dtype)
-
-    sizes = (batch, channels)
-    mean = k.compute(sizes, x.dtype, mean_of, hint=lambda: reduction_hint("mean", "element", rows))
-
-    def spread_of(n: Expr, c: Expr) -> Expr:
-        total = reduce(
-            "sum", rows.dim(1), lambda r: (rows[n, r, c] - mean[n, c]) * (rows[n, r, c] - mean[n, c])
-        )
-        return total / arg(count, total.dtype)
-
-    hint = lambda: reduction_hint("mean", "deviation", rows, mean)  # noqa: E731 - made only when a plan is
-    spread = k.compute(sizes, x.dtype, spread_of, hint=hint)
+    rows = k.alias(x, (x.shape[0], prod(x.shape[1:-1]), x.shape[-1]))
+    mean, spread = mean_and_variance(k, rows)
     factor = k.elementwise(lambda v, s: s / unary("sqrt", v + arg(epsilon, v.dtype)), spread, scale)
     y = k.compute(rows.shape, x.dtype, lambda n, r, c: (rows[n, r, c] - mean[n, c]) * factor[n, c] + b[c])
     return k.alias(y, x.shape)

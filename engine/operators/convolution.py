@@ -48,7 +48,7 @@ def convolve(
             f"not {list(x.shape)} and {list(w.shape)}"
         )
     batch, depth, sizes = source.split(x.shape)
-    _check_weights(k, depth, w.shape, sliding)
+    check_weights(k, depth, w.shape, sliding)
     win = slide(k, sizes, w.shape[2:], sliding)
     w, win, auto_pad = _without_idle_taps(k, x, w, win, sliding.auto_pad, source)
     if prod(win.kernel) > MANY_TAPS:
@@ -89,7 +89,7 @@ def convolve(
     return k.compute(shape, x.dtype if dtype is None else dtype, formula, hint=lambda: hint)
 
 
-def _check_weights(k: Builder, channels: int, weights: Sequence[int], sliding: Convolving) -> None:
+def check_weights(k: Builder, channels: int, weights: Sequence[int], sliding: Convolving) -> None:
     """Refuse weights (M, C/group, *kernel) that do not fit the attributes or the input's channels."""
     kernel, group = tuple(weights[2:]), sliding.group
     if tuple(sliding.kernel_shape or kernel) != kernel:
@@ -218,7 +218,7 @@ def _by_planes(
     if taps_first(kernel, source):
         kernel = (w.shape[1], *w.shape[3:])
     per_group = w.size // max(1, w.shape[0] * prod(kernel))
-    _check_weights(k, channels, (w.shape[0], per_group, *kernel), sliding)
+    check_weights(k, channels, (w.shape[0], per_group, *kernel), sliding)
     win, auto_pad = slide(k, sizes, kernel, sliding), sliding.auto_pad
     plain = [s == (1, 1, 0, 0) for s in zip(kernel, win.strides, win.begins, win.ends, strict=True)]
 

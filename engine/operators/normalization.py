@@ -169,25 +169,34 @@ def batch_normalization(
     return y, running(input_mean, mean), running(input_var, var)
 
 
-def moments(k: Builder, rows: Value, epsilon: float) -> tuple[Value, Value]:
-    """Mean and 1 / sqrt(variance + epsilon) of each row of (rows, count), in float32 at least."""
-    count = rows.shape[1]
+def mean_and_variance(k: Builder, rows: Value) -> tuple[Value, Value]:
+    """Those of the second axis of (rows, count) or (rows, count, inner), in float32 at least."""
+    outer, count, *inner = rows.shape
     dtype = rows.dtype if rows.dtype.itemsize >= 4 else FLOAT32
 
-    def mean_of(o: Expr) -> Expr:
-        total = reduce("sum", rows.dim(1), lambda r: rows[o, r])
+    def mean_of(o: Expr, *i: Expr) -> Expr:
+        total = reduce("sum", rows.dim(1), lambda r: rows[(o, r, *i)])
         return total / arg(count, total.dtype)
 
-    outer = (rows.shape[0],)
-    mean = k.compute(outer, dtype, mean_of, hint=lambda: reduction_hint("mean", "element", rows))
+    kept = (outer, *inner)
+    mean = k.compute(kept, dtype, mean_of, hint=lambda: reduction_hint("mean", "element", rows))
 
-    def variance_of(o: Expr) -> Expr:
-        total = reduce("sum", rows.dim(1), lambda r: (rows[o, r] - mean[o]) * (rows[o, r] - mean[o]))
+    def variance_of(*at: Expr) -> Expr:
+        o, *i = at
+
+        def square(r: Expr) -> Expr:
+            return (rows[(o, r, *i)] - mean[at]) * (rows[(o, r, *i)] - mean[at])
+
+        total = reduce("sum", rows.dim(1), square)
         return total / arg(count, total.dtype)
 
-    spread = k.compute(
-        outer, dtype, variance_of, hint=lambda: reduction_hint("mean", "deviation", rows, mean)
-    )
+    hint = lambda: reduction_hint("mean", "deviation", rows, mean)  # noqa: E731 - made only when a plan is
+    return mean, k.compute(kept, dtype, variance_of, hint=hint)
+
+
+def moments(k: Builder, rows: Value, epsilon: float) -> tuple[Value, Value]:
+    """Mean and 1 / sqrt(variance + epsilon) of each row of (rows, count), in float32 at least."""
+    mean, spread = mean_and_variance(k, rows)
     return mean, k.elementwise(lambda v: 1.0 / unary("sqrt", v + arg(epsilon, v.dtype)), spread)
 
 
@@ -200,7 +209,7 @@ def normalized(k: Builder, x: Value, rows: Value, mean: Value, inverse: Value, e
     return k.alias(y, x.shape)
 
 
-@operator("LayerNormalization", since=17)
+@operator("LayerNormalization", since=1)
 def layer_normalization(
     k: Builder, x: Value, scale: Value, b: Value | None = None, *,
     axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,

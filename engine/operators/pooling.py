@@ -26,15 +26,6 @@ def _planes(k: Builder, x: Value) -> tuple[int, ...]:
     return layout_of(k).split(x.shape)[2]
 
 
-def _hint(kind: str, x: Value, win: Windows, layout: Layout, include_pad: bool = False) -> Hint:
-    attributes = {
-        "kind": kind, "kernel": win.kernel, "strides": win.strides, "dilations": win.dilations,
-        "pads": win.begins, "ends": win.ends, "include_pad": include_pad,
-        "channels_last": layout.channels_last,
-    }  # fmt: skip
-    return Hint("pool", (x,), attributes)
-
-
 def lowest(dtype: str) -> float | int:
     """The neutral element of a maximum."""
     return LIMITS[dtype][0] if dtype in LIMITS else float("-inf")
@@ -131,7 +122,12 @@ def _windowed(
         return finish(taps([]), at)
 
     shape = layout.order(batch, channels, win.counts)
-    return k.compute(shape, dtype, formula, hint=lambda: _hint(kind, x, win, layout, include_pad))
+    attributes = {
+        "kind": kind, "kernel": win.kernel, "strides": win.strides, "dilations": win.dilations,
+        "pads": win.begins, "ends": win.ends, "include_pad": include_pad,
+        "channels_last": layout.channels_last,
+    }  # fmt: skip
+    return k.compute(shape, dtype, formula, hint=lambda: Hint("pool", (x,), attributes))
 
 
 _FEW_TAPS = 3

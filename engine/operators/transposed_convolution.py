@@ -34,7 +34,7 @@ def conv_transpose(
     channels = layout.split(x.shape)[1] if x.rank > 2 else 0
     if x.rank < 3 or w.rank != x.rank or w.shape[0] != channels or channels % group:
         k.error(f"takes x (N, C, ...) and w (C, M/group, ...), not {list(x.shape)} and {list(w.shape)}")
-    spread = scatter(k, layout.split(x.shape)[2], w, output_padding, output_shape, sliding)
+    spread = spread_of(k, layout.split(x.shape)[2], w, output_padding, output_shape, sliding)
     is_known = w.known is not None and w.size > 0
     has_phases = is_known and all(1 in pair for pair in zip(spread.strides, spread.dilations, strict=True))
     if has_phases or layout.channels_last:
@@ -55,7 +55,7 @@ class Spread:
     """Whether begins and ends follow from the attributes alone."""
 
 
-def scatter(
+def spread_of(
     k: Builder, sizes: Sequence[int], w: Value, output_padding: Sequence[int], output_shape: Sequence[int],
     sliding: Convolving,
 ) -> Spread:  # fmt: skip
