@@ -79,7 +79,7 @@ def _arena_of(backend: cpu.CPUBackend, size: int) -> np.ndarray:
 
 def install() -> None:
     """Guard what is allocated from now on."""
-    aligned._cut = _cut
+    aligned.on_cache_line = _cut
     template.place = _place
     cpu.CPUBackend.arena_of = _arena_of  # type: ignore[assignment,method-assign]
     # Their temporaries share slots, which have no guards between them.

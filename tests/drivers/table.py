@@ -31,7 +31,7 @@ class Driver:
 
 
 _DEVICES = (
-    "tests/engine/device/test_counting.py",
+    "tests/engine/device/gl/test_counting.py",
     "tests/engine/device/gl/test_device.py",
     "tests/engine/device/gl/test_hosts.py",
     "tests/engine/device/gl/test_state.py",

@@ -1,4 +1,4 @@
-"""Counts a device's work and, in tests, the blocking OpenGL calls of a frame loop."""
+"""Counts the blocking OpenGL calls of a frame loop, for tests and profiles."""
 
 from __future__ import annotations
 
@@ -6,30 +6,10 @@ import ctypes
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from engine.device.gl.functions import FUNCTION_TYPE, GL, Loader
-
-
-@dataclass
-class DeviceCounters:
-    """Counters of a device's work since it was created or since `reset`."""
-
-    blocking: Counter[str] = field(default_factory=Counter)
-    """Calls of the engine that waited for the device, by name; only made on an explicit wait."""
-    readbacks: int = 0
-    uploads: int = 0
-    bytes_down: int = 0
-    bytes_up: int = 0
-    switches: int = 0
-    """Times the device's context was made current and the former one again."""
-
-    def reset(self) -> None:
-        """Set everything back to zero."""
-        self.blocking.clear()
-        self.readbacks = self.uploads = self.bytes_down = self.bytes_up = self.switches = 0
-
 
 # Every OpenGL function with integer and pointer arguments only fits this on 64-bit machines: the callee
 # reads as many as it has. No blocking function has a float argument.
@@ -74,16 +54,16 @@ class CountingLoader:
             "glClientWaitSync": self._client_wait_sync,
             "glFenceSync": self._fence_sync,
             "glDeleteSync": self._delete_sync,
-            "glReadPixels": self._read_pixels,
-            "glGetTexImage": self._get_tex_image,
+            "glReadPixels": partial(self._read_into_pack_buffer, "glReadPixels"),
+            "glGetTexImage": partial(self._read_into_pack_buffer, "glGetTexImage"),
             "glBindBuffer": self._bind_buffer,
             "glBindBufferBase": self._bind_buffer_indexed,
             "glBindBufferRange": self._bind_buffer_indexed,
             "glBufferData": self._buffer_data,
-            "glBufferSubData": self._buffer_sub_data,
+            "glBufferSubData": partial(self._touch_buffer, "glBufferSubData"),
             "glCopyBufferSubData": self._copy_buffer_sub_data,
             "glDeleteBuffers": self._delete_buffers,
-            "glMapBuffer": self._map_whole_buffer,
+            "glMapBuffer": partial(self._touch_buffer, "glMapBuffer"),
             "glMapBufferRange": self._map_buffer,
             "glVertexAttribPointer": self._vertex_attrib_pointer,
         }
@@ -177,12 +157,6 @@ class CountingLoader:
         self._fences.pop(arguments[0], None)
         return forward(*arguments)
 
-    def _read_pixels(self, forward: _Forward, arguments: Any) -> int:
-        return self._read_into_pack_buffer("glReadPixels", forward, arguments)
-
-    def _get_tex_image(self, forward: _Forward, arguments: Any) -> int:
-        return self._read_into_pack_buffer("glGetTexImage", forward, arguments)
-
     def _read_into_pack_buffer(self, name: str, forward: _Forward, arguments: Any) -> int:
         buffer = self._bound.get(GL.PIXEL_PACK_BUFFER, 0)
         if buffer:
@@ -215,9 +189,9 @@ class CountingLoader:
         self._last_use.pop(self._bound.get(arguments[0] & 0xFFFFFFFF, 0), None)
         return forward(*arguments)
 
-    def _buffer_sub_data(self, forward: _Forward, arguments: Any) -> int:
+    def _touch_buffer(self, name: str, forward: _Forward, arguments: Any) -> int:
         if self._is_busy(arguments[0]):
-            self.counts["glBufferSubData"] += 1
+            self.counts[name] += 1
         return forward(*arguments)
 
     def _copy_buffer_sub_data(self, forward: _Forward, arguments: Any) -> int:
@@ -242,11 +216,6 @@ class CountingLoader:
             self.counts["glMapBufferRange"] += 1
         return forward(*arguments)
 
-    def _map_whole_buffer(self, forward: _Forward, arguments: Any) -> int:
-        if self._is_busy(arguments[0]):
-            self.counts["glMapBuffer"] += 1
-        return forward(*arguments)
-
     def _use(self, *buffers: int) -> None:
         self._work += 1
         for buffer in buffers:
@@ -254,3 +223,43 @@ class CountingLoader:
 
     def _is_busy(self, target: int) -> bool:
         return self._last_use.get(self._bound.get(target & 0xFFFFFFFF, 0), 0) > self._finished
+
+
+class CountedContexts:
+    """The counting loaders of the contexts that were made."""
+
+    def __init__(self) -> None:
+        self.loaders: list[CountingLoader] = []
+
+    def wrap(self, loader: Any) -> CountingLoader:
+        """A loader that counts, in the place of `loader`."""
+        counting = CountingLoader(loader)
+        self.loaders.append(counting)
+        return counting
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Blocking calls so far by name, of all contexts."""
+        return sum((loader.counts for loader in self.loaders), Counter())
+
+
+_counting: list[CountedContexts] = []
+
+
+@contextmanager
+def counting_gl_calls() -> Iterator[CountedContexts]:
+    """Count in every `GLDevice`, and in every context that asks `loader_wrapper`, made within a block.
+
+    The counted functions take a microsecond or two longer, also after the block.
+    """
+    contexts = CountedContexts()
+    _counting.append(contexts)
+    try:
+        yield contexts
+    finally:
+        _counting.remove(contexts)
+
+
+def loader_wrapper() -> Callable[[Any], CountingLoader] | None:
+    """The wrapper for the loader of a new context; None if nothing is counted."""
+    return _counting[-1].wrap if _counting else None

@@ -11,7 +11,7 @@ import moderngl
 import numpy as np
 import pytest
 
-from engine.device.counting import CountingLoader
+from engine.device.gl.counting import CountingLoader
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 
@@ -176,7 +176,7 @@ def test_overwriting_or_mapping_a_buffer_in_use_is_counted(counted: Counted) -> 
 
 CHILD_GAME = """
 import moderngl, glcontext, numpy as np
-from engine.device.counting import CountingLoader
+from engine.device.gl.counting import CountingLoader
 from engine.device.gl.device import GLDevice
 
 loader = CountingLoader(glcontext.get_backend_by_name("egl")(mode="standalone", glversion=330))
