@@ -7,10 +7,12 @@ a sample of nothing but padding attends to all of it alike.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
 
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, clamp, lit, select
 from engine.kernels.value import Value
 from engine.operators.attention import (
@@ -33,12 +35,12 @@ from engine.operators.attention import (
     weighted,
 )
 from engine.operators.builder import Builder
+from engine.operators.declaration import AttributeGroup
 from engine.operators.linear import matmul
 from engine.operators.movement import joined
 from engine.operators.normalization import softmax_over
 from engine.operators.registry import operator
 
-DOMAIN = "com.microsoft"
 LOWEST = float(np.finfo(np.float32).min)
 """What the score of a key after its query becomes."""
 
@@ -126,31 +128,38 @@ def projected(k: Builder, x: Value, weights: Value, bias: Value | None) -> Value
     return y if bias is None else k.elementwise(lambda e, b: e + b, y, bias)
 
 
-@operator("Attention", domain=DOMAIN)
+@dataclass(frozen=True, kw_only=True)
+class SelfAttention(AttributeGroup):
+    """The attributes of attention that includes projections."""
+
+    do_rotary: int = 0
+    mask_filter_value: float = -10000.0
+    num_heads: int
+    past_present_share_buffer: int = 0
+    scale: float = 0.0
+    unidirectional: int = 0
+
+
+@operator("Attention", domain=CONTRIB)
 def attention(
     k: Builder, x: Value, weights: Value, bias: Value | None = None, mask_index: Value | None = None,
     past: Value | None = None, attention_bias: Value | None = None,
     past_sequence_length: Value | None = None, *,
-    do_rotary: int = 0, mask_filter_value: float = -10000.0, num_heads: int,
-    past_present_share_buffer: int = 0, qkv_hidden_sizes: tuple[int, ...] = (),
-    rotary_embedding_dim: int = 0, scale: float = 0.0, unidirectional: int = 0,
+    qkv_hidden_sizes: tuple[int, ...] = (), rotary_embedding_dim: int = 0, attributes: SelfAttention,
 ) -> tuple[Value, ...]:  # fmt: skip
     """Multi-head attention of a sequence to itself, projections included; output 2 is the grown cache."""
-    return attention_of(
-        k, projected(k, x, weights, bias), mask_index, past, attention_bias, do_rotary=do_rotary,
-        mask_filter_value=mask_filter_value, num_heads=num_heads, scale=scale, unidirectional=unidirectional,
-        past_present_share_buffer=past_present_share_buffer, qkv_hidden_sizes=qkv_hidden_sizes,
-    )  # fmt: skip
+    packed = projected(k, x, weights, bias)
+    return attention_of(k, packed, mask_index, past, attributes, attention_bias, qkv_hidden_sizes)
 
 
 def attention_of(
-    k: Builder, packed: Value, mask_index: Value | None, past: Value | None,
-    attention_bias: Value | None = None, *, do_rotary: int, mask_filter_value: float, num_heads: int,
-    past_present_share_buffer: int, scale: float, unidirectional: int, qkv_hidden_sizes: tuple[int, ...] = (),
+    k: Builder, packed: Value, mask_index: Value | None, past: Value | None, attributes: SelfAttention,
+    attention_bias: Value | None = None, qkv_hidden_sizes: tuple[int, ...] = (),
 ) -> tuple[Value, ...]:  # fmt: skip
     """`attention` from its projections: queries, keys and values side by side."""
-    if do_rotary or past_present_share_buffer:
+    if attributes.do_rotary or attributes.past_present_share_buffer:
         k.error("do_rotary and past_present_share_buffer are not supported")
+    num_heads = attributes.num_heads
     widths = tuple(qkv_hidden_sizes) or (packed.shape[2] // 3,) * 3
     if len(widths) != 3 or sum(widths) != packed.shape[2] or any(w % num_heads for w in widths):
         k.error(f"{packed.shape[2]} columns do not divide into {list(widths)} and {num_heads} heads")
@@ -171,8 +180,8 @@ def attention_of(
             for n, new in enumerate((key, value))
         )  # fmt: skip
     y, _ = attended(
-        k, Heads.of(q), Heads.of(key), Heads.of(value), scale, mask_index, attention_bias,
-        lambda b: arg(length), bool(unidirectional), mask_filter_value,
+        k, Heads.of(q), Heads.of(key), Heads.of(value), attributes.scale, mask_index, attention_bias,
+        lambda b: arg(length), bool(attributes.unidirectional), attributes.mask_filter_value,
     )  # fmt: skip
     if key.shape != value.shape:
         return (y,)
@@ -250,6 +259,25 @@ def placed(
     return k.compute((batch, heads, rows, columns), new.dtype, formula)
 
 
+def grown(
+    k: Builder, past: tuple[Value, Value], new: tuple[Value, Value], length: Value | None
+) -> tuple[tuple[Value, Value], Offset, Rule | None]:
+    """Caches of keys and values with new rows: appended, or behind the `length` rows in use of a fixed room.
+
+    Also how many rows precede the new ones, and what hides the rows behind these.
+    """
+    if length is None:
+        rows = past[0].shape[2]
+        return (appended(k, past[0], new[0]), appended(k, past[1], new[1])), lambda b: arg(rows), None
+
+    def start(b: Expr) -> Expr:
+        return cast(length.at(lit(0)), "index")
+
+    caches = tuple(placed(k, old, own, start, old.shape[2]) for old, own in zip(past, new, strict=True))
+    used = only(lambda place: place.key < start(place.batch) + new[0].shape[2])
+    return (caches[0], caches[1]), start, used
+
+
 def by_beam(k: Builder, cache: Value, rows: Value, used: Value | None) -> Value:
     """A cache (batch * beams, heads, length, size) in which each beam reads tokens of those it comes from.
 
@@ -268,7 +296,7 @@ def by_beam(k: Builder, cache: Value, rows: Value, used: Value | None) -> Value:
     return k.compute(cache.shape, cache.dtype, formula)
 
 
-@operator("MultiHeadAttention", domain=DOMAIN)
+@operator("MultiHeadAttention", domain=CONTRIB)
 def multi_head_attention(
     k: Builder, query: Value, key: Value | None = None, value: Value | None = None,
     bias: Value | None = None, key_padding_mask: Value | None = None, attention_bias: Value | None = None,
@@ -281,19 +309,12 @@ def multi_head_attention(
         k.error("takes past_key and past_value together or neither")
     lie = past_key is None and not any(k.layer.outputs[1:3])
     q, keys, values = _queries_keys_values(k, query, key, value, bias, num_heads, lie)
-    past: Offset = lambda b: arg(0 if past_key is None else past_key.shape[2])  # noqa: E731
+    past: Offset = lambda b: arg(0)  # noqa: E731
     used: Rule | None = None
-    if past_key is not None and past_value is not None:
-        if past_sequence_length is None:
-            keys = Heads.of(appended(k, past_key, keys.value))
-            values = Heads.of(appended(k, past_value, values.value))
-        else:
-            # A cache of a fixed size, of which so many rows are in use.
-            past, count = (lambda b: cast(past_sequence_length[lit(0)], "index")), keys.sizes[2]
-            keys = Heads.of(placed(k, past_key, keys.value, past, past_key.shape[2]))
-            values = Heads.of(placed(k, past_value, values.value, past, past_value.shape[2]))
-            used = only(lambda place: place.key < past(place.batch) + count)
     present = keys.value, values.value
+    if past_key is not None and past_value is not None:
+        present, past, used = grown(k, (past_key, past_value), present, past_sequence_length)
+        keys, values = map(Heads.of, present)
     if cache_indirection is not None:
         keys, values = (Heads.of(by_beam(k, x, cache_indirection, past_sequence_length)) for x in present)
     y, scores = attended(

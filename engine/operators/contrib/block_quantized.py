@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.base.dtypes import CODE_TYPES, UINT8
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, floor_mod, lit, reduce, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.quantization import CONTRIB, numbers_of
+from engine.operators.quantization import numbers_of
 from engine.operators.registry import operator
 
 

@@ -6,6 +6,7 @@ from math import sqrt
 
 import numpy as np
 
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, reduce
 from engine.kernels.value import Value
 from engine.operators.attention import (
@@ -13,7 +14,6 @@ from engine.operators.attention import (
     Pick,
     Place,
     Rule,
-    appended,
     combined,
     geometry_of,
     merge_heads,
@@ -25,13 +25,13 @@ from engine.operators.attention import (
     weighted,
 )
 from engine.operators.builder import Builder
-from engine.operators.contrib.attention import DOMAIN, attended, by_beam, placed
+from engine.operators.contrib.attention import attended, by_beam, grown, placed
 from engine.operators.contrib.group_query_attention import lengths_of, operands, rotated_by_position
 from engine.operators.normalization import softmax_over
 from engine.operators.registry import operator
 
 
-@operator("DecoderMaskedMultiHeadAttention", domain=DOMAIN)
+@operator("DecoderMaskedMultiHeadAttention", domain=CONTRIB)
 def decoder_masked_multi_head_attention(
     k: Builder, query: Value, key: Value | None = None, value: Value | None = None,
     mask_index: Value | None = None, attention_bias: Value | None = None, past_key: Value | None = None,
@@ -65,19 +65,12 @@ def decoder_masked_multi_head_attention(
             if key is None or value is None
             else (split(key, 0, width), split(value, 0, 2 * width))
         )
-        if past_key is None or past_value is None:
-            grown = new
-        elif past_present_share_buffer and past_sequence_length is not None:
-            start = lambda b: cast(past_sequence_length.at(lit(0)), "index")  # noqa: E731
-            room = past_key.shape[2]
-            grown = placed(k, past_key, new[0], start, room), placed(k, past_value, new[1], start, room)
-            used = only(lambda place: place.key < start(place.batch) + new[0].shape[2])
-        else:
-            grown = appended(k, past_key, new[0]), appended(k, past_value, new[1])
-        keys, values, present = *grown, grown
+        count = past_sequence_length if past_present_share_buffer else None
+        if past_key is not None and past_value is not None:
+            new, _, used = grown(k, (past_key, past_value), new, count)
+        keys, values, present = *new, new
         if cache_indirection is not None:
-            count = past_sequence_length if past_present_share_buffer else None
-            keys, values = (by_beam(k, x, cache_indirection, count) for x in grown)
+            keys, values = (by_beam(k, x, cache_indirection, count) for x in new)
     y, scores = attended(
         k, Heads.of(q), Heads.of(keys), Heads.of(values), scale, mask_index, attention_bias,
         lambda b: lit(0), False, mask_filter_value, used,
@@ -85,7 +78,7 @@ def decoder_masked_multi_head_attention(
     return y, *present, scores if output_qk else None
 
 
-@operator("SparseAttention", domain=DOMAIN, host=("total_sequence_length",))
+@operator("SparseAttention", domain=CONTRIB, host=("total_sequence_length",))
 def sparse_attention(
     k: Builder, query: Value, key: Value | None, value: Value | None, past_key: Value, past_value: Value,
     block_row_indices: Value, block_col_indices: Value, total_sequence_length: Value,

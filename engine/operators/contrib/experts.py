@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from math import inf
 
 from engine.base.dtypes import FLOAT32
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimum, reduce, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.contrib.block_quantized import unpacked
+from engine.operators.declaration import AttributeGroup
 from engine.operators.elementwise import gelu, sigmoid
 from engine.operators.linear import matmul_
 from engine.operators.movement import transpose
 from engine.operators.normalization import softmax_over
-from engine.operators.quantization import CONTRIB
 from engine.operators.registry import operator
 from engine.operators.sorting import sorted_order
 
@@ -82,45 +83,45 @@ class Projection:
         )
 
 
-@dataclass(frozen=True)
-class Gate:
+@dataclass(frozen=True, kw_only=True)
+class Gate(AttributeGroup):
     """The activation between an expert's two layers, and how gate and linear part lie in the first."""
 
-    name: str
-    fusion: int
-    alpha: float
-    beta: float
-    limit: float | None
-    after: bool
+    activation_alpha: float = 1.0
+    activation_beta: float = 0.0
+    activation_type: str = "relu"
+    swiglu_fusion: int = 0
+    swiglu_limit: float | None = None
+    swiglu_limit_after_activation: int = 0
 
     @property
     def is_gated(self) -> bool:
         """Whether it takes two projections."""
-        return self.name in ("swiglu", "geglu")
+        return self.activation_type in ("swiglu", "geglu")
 
     def check(self, k: Builder, has_third: bool) -> None:
         """Refuse what is not known, or does not fit together."""
-        known = (*ACTIVATIONS, "swiglu", "geglu")
-        if self.name not in known or self.fusion not in (0, 1, 2):
+        known, name, fusion = (*ACTIVATIONS, "swiglu", "geglu"), self.activation_type, self.swiglu_fusion
+        if name not in known or fusion not in (0, 1, 2):
             k.error(
-                f"activation_type is {self.name!r} and swiglu_fusion {self.fusion}; "
+                f"activation_type is {name!r} and swiglu_fusion {fusion}; "
                 f"they must be one of {', '.join(known)} and 0, 1 or 2"
             )
-        if self.is_gated and has_third == bool(self.fusion) or self.name == "geglu" and not self.fusion:
-            k.error(f"{self.name} with swiglu_fusion {self.fusion} does not fit {2 + has_third} layers")
+        if self.is_gated and has_third == bool(fusion) or name == "geglu" and not fusion:
+            k.error(f"{name} with swiglu_fusion {fusion} does not fit {2 + has_third} layers")
 
     def value(self, gate: Expr, linear: Expr) -> Expr:
         """The activation of a pair."""
-        if self.name == "geglu":
+        if self.activation_type == "geglu":
             return gelu(gate, "tanh") * linear
-        limit = None if self.limit is None else arg(self.limit, gate.dtype)
+        limit = None if self.swiglu_limit is None else arg(self.swiglu_limit, gate.dtype)
         if limit is not None:
             linear = clamp(linear, -limit, limit)
-            gate = gate if self.after else minimum(gate, limit)
-        found = gate * sigmoid(arg(self.alpha, gate.dtype) * gate)
-        if limit is not None and self.after:
+            gate = gate if self.swiglu_limit_after_activation else minimum(gate, limit)
+        found = gate * sigmoid(arg(self.activation_alpha, gate.dtype) * gate)
+        if limit is not None and self.swiglu_limit_after_activation:
             found = minimum(found, limit)
-        return found * (linear + arg(self.beta, linear.dtype))
+        return found * (linear + arg(self.activation_beta, linear.dtype))
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,8 @@ def mixture(
     gate.check(k, third is not None)
     width = x.shape[-1] if x.rank else 0
     rows = x.size // width if width else 0
-    inner = first.rows // 2 if gate.is_gated and gate.fusion else first.rows
+    is_fused = gate.is_gated and bool(gate.swiglu_fusion)
+    inner = first.rows // 2 if is_fused else first.rows
     if x.rank not in (2, 3) or router.rank != 2 or router.shape[0] != rows:
         k.error(f"takes x (..., hidden) and a row of scores for each of its rows, not {x} and {router}")
     if first.columns != width or (second.rows, second.columns) != (width, inner):
@@ -174,17 +176,17 @@ def mixture(
 
     first_of = first.of(k, chosen, flat, shared=True)
     third_of = None if third is None else third.of(k, chosen, flat, shared=True)
-    if gate.is_gated and gate.fusion:
+    if is_fused:
 
         def gated(t: Expr, s: Expr, n: Expr) -> Expr:
-            pair = (n * 2, n * 2 + lit(1)) if gate.fusion == 1 else (n, n + inner)
+            pair = (n * 2, n * 2 + lit(1)) if gate.swiglu_fusion == 1 else (n, n + inner)
             return gate.value(first_of[t, s, pair[0]], first_of[t, s, pair[1]])
 
         hidden = k.compute((rows, routing.count, inner), FLOAT32, gated)
     elif gate.is_gated and third_of is not None:
         hidden = k.elementwise(gate.value, first_of, third_of)
     else:
-        hidden = k.elementwise(ACTIVATIONS[gate.name], first_of)
+        hidden = k.elementwise(ACTIVATIONS[gate.activation_type], first_of)
         if third_of is not None:
             hidden = k.elementwise(lambda a, b: a * b, hidden, third_of)
     parts = second.of(k, chosen, k.alias(hidden, (rows * routing.count, inner)), shared=False)
@@ -209,19 +211,13 @@ def plain(k: Builder, weights: Value, bias: Value | None) -> Projection:
 @operator("MoE", domain=CONTRIB)
 def moe(
     builder: Builder, x: Value, router_probs: Value, fc1: Value, fc1_bias: Value | None, fc2: Value,
-    fc2_bias: Value | None = None, fc3: Value | None = None, fc3_bias: Value | None = None, *,
-    activation_alpha: float = 1.0, activation_beta: float = 0.0, activation_type: str = "relu", k: int = 1,
-    normalize_routing_weights: int = 0, swiglu_fusion: int = 0, swiglu_limit: float | None = None,
-    swiglu_limit_after_activation: int = 0, use_sparse_mixer: int = 0,
+    fc2_bias: Value | None = None, fc3: Value | None = None, fc3_bias: Value | None = None, *, k: int = 1,
+    normalize_routing_weights: int = 0, use_sparse_mixer: int = 0, gate: Gate,
 ) -> Value:  # fmt: skip
     """The `k` best of several networks for each row of x, weighted by the softmax of their scores.
 
     `use_sparse_mixer` changes nothing, as on onnxruntime's CPU.
     """
-    gate = Gate(
-        activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit,
-        bool(swiglu_limit_after_activation),
-    )  # fmt: skip
     layers = (
         plain(builder, fc1, fc1_bias), plain(builder, fc2, fc2_bias),
         None if fc3 is None else plain(builder, fc3, fc3_bias),
@@ -306,12 +302,10 @@ def qmoe(
     fc2_global_scale: Value | None = None, fc1_act_scale: Value | None = None,
     fc2_act_scale: Value | None = None, fc1_act_block_scale: Value | None = None,
     fc2_act_block_scale: Value | None = None, *,
-    accuracy_level: int = 0, activation_alpha: float = 1.0, activation_beta: float = 0.0,
-    activation_type: str = "relu", block_size: int = 0, expert_weight_bits: int = 4,
+    accuracy_level: int = 0, block_size: int = 0, expert_weight_bits: int = 4,
     fc1_expert_weight_bits: int = 0, fc2_expert_weight_bits: int = 0, fc3_expert_weight_bits: int = 0,
-    k: int = 1, normalize_routing_weights: int = 0, quant_type: str = "int", swiglu_fusion: int = 0,
-    swiglu_limit: float | None = None, swiglu_limit_after_activation: int = 0, use_sparse_mixer: int = 0,
-    weights_prepacked: int = -1,
+    k: int = 1, normalize_routing_weights: int = 0, quant_type: str = "int", use_sparse_mixer: int = 0,
+    weights_prepacked: int = -1, gate: Gate,
 ) -> Value:  # fmt: skip
     """`MoE` with weights packed into bytes, lowest bits first; `router_weights` may replace the scores."""
     if quant_type != "int" or weights_prepacked == 1:
@@ -319,10 +313,6 @@ def qmoe(
             f"quant_type {quant_type!r} with weights_prepacked {weights_prepacked} is for CUDA alone; "
             "export with quant_type 'int' and weights_prepacked 0"
         )
-    gate = Gate(
-        activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit,
-        bool(swiglu_limit_after_activation),
-    )  # fmt: skip
     bits = [n or expert_weight_bits
             for n in (fc1_expert_weight_bits, fc2_expert_weight_bits, fc3_expert_weight_bits)]  # fmt: skip
     layers = (

@@ -1,7 +1,7 @@
 """onnxruntime's fused layers (domain com.microsoft), which its optimiser and exporters leave in models.
 
 Each is a layer of ONNX with what usually follows it, or an older form of one, and is written so: the formulas
-fuse by themselves. Also here: two layers that onnxruntime knows in ONNX's own domain.
+fuse by themselves. Also here: layers that onnxruntime knows in ONNX's own domain.
 """
 
 from __future__ import annotations
@@ -12,54 +12,37 @@ from math import prod
 import numpy as np
 
 from engine.base.dtypes import INT32
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, fold, lit, reduce, select, unary
 from engine.kernels.value import Value
+from engine.operators.activations import activated
 from engine.operators.builder import Builder
-from engine.operators.elementwise import gelu, sigmoid, softplus
+from engine.operators.elementwise import gelu, gelu_, sigmoid, softplus
 from engine.operators.grid_sample import grid_sample
 from engine.operators.indexing import gather_nd
+from engine.operators.layout import channels_first, to_channels_last
 from engine.operators.linear import gemm, matmul, matmul_
 from engine.operators.linear_attention import linear_attention
 from engine.operators.movement import transpose, trilu
 from engine.operators.normalization import group_normalization, layer_normalization, rms_scaled
 from engine.operators.padding import pad
-from engine.operators.quantization import CONTRIB
-from engine.operators.recurrence import activation
 from engine.operators.registry import operator
 from engine.operators.shape_ops import range_
 from engine.operators.state_layers import causal_conv
 from engine.operators.views import unsqueeze
 
-operator("Trilu", domain=CONTRIB, host=("diagonal",))(trilu)
+operator("ExpandDims", domain=CONTRIB, host=("axes",))(unsqueeze)
 operator("GatherND", domain=CONTRIB)(gather_nd)
+operator("Gelu", domain=CONTRIB)(gelu_)
 operator("GridSample", domain=CONTRIB)(grid_sample)
-operator("LayerNormalization", since=1, until=16)(layer_normalization)
-
-
-def activated(k: Builder, y: Value, name: str, params: Sequence[float]) -> Value:
-    """An activation by its ONNX name; its attributes are alpha and beta, min and max, or alpha and gamma."""
-
-    def given(position: int, default: float, x: Expr) -> Expr:
-        return arg(float(params[position]) if position < len(params) else default, x.dtype)
-
-    def clip(x: Expr) -> Expr:
-        return clamp(x, given(0, -3.4028234663852886e38, x), given(1, 3.4028234663852886e38, x))
-
-    def selu(x: Expr) -> Expr:
-        low = given(0, 1.6732632423543772, x) * (unary("exp", x) - 1.0)
-        return given(1, 1.0507009873554805, x) * select(x < 0.0, low, x)
-
-    alpha, beta = (params[i] if i < len(params) else None for i in (0, 1))
-    if not name:
-        return y
-    own = {"Clip": clip, "Selu": selu}
-    return k.elementwise(own[name] if name in own else activation(k, name, alpha, beta), y)
+operator("Pad", domain=CONTRIB, host=("pads", "axes"))(pad)
+operator("Trilu", domain=CONTRIB, host=("diagonal",))(trilu)
 
 
 # Products
 
 
-def product(k: Builder, a: Value, b: Value, trans_a: bool, trans_b: bool) -> Value:
+def swapped_product(k: Builder, a: Value, b: Value, trans_a: bool, trans_b: bool) -> Value:
     """NumPy's matmul with the last two axes of either side swapped; vectors have none to swap.
 
     Nothing is copied where both sides have the same batch, or the second is one matrix.
@@ -93,6 +76,7 @@ def batch_inside(k: Builder, x: Value) -> Value:
     return transpose(k, x, perm=(*range(1, x.rank - 1), 0, x.rank - 1)) if x.rank > 2 else x
 
 
+@operator("TransposeMatMul", domain=CONTRIB)
 @operator("FusedMatMul", domain=CONTRIB)
 def fused_matmul(
     k: Builder, a: Value, b: Value, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
@@ -101,16 +85,8 @@ def fused_matmul(
     """alpha * A' B' with axes swapped as the flags say; transBatch first moves axis 0 behind the batch."""
     a = batch_inside(k, a) if transBatchA else a
     b = batch_inside(k, b) if transBatchB else b
-    y = product(k, a, b, bool(transA), bool(transB))
+    y = swapped_product(k, a, b, bool(transA), bool(transB))
     return y if alpha == 1.0 else k.elementwise(lambda e: e * arg(alpha, e.dtype), y)
-
-
-@operator("TransposeMatMul", domain=CONTRIB)
-def transpose_matmul(
-    k: Builder, a: Value, b: Value, *, alpha: float = 1.0, transA: int = 0, transB: int = 0
-) -> Value:
-    """`FusedMatMul` by its former name."""
-    return fused_matmul(k, a, b, alpha=alpha, transA=transA, transB=transB)
 
 
 @operator("FusedGemm", domain=CONTRIB)
@@ -189,13 +165,7 @@ def cdist(k: Builder, a: Value, b: Value, *, metric: str = "sqeuclidean") -> Val
     return k.compute((a.shape[0], b.shape[0]), a.dtype, formula)
 
 
-# Convolutions
-
-
-@operator("Gelu", domain=CONTRIB)
-def gelu_1(k: Builder, x: Value) -> Value:
-    """Gelu by the error function."""
-    return k.elementwise(gelu, x)
+# Activations
 
 
 @operator("BiasGelu", domain=CONTRIB)
@@ -306,16 +276,6 @@ def gated_rms_norm(
     return k.elementwise(formula, k.alias(y, x.shape), gate)
 
 
-def channels_first(k: Builder, x: Value) -> Value:
-    """(N, *spatial, C) as (N, C, *spatial)."""
-    return transpose(k, x, perm=(0, x.rank - 1, *range(1, x.rank - 1)))
-
-
-def to_channels_last(k: Builder, x: Value) -> Value:
-    """(N, C, *spatial) as (N, *spatial, C)."""
-    return transpose(k, x, perm=(0, *range(2, x.rank), 1))
-
-
 @operator("GroupNorm", domain=CONTRIB)
 def group_norm(
     k: Builder, x: Value, gamma: Value, beta: Value, *, activation: int, groups: int,
@@ -387,22 +347,10 @@ def embed_layer_normalization(
 # Shapes
 
 
-@operator("Pad", domain=CONTRIB, host=("pads",))
-def pad_1(k: Builder, x: Value, pads: Value, value: Value | None = None, *, mode: str = "constant") -> Value:
-    """Pad of all axes."""
-    return pad(k, x, pads, value, mode=mode)
-
-
 @operator("Range", domain=CONTRIB, host=("start", "limit", "delta"))
 def range_1(k: Builder, start: Value, limit: Value, delta: Value | None = None) -> Value:
     """Range by steps of 1, unless `delta` says otherwise."""
     return range_(k, start, limit, k.constant(np.ones(1, start.dtype)) if delta is None else delta)
-
-
-@operator("ExpandDims", domain=CONTRIB, host=("axis",))
-def expand_dims(k: Builder, x: Value, axis: Value) -> Value:
-    """Unsqueeze at one axis."""
-    return unsqueeze(k, x, axis)
 
 
 # Layers with a state

@@ -7,13 +7,13 @@ from math import prod
 
 import numpy as np
 
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, lit, maximum, reduce, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
 from engine.operators.elementwise import sigmoid
 from engine.operators.normalization import rms_scaled
-from engine.operators.quantization import CONTRIB
 from engine.operators.registry import operator
 
 

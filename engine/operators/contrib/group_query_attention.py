@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.graph.model import Layer
+from engine.graph.model import CONTRIB, Layer
 from engine.kernels.expr import Expr, arg, cast, clamp, lit, maximum, minimum, select, unary
 from engine.kernels.value import Value
 from engine.operators.attention import (
@@ -32,7 +32,7 @@ from engine.operators.attention import (
 )
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
-from engine.operators.contrib.attention import DOMAIN, placed
+from engine.operators.contrib.attention import placed
 from engine.operators.contrib.block_quantized import unpacked
 from engine.operators.normalization import rms_scaled, softmax_over
 from engine.operators.registry import operator
@@ -172,14 +172,13 @@ def _host(layer: Layer) -> tuple[str, ...]:
     return () if layer.attributes.get("sliding_window_cache") else ("total_sequence_length",)
 
 
-@operator("GroupQueryAttention", domain=DOMAIN, host=_host)
+@operator("GroupQueryAttention", domain=CONTRIB, host=_host)
 def group_query_attention(
-    k: Builder, query: Value, key: Value | None = None, value: Value | None = None,
-    past_key: Value | None = None, past_value: Value | None = None, seqlens_k: Value | None = None,
-    total_sequence_length: Value | None = None, cos_cache: Value | None = None,
-    sin_cache: Value | None = None, position_ids: Value | None = None, attention_bias: Value | None = None,
-    head_sink: Value | None = None, k_scale: Value | None = None, v_scale: Value | None = None,
-    q_norm_weight: Value | None = None, k_norm_weight: Value | None = None,
+    k: Builder, query: Value, key: Value | None, value: Value | None, past_key: Value | None,
+    past_value: Value | None, seqlens_k: Value, total_sequence_length: Value,
+    cos_cache: Value | None = None, sin_cache: Value | None = None, position_ids: Value | None = None,
+    attention_bias: Value | None = None, head_sink: Value | None = None, k_scale: Value | None = None,
+    v_scale: Value | None = None, q_norm_weight: Value | None = None, k_norm_weight: Value | None = None,
     query_seqlens: Value | None = None, *,
     causal: int = 1, do_rotary: int = 0, k_norm_epsilon: float | None = None, k_quant_type: str = "NONE",
     kv_cache_bit_width: int = 0, kv_num_heads: int, local_window_size: int = -1, num_heads: int,
@@ -192,8 +191,6 @@ def group_query_attention(
     With `sliding_window_cache` the cache keeps the newest tokens only, from its first row on; an integer
     cache holds numbers divided by `k_scale` and `v_scale`.
     """
-    if seqlens_k is None or total_sequence_length is None:
-        k.error("needs seqlens_k and total_sequence_length")
     if (past_key is None) != (past_value is None):
         k.error("takes past_key and past_value together or neither")
     q, own_key, own_value = operands(k, query, key, value, num_heads, kv_num_heads)
@@ -286,7 +283,7 @@ def rotated_by_position(
     columns = xs[0].shape[3]
     width = checked_width(k, columns, 2 * cos.shape[-1], cos, sin)
 
-    def position(b: Expr, i: Expr) -> Expr:
+    def position(b: Expr, i: Expr, _: Expr) -> Expr:
         return lengths.before(b) + i if positions is None else positions[b, i]
 
     angle = listed_angle(cos, sin, position)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.operators.quantization import CONTRIB
+from engine.graph.model import CONTRIB
 from engine.operators.registry import operator
 from engine.operators.selection import unique
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from engine.base.dtypes import FLOAT32
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, clamp, lit, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.elementwise import sigmoid, softplus
 from engine.operators.linear_attention import RULES, linear_attention
-from engine.operators.quantization import CONTRIB
 from engine.operators.registry import operator
 
 Bounds = Callable[[Expr], tuple[Expr, Expr]]

@@ -5,22 +5,23 @@ Most are a layer of ONNX between dequantising and quantising, and are written so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, lit, reduce, select
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.contrib.block_quantized import unpacked
 from engine.operators.elementwise import sigmoid
+from engine.operators.layout import channels_first, to_channels_last
 from engine.operators.linear import matrix_product
-from engine.operators.movement import concat, transpose
+from engine.operators.movement import concat
 from engine.operators.normalization import softmax_over
 from engine.operators.pooling import average_pool, global_average_pool
 from engine.operators.quantization import (
-    CONTRIB,
     FLOAT32,
     INT32,
     check_zero,
@@ -35,6 +36,7 @@ from engine.operators.quantization import (
     spread,
 )
 from engine.operators.registry import operator
+from engine.operators.windows import Convolving, Pooling
 
 
 def _on_levels(name: str, formula: Callable[[Expr, Expr], Expr]) -> None:
@@ -106,11 +108,7 @@ def qlinear_softmax(
 
 def _pooled(k: Builder, x: Value, channels_last: int, pool: Callable[[Value], Value]) -> Value:
     """`pool`, which takes channels first, of a tensor in either layout."""
-    if not channels_last:
-        return pool(x)
-    last = x.rank - 1
-    found = pool(transpose(k, x, perm=(0, last, *range(1, last))))
-    return transpose(k, found, perm=(0, *range(2, last + 1), 1))
+    return to_channels_last(k, pool(channels_first(k, x))) if channels_last else pool(x)
 
 
 @operator("QLinearGlobalAveragePool", domain=CONTRIB)
@@ -127,16 +125,12 @@ def qlinear_global_average_pool(
 @operator("QLinearAveragePool", domain=CONTRIB)
 def qlinear_average_pool(
     k: Builder, x: Value, x_scale: Value, x_zero: Value | None, y_scale: Value, y_zero: Value | None = None,
-    *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0, channels_last: int = 0,
-    count_include_pad: int = 0, pads: Sequence[int] = (), strides: Sequence[int] = (),
+    *, channels_last: int = 0, count_include_pad: int = 0, sliding: Pooling,
 ) -> Value:  # fmt: skip
     """The mean of each window of a quantised tensor, quantised."""
 
     def pool(v: Value) -> Value:
-        return average_pool(
-            k, v, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad, pads=pads, strides=strides,
-        )  # fmt: skip
+        return average_pool(k, v, count_include_pad=count_include_pad, sliding=sliding)
 
     found = _pooled(k, dequantised(k, x, x_scale, x_zero), channels_last, pool)
     return quantised(k, found, y_scale, y_zero, x.dtype)
@@ -148,26 +142,17 @@ def qlinear_average_pool(
 @operator("QLinearConv", domain=CONTRIB)
 def qlinear_conv_contrib(
     k: Builder, x: Value, x_scale: Value, x_zero_point: Value, w: Value, w_scale: Value, w_zero_point: Value,
-    y_scale: Value, y_zero_point: Value, b: Value | None = None, *, auto_pad: str = "NOTSET",
-    channels_last: int = 0, dilations: Sequence[int] = (), group: int = 1, kernel_shape: Sequence[int] = (),
-    pads: Sequence[int] = (), strides: Sequence[int] = (),
+    y_scale: Value, y_zero_point: Value, b: Value | None = None, *, channels_last: int = 0,
+    sliding: Convolving,
 ) -> Value:  # fmt: skip
     """ONNX's QLinearConv, of tensors (N, *spatial, C) with `channels_last`."""
 
     def conv(v: Value) -> Value:
         return qlinear_conv(
-            k, v, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b,
-            auto_pad=auto_pad, group=group, dilations=dilations, kernel_shape=kernel_shape, pads=pads,
-            strides=strides,
-        )  # fmt: skip
+            k, v, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b, sliding=sliding
+        )
 
     return _pooled(k, x, channels_last, conv)
-
-
-@operator("MatMulInteger16", domain=CONTRIB, precision="exact")
-def matmul_integer_16(k: Builder, a: Value, b: Value) -> Value:
-    """The product of two matrices of 16-bit integers, in int32."""
-    return integer_product(k, a, b, None, None)
 
 
 @operator("QGemm", domain=CONTRIB)

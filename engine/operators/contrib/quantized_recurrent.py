@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.base.dtypes import FLOAT32, INT32
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import FLAT, Expr, arg, cast
 from engine.kernels.value import Value
+from engine.operators.activations import Activation
 from engine.operators.builder import Builder
 from engine.operators.linear import matmul
 from engine.operators.movement import transpose
-from engine.operators.quantization import CONTRIB, dynamic_range, quantised
-from engine.operators.recurrence import Activation, Attributes, Direction, Recurrence, columns
+from engine.operators.quantization import dynamic_range, quantised
+from engine.operators.recurrence import Attributes, Direction, Recurrence, columns
 from engine.operators.recurrent import LstmCell
 from engine.operators.registry import operator
 
@@ -108,14 +110,11 @@ class IntegerRecurrence(Recurrence):
 def dynamic_quantize_lstm(
     k: Builder, x: Value, w: Value, r: Value, b: Value | None, sequence_lens: Value | None,
     initial_h: Value | None, initial_c: Value | None, p: Value | None, w_scale: Value, w_zero: Value,
-    r_scale: Value, r_zero: Value, *, activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (), activations: Sequence[str] = (), clip: float = 0.0,
-    direction: str = "forward", hidden_size: int = 0, input_forget: int = 0,
+    r_scale: Value, r_zero: Value, *, input_forget: int = 0, attributes: Attributes,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     """LSTM with integer weights w (D, I, 4H) and r (D, H, 4H), scaled per direction or per column."""
     if w.rank != 3 or r.rank != 3:
         k.error(f"takes W and R of rank 3, not {list(w.shape)} and {list(r.shape)}")
-    attributes = Attributes(activation_alpha, activation_beta, activations, clip, direction, hidden_size, 0)
     rows = [
         transpose(k, weights, perm=(0, 2, 1))
         if weights.known is None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from engine.graph.model import CONTRIB
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.contrib.attention import attention_of, check_projection
+from engine.operators.contrib.attention import SelfAttention, attention_of, check_projection
 from engine.operators.contrib.fused_layers import embed_layer_normalization
 from engine.operators.contrib.quantized_layers import matmul_integer_to_float
-from engine.operators.quantization import CONTRIB, dequantised
+from engine.operators.quantization import dequantised
 from engine.operators.registry import operator
 
 
@@ -15,17 +16,12 @@ from engine.operators.registry import operator
 def q_attention(
     k: Builder, x: Value, weights: Value, bias: Value, input_scale: Value, weight_scale: Value,
     mask_index: Value | None = None, input_zero: Value | None = None, weight_zero: Value | None = None,
-    past: Value | None = None, *, do_rotary: int = 0, mask_filter_value: float = -10000.0, num_heads: int,
-    past_present_share_buffer: int = 0, scale: float = 0.0, unidirectional: int = 0,
+    past: Value | None = None, *, attributes: SelfAttention,
 ) -> tuple[Value, ...]:  # fmt: skip
     """`Attention` of a quantised sequence with quantised projections; weights may be scaled by column."""
     check_projection(k, x, weights, bias)
     packed = matmul_integer_to_float(k, x, weights, input_scale, weight_scale, input_zero, weight_zero, bias)
-    return attention_of(
-        k, packed, mask_index, past, do_rotary=do_rotary, mask_filter_value=mask_filter_value,
-        num_heads=num_heads,
-        past_present_share_buffer=past_present_share_buffer, scale=scale, unidirectional=unidirectional,
-    )  # fmt: skip
+    return attention_of(k, packed, mask_index, past, attributes)
 
 
 @operator("QEmbedLayerNormalization", domain=CONTRIB)

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from engine.base.dtypes import FLOAT32
+from engine.graph.model import ML
 from engine.kernels.expr import FLOATS, Expr, arg, cast, eq, lit, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -15,8 +16,6 @@ from engine.operators.casting import convert
 from engine.operators.indexing import within
 from engine.operators.movement import concat
 from engine.operators.registry import operator
-
-ML = "ai.onnx.ml"
 
 
 @operator("ArrayFeatureExtractor", domain=ML)

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from engine.base.dtypes import FLOAT32, INT64, TEXT
-from engine.graph.model import Layer
+from engine.graph.model import ML, Layer
 from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, eq, lit, select, unary
 from engine.kernels.value import ListValue, MapsValue, Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
-from engine.operators.ml.features import ML
 from engine.operators.registry import operator
 from engine.operators.sorting import first_beyond
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.base.dtypes import FLOAT32
+from engine.graph.model import ML
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
 from engine.operators.linear import matmul
-from engine.operators.ml.features import ML
 from engine.operators.ml.scores import Classified, both_sides, transformed, winner
 from engine.operators.registry import operator
 

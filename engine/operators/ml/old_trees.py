@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from engine.base.dtypes import FLOAT32, INT32, INT64
-from engine.graph.model import Layer
+from engine.graph.model import ML, Layer
 from engine.kernels.expr import Expr, arg, cast, eq, lit, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
-from engine.operators.ml.features import ML, as_floats
+from engine.operators.ml.features import as_floats
 from engine.operators.ml.scores import Classified, both_sides, transformed, winner
 from engine.operators.ml.trees import MODES, Forest, scores_of
 from engine.operators.registry import operator

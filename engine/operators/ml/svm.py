@@ -8,12 +8,12 @@ from itertools import combinations
 import numpy as np
 
 from engine.base.dtypes import FLOAT32
+from engine.graph.model import ML
 from engine.kernels.expr import Expr, arg, binary, cast, clamp, eq, fold, lit, maximum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.elementwise import sigmoid
 from engine.operators.linear import matmul
-from engine.operators.ml.features import ML
 from engine.operators.ml.linear import linear, rows_of_features
 from engine.operators.ml.scores import Classified, both_sides, transformed, winner
 from engine.operators.registry import operator

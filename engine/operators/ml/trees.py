@@ -13,10 +13,10 @@ from functools import cached_property
 import numpy as np
 
 from engine.base.dtypes import INT32
+from engine.graph.model import ML
 from engine.kernels.expr import Expr, arg, cast, clamp, compare, eq, fold, lit, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.ml.features import ML
 from engine.operators.ml.scores import TRANSFORMS, transformed
 from engine.operators.registry import operator
 

@@ -383,7 +383,12 @@ def test_gqa_generates_on_every_backend(channel: str, make_worker: MakeWorker) -
         ("MultiHeadAttention", [(2, 4, 12), (2, 5, 12)], {"num_heads": 3}, "needs a value"),
         ("MultiHeadAttention", [(2, 4, 12), (2, 5, 12), (2, 5, 12)], {"num_heads": 5}, "does not divide"),
         ("MultiHeadAttention", [(2, 4, 3, 2, 4)], {"num_heads": 3}, "takes 3 kinds"),
-        ("GroupQueryAttention", [(2, 4, 12)], {"num_heads": 3, "kv_num_heads": 2}, "needs seqlens_k"),
+        (
+            "GroupQueryAttention",
+            [(2, 4, 12)],
+            {"num_heads": 3, "kv_num_heads": 2},
+            "lacks its input seq",
+        ),
         ("RotaryEmbedding", [(2, 4, 12), (3,), (9, 2), (9, 2)], {}, "do not fit"),
     ],
 )
