@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.base.errors import DisposedError, OutOfMemoryError
+from engine.base.errors import OutOfMemoryError
 from engine.device.gl.functions import GL, generate
 from engine.device.gl.staging_readback import StagingBuffer, StagingReadback
 
@@ -37,7 +37,7 @@ class StagingPool:
     def __init__(self, device: GLDevice) -> None:
         # The device owns the pool: a strong reference back would keep both until the garbage collector
         # runs.
-        self._device_ref = weakref.ref(device)
+        self._device: GLDevice = weakref.proxy(device)
         self._persistent = device.info.has_buffer_storage
         self._idle: dict[tuple[int, bool], list[StagingBuffer]] = {}
         self._idle_bytes = 0
@@ -183,13 +183,6 @@ class StagingPool:
         self._created.clear()
         self._busy_uploads.clear()
         self._framebuffer = self._idle_bytes = 0
-
-    @property
-    def _device(self) -> GLDevice:
-        device = self._device_ref()
-        if device is None:
-            raise DisposedError("the OpenGL device behind this readback is gone")
-        return device
 
     def _finish_read(
         self, staging: StagingBuffer, nbytes: int, dtype: npt.DTypeLike, shape: tuple[int, ...]
