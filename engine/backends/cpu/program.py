@@ -52,7 +52,8 @@ class CPUProgram(HostProgram):
     """A plan as one command list, with the memory that it works in.
 
     `is_short`: it takes less time on the calling thread than waking another is worth. `is_new`: it has not
-    been enqueued yet. `places` says for the address of each input's buffer which words of the args it is in.
+    been enqueued yet. `places` says for the address of each input's and output's buffer which words of the
+    args it is in.
 
     Estimates are rough, so programs are tried on the calling thread: at once if they are expected to be
     short, by their estimates and by what others of the same kernels took at other sizes; otherwise from the

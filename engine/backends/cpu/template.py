@@ -87,7 +87,7 @@ class Arrangement:
             if spec.role in ("input", "output", "table"):
                 given = words.reserve(1) - self.given
                 inserted += [(word, given) for word in pointers.get(name, [])]
-                self.outer.append((name, pointers.get(name, []) if spec.role == "input" else None))
+                self.outer.append((name, pointers.get(name, []) if spec.role != "table" else None))
         self.form = struct.Struct(f"={len(integers)}q{len(floats)}d{len(self.outer)}q")
         self.words = words.array()
         self.places = {
@@ -151,14 +151,14 @@ class CPUTemplate:
         block = self._words.copy()
         addresses: list[int] = []
         held: list[Any] = [self._constants]
-        inputs: dict[int, list[int]] = {}
+        outer_places: dict[int, list[int]] = {}
         for name, places in self._outer:
             outer = buffers[name]
             assert isinstance(outer, CPUBuffer)
             addresses.append(outer.address)
             held.append(outer.array)
             if places is not None:
-                inputs[outer.address] = places
+                outer_places[outer.address] = places
         try:
             self._form.pack_into(block.data, 8 * self._given, *values, *addresses)
         except struct.error as error:
@@ -175,7 +175,7 @@ class CPUTemplate:
         commands = CommandList.within(
             block, address, self._commands, number, self._request, (block, [arena, *held])
         )
-        return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, self._pace)
+        return CPUProgram(commands, nanoseconds, self._backend.jobs, outer_places, self._pace)
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
         """None that is allocated ahead: memory on the CPU costs a frame nothing until it is used."""

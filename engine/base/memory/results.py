@@ -8,6 +8,7 @@ array refers to any more.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from math import prod
 from typing import Any
 
@@ -55,7 +56,7 @@ class ResultMemory:
     def _piece(self, size: int) -> np.ndarray:
         pieces = self._pieces
         for k, piece in enumerate(pieces):
-            if size <= len(piece) <= size + size // 4 and _references(piece) == _UNUSED:
+            if size <= len(piece) <= size + size // 4 and is_unused(piece):
                 pieces.append(pieces.pop(k))
                 return piece
         made = reserve(size)
@@ -63,6 +64,37 @@ class ResultMemory:
         while len(pieces) > MOST_BLOCKS or sum(map(len, pieces)) > MOST_KEPT:
             del pieces[0]
         return made
+
+
+class TurnMemory:
+    """Memory of the outputs of a few runs, which is used again in turn. For one thread."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self) -> None:
+        self._pieces: deque[np.ndarray] = deque()  # as in `ResultMemory`
+
+    def elements(self, size: int, dtype: np.dtype[Any], most: int) -> np.ndarray:
+        """So many bytes as a 1-D array with elements of any value, for native kernels.
+
+        The oldest of `most` blocks, if it has about that size and no array refers to it, or else a new one.
+        """
+        pieces = self._pieces
+        if size * most > MOST_KEPT:
+            pieces.clear()
+            return reserve(size).view(dtype)
+        while len(pieces) > most:
+            del pieces[0]
+        piece = pieces.popleft() if len(pieces) == most else None
+        if piece is None or not (size <= len(piece) <= 2 * size and is_unused(piece)):
+            piece = reserve(size + size // 4)  # has room for the next sizes, if they grow
+        pieces.append(piece)
+        return piece[:size].view(dtype)
+
+
+def is_unused(piece: np.ndarray) -> bool:
+    """Whether no array but the piece refers to its block."""
+    return _references(piece) == _UNUSED
 
 
 def _references(piece: np.ndarray) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.base.memory.aligned import ALIGNMENT, address_in_place, address_of
-from engine.base.memory.results import LEAST, MOST, MOST_BLOCKS, MOST_KEPT, ResultMemory
+from engine.base.memory.results import LEAST, MOST, MOST_BLOCKS, MOST_KEPT, ResultMemory, TurnMemory
 
 F32 = np.dtype(np.float32)
 SHAPE = (3, LEAST // 8)
@@ -56,6 +56,30 @@ def test_few_bytes_are_kept() -> None:
     results = ResultMemory()
     held = [results.array((MOST,), np.dtype(np.uint8)) for _ in range(MOST_BLOCKS)]
     assert len(results._pieces) == MOST_KEPT // MOST < len(held)
+
+
+def test_outputs_take_the_memory_of_those_before_in_turn() -> None:
+    memory, places = TurnMemory(), []
+    held: list[np.ndarray] = []
+    for turn in range(9):
+        held = [*held[-1:], memory.elements(4000 + 8 * turn, F32, 3)]
+        assert held[-1].shape == (1000 + 2 * turn,)
+        assert address_in_place(held[-1]) == address_of(held[-1])
+        places.append(address_of(held[-1]))
+    assert places == places[:3] * 3
+
+
+def test_outputs_take_no_memory_that_is_held_or_of_another_size() -> None:
+    memory = TurnMemory()
+    held = [memory.elements(4000, F32, 3) for _ in range(7)]
+    assert len({address_of(array) for array in held}) == 7
+    assert len(memory._pieces) == 3
+    held.clear()
+    for size in (1000, 8000):
+        assert len(memory.elements(size, F32, 3)) == size // 4
+    assert {len(piece) for piece in memory._pieces} == {1250, 5000, 10_000}
+    memory.elements(MOST_KEPT // 2, F32, 3)
+    assert not memory._pieces
 
 
 @pytest.mark.parametrize("size", [1, LEAST - 4, MOST + 4])
