@@ -10,7 +10,6 @@ from typing import Any, overload
 
 import numpy as np
 
-from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
 from engine.base.errors import CancelledError, InputError, ThreadError
 from engine.base.lifetime import Disposable
@@ -193,9 +192,9 @@ class Executor(Disposable):
         """The fast path of a plan that was used before, for inputs of other shapes than the last ones."""
         shapes = []
         for item in given:
-            data = item if type(item) is np.ndarray else getattr(item, "elements_on_cpu", None)
-            data = data.elements if type(data) is CPUTensorData else data
-            shapes.append(getattr(item, "sizes_or_none", None) if data is None else data.shape)
+            data = None if type(item) is np.ndarray else getattr(item, "elements_on_cpu", None)
+            known = item if data is None else data.elements
+            shapes.append(known.shape if type(known) is np.ndarray else getattr(item, "sizes_or_none", None))
         return None if None in shapes else self._session.cache.fast_path(tuple(shapes))
 
     def _refilled(self, given: Sequence[Any]) -> FastPath | None:

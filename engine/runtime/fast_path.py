@@ -292,7 +292,7 @@ class FastPath(Run):
             elif tensor is None or number >= len(known) or tensor is not known[number]:
                 if type(feed) is not np.ndarray or feed.shape != shape or feed.dtype != dtype:
                     return False
-            if tensor is not None and tensor.fence is not None:
+            if tensor is not None and tensor.writer is not None and tensor.fence is not None:
                 # An input that nothing reads has no buffer to wait with.
                 if None in self.targets or not can_bind(tensor, self.backend):
                     return False

@@ -290,15 +290,17 @@ class ZeroCopyCommands:
         """
         outputs, words, before, made = self._outputs, self._words, self.moved, dict[str, OwnOutput]()
         # Those of this run, of the one whose outputs are its inputs, and of the one before, until they go.
-        most = 3 * len(own)
+        most, held = 3 * len(own), list[np.ndarray]()
         for name, (size, dtype, _, places) in outputs.items() if own else ():
             if name in own:
                 try:
-                    made[name] = output = OwnOutput(stream.own.elements(size, dtype, most), stream)
+                    array, address = stream.own.elements(size, dtype, most)
                 except MemoryError:
                     break  # a copy may find some later
+                made[name] = OwnOutput(array, address, stream)
+                held.append(array)
                 for place in places:
-                    words[place] = output.address
+                    words[place] = address
         for name in before:
             if name not in made:
                 _, _, address, places = outputs[name]
@@ -307,7 +309,7 @@ class ZeroCopyCommands:
         if before or made:
             self.job = None
         self.moved = (*made,)
-        self.held = (self.taken, [output.array for output in made.values()])
+        self.held = self.taken, held
         return made
 
     def let_go(self) -> None:

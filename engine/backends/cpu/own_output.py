@@ -8,7 +8,7 @@ from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.stream import JobStream
 from engine.backends.tensor_data import CPUTensorData
 from engine.base.errors import DisposedError
-from engine.base.memory.aligned import address_of, reserve
+from engine.base.memory.aligned import reserve
 
 
 class OwnOutput:
@@ -24,10 +24,10 @@ class OwnOutput:
 
     __slots__ = ("__weakref__", "_given", "_is_seen", "_stream", "address", "array")
 
-    def __init__(self, array: np.ndarray, stream: JobStream) -> None:
-        """`array` is the memory, 1-D, for a run in a stream."""
+    def __init__(self, array: np.ndarray, address: int, stream: JobStream) -> None:
+        """For a run in a stream."""
         self.array = array
-        self.address = address_of(array)
+        self.address = address
         self._stream = stream
         self._given: CPUTensorData | None = None
         self._is_seen = False

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base.memory.aligned import reserve
+from engine.base.memory.aligned import address_of, reserve
 
 LEAST = 1 << 17
 """Bytes of a result below which the C library has memory at hand."""
@@ -56,7 +56,7 @@ class ResultMemory:
     def _piece(self, size: int) -> np.ndarray:
         pieces = self._pieces
         for k, piece in enumerate(pieces):
-            if size <= len(piece) <= size + size // 4 and is_unused(piece):
+            if size <= len(piece) <= size + size // 4 and _references(piece) == _UNUSED:
                 pieces.append(pieces.pop(k))
                 return piece
         made = reserve(size)
@@ -72,29 +72,29 @@ class TurnMemory:
     __slots__ = ("_pieces",)
 
     def __init__(self) -> None:
-        self._pieces: deque[np.ndarray] = deque()  # as in `ResultMemory`
+        # As in `ResultMemory`, each with its address.
+        self._pieces: deque[tuple[np.ndarray, int]] = deque()
 
-    def elements(self, size: int, dtype: np.dtype[Any], most: int) -> np.ndarray:
-        """So many bytes as a 1-D array with elements of any value, for native kernels.
+    def elements(self, size: int, dtype: np.dtype[Any], most: int) -> tuple[np.ndarray, int]:
+        """So many bytes as a 1-D array with elements of any value, for native kernels, and its address.
 
         The oldest of `most` blocks, if it has about that size and no array refers to it, or else a new one.
         """
         pieces = self._pieces
-        if size * most > MOST_KEPT:
-            pieces.clear()
-            return reserve(size).view(dtype)
         while len(pieces) > most:
             del pieces[0]
-        piece = pieces.popleft() if len(pieces) == most else None
-        if piece is None or not (size <= len(piece) <= 2 * size and is_unused(piece)):
-            piece = reserve(size + size // 4)  # has room for the next sizes, if they grow
-        pieces.append(piece)
-        return piece[:size].view(dtype)
-
-
-def is_unused(piece: np.ndarray) -> bool:
-    """Whether no array but the piece refers to its block."""
-    return _references(piece) == _UNUSED
+        if len(pieces) == most:
+            found = pieces.popleft()
+            piece, address = found
+            if size <= len(piece) <= 2 * size and _references(piece) == _UNUSED:
+                pieces.append(found)
+                return piece[:size].view(dtype), address
+        # With room for the next sizes, if they grow.
+        piece = reserve(size + size // 4)
+        address = address_of(piece)
+        if len(piece) * most <= MOST_KEPT:
+            pieces.append((piece, address))
+        return piece[:size].view(dtype), address
 
 
 def _references(piece: np.ndarray) -> int:

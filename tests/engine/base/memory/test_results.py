@@ -62,24 +62,27 @@ def test_outputs_take_the_memory_of_those_before_in_turn() -> None:
     memory, places = TurnMemory(), []
     held: list[np.ndarray] = []
     for turn in range(9):
-        held = [*held[-1:], memory.elements(4000 + 8 * turn, F32, 3)]
-        assert held[-1].shape == (1000 + 2 * turn,)
-        assert address_in_place(held[-1]) == address_of(held[-1])
-        places.append(address_of(held[-1]))
+        array, place = memory.elements(4000 + 8 * turn, F32, 3)
+        assert array.shape == (1000 + 2 * turn,)
+        assert address_in_place(array) == address_of(array) == place
+        places.append(place)
+        held = [*held[-1:], array]
+        del array
     assert places == places[:3] * 3
 
 
 def test_outputs_take_no_memory_that_is_held_or_of_another_size() -> None:
     memory = TurnMemory()
     held = [memory.elements(4000, F32, 3) for _ in range(7)]
-    assert len({address_of(array) for array in held}) == 7
+    assert len({address for _, address in held}) == 7
     assert len(memory._pieces) == 3
     held.clear()
     for size in (1000, 8000):
-        assert len(memory.elements(size, F32, 3)) == size // 4
-    assert {len(piece) for piece in memory._pieces} == {1250, 5000, 10_000}
-    memory.elements(MOST_KEPT // 2, F32, 3)
-    assert not memory._pieces
+        assert len(memory.elements(size, F32, 3)[0]) == size // 4
+    assert {len(piece) for piece, _ in memory._pieces} == {1250, 5000, 10_000}
+    for _ in range(3):
+        memory.elements(MOST_KEPT // 2, F32, 3)
+    assert len(memory._pieces) == 2
 
 
 @pytest.mark.parametrize("size", [1, LEAST - 4, MOST + 4])
