@@ -404,12 +404,11 @@ class Backend(ABC):
         targets: Sequence[DeviceBuffer | None],
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
-        outputs: Mapping[str, DeviceBuffer],
     ) -> Repeat:
         """What may run the program faster for arrays of these shapes, which go into `targets`.
 
         An array without a target is dropped. Where an array is that of a tensor and `in_place` allows it, the
-        program may read it there: then nothing else reads that target. `outputs` are the buffers of outputs.
+        program may read it there: then nothing else reads that target.
         """
         return Repeat()
 

@@ -67,8 +67,7 @@ class FastPath(Run):
             shapes.append(count.shape)
         found = [recorded.inputs.get(name) for name in taken]
         self.targets = [places[0][1] if places else None for places in found]
-        made = {name: buffer for (_, name), buffer in recorded.buffers.items() if name not in recorded.inputs}
-        self._repeat = self.backend.repeater(self.program, self.targets, shapes, in_place, made)
+        self._repeat = self.backend.repeater(self.program, self.targets, shapes, in_place)
         self._values: dict[str | int | None, tuple[str, Value]] = {}
         self.outputs: dict[str | int | None, tuple[str, Location]] = {}
         # The checked tensors of the last schedule: storage keeps its shape and type.
@@ -179,9 +178,9 @@ class FastPath(Run):
     def let_go(self) -> None:
         """Release the plan, and inputs and outputs: a schedule of another plan follows."""
         super().let_go()
-        self._form = self._checked = None
-        self._tensors, self._arrays, self._same = [], [], []
-        self._own_turn = -1
+        if self._tensors:
+            self._form = self._checked = None
+            self._tensors, self._arrays, self._same = [], [], []
         self._repeat.let_go()
 
     @property

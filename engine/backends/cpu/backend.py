@@ -289,7 +289,6 @@ class CPUBackend(HostBackend):
         targets: Sequence[DeviceBuffer | None],
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
-        outputs: Mapping[str, DeviceBuffer],
     ) -> Repeat:
         """Where nothing is in flight, arrays go straight to where kernels read them, tensors not even there,
         and outputs to where they stay.
@@ -297,9 +296,8 @@ class CPUBackend(HostBackend):
         assert isinstance(program, CPUProgram)
         inputs = [target for target in targets if isinstance(target, CPUBuffer)]
         if len(inputs) < len(targets):
-            return super().repeater(program, targets, shapes, in_place, outputs)
-        made = {name: buffer for name, buffer in outputs.items() if isinstance(buffer, CPUBuffer)}
-        return CPURepeat(self.stream, program, inputs, shapes, in_place, made)
+            return super().repeater(program, targets, shapes, in_place)
+        return CPURepeat(self.stream, program, inputs, shapes, in_place)
 
     def join_parts(self, parts: Sequence[HostPart | CommandList]) -> JoinedJob:
         """Short programs that need nothing of each other run side by side, each on one thread."""

@@ -59,7 +59,6 @@ class CPURepeat(Repeat):
         targets: Sequence[CPUBuffer],
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
-        outputs: Mapping[str, CPUBuffer],
     ) -> None:
         self._stream = stream
         self._program = program
@@ -69,7 +68,7 @@ class CPURepeat(Repeat):
         self._is_small = max((view.nbytes for view in self._views), default=0) < SHORT_IN_PLACE_BYTES
         large = [view.nbytes for view, may in zip(self._views, in_place, strict=True) if may]
         self._saved_ns = sum(size for size in large if size >= IN_PLACE_BYTES) * _COPY_NS
-        self.outputs: Mapping[str, CPUBuffer] = outputs
+        self.outputs = program.outputs
         self.own: Mapping[str, OwnOutput] = {}
         self._elsewhere: ZeroCopyCommands | None = None
 
@@ -127,7 +126,7 @@ class CPURepeat(Repeat):
         """Run a copy of the commands, which reads inputs in place and writes outputs to new memory."""
         program, stream, here = self._program, self._stream, self._elsewhere
         if here is None:
-            here = ZeroCopyCommands(program, self._targets, self._in_place, self.outputs, stream.jobs)
+            here = ZeroCopyCommands(program, self._targets, self._in_place, stream.jobs)
             self._elsewhere = here
         if is_quick and not tensors:
             here.aim_for_now(arrays)
@@ -184,7 +183,8 @@ class CPURepeat(Repeat):
         self._stream.copied.add(name)
 
     def let_go(self) -> None:
-        self.own = {}
+        if self.own:
+            self.own = {}
         if self._elsewhere is not None:
             self._elsewhere.let_go()
 
@@ -214,12 +214,7 @@ class ZeroCopyCommands:
     )
 
     def __init__(
-        self,
-        program: CPUProgram,
-        inputs: Sequence[CPUBuffer],
-        allowed: Sequence[bool],
-        outputs: Mapping[str, CPUBuffer],
-        jobs: JobSystem,
+        self, program: CPUProgram, inputs: Sequence[CPUBuffer], allowed: Sequence[bool], jobs: JobSystem
     ) -> None:
         assert program.commands is not None
         block: np.ndarray = program.commands.keep_alive[0]  # type: ignore[index]
@@ -234,12 +229,7 @@ class ZeroCopyCommands:
         self._allowed = [
             may and buffer.array.nbytes >= IN_PLACE_BYTES for may, buffer in zip(allowed, inputs, strict=True)
         ]
-        # Of each output: its size and type, its place in the program's memory, and the words that say so.
-        self._outputs = {
-            name: (buffer.array.nbytes, buffer.dtype, buffer.address, places)
-            for name, buffer in outputs.items()
-            if (places := program.places.get(buffer.address))
-        }
+        self._outputs = program.outputs
         self.moved: tuple[str, ...] = ()
         # What `aim` was given; None where the commands may read what is gone.
         self.tensors: Sequence[CPUTensorData | None] | None = None
@@ -291,10 +281,11 @@ class ZeroCopyCommands:
         outputs, words, before, made = self._outputs, self._words, self.moved, dict[str, OwnOutput]()
         # Those of this run, of the one whose outputs are its inputs, and of the one before, until they go.
         most, held = 3 * len(own), list[np.ndarray]()
-        for name, (size, dtype, _, places) in outputs.items() if own else ():
+        for name, (buffer, places) in outputs.items() if own else ():
             if name in own:
+                size = buffer.elements * buffer.dtype.itemsize
                 try:
-                    array, address = stream.own.elements(size, dtype, most)
+                    array, address = stream.own.elements(size, buffer.dtype, most)
                 except MemoryError:
                     break  # a copy may find some later
                 made[name] = OwnOutput(array, address, stream)
@@ -303,9 +294,9 @@ class ZeroCopyCommands:
                     words[place] = address
         for name in before:
             if name not in made:
-                _, _, address, places = outputs[name]
+                buffer, places = outputs[name]
                 for place in places:
-                    words[place] = address
+                    words[place] = buffer.address
         if before or made:
             self.job = None
         self.moved = (*made,)

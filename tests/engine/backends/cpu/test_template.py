@@ -96,7 +96,8 @@ def test_open_sizes_give_the_commands_of_fixed_ones(backend: CPUBackend, size: i
     opened, recorded = template.fill(numbers, buffers), backend.record(fixed, buffers)
     assert commands_of(opened, places) == commands_of(recorded, places)
     assert opened.nanoseconds == recorded.nanoseconds
-    assert {*opened.places} == {*recorded.places} == {buffer.address for buffer in buffers.values()}
+    assert {*opened.places} == {*recorded.places} == {buffers["x"].address}
+    assert {*opened.outputs} == {*recorded.outputs} == {"y", "z"}
 
 
 @pytest.mark.parametrize("size", [3, 5])
