@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine import CommandBuffer, Graphics, JobSystem, Model, Tensor, Worker, job
-from engine.backends.cpu.stream import JobStream
+from engine.backends.cpu.execution.stream import JobStream
 from engine.backends.tensor_data import CPUTensorData
 from tests.engine.conftest import MakeWorker
 from tests.graphs import model, node
