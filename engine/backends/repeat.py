@@ -59,14 +59,19 @@ class Repeat:
         """Where the latest run has put an output, to be looked at; None if that is the program's buffer."""
         return None
 
-    def take_output(self, name: str, shape: tuple[int, ...], elements: int) -> CPUTensorData | None:
-        """The new memory of an output of the latest run, for a tensor of a shape that takes it over; None if
-        there is none, or if the output was looked at. `elements` is how many that are.
+    def take_output(
+        self, name: str, shape: tuple[int, ...], elements: int, is_apart: bool
+    ) -> CPUTensorData | None:
+        """A copy of an output of the latest run, which takes over its new memory; None if there is none, or
+        if the output was looked at. In any case, notes that the output is copied.
+
+        Args:
+            name: One of `outputs`.
+            shape: Shape of the copy.
+            elements: How many elements that are.
+            is_apart: Whether `run_apart` was the latest run.
         """
         return None
-
-    def note_copied(self, name: str) -> None:
-        """Note that a copy is made of an output in `outputs`, as may be after the next run."""
 
     def let_go(self) -> None:
         """Hold no memory of inputs or of outputs: other programs follow."""

@@ -192,9 +192,12 @@ class Executor(Disposable):
         """The fast path of a plan that was used before, for inputs of other shapes than the last ones."""
         shapes = []
         for item in given:
-            data = None if type(item) is np.ndarray else getattr(item, "elements_on_cpu", None)
-            known = item if data is None else data.elements
-            shapes.append(known.shape if type(known) is np.ndarray else getattr(item, "sizes_or_none", None))
+            if type(item) is np.ndarray:
+                shapes.append(item.shape)
+            elif type(item) is Tensor and (data := item.elements_on_cpu) is not None:
+                shapes.append(data.shape_or_none)
+            else:
+                shapes.append(getattr(item, "sizes_or_none", None))
         return None if None in shapes else self._session.cache.fast_path(tuple(shapes))
 
     def _refilled(self, given: Sequence[Any]) -> FastPath | None:
@@ -325,10 +328,11 @@ class Executor(Disposable):
         """
         if kind is not None:
             return as_list(self.copy_output(name), name)
-        run = self._latest_run()
-        if type(run) is FastPath and (data := run.taken_over(name)) is not None:
-            return Tensor.of(data, owned=False)
-        name = self._outputs.name(name)
+        latest = self._latest
+        if type(latest) is FastPath and get_ident() == self._thread:
+            if (data := latest.taken_over(name)) is not None:
+                return Tensor.of(data, owned=False)
+        run, name = self._latest_run(), self._outputs.name(name)
         self._drive(run)
         return self._outputs.of(self, run, name, lambda output: output.copied())
 

@@ -175,12 +175,12 @@ class CPURepeat(Repeat):
         found = self.own.get(name)
         return None if found is None else found.seen()
 
-    def take_output(self, name: str, shape: tuple[int, ...], elements: int) -> CPUTensorData | None:
-        found = self.own.get(name)
-        return None if found is None else found.given(shape, elements)
-
-    def note_copied(self, name: str) -> None:
+    def take_output(
+        self, name: str, shape: tuple[int, ...], elements: int, is_apart: bool
+    ) -> CPUTensorData | None:
         self._stream.copied.add(name)
+        found = self.own.get(name) if is_apart else None
+        return None if found is None else found.given(shape, elements)
 
     def let_go(self) -> None:
         if self.own:
