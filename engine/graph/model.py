@@ -10,7 +10,9 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -20,12 +22,28 @@ from engine.base.shapes import DynamicTensorShape
 Kind = Literal["tensor", "sequence", "optional", "map", "maps", "sparse_tensor"]
 """What a model declares a value to be; "maps" is a sequence of maps."""
 
+CONTRIB = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
+
+ML = "ai.onnx.ml"
+"""ONNX's domain of operators for classical machine learning."""
+
 UNTYPED = np.dtype("V")
 """The element type of a subgraph's input that does not declare one."""
 
 
+class _Record:
+    """Base of dataclasses that are replaced by changed copies."""
+
+    __slots__ = ()
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with the given fields changed."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Input:
+class Input(_Record):
     """A value that the caller supplies.
 
     Attributes:
@@ -42,13 +60,9 @@ class Input:
     shape: DynamicTensorShape | None
     kind: Kind = "tensor"
 
-    def replace(self, **changes: Any) -> Input:
-        """A copy with the given fields changed."""
-        return dataclasses.replace(self, **changes)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Output:
+class Output(_Record):
     """A value that the model returns.
 
     Attributes:
@@ -63,13 +77,9 @@ class Output:
     shape: DynamicTensorShape | None
     kind: Kind = "tensor"
 
-    def replace(self, **changes: Any) -> Output:
-        """A copy with the given fields changed."""
-        return dataclasses.replace(self, **changes)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layer:
+class Layer(_Record):
     """One application of an operator.
 
     Attributes:
@@ -119,16 +129,12 @@ class Layer:
             names |= dict.fromkeys(self.captures)
         return tuple(names)
 
-    def replace(self, **changes: Any) -> Layer:
-        """A copy with the given fields changed."""
-        return dataclasses.replace(self, **changes)
-
     def __str__(self) -> str:
         return f"layer '{self.name}' ({qualified_op(self.domain, self.op_type)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Model:
+class Model(_Record):
     """A network as a graph: inputs, outputs, layers and constants.
 
     A model is also what a layer holds as its subgraph; then it may use names of the graph around it.
@@ -178,10 +184,6 @@ class Model:
     def dim_names(self) -> tuple[str, ...]:
         """The named dimensions of the inputs, each once, in order of appearance."""
         return tuple(dict.fromkeys(name for item in self.inputs if item.shape for name in item.shape.names))
-
-    def replace(self, **changes: Any) -> Model:
-        """A copy with the given fields changed."""
-        return dataclasses.replace(self, **changes)
 
     def _identified(self, identity: str) -> Model:
         """A copy that is identified by its source instead of its contents."""
@@ -301,33 +303,26 @@ def sort_layers(layers: Sequence[Layer], available: Iterable[str]) -> tuple[Laye
     """
     producers = {name: index for index, layer in enumerate(layers) for name in layer.outputs if name}
     ready = set(available)
-    waiting: list[int] = []
-    blocked_on: dict[int, list[int]] = {}
+    sorter: TopologicalSorter[int] = TopologicalSorter()
     for index, layer in enumerate(layers):
-        needs = {producers[name] for name in layer.dependencies if name in producers and name not in ready}
-        waiting.append(len(needs))
-        for producer in needs:
-            blocked_on.setdefault(producer, []).append(index)
-    done: list[Layer] = []
-    state = [False] * len(layers)
-    # A layer that is free when its turn comes is taken at once; those it frees that come before it in the
-    # list are taken next. For a list that is sorted already the order does not change.
-    for start in range(len(layers)):
-        stack = [start]
-        while stack:
-            index = stack.pop()
-            if state[index] or waiting[index] or index > start:
-                continue
-            state[index] = True
-            done.append(layers[index])
-            for follower in reversed(blocked_on.get(index, ())):
-                waiting[follower] -= 1
-                stack.append(follower)
-    if len(done) != len(layers):
-        stuck = [layer for layer, taken in zip(layers, state, strict=True) if not taken]
+        needed = [n for n in layer.dependencies if n in producers and n not in ready]
+        sorter.add(index, *(producers[name] for name in needed))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        cycle = error.args[1][1:]
         raise ModelImportError(
-            f"the graph has a cycle among {len(stuck)} layers, first {stuck[0]}: no order runs them"
-        )
+            f"the graph has a cycle among {len(cycle)} layers, first {layers[min(cycle)]}: no order runs them"
+        ) from error
+    done: list[Layer] = []
+    free: list[int] = []
+    while sorter.is_active():
+        for index in sorter.get_ready():
+            heappush(free, index)
+        # The first in the list of those that are free.
+        index = heappop(free)
+        done.append(layers[index])
+        sorter.done(index)
     return tuple(done)
 
 

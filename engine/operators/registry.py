@@ -2,15 +2,16 @@
 
 A definition's signature is its declaration: positional parameters are the inputs (a default of None, or a
 type that allows None, marks an optional one, `*xs` any number), keyword-only ones the attributes with their
-defaults. There are four kinds: formulas of the kernel language, plain NumPy functions that run on the CPU for
-any backend, classes that run other layers, and functions that return another layer instead.
+defaults, or a dataclass of attributes (`AttributeGroup`). There are four kinds: formulas of the kernel
+language, plain NumPy functions that run on the CPU for any backend, classes that run other layers, and
+functions that return another layer instead.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from itertools import chain, repeat
 from typing import Any, Literal, TypeVar
@@ -28,7 +29,9 @@ from engine.operators.declaration import (
     AttributeType,
     Elements,
     attribute_types,
+    group_of,
     input_elements,
+    list_of,
     shown,
 )
 
@@ -73,6 +76,10 @@ class Operator:
     variadic: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     forms: Mapping[str, Form] = field(default_factory=dict)
+    groups: Mapping[str, type[Any]] = field(default_factory=dict)
+    """Parameters of the definition that stand for several attributes, with the dataclasses of these."""
+    listed: Mapping[str, type] = field(default_factory=dict)
+    """Inputs of the definition that this version has as attributes: lists of such items."""
 
     def host_positions(self, layer: Layer) -> tuple[int, ...]:
         """Which of a layer's inputs must be known on the host."""
@@ -84,7 +91,7 @@ class Operator:
     @cached_property
     def attribute_types(self) -> Mapping[str, AttributeType]:
         """What the attributes have to be, those that the definition gives a type."""
-        return attribute_types(self.define)
+        return {**attribute_types(self.define), **{name: list_of(item) for name, item in self.listed.items()}}
 
     @cached_property
     def elements(self) -> tuple[Elements, ...]:
@@ -140,16 +147,29 @@ class Operator:
                 return f"has the attribute {name} = {shown(value)}; it has to be {declared.words}"
         return None
 
+    def _given(self, layer: Layer) -> Mapping[str, Any]:
+        """A layer's attributes as the definition takes them."""
+        if not self.groups:
+            return layer.attributes
+        given = dict(layer.attributes)
+        for name, group in self.groups.items():
+            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group) if f.name in given})
+        return given
+
     def build(self, builder: Builder, inputs: Sequence[Entry]) -> tuple[Entry, ...]:
         """Run the definition of a "kernel" operator for a layer that `check` has accepted."""
         self.check_inputs(builder.layer, inputs)
-        result = self.define(builder, *inputs, **builder.layer.attributes)
+        given = dict(self._given(builder.layer))
+        for name, item in self.listed.items():
+            if (numbers := given.pop(name, ())) or name not in self.optional:
+                given[name] = builder.constant(np.array(numbers, np.int64 if item is int else np.float32))
+        result = self.define(builder, *inputs, **given)
         return result if isinstance(result, tuple) else (result,)
 
     def open(self, builder: Builder, inputs: Sequence[Entry]) -> ControlFlow:
         """What a "control" operator's layer does, before its first run of a body."""
         self.check_inputs(builder.layer, inputs)
-        opened = self.define(builder, *inputs, **builder.layer.attributes)
+        opened = self.define(builder, *inputs, **self._given(builder.layer))
         assert isinstance(opened, ControlFlow)
         return opened
 
@@ -268,6 +288,7 @@ def operator(
     host: HostInputs = (),
     precision: Precision = "rounding",
     bound: BoundRule | None = None,
+    attributes_before: Mapping[str, type] | None = None,
     registry: Registry = OPERATORS,
 ) -> Callable[[D], D]:
     """Register what is decorated as the definition of an operator.
@@ -287,11 +308,16 @@ def operator(
         host: Inputs whose elements must be known before a kernel can be chosen.
         precision: How exact results are, for tests.
         bound: What becomes of an input whose exact size only the device knows.
+        attributes_before: Inputs that are attributes in the versions before `since`, lists of such items;
+            inputs behind them are new.
         registry: The list to add it to.
     """
 
     def register(define: D) -> D:
         registry.add(declare(define, name, since, until, domain, host, precision, kind, bound))
+        if attributes_before:
+            older = (name, 1, since - 1, domain, (), precision, kind, bound, attributes_before)
+            registry.add(declare(define, *older))
         return define
 
     return register
@@ -307,30 +333,41 @@ def declare(
     precision: Precision = "rounding",
     kind: Kind = "kernel",
     bound: BoundRule | None = None,
+    listed: Mapping[str, type] | None = None,
 ) -> Operator:
-    """An `Operator` from a definition's signature."""
+    """An `Operator` from a definition's signature; what follows `listed` inputs is not in this version."""
     inputs: list[str] = []
     optional: set[str] = set()
     variadic: str | None = None
     attributes: dict[str, Any] = {}
     forms: dict[str, Form] = {}
+    groups: dict[str, type[Any]] = {}
     parameters = list(inspect.signature(define).parameters.values())
     for parameter in parameters if kind == "numpy" else parameters[1:]:
         if form := _FORMS.get(str(parameter.annotation)):
             forms[parameter.name] = form
         if parameter.kind is parameter.KEYWORD_ONLY:
-            attributes[parameter.name] = parameter.default
+            if (group := group_of(define, parameter)) is None:
+                attributes[parameter.name] = parameter.default
+            else:
+                groups[parameter.name] = group
+                attributes |= {
+                    f.name: parameter.empty if f.default is MISSING else f.default for f in fields(group)
+                }
             continue
+        is_optional = parameter.default is not parameter.empty or "None" in str(parameter.annotation)
+        if is_optional:
+            optional.add(parameter.name)
         if parameter.kind is parameter.VAR_POSITIONAL:
             variadic = parameter.name
-        else:
+        elif not listed or not listed.keys() & {parameter.name, *attributes}:
             inputs.append(parameter.name)
-        if parameter.default is not parameter.empty or "None" in str(parameter.annotation):
-            optional.add(parameter.name)
+        elif parameter.name in listed:
+            attributes[parameter.name] = () if is_optional else parameter.empty
     if not callable(host):
         unknown = set(host) - set(inputs) - {variadic}
         assert not unknown, f"{name}: host inputs {unknown} are not parameters"
     return Operator(
         name, domain, since, until, define, host, precision, kind, bound,
-        tuple(inputs), frozenset(optional), variadic, attributes, forms,
+        tuple(inputs), frozenset(optional), variadic, attributes, forms, groups, listed or {},
     )  # fmt: skip

@@ -12,8 +12,8 @@ from engine.compiler.entries import arrays_in
 from engine.kernels.value import Value
 from engine.runtime.binding import Feed, UnboundInputs, bind, enqueue
 from engine.runtime.budget import Budget
-from engine.runtime.recorded_plan import Location, Planning, RecordedPlan, Submission
-from engine.runtime.session import Session
+from engine.runtime.plans.recorded_plan import Location, Planning, RecordedPlan, Submission
+from engine.runtime.plans.session import Session
 
 
 class Run:
@@ -23,6 +23,9 @@ class Run:
     `check` raises it when the outputs are read. `turn` distinguishes the schedules of a run that stands for
     several.
     """
+
+    error: Exception | None = None
+    reported = False
 
     def __init__(
         self,
@@ -36,8 +39,6 @@ class Run:
         self.turn = 0
         self.started = False
         self.finished = False
-        self.error: Exception | None = None
-        self.reported = False
         self.on_finished: list[Callable[[], None]] = []
         self.unbound = UnboundInputs(feeds)
         self._budget = budget

@@ -26,7 +26,7 @@ from engine.graph.model import Model, Output
 from engine.kernels.value import Entry, MapsValue, Value, leaves
 from engine.runtime.device_tensor_data import BufferTensorData, storage_of
 from engine.runtime.execution import Run
-from engine.runtime.recorded_plan import Location
+from engine.runtime.plans.recorded_plan import Location
 from engine.runtime.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ class RunOutput(TensorData):
         if value.bound is not None:
             return Tensor.wrap(np.ascontiguousarray(self.download()))
         data = data_at(self.run.locate(value))
-        return Tensor.of(data.copied()) if isinstance(data, BufferTensorData) else Tensor.of(data)
+        copy = data.copied() if isinstance(data, BufferTensorData) else data
+        return Tensor.of(copy, owned=isinstance(copy, BufferTensorData))
 
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]

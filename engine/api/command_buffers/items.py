@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -73,13 +73,9 @@ class JobCommand:
 
 @dataclass
 class PlainCommand:
-    """Anything else."""
+    """Anything else: `execute` is what was given."""
 
-    call: Callable[[], object]
-
-    def execute(self) -> None:
-        """Call it."""
-        self.call()
+    execute: Callable[[], object]
 
 
 Command = ScheduleCommand | JobCommand | PlainCommand
@@ -90,35 +86,14 @@ def now(value: Any) -> Any:
     return value.tensor() if isinstance(value, WorkerOutput) else value
 
 
-class Segment(Protocol):
-    """Consecutive commands that go out together."""
-
-    stays: bool
-    """Whether the next execution may find it as it is, although it could not go out now."""
-
-    @property
-    def commands(self) -> Sequence[Command]:
-        """The commands."""
-        ...
-
-    @property
-    def count(self) -> int:
-        """How many commands that are."""
-        ...
-
-    def replay(self) -> bool:
-        """Enqueue them; False, with nothing done, where they have to be executed one by one."""
-        ...
-
-
 class PlainSegment:
     """A command that goes out by itself."""
 
     count = 0
 
     def __init__(self, command: Command) -> None:
-        self.commands = (command,)
-        # With its plan, a schedule may go out with others.
+        self.commands: Sequence[Command] = (command,)
+        # Whether the next execution may find it as it is: with its plan, a schedule may go out with others.
         self.stays = not (isinstance(command, ScheduleCommand) and command.worker._waits_for_plan)
 
     def replay(self) -> bool:
@@ -160,8 +135,10 @@ class Slot:
         slot = cls(buffer, shape, dtype, type(value) is Tensor)
         if isinstance(value, WorkerOutput):
             other = latest.get(id(value.worker)) or value.worker._plain_path()
-            found = None if other is None else other.output(value.name)
-            source = None if found is None else data_at(found[1])
+            if other is not None:
+                other.fix_outputs()
+            found = None if other is None else other.fixed_output(value.name)
+            source = None if found is None else data_at(found)
             if not isinstance(source, BufferTensorData) or not can_bind(source, fast_path.backend):
                 return None
             if source.dtype != dtype or source.storage.elements != buffer.elements:
@@ -257,6 +234,8 @@ def are_ready(schedules: Sequence[tuple[Worker, FastPath]]) -> bool:
         # Asked for every worker in every frame, so without the detour of a property.
         if worker._latest_path is None or fast_path.recorded.fast_path is not fast_path:
             return False
+        if fast_path.has_own:
+            return False
         if worker._thread != here:
             return False
     return True
@@ -279,5 +258,5 @@ def outside_outputs(items: Sequence[Item]) -> list[tuple[Worker, FastPath]]:
 
 
 def are_latest(outputs: Sequence[tuple[Worker, FastPath]]) -> bool:
-    """Whether each worker's latest schedule wrote the buffers of that plan, and not those of another size."""
-    return all(worker._latest_path is fast_path for worker, fast_path in outputs)
+    """Whether each worker's latest schedule wrote the buffers of that plan, and no others."""
+    return all(worker._latest_path is path and not path.has_own for worker, path in outputs)

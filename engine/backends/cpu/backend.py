@@ -15,26 +15,26 @@ from typing import Any, ClassVar
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Read, Storage
-from engine.backends.cpu.cost import DETERMINISTIC_THREADS, step_ns
-from engine.backends.cpu.fast_path import CPURepeat, seen
-from engine.backends.cpu.joined import join_parts
-from engine.backends.cpu.memory import CPUBuffer, native_type
-from engine.backends.cpu.native_kernel import source_of
-from engine.backends.cpu.partial_run import CPUPartialDispatch
-from engine.backends.cpu.plan_codec import CPUPlanCodec
-from engine.backends.cpu.precision import arithmetics_for
-from engine.backends.cpu.precompile import precompile_kernels
-from engine.backends.cpu.program import CPUProgram, Pace, released
-from engine.backends.cpu.stream import (
+from engine.backends.cpu.codegen.cost import DETERMINISTIC_THREADS, step_ns
+from engine.backends.cpu.codegen.native_kernel import source_of
+from engine.backends.cpu.execution.fast_path import CPURepeat, seen
+from engine.backends.cpu.execution.joined import join_parts
+from engine.backends.cpu.execution.memory import CPUBuffer, native_type
+from engine.backends.cpu.execution.partial_run import CPUPartialDispatch
+from engine.backends.cpu.execution.program import CPUProgram, Pace, released
+from engine.backends.cpu.execution.stream import (
     LEAST_SHARED,
     LEAST_SHARED_ASLEEP,
     CPUReadback,
     JobStream,
     copy_now,
 )
-from engine.backends.cpu.template import Arrangement, CPUTemplate
-from engine.backends.cpu.template_source import missing_layout
-from engine.backends.cpu.timing import time_commands
+from engine.backends.cpu.execution.template import Arrangement, CPUTemplate
+from engine.backends.cpu.execution.template_source import missing_layout
+from engine.backends.cpu.execution.timing import time_commands
+from engine.backends.cpu.kernels.matmul.precision import arithmetics_for
+from engine.backends.cpu.plan_codec import CPUPlanCodec
+from engine.backends.cpu.precompile import precompile_kernels
 from engine.backends.host import HostBackend, HostPart, JoinedJob
 from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
 from engine.backends.repeat import Repeat
@@ -196,10 +196,7 @@ class CPUBackend(HostBackend):
         """Copy a whole buffer in stream order."""
         assert isinstance(source, CPUBuffer)
         assert isinstance(target, CPUBuffer)
-        if self.stream.is_idle() and source.array.nbytes <= COPY_GRAIN:
-            np.copyto(target.array, source.array)
-            return
-        self.stream.copy(source.array, target.array)
+        self.stream.transfer(source.array, target.array)
 
     def readback(self, buffer: DeviceBuffer) -> CPUReadback:
         """A copy of the buffer's value as of now in the stream."""
@@ -293,8 +290,8 @@ class CPUBackend(HostBackend):
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
     ) -> Repeat:
-        """Where nothing is in flight, arrays go straight to where kernels read them, and tensors not even
-        there.
+        """Where nothing is in flight, arrays go straight to where kernels read them, tensors not even there,
+        and outputs to where they stay.
         """
         assert isinstance(program, CPUProgram)
         inputs = [target for target in targets if isinstance(target, CPUBuffer)]

@@ -38,7 +38,7 @@ def test_a_module_is_imported_when_it_is_named() -> None:
     code = (
         "import sys\n"
         "from engine.kernels.size import DEFERRABLE\n"
-        "name = 'engine.backends.cpu.pixels'\n"
+        "name = 'engine.backends.cpu.kernels.convolution.pixels'\n"
         "assert name not in sys.modules\n"
         "assert DEFERRABLE[name + '.cut_rows'] is sys.modules[name].cut_rows\n"
     )

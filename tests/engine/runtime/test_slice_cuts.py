@@ -15,7 +15,7 @@ from engine import (
 )
 from engine.backends.gpu.grid_ranges import Grid, box_at, fitting
 from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken, Timing
-from engine.device.counting import CountingLoader
+from engine.device.gl.counting import CountingLoader
 from engine.device.gl.functions import Loader
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.test_slices import FEW_MS, chain, convolutions, matrix, picture, run, whole
@@ -157,7 +157,7 @@ def test_timestamps_tell_what_parts_took(gl_device: GLDevice) -> None:
             schedule = worker.schedule_iterable(picture(0))
         assert worker.costs.is_measured
         assert worker.costs.total_ms > 0.0
-        assert gl_device.timer.waiting == 0
+        assert not gl_device.timer._waiting
 
 
 @pytest.mark.parametrize("kind", [BackendType.GPU_COMPUTE, BackendType.GPU_PIXEL])
