@@ -28,7 +28,7 @@ IN_PLACE_BYTES = 1 << 14
 SHORT_IN_PLACE_BYTES = 1 << 17
 """The same for a program that runs on the calling thread, which is over when the next thing happens."""
 
-_COPY_NS = 0.04
+_COPY_NS = 0.05
 """Nanoseconds that the calling thread takes to copy a byte."""
 
 
