@@ -418,19 +418,9 @@ def resize(
     return resample(k, x, found, sampling, extrapolation_value)
 
 
-def _upsample(k: Builder, x: Value, scales: Sequence[float], mode: str) -> Value:
-    sampling = Sampling("linear" if mode == "bilinear" else mode, "asymmetric", "simple")
-    return resample(k, x, scaled(k, x, range(x.rank), scales), sampling)
-
-
-@operator("Upsample", since=7, until=8)
-def upsample_7(k: Builder, x: Value, *, scales: Sequence[float], mode: str = "nearest") -> Value:
-    """By scales; mode nearest or linear."""
-    return _upsample(k, x, scales, mode)
-
-
 @operator("Resize", since=10, until=10, host=("scales",))
-@operator("Upsample", since=9, host=("scales",))
+@operator("Upsample", since=9, host=("scales",), attributes_before={"scales": float})
 def upsample(k: Builder, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
     """By scales; mode nearest or linear."""
-    return _upsample(k, x, floats(scales), mode)
+    sampling = Sampling("linear" if mode == "bilinear" else mode, "asymmetric", "simple")
+    return resample(k, x, scaled(k, x, range(x.rank), floats(scales)), sampling)
