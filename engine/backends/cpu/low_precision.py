@@ -10,9 +10,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from engine.backends.cpu.cuts import up
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.precision import Arithmetic
-from engine.backends.cpu.schedule import up
 
 PANEL = 32
 """Columns that lie together in the packed right side."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
+from engine.backends.cpu.cuts import up
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.low_precision import (
     BAND_BYTES,
@@ -34,7 +35,7 @@ from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import matrices_of
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.printer import indent, kernel_text
-from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share, up
+from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferrable, deferred
 

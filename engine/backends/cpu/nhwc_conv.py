@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from engine.backends.cpu.address_table import NS_PER_ADDRESS, cut_tasks, nhwc_conv_of, table_kernel
+from engine.backends.cpu.address_table import NS_PER_ADDRESS, nhwc_conv_of, table_kernel
 from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixel_tiles import (
@@ -19,7 +19,6 @@ from engine.backends.cpu.pixel_tiles import (
 from engine.backends.cpu.schedule import emit
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferred
 
 
 def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -37,9 +36,7 @@ def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     width = padded / panels
     tile_ns = rows * (width * (2.0 * conv.depth / FLOPS_PER_NS + NS_PER_RESULT))
     tile_ns += rows * conv.win.taps * NS_PER_ADDRESS / panels
-    tiles = -(-conv.pixels // rows)
-    fetched = 4.0 * conv.depth * width, conv.bytes_of_pixel * rows
-    schedule = deferred(cut_tasks, tiles, panels, conv.group, threads, tile_ns, *fetched)
+    schedule = conv.cut(rows, panels, conv.group, threads, tile_ns, 4.0 * conv.depth * width)
     epilogue = conv.epilogue()
     group, channels = conv.group, conv.channels
     weights = tuner.constant(

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
+from engine.backends.cpu.cuts import up
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import kernel_text, read_text
-from engine.backends.cpu.schedule import Schedule, emit, up
+from engine.backends.cpu.schedule import Schedule, emit
 from engine.backends.cpu.tiles import host_tile
 from engine.backends.cpu.words import Words, byte_shift, element_text, store_text, word_type
 from engine.backends.windows import Windows

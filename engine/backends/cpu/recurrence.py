@@ -20,7 +20,7 @@ from math import trunc
 import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.cost import CHUNK_NS
+from engine.backends.cpu.cuts import CHUNK_NS
 from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.matmul import reading_ns, tune_matmul

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
+from engine.backends.cpu.cuts import up
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, read_text
-from engine.backends.cpu.schedule import Schedule, TaskGrid, emit, evenly, up
+from engine.backends.cpu.schedule import Schedule, TaskGrid, emit, evenly
 from engine.backends.cpu.tiles import host_tile
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner

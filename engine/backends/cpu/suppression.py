@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.cost import CHUNKS_PER_THREAD
+from engine.backends.cpu.cuts import CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel

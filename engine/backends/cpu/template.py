@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.cpu.cost import CHUNKS_PER_THREAD
+from engine.backends.cpu.cuts import CHUNKS_PER_THREAD
 from engine.backends.cpu.listing import Listing
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram, Pace

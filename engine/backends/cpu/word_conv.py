@@ -12,13 +12,14 @@ from functools import partial
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
+from engine.backends.cpu.cuts import up
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.plane_windows import tune_plane_conv
 from engine.backends.cpu.planes import Planes, in_place, input_shift, stage_planes, tap_offsets_text
 from engine.backends.cpu.printer import indent, kernel_text, read_text
-from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share, up
+from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
 from engine.backends.cpu.tiles import MAX_TAPS, Tile, by_height
 from engine.backends.cpu.words import (
     Words,
