@@ -36,10 +36,10 @@ def gathered() -> dict[str, _KERNEL]:
     from building.networks import networks
     from engine.api.asset import ModelLoader
     from engine.backends.cpu import backend
-    from engine.backends.cpu.native_kernel import source_of
-    from engine.backends.cpu.packing import packing_source
-    from engine.backends.cpu.template_source import sources_of_sizes
-    from engine.backends.cpu.winograd_weights import transforming_source
+    from engine.backends.cpu.codegen.native_kernel import source_of
+    from engine.backends.cpu.execution.template_source import sources_of_sizes
+    from engine.backends.cpu.kernels.convolution.winograd_weights import transforming_source
+    from engine.backends.cpu.kernels.matmul.packing import packing_source
     from engine.backends.gl.commands import REPLAY
     from engine.base.errors import EngineError
     from engine.compiler.passes.fold_batch_norm import SCALE_ROWS
@@ -47,7 +47,7 @@ def gathered() -> dict[str, _KERNEL]:
     from engine.device.jobs.system import job_sources
     from engine.device.native import NativeSource
     from engine.runtime.plan_store.cache_keys import MIX
-    from engine.runtime.session import Session
+    from engine.runtime.plans.session import Session
 
     always = [
         *job_sources(),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.cpu import backend as cpu
-from engine.backends.cpu import template
+from engine.backends.cpu.execution import template
 from engine.base.memory import aligned
 
 WANTED = os.environ.get("GAMEGLUE_GUARDS") == "on"
@@ -79,7 +79,7 @@ def _arena_of(backend: cpu.CPUBackend, size: int) -> np.ndarray:
 
 def install() -> None:
     """Guard what is allocated from now on."""
-    aligned._cut = _cut
+    aligned.on_cache_line = _cut
     template.place = _place
     cpu.CPUBackend.arena_of = _arena_of  # type: ignore[assignment,method-assign]
     # Their temporaries share slots, which have no guards between them.

@@ -211,19 +211,18 @@ def right_value(operator: Operator, name: str, rng: np.random.Generator) -> Any:
     default = operator.attributes[name]
     if default is not inspect.Parameter.empty and default not in ((), None):
         return default
-    annotation = operator.define.__annotations__.get(name, "") or str(
-        getattr(operator.define, "__init__", operator.define).__annotations__.get(name, "int")
-    )
+    declared = operator.attribute_types.get(name)
+    words = "an integer" if declared is None else declared.words
     number = int(rng.integers(1, 5))
-    if "str" in annotation:
-        return ["a", "b"] if "Sequence" in annotation else "a"
-    if "ndarray" in annotation:
-        return numpy_helper.from_array(np.ones(2, np.float32))
-    if "loats" in annotation or ("float" in annotation and "Sequence" in annotation):
-        return [1.0] * number
-    if "nts" in annotation or "Sequence" in annotation or "tuple" in annotation:
-        return [1] * number
-    return 1.5 if "float" in annotation else number
+    values = {
+        "a string": "a",
+        "a list of strings": ["a", "b"],
+        "a number": 1.5,
+        "a list of numbers": [1.0] * number,
+        "a list of integers": [1] * number,
+        "a tensor": numpy_helper.from_array(np.ones(2, np.float32)),
+    }
+    return values.get(words, number)
 
 
 # What goes wrong

@@ -13,7 +13,7 @@ import numpy as np
 from engine.backends import table
 from engine.backends.base import Backend, DeviceBuffer, Program, Readback
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.native_kernel import source_of
+from engine.backends.cpu.codegen.native_kernel import source_of
 from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.backends.gl.compute.record import program_key
 from engine.backends.gl.pixel.backend import GLPixelBackend

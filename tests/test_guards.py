@@ -12,7 +12,7 @@ import pytest
 from tests import guards
 from tests.conftest import ROOT
 
-LOW_PRECISION_TESTS = sorted(ROOT.glob("tests/engine/backends/cpu/test_low_precision_*.py"))
+LOW_PRECISION_TESTS = sorted(ROOT.glob("tests/engine/backends/cpu/kernels/*/test_low_precision_*.py"))
 GUARDED_TESTS = (
     "tests/engine/operators/test_cases.py",
     "tests/engine/test_random_graphs.py",

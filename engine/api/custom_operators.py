@@ -207,6 +207,3 @@ def _noted(note: str) -> Iterator[None]:
 def _own(domain: str) -> str:
     """A domain as layers have it: ONNX's own is empty."""
     return "" if domain == "ai.onnx" else domain
-
-
-__all__ = ["numpy_operator", "operator", "remove_operator"]

@@ -258,6 +258,3 @@ def job(function: Callable[..., object]) -> Job:
     if not isinstance(function, Function):
         raise InputError(f"@job goes before a function, not a {type(function).__name__}")
     return Job(function)
-
-
-__all__ = ["Job", "job"]

@@ -12,7 +12,8 @@ from engine.backends import table
 from engine.base.dtypes import STORAGE_TYPES
 from engine.graph.importers.onnx_importer import OLDEST_OPSET
 from engine.graph.model import qualified_op
-from engine.operators import OPERATORS, channels_last
+from engine.operators import OPERATORS
+from engine.operators.layout import CHANNELS_LAST
 from engine.operators.registry import Kind, Operator, Registry
 
 Status = Literal["native", "fallback", "refused"]
@@ -60,7 +61,7 @@ def supported(registry: Registry = OPERATORS) -> list[Support]:
     """Every operator that files may use, by domain and name."""
     groups: dict[tuple[str, str], list[Operator]] = {}
     for op in registry:
-        if op.domain == channels_last.DOMAIN:
+        if op.domain == CHANNELS_LAST:
             continue
         groups.setdefault((op.domain, op.name), []).append(op)
     found = []

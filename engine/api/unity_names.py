@@ -22,6 +22,3 @@ class WorkerFactory(metaclass=SpellingType):
     ) -> Worker:
         """A worker; the same as `Worker(model, backend_type, device=device)`."""
         return Worker(model, backend_type, device=device)
-
-
-__all__ = ["IWorker", "WorkerFactory"]

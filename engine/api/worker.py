@@ -46,8 +46,8 @@ from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.loading.workers import COMPILING, READING, Shapes, session_steps, shapes_of, warm_up_steps
 from engine.runtime.memory_report import WorkerMemory, memory_of
 from engine.runtime.outputs import with_outputs
-from engine.runtime.recorded_plan import Planning
-from engine.runtime.session import Session
+from engine.runtime.plans.recorded_plan import Planning
+from engine.runtime.plans.session import Session
 from engine.runtime.slices import Schedule
 
 

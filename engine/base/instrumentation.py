@@ -205,18 +205,18 @@ class ObservedRead:
         self._worker = worker
         self._name = name
         self._start = perf_counter()
-        self._told = False
+        self._is_reported = False
         span("main", "request", self._start, self._start, worker=worker, tensor=name)
 
     def done(self) -> bool:
         """Whether the elements have arrived."""
-        if not self._told and self._read.done():
-            self._tell()
-        return self._told
+        if not self._is_reported and self._read.done():
+            self._report()
+        return self._is_reported
 
     def wait(self) -> None:
         """Block until done."""
-        if self._told or self._read.done():
+        if self._is_reported or self._read.done():
             return
         start = perf_counter()
         self._read.wait()
@@ -225,32 +225,12 @@ class ObservedRead:
     def array(self) -> np.ndarray:
         """The elements in their shape."""
         array: np.ndarray = self._read.array()
-        if not self._told:
-            self._tell()
+        if not self._is_reported:
+            self._report()
         count("bytes down", array.nbytes)
         value(self._worker, self._name, array)
         return array
 
-    def _tell(self) -> None:
-        self._told = True
+    def _report(self) -> None:
+        self._is_reported = True
         span("readback", "readback", self._start, worker=self._worker, tensor=self._name)
-
-
-__all__ = [
-    "ObservedRead",
-    "Observer",
-    "Pending",
-    "add_observer",
-    "count",
-    "current_worker",
-    "here",
-    "installed",
-    "later",
-    "observing",
-    "poll",
-    "remove_observer",
-    "span",
-    "spanning",
-    "value",
-    "working_for",
-]

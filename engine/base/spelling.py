@@ -61,10 +61,10 @@ class UnknownAttributeError(AttributeError):
         for part, kind in getattr(owner, "_part_types", {}).items():
             if hasattr(kind, name):
                 return f"{what} has no attribute {name!r}; did you mean '{part}.{name}'?"
-        near = difflib.get_close_matches(letters, known, n=1, cutoff=0.8)
-        if not near and isinstance(owner, EnumMeta):
-            return f"{what} has no attribute {name!r}; it has: {', '.join(owner.__members__)}"
-        return f"{what} has no attribute {name!r}" + (f"; did you mean {known[near[0]]!r}?" if near else "")
+        close = suggestion(name, known.values(), cutoff=0.8)
+        if not close and isinstance(owner, EnumMeta):
+            close = f"; it has: {', '.join(owner.__members__)}"
+        return f"{what} has no attribute {name!r}{close}"
 
 
 def raise_unknown(owner: object, name: str) -> NoReturn:

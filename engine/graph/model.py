@@ -10,6 +10,8 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +21,12 @@ from engine.base.shapes import DynamicTensorShape
 
 Kind = Literal["tensor", "sequence", "optional", "map", "maps", "sparse_tensor"]
 """What a model declares a value to be; "maps" is a sequence of maps."""
+
+CONTRIB = "com.microsoft"
+"""The domain of onnxruntime's own operators."""
+
+ML = "ai.onnx.ml"
+"""ONNX's domain of operators for classical machine learning."""
 
 UNTYPED = np.dtype("V")
 """The element type of a subgraph's input that does not declare one."""
@@ -301,33 +309,26 @@ def sort_layers(layers: Sequence[Layer], available: Iterable[str]) -> tuple[Laye
     """
     producers = {name: index for index, layer in enumerate(layers) for name in layer.outputs if name}
     ready = set(available)
-    waiting: list[int] = []
-    blocked_on: dict[int, list[int]] = {}
+    sorter: TopologicalSorter[int] = TopologicalSorter()
     for index, layer in enumerate(layers):
-        needs = {producers[name] for name in layer.dependencies if name in producers and name not in ready}
-        waiting.append(len(needs))
-        for producer in needs:
-            blocked_on.setdefault(producer, []).append(index)
-    done: list[Layer] = []
-    state = [False] * len(layers)
-    # A layer that is free when its turn comes is taken at once; those it frees that come before it in the
-    # list are taken next. For a list that is sorted already the order does not change.
-    for start in range(len(layers)):
-        stack = [start]
-        while stack:
-            index = stack.pop()
-            if state[index] or waiting[index] or index > start:
-                continue
-            state[index] = True
-            done.append(layers[index])
-            for follower in reversed(blocked_on.get(index, ())):
-                waiting[follower] -= 1
-                stack.append(follower)
-    if len(done) != len(layers):
-        stuck = [layer for layer, taken in zip(layers, state, strict=True) if not taken]
+        needed = [n for n in layer.dependencies if n in producers and n not in ready]
+        sorter.add(index, *(producers[name] for name in needed))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        cycle = error.args[1][1:]
         raise ModelImportError(
-            f"the graph has a cycle among {len(stuck)} layers, first {stuck[0]}: no order runs them"
-        )
+            f"the graph has a cycle among {len(cycle)} layers, first {layers[min(cycle)]}: no order runs them"
+        ) from error
+    done: list[Layer] = []
+    free: list[int] = []
+    while sorter.is_active():
+        for index in sorter.get_ready():
+            heappush(free, index)
+        # The first in the list of those that are free.
+        index = heappop(free)
+        done.append(layers[index])
+        sorter.done(index)
     return tuple(done)
 
 

@@ -221,32 +221,20 @@ def _shift(function: Callable[[Array, Array], Array], fill_sign: bool) -> Callab
     return shift
 
 
+_SAME_NAME = "abs sqrt exp log sin cos tan sinh cosh tanh floor ceil trunc sign isnan isinf".split()
+"""What NumPy calls as the kernel language does."""
+
 OPERATIONS: dict[str, Callable[..., Array]] = {
+    **{name: getattr(np, name) for name in _SAME_NAME},
     "neg": np.negative,
-    "abs": np.abs,
-    "sqrt": np.sqrt,
-    "exp": np.exp,
-    "log": np.log,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
     "asin": np.arcsin,
     "acos": np.arccos,
     "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
     "asinh": np.arcsinh,
     "acosh": np.arccosh,
     "atanh": np.arctanh,
-    "floor": np.floor,
-    "ceil": np.ceil,
     "round": np.rint,
-    "trunc": np.trunc,
-    "sign": np.sign,
     "erf": erf,
-    "isnan": np.isnan,
-    "isinf": np.isinf,
     "not": np.logical_not,
     "bitnot": np.invert,
     "add": np.add,

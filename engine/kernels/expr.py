@@ -235,7 +235,7 @@ def run_number() -> Expr:
 
 def index(axis: int) -> Expr:
     """The output index along `axis` of the kernel's index space."""
-    return Expr("index", "index", attr=axis, free=frozenset({axis}))
+    return made_of("index", "index", (), axis)
 
 
 FLAT = Expr("flat", "index", free=frozenset({"flat"}))
@@ -244,7 +244,7 @@ FLAT = Expr("flat", "index", free=frozenset({"flat"}))
 
 def acc(dtype: ArithmeticType) -> Expr:
     """In an epilogue: the value that the kernel has just computed."""
-    return Expr("acc", dtype, free=frozenset({"acc"}))
+    return made_of("acc", dtype, (), None)
 
 
 def load(value: Value, position: Expr, where: Expr | None = None, other: Operand = 0) -> Expr:
@@ -396,8 +396,7 @@ def reduce(kind: str, extent: Operand, body: Callable[[Expr], Expr]) -> Expr:
     assert kind in REDUCTIONS, kind
     var = _loop_variable()
     value = body(var)
-    n = lift(extent, "index")
-    return Expr("reduce", value.dtype, (n, value), (kind, var.attr), (value.free - {var.attr}) | n.free)
+    return made_of("reduce", value.dtype, (lift(extent, "index"), value), (kind, var.attr))
 
 
 def fold(
@@ -408,23 +407,17 @@ def fold(
     """A sequential loop: carried values start as `initial` and become `step(r, *carried)` at each r."""
     var = _loop_variable()
     ids = tuple(f"c{next(_fresh)}" for _ in initial)
-    carried = [
-        Expr("carried", x.dtype, attr=c, free=frozenset({c})) for c, x in zip(ids, initial, strict=True)
-    ]
+    carried = [made_of("carried", x.dtype, (), c) for c, x in zip(ids, initial, strict=True)]
     after = tuple(step(var, *carried))
     for before, x in zip(initial, after, strict=True):
         if before.dtype != x.dtype:
             raise TypeError(f"a carried value starts as {before.dtype} and becomes {x.dtype}")
-    n = lift(extent, "index")
-    bound = frozenset({var.attr, *ids})
-    free = n.free.union(*(x.free for x in initial), *(x.free - bound for x in after))
-    loop = Expr("fold", "index", (n, *initial, *after), (var.attr, ids), free)
+    loop = made_of("fold", "index", (lift(extent, "index"), *initial, *after), (var.attr, ids))
     return tuple(Expr("result", x.dtype, (loop,), k) for k, x in enumerate(initial))
 
 
 def _loop_variable() -> Expr:
-    name = f"r{next(_fresh)}"
-    return Expr("loopvar", "index", attr=name, free=frozenset({name}))
+    return made_of("loopvar", "index", (), f"r{next(_fresh)}")
 
 
 # Walking

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.base.dtypes import ArithmeticType
-from engine.kernels.expr import Expr, rebuild
+from engine.kernels.expr import Expr, made_of, rebuild
+from engine.kernels.formula_rows import rows_of
 from engine.kernels.value import Value
 
 
@@ -37,16 +38,7 @@ class Kernel:
     def key(self) -> str:
         """A digest of the structure: equal for kernels that compute the same way."""
         lines = [f"{self.rank} {self.dtype} {self.buffers} {self.params}"]
-        numbers: dict[Expr, int] = {}
-
-        def visit(node: Expr) -> int:
-            if node not in numbers:
-                inputs = [visit(a) for a in node.args]
-                lines.append(f"{node.op} {node.dtype} {inputs} {node.attr!r}")
-                numbers[node] = len(numbers)
-            return numbers[node]
-
-        visit(self.body)
+        lines += [f"{op} {dtype} {args} {attr!r}" for op, dtype, args, attr in rows_of(self.body)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:24]
 
 
@@ -80,18 +72,16 @@ def number(body: Expr, rank: int, dtype: np.dtype) -> Numbered:
             types.append(node.dtype)
             return Expr("param", node.dtype, attr=len(values) - 1)
         if node.op in ("loopvar", "carried"):
-            name = rename(node.attr)
-            return Expr(node.op, node.dtype, attr=name, free=frozenset({name}))
+            return made_of(node.op, node.dtype, (), rename(node.attr))
         args = tuple(visit(a) for a in node.args)
         if node.op == "load":
             return Expr("load", node.dtype, args, inputs.setdefault(node.attr, len(inputs)))
         if node.op == "reduce":
             kind, var = node.attr
-            return rebuild(Expr("reduce", node.dtype, node.args, (kind, rename(var)), frozenset()), args)
+            return made_of("reduce", node.dtype, args, (kind, rename(var)))
         if node.op == "fold":
             var, carried = node.attr
-            attr = (rename(var), tuple(rename(c) for c in carried))
-            return rebuild(Expr("fold", node.dtype, node.args, attr, frozenset()), args)
+            return made_of("fold", node.dtype, args, (rename(var), tuple(map(rename, carried))))
         return rebuild(node, args) if args else node
 
     numbered_body = visit(body)

@@ -1,5 +1,7 @@
 """Operators: one module per family, one definition per operator, for every backend.
 
+Those of ONNX lie here, those of other domains in `ml` (ai.onnx.ml) and `contrib` (com.microsoft).
+
 To add one, write a function under `@operator(...)` in the module of its family; nothing else is needed.
 """
 
@@ -12,5 +14,5 @@ from engine.operators.registry import OPERATORS as OPERATORS
 from engine.operators.registry import Operator as Operator
 from engine.operators.registry import operator as operator
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)

@@ -14,16 +14,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.base.dtypes import FLOAT32, arithmetic_type
+from engine.base.dtypes import arithmetic_type
 from engine.kernels.expr import FLAT, Expr, arg, cast, lit, load, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.linear import Strides, matmul
 from engine.operators.movement import joined
 from engine.operators.normalization import softmax_over
+from engine.operators.reductions import wide
 from engine.operators.registry import operator
 
-PRECISIONS = (1, 10, 11, 16)
+PRECISIONS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 """The element types that `softmax_precision` may name, by ONNX's numbers."""
 
 
@@ -85,11 +86,6 @@ class Geometry:
         """From indices of `space`."""
         head = matrix % self.kv_heads * self.group + row // self.queries
         return Place(matrix // self.kv_heads, head, row % self.queries, key)
-
-
-def wide(dtype: np.dtype) -> np.dtype:
-    """The type of scores and probabilities: float32 at least, as sums over many keys lose too much below."""
-    return dtype if dtype.itemsize >= 4 else FLOAT32
 
 
 def split_heads(k: Builder, x: Value, heads: int) -> Value:
@@ -280,44 +276,23 @@ def mask_rule(k: Builder, mask: Value, geometry: Geometry, scores: Value) -> Rul
 # The operator
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The attributes of an Attention layer."""
-
-    causal: bool
-    kv_heads: int | None
-    heads: int | None
-    mode: int
-    scale: float | None
-    softcap: float
-    precision: int | None
-    left: int = -1
-    right: int = -1
-
-    def check(self, k: Builder) -> None:
-        """Check the attributes."""
-        if self.mode not in (0, 1, 2, 3):
-            k.error(f"qk_matmul_output_mode is {self.mode}; one of 0, 1, 2, 3")
-        if self.precision is not None and self.precision not in PRECISIONS:
-            k.error(f"softmax_precision is {self.precision}; one of {', '.join(map(str, PRECISIONS))}")
-        if min(self.left, self.right) < -1:
-            k.error(f"window sizes {self.left} and {self.right} must be -1 (no bound) or more")
+def check_precision(k: Builder, precision: int | None) -> None:
+    """Refuse a `softmax_precision` that is no type of floats."""
+    if precision is not None and precision not in PRECISIONS:
+        k.error(f"softmax_precision is {precision}; one of {', '.join(map(str, PRECISIONS))}")
 
 
 def _rules(
-    k: Builder, s: Settings, geometry: Geometry, mask: Value | None, past: int, lengths: Value | None,
-    scores: Value,
+    k: Builder, geometry: Geometry, mask: Value | None, reaches: Sequence[tuple[int, int]], past: int,
+    lengths: Value | None, scores: Value,
 ) -> list[Rule]:  # fmt: skip
-    """What may not be seen: keys after the query, outside its window, beyond the cache, or masked."""
+    """What may not be seen: masked keys, those outside of what queries reach, or beyond the cache."""
 
     def offset(b: Expr) -> Expr:
         return arg(past) if lengths is None else cast(lengths[b], "index") - geometry.queries
 
     rules: list[Rule] = [] if mask is None else [mask_rule(k, mask, geometry, scores)]
-    if s.causal:
-        rules.append(only(reach_of(offset, -1, 0)))
-    if s.left >= 0 or s.right >= 0:
-        rules.append(only(reach_of(offset, s.left, s.right)))
+    rules += [only(reach_of(offset, left, right)) for left, right in reaches]
     if lengths is not None:
         if lengths.shape != (geometry.batch,):
             k.error(f"nonpad_kv_seqlen has the shape {list(lengths.shape)}, expected {[geometry.batch]}")
@@ -337,14 +312,15 @@ def combined(rules: Sequence[Rule]) -> Rule:
 
 
 def _operands(
-    k: Builder, q: Value, key: Value, value: Value, caches: tuple[Value | None, Value | None], s: Settings
-) -> tuple[Heads, Heads, Heads]:
+    k: Builder, q: Value, key: Value, value: Value, caches: tuple[Value | None, Value | None],
+    heads: int | None, kv_heads: int | None,
+) -> tuple[Heads, Heads, Heads]:  # fmt: skip
     """Queries, and keys and values appended to those of the cache."""
     if not q.rank == key.rank == value.rank or q.rank not in (3, 4):
         k.error(f"takes Q, K and V all of rank 3 or all of rank 4, not {q.rank}, {key.rank}, {value.rank}")
-    if q.rank == 3 and (s.heads is None or s.kv_heads is None):
+    if q.rank == 3 and (heads is None or kv_heads is None):
         k.error("inputs of rank 3 need the attributes q_num_heads and kv_num_heads")
-    heads, kv_heads = s.heads or 0, s.kv_heads or 0
+    heads, kv_heads = heads or 0, kv_heads or 0
     if (caches[0] is None) != (caches[1] is None):
         k.error("takes past_key and past_value together or neither")
     asked = any(k.layer.outputs[1:3])
@@ -358,59 +334,7 @@ def _operands(
     return heads_of(k, q, heads, where_it_lies=heads == kv_heads), stored[0], stored[1]
 
 
-def _attention(
-    k: Builder, q: Value, key: Value, value: Value, mask: Value | None, past_key: Value | None,
-    past_value: Value | None, lengths: Value | None, s: Settings,
-) -> tuple[Value, ...]:  # fmt: skip
-    s.check(k)
-    if lengths is not None and past_key is not None:
-        k.error("takes nonpad_kv_seqlen or past_key and past_value, not both")
-    queries, keys, values = _operands(k, q, key, value, (past_key, past_value), s)
-    geometry = geometry_of(k, queries, keys, values)
-    scale = 1.0 / sqrt(max(queries.sizes[3], 1)) if s.scale is None else s.scale
-    stages = [scores_of(k, queries, keys, geometry, scale)]
-    stages.append(capped(k, stages[0], s.softcap) if s.softcap > 0 else stages[0])
-    past = 0 if past_key is None else past_key.shape[2]
-    rules = _rules(k, s, geometry, mask, past, lengths, stages[1])
-    stages.append(ruled(k, stages[1], geometry, combined(rules)) if rules else stages[1])
-    stages.append(softmax_over(k, stages[2], 2, 3, masked=bool(rules)))
-    y = weighted(k, stages[3], values, geometry, q.dtype)
-    shown = stages[s.mode]
-    if shown.dtype != q.dtype:
-        shown = k.elementwise(lambda e: e, shown, dtype=q.dtype)
-    return (
-        y if q.rank == 4 else merge_heads(k, y), keys.value, values.value, k.alias(shown, geometry.shape)
-    )  # fmt: skip
-
-
-@operator("Attention", since=23, until=23)
-def attention_23(
-    k: Builder, q: Value, key: Value, value: Value, attn_mask: Value | None = None,
-    past_key: Value | None = None, past_value: Value | None = None, *, is_causal: int = 0,
-    kv_num_heads: int | None = None, q_num_heads: int | None = None, qk_matmul_output_mode: int = 0,
-    scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
-) -> tuple[Value, ...]:  # fmt: skip
-    """softmax(scale * Q K' + mask) V, by head; also the keys and values with their past, and the scores."""
-    s = Settings(bool(is_causal), kv_num_heads, q_num_heads, qk_matmul_output_mode, scale, softcap,
-                 softmax_precision)  # fmt: skip
-    return _attention(k, q, key, value, attn_mask, past_key, past_value, None, s)
-
-
-@operator("Attention", since=24, until=24)
-def attention_24(
-    k: Builder, q: Value, key: Value, value: Value, attn_mask: Value | None = None,
-    past_key: Value | None = None, past_value: Value | None = None, nonpad_kv_seqlen: Value | None = None, *,
-    is_causal: int = 0, kv_num_heads: int | None = None, q_num_heads: int | None = None,
-    qk_matmul_output_mode: int = 0, scale: float | None = None, softcap: float = 0.0,
-    softmax_precision: int | None = None,
-) -> tuple[Value, ...]:  # fmt: skip
-    """As before; K and V may be caches of which `nonpad_kv_seqlen` rows of each sample are in use."""
-    s = Settings(bool(is_causal), kv_num_heads, q_num_heads, qk_matmul_output_mode, scale, softcap,
-                 softmax_precision)  # fmt: skip
-    return _attention(k, q, key, value, attn_mask, past_key, past_value, nonpad_kv_seqlen, s)
-
-
-@operator("Attention", since=25)
+@operator("Attention", since=23)
 def attention(
     k: Builder, q: Value, key: Value, value: Value, attn_mask: Value | None = None,
     past_key: Value | None = None, past_value: Value | None = None, nonpad_kv_seqlen: Value | None = None, *,
@@ -418,7 +342,34 @@ def attention(
     q_num_heads: int | None = None, qk_matmul_output_mode: int = 0, right_window_size: int = -1,
     scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
 ) -> tuple[Value, ...]:  # fmt: skip
-    """As before, and queries may see no further than a window around their own position."""
-    s = Settings(bool(is_causal), kv_num_heads, q_num_heads, qk_matmul_output_mode, scale, softcap,
-                 softmax_precision, left_window_size, right_window_size)  # fmt: skip
-    return _attention(k, q, key, value, attn_mask, past_key, past_value, nonpad_kv_seqlen, s)
+    """softmax(scale * Q K' + mask) V, by head; also the keys and values with their past, and the scores.
+
+    K and V may be caches of which `nonpad_kv_seqlen` rows of each sample are in use (from opset 24 on), and
+    queries may see no further than a window around their own position (from opset 25 on).
+    """
+    if qk_matmul_output_mode not in (0, 1, 2, 3):
+        k.error(f"qk_matmul_output_mode is {qk_matmul_output_mode}; one of 0, 1, 2, 3")
+    check_precision(k, softmax_precision)
+    window = (left_window_size, right_window_size)
+    if min(window) < -1:
+        k.error(f"window sizes {window[0]} and {window[1]} must be -1 (no bound) or more")
+    if nonpad_kv_seqlen is not None and past_key is not None:
+        k.error("takes nonpad_kv_seqlen or past_key and past_value, not both")
+    caches = (past_key, past_value)
+    queries, keys, values = _operands(k, q, key, value, caches, q_num_heads, kv_num_heads)
+    geometry = geometry_of(k, queries, keys, values)
+    scale = 1.0 / sqrt(max(queries.sizes[3], 1)) if scale is None else scale
+    stages = [scores_of(k, queries, keys, geometry, scale)]
+    stages.append(capped(k, stages[0], softcap) if softcap > 0 else stages[0])
+    past = 0 if past_key is None else past_key.shape[2]
+    reaches = [*([(-1, 0)] if is_causal else []), *([window] if max(window) >= 0 else [])]
+    rules = _rules(k, geometry, attn_mask, reaches, past, nonpad_kv_seqlen, stages[1])
+    stages.append(ruled(k, stages[1], geometry, combined(rules)) if rules else stages[1])
+    stages.append(softmax_over(k, stages[2], 2, 3, masked=bool(rules)))
+    y = weighted(k, stages[3], values, geometry, q.dtype)
+    shown = stages[qk_matmul_output_mode]
+    if shown.dtype != q.dtype:
+        shown = k.elementwise(lambda e: e, shown, dtype=q.dtype)
+    return (
+        y if q.rank == 4 else merge_heads(k, y), keys.value, values.value, k.alias(shown, geometry.shape)
+    )  # fmt: skip

@@ -1,130 +1,50 @@
-"""NHWC layers, which the pass `channels_last` substitutes for ONNX's (N, C, *spatial) ones.
-
-No file holds them: they are ONNX's own definitions with the axes in another order, under a domain of their
-own. Weights and attributes are those of the layers that they replace.
-"""
+"""NHWC layers with definitions of their own; others are in the module of ONNX's layer, for both layouts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
 
-from engine.kernels.expr import Expr, arg, reduce, unary
+from engine.kernels.expr import Expr, arg, unary
 from engine.kernels.value import Value
+from engine.operators.activations import activated
 from engine.operators.builder import Builder
 from engine.operators.convolution import add_bias, convolve
-from engine.operators.fused_layers import activated
-from engine.operators.layout import FIRST, LAST
-from engine.operators.normalization import among_channels
-from engine.operators.pooling import average, largest
-from engine.operators.reductions import reduction_hint
+from engine.operators.layout import CHANNELS_LAST, FIRST, LAST
+from engine.operators.normalization import mean_and_variance
 from engine.operators.registry import operator
-from engine.operators.transposed_convolution import by_phases, scatter
-from engine.operators.windows import slide
-
-DOMAIN = "gameglue.channels_last"
+from engine.operators.windows import Convolving
 
 
-@operator("Conv", domain=DOMAIN)
+@operator("Conv", domain=CHANNELS_LAST)
+@operator("FusedConv", domain=CHANNELS_LAST)
 def conv(
-    k: Builder, x: Value, w: Value, b: Value | None = None, *, auto_pad: str = "NOTSET", group: int = 1,
-    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
-    strides: Sequence[int] = (), x_first: int = 0,
+    k: Builder, x: Value, w: Value, b: Value | None = None, z: Value | None = None, *, activation: str = "",
+    activation_params: Sequence[float] = (), x_first: int = 0, sliding: Convolving,
 ) -> Value:  # fmt: skip
     """x (N, *spatial, C), or (N, C, *spatial) with `x_first`; w (M, C/group, *kernel) -> (N, *out, M).
 
-    Where `taps_first` says so, w is (M, depth, C/group, height, width).
+    Where `taps_first` says so, w is (M, depth, C/group, height, width). z (N, *out, M) is added, and the
+    activation follows.
     """
     source = FIRST if x_first else LAST
-    y = convolve(k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides, source=source, target=LAST)
-    return add_bias(k, y, b, LAST)
-
-
-@operator("FusedConv", domain=DOMAIN)
-def fused_conv(
-    k: Builder, x: Value, w: Value, b: Value | None = None, z: Value | None = None, *, activation: str = "",
-    activation_params: Sequence[float] = (), auto_pad: str = "NOTSET", group: int = 1,
-    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
-    strides: Sequence[int] = (), x_first: int = 0,
-) -> Value:  # fmt: skip
-    """`conv`, plus the tensor z (N, *out, M), and an activation."""
-    y = conv(
-        k, x, w, b, auto_pad=auto_pad, group=group, dilations=dilations, kernel_shape=kernel_shape,
-        pads=pads, strides=strides, x_first=x_first,
-    )  # fmt: skip
+    y = add_bias(k, convolve(k, x, w, sliding, source=source, target=LAST), b, LAST)
     if z is not None:
         y = k.elementwise(lambda e, s: e + s, y, z)
     return activated(k, y, activation, activation_params)
 
 
-@operator("ConvTranspose", domain=DOMAIN)
-def conv_transpose(
-    k: Builder, x: Value, w: Value, b: Value | None = None, *, auto_pad: str = "NOTSET", group: int = 1,
-    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), output_padding: Sequence[int] = (),
-    output_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
-) -> Value:  # fmt: skip
-    """x (N, *spatial, C), known w (C, M, *kernel) -> (N, *out, M); of stride and dilation one is 1."""
-    spread = scatter(k, x.shape[1:-1], w, auto_pad, dilations, output_padding, output_shape, pads, strides)
-    return add_bias(k, by_phases(k, x, w, group, spread, LAST), b, LAST)
-
-
-@operator("MaxPool", domain=DOMAIN)
-def max_pool(
-    k: Builder, x: Value, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: Sequence[int] = (), pads: Sequence[int] = (), storage_order: int = 0,
-    strides: Sequence[int] = (),
-) -> Value:  # fmt: skip
-    """The largest element of each window."""
-    win = slide(k, x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, pooling=True)
-    return largest(k, x, win, LAST)
-
-
-@operator("AveragePool", domain=DOMAIN)
-def average_pool(
-    k: Builder, x: Value, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    count_include_pad: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
-) -> Value:  # fmt: skip
-    """The mean of each window, over the elements inside the input, or the padding too."""
-    win = slide(k, x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, pooling=True)
-    return average(k, x, win, bool(count_include_pad), LAST)
-
-
-@operator("InstanceNormalization", domain=DOMAIN)
+@operator("InstanceNormalization", domain=CHANNELS_LAST)
 def instance_normalization(k: Builder, x: Value, scale: Value, b: Value, *, epsilon: float = 1e-5) -> Value:
     """Over the plane of each sample's channel (Ulyanov et al., 2016), as (x - mean) * factor + b."""
-    batch, channels, count = x.shape[0], x.shape[-1], prod(x.shape[1:-1])
-    rows = k.alias(x, (batch, count, channels))
-
-    def mean_of(n: Expr, c: Expr) -> Expr:
-        total = reduce("sum", rows.dim(1), lambda r: rows[n, r, c])
-        return total / arg(count, total.dtype)
-
-    sizes = (batch, channels)
-    mean = k.compute(sizes, x.dtype, mean_of, hint=lambda: reduction_hint("mean", "element", rows))
-
-    def spread_of(n: Expr, c: Expr) -> Expr:
-        total = reduce(
-            "sum", rows.dim(1), lambda r: (rows[n, r, c] - mean[n, c]) * (rows[n, r, c] - mean[n, c])
-        )
-        return total / arg(count, total.dtype)
-
-    hint = lambda: reduction_hint("mean", "deviation", rows, mean)  # noqa: E731 - made only when a plan is
-    spread = k.compute(sizes, x.dtype, spread_of, hint=hint)
+    rows = k.alias(x, (x.shape[0], prod(x.shape[1:-1]), x.shape[-1]))
+    mean, spread = mean_and_variance(k, rows)
     factor = k.elementwise(lambda v, s: s / unary("sqrt", v + arg(epsilon, v.dtype)), spread, scale)
     y = k.compute(rows.shape, x.dtype, lambda n, r, c: (rows[n, r, c] - mean[n, c]) * factor[n, c] + b[c])
     return k.alias(y, x.shape)
 
 
-@operator("LRN", domain=DOMAIN)
-def lrn(
-    k: Builder, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
-) -> Value:
-    """x / (bias + alpha / size * sum of squares over nearby channels) ** beta (Krizhevsky et al., 2012)."""
-    return among_channels(k, x, size, alpha, beta, bias, LAST)
-
-
-@operator("DepthToSpace", domain=DOMAIN)
+@operator("DepthToSpace", domain=CHANNELS_LAST)
 def depth_to_space(k: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     """(N, H, W, C * b * b) -> (N, H * b, W * b, C); the block index leads the channel (DCR) or trails it."""
     if x.rank != 4 or blocksize < 1 or x.shape[3] % blocksize**2:

@@ -68,4 +68,7 @@ class ControlFlow(ABC):
 
     def copy(self) -> Self:
         """This state as it is now: plans may continue from it more than once."""
-        return copy.copy(self)
+        other = copy.copy(self)
+        # What grows while it runs is in lists.
+        vars(other).update({name: [*value] for name, value in vars(self).items() if isinstance(value, list)})
+        return other

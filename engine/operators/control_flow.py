@@ -8,7 +8,6 @@ the plan stops to ask. So a loop waits for its own data once in a while, not at 
 
 from __future__ import annotations
 
-import copy
 from operator import and_
 from sys import maxsize
 
@@ -96,11 +95,6 @@ class If(ControlFlow):
 
     def holds(self) -> tuple[Entry, ...]:
         return (self.condition, *(x for outputs in self.outputs for x in outputs))
-
-    def copy(self) -> If:
-        other = copy.copy(self)
-        other.outputs = list(self.outputs)
-        return other
 
 
 @operator("Loop", kind="control", since=1, host=("trip_count", "condition"))
@@ -273,11 +267,6 @@ class Loop(ControlFlow):
         stacked_ = (x for stack in self.stacks for x in stack.tensors)
         return (*self.carried, *stacked_, self.active, self.due)
 
-    def copy(self) -> Loop:
-        other = copy.copy(self)
-        other.stacks = list(self.stacks)
-        return other
-
 
 @operator("SequenceMap", kind="control", since=17)
 class SequenceMap(ControlFlow):
@@ -334,11 +323,6 @@ class SequenceMap(ControlFlow):
 
     def holds(self) -> tuple[Entry, ...]:
         return (*self.inputs, *(x for outputs in self.outputs for x in outputs))
-
-    def copy(self) -> SequenceMap:
-        other = copy.copy(self)
-        other.outputs = list(self.outputs)
-        return other
 
 
 def are_alike(entry: Entry) -> bool:

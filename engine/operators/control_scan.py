@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -117,11 +116,6 @@ class Scan(ControlFlow):
 
     def holds(self) -> tuple[Entry, ...]:
         return (*self.scanned, *self.states, *(x for stack in self.stacks for x in stack))
-
-    def copy(self) -> Self:
-        other = copy.copy(self)
-        other.stacks = list(self.stacks)
-        return other
 
 
 @operator("Scan", kind="rewritten", until=8)

@@ -15,7 +15,7 @@ from engine.operators.builder import Builder
 from engine.operators.layout import FIRST, Layout
 from engine.operators.linear import PLAIN, Zeros, less, matmul, zero_at
 from engine.operators.registry import operator
-from engine.operators.windows import Windows, slide
+from engine.operators.windows import Convolving, Windows, slide
 
 
 def add_bias(k: Builder, x: Value, bias: Value | None, layout: Layout = FIRST) -> Value:
@@ -26,38 +26,31 @@ def add_bias(k: Builder, x: Value, bias: Value | None, layout: Layout = FIRST) -
 
 
 @operator("Conv", since=1)
-def conv(
-    k: Builder, x: Value, w: Value, b: Value | None = None, *, auto_pad: str = "NOTSET", group: int = 1,
-    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
-) -> Value:  # fmt: skip
+def conv(k: Builder, x: Value, w: Value, b: Value | None = None, *, sliding: Convolving) -> Value:
     """x (N, C, *spatial), w (M, C/group, *kernel), b (M) -> (N, M, *out)."""
-    return add_bias(k, convolve(k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides), b)
+    return add_bias(k, convolve(k, x, w, sliding), b)
 
 
 def convolve(
-    k: Builder, x: Value, w: Value, auto_pad: str, group: int, dilations: Sequence[int],
-    kernel_shape: Sequence[int], pads: Sequence[int], strides: Sequence[int], zeros: Zeros = PLAIN,
-    dtype: np.dtype | None = None, source: Layout = FIRST, target: Layout = FIRST,
+    k: Builder, x: Value, w: Value, sliding: Convolving, zeros: Zeros = PLAIN, dtype: np.dtype | None = None,
+    source: Layout = FIRST, target: Layout = FIRST,
 ) -> Value:  # fmt: skip
     """`conv` of x and w less their zero points, without a bias; sums have `dtype`.
 
     x is stored as `source` says, the result as `target`; w is (M, C/group, *kernel), but see `taps_first`.
     """
-    spatial = x.rank - 2
+    spatial, group = x.rank - 2, sliding.group
     if spatial == 3 and w.rank == 5:
-        return _by_planes(
-            k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides, zeros, dtype, source, target
-        )
+        return _by_planes(k, x, w, sliding, zeros, dtype, source, target)
     if spatial < 1 or w.rank != x.rank:
         k.error(
             "takes x (N, C, ...) and w (M, C/group, ...) of one rank, "
             f"not {list(x.shape)} and {list(w.shape)}"
         )
     batch, depth, sizes = source.split(x.shape)
-    _check_weights(k, depth, w.shape, kernel_shape, group)
-    win = slide(k, sizes, w.shape[2:], strides, dilations, pads, auto_pad)
-    w, win, auto_pad = _without_idle_taps(k, x, w, win, auto_pad, source)
+    check_weights(k, depth, w.shape, sliding)
+    win = slide(k, sizes, w.shape[2:], sliding)
+    w, win, auto_pad = _without_idle_taps(k, x, w, win, sliding.auto_pad, source)
     if prod(win.kernel) > MANY_TAPS:
         if group == 1 and zeros == PLAIN and _is_one_product(x, w, win, source):
             return _as_product(k, x, w, win, dtype, source, target)
@@ -96,13 +89,11 @@ def convolve(
     return k.compute(shape, x.dtype if dtype is None else dtype, formula, hint=lambda: hint)
 
 
-def _check_weights(
-    k: Builder, channels: int, weights: Sequence[int], kernel_shape: Sequence[int], group: int
-) -> None:
+def check_weights(k: Builder, channels: int, weights: Sequence[int], sliding: Convolving) -> None:
     """Refuse weights (M, C/group, *kernel) that do not fit the attributes or the input's channels."""
-    kernel = tuple(weights[2:])
-    if tuple(kernel_shape or kernel) != kernel:
-        k.error(f"kernel_shape {tuple(kernel_shape)} contradicts the weights {list(weights)}")
+    kernel, group = tuple(weights[2:]), sliding.group
+    if tuple(sliding.kernel_shape or kernel) != kernel:
+        k.error(f"kernel_shape {tuple(sliding.kernel_shape)} contradicts the weights {list(weights)}")
     if weights[1] * group != channels or weights[0] % group:
         k.error(f"{channels} input channels do not fit weights {list(weights)} in {group} group(s)")
 
@@ -163,12 +154,13 @@ def _by_rows(
         weights = k.compute(order, w.dtype, lambda m, r, c, _, t: w[m, c, r, t])
     else:
         weights = k.alias(w, (w.shape[0], per_group, *kernel))
-    y = convolve(
-        k, k.alias(x, source.order(batch, channels, (rows, 1, columns))), weights, "NOTSET", group,
-        (win.dilations[0], 1, win.dilations[1]), (),
-        (win.begins[0], 0, win.begins[1], win.ends[0], 0, win.ends[1]), (win.strides[0], 1, win.strides[1]),
-        zeros, dtype, source, target,
+    sliding = Convolving(
+        group=group, dilations=(win.dilations[0], 1, win.dilations[1]),
+        pads=(win.begins[0], 0, win.begins[1], win.ends[0], 0, win.ends[1]),
+        strides=(win.strides[0], 1, win.strides[1]),
     )  # fmt: skip
+    by_row = k.alias(x, source.order(batch, channels, (rows, 1, columns)))
+    y = convolve(k, by_row, weights, sliding, zeros, dtype, source, target)
     return k.alias(y, target.order(batch, w.shape[0], win.counts))
 
 
@@ -212,9 +204,8 @@ def taps_first(kernel: Sequence[int], layout: Layout) -> bool:
 
 
 def _by_planes(
-    k: Builder, x: Value, w: Value, auto_pad: str, group: int, dilations: Sequence[int],
-    kernel_shape: Sequence[int], pads: Sequence[int], strides: Sequence[int], zeros: Zeros,
-    dtype: np.dtype | None, source: Layout, target: Layout,
+    k: Builder, x: Value, w: Value, sliding: Convolving, zeros: Zeros, dtype: np.dtype | None,
+    source: Layout, target: Layout,
 ) -> Value:  # fmt: skip
     """A convolution over three spatial axes as one over two, which backends have tuned kernels for.
 
@@ -227,17 +218,17 @@ def _by_planes(
     if taps_first(kernel, source):
         kernel = (w.shape[1], *w.shape[3:])
     per_group = w.size // max(1, w.shape[0] * prod(kernel))
-    _check_weights(k, channels, (w.shape[0], per_group, *kernel), kernel_shape, group)
-    win = slide(k, sizes, kernel, strides, dilations, pads, auto_pad)
+    check_weights(k, channels, (w.shape[0], per_group, *kernel), sliding)
+    win, auto_pad = slide(k, sizes, kernel, sliding), sliding.auto_pad
     plain = [s == (1, 1, 0, 0) for s in zip(kernel, win.strides, win.begins, win.ends, strict=True)]
 
     def flat(picture: Value, weights: Value, axes: slice) -> Value:
         """The convolution over two axes; the padding's mode is passed on, as what it yields follows sizes."""
         padded = () if auto_pad.startswith("SAME") else (*win.begins[axes], *win.ends[axes])
-        return convolve(
-            k, picture, weights, auto_pad, group, win.dilations[axes], (), padded, win.strides[axes], zeros,
-            dtype, source, target,
-        )  # fmt: skip
+        flattened = replace(
+            sliding, dilations=win.dilations[axes], kernel_shape=(), pads=padded, strides=win.strides[axes]
+        )
+        return convolve(k, picture, weights, flattened, zeros, dtype, source, target)
 
     depth, rows, columns = sizes
     shape = target.order(batch, w.shape[0], win.counts)
@@ -248,7 +239,7 @@ def _by_planes(
         picture = k.alias(x, source.order(batch, channels, merged))
         return k.alias(flat(picture, k.alias(w, (w.shape[0], per_group, *kernel[axes])), axes), shape)
     unfolded = k.alias(w, (w.shape[0], per_group * kernel[0], *kernel[1:]))
-    y = flat(_unfold(k, x, win, group, zeros, source, auto_pad), unfolded, slice(1, 3))
+    y = flat(_unfold(k, x, win, sliding.group, zeros, source, auto_pad), unfolded, slice(1, 3))
     if target.channels_last or (x.is_static(2) and win.counts[0] == 1):
         return k.alias(y, shape)
     count, area = win.counts[0], prod(win.counts[1:])

@@ -7,15 +7,16 @@ is declared by ONNX's schema where the operator is ONNX's; formulas of onnxrunti
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from engine.base.dtypes import INTEGER_TYPES, TEXT
-from engine.graph.model import Model, Output
+from engine.graph.model import CONTRIB, Model, Output
 
 ONNX_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"})
 """Domains whose operators the `onnx` package describes."""
@@ -52,6 +53,20 @@ class AttributeType:
         return isinstance(value, tuple | list) and all(isinstance(item, self.types) for item in value)
 
 
+class AttributeGroup:
+    """Base of dataclasses whose fields are attributes that several operators share.
+
+    A definition takes a group as one keyword-only parameter, and its operator has all of the attributes.
+    """
+
+
+def group_of(define: Callable[..., Any], parameter: inspect.Parameter) -> type[Any] | None:
+    """The attributes that a definition's parameter stands for; None where it is a single one."""
+    known = vars(sys.modules.get(define.__module__, inspect))
+    found = known.get(str(parameter.annotation))
+    return found if inspect.isclass(found) and issubclass(found, AttributeGroup) else None
+
+
 def attribute_types(define: Callable[..., Any]) -> dict[str, AttributeType]:
     """What a definition's annotations say of its attributes; those that say nothing of use are left out."""
     function: Any = define.__init__ if inspect.isclass(define) else inspect.unwrap(define)
@@ -61,6 +76,10 @@ def attribute_types(define: Callable[..., Any]) -> dict[str, AttributeType]:
         return {}  # the annotations of a game's own operator need not be types
     parameters = inspect.signature(function).parameters.values()
     names = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    for name in names:
+        if inspect.isclass(group := hints.get(name)) and issubclass(group, AttributeGroup):
+            hints |= get_type_hints(group)
+            names = [*names, *(field.name for field in fields(group))]  # type: ignore[arg-type]
     found = {name: _attribute_type(hints[name]) for name in names if name in hints}
     return {name: made for name, made in found.items() if made is not None}
 
@@ -135,7 +154,7 @@ def input_elements(domain: str, name: str, until: int | None, is_kernel: bool) -
     ONNX's schemas describe ONNX's operators. Of those that onnxruntime adds, the ones that are formulas
     (`is_kernel`) take numbers.
     """
-    if domain == "com.microsoft" and is_kernel and name not in _MOVING:
+    if domain == CONTRIB and is_kernel and name not in _MOVING:
         return (NUMBERS,)
     if domain not in ONNX_DOMAINS:
         return ()

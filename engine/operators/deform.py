@@ -13,13 +13,13 @@ from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.blending import Tap, blends, digits
 from engine.operators.builder import Builder
-from engine.operators.convolution import add_bias
+from engine.operators.convolution import add_bias, check_weights
 from engine.operators.linear import matmul
 from engine.operators.padding import pad_by
 from engine.operators.reductions import wide
 from engine.operators.registry import operator
 from engine.operators.scatters import aimed
-from engine.operators.windows import Windows, slide
+from engine.operators.windows import Convolving, Sliding, Windows, slide
 
 # Deformable convolution
 
@@ -74,7 +74,15 @@ def deform_conv(
     x (N, C, *spatial), w (M, C/group, *kernel), offset (N, offset_group * taps * axes, *out),
     mask (N, offset_group * taps, *out), b (M).
     """
-    win = _deformed_windows(k, x, w, kernel_shape, group, offset_group, (strides, dilations, pads))
+    if x.rank < 3 or w.rank != x.rank:
+        k.error(f"takes x (N, C, ...) and w (M, C/group, ...), not {list(x.shape)} and {list(w.shape)}")
+    if min(group, offset_group) < 1 or x.shape[1] % offset_group:
+        k.error(f"cannot divide {list(x.shape)} by {offset_group}, or by {group} group(s)")
+    sliding = Convolving(
+        group=group, kernel_shape=kernel_shape, dilations=dilations, pads=pads, strides=strides
+    )
+    check_weights(k, x.shape[1], w.shape, sliding)
+    win = slide(k, x.shape[2:], w.shape[2:], sliding)
     taps, axes = prod(win.kernel), len(win.kernel)
     for name, value, rows in (("offset", offset, taps * axes), ("mask", mask, taps)):
         expected = (x.shape[0], offset_group * rows, *win.counts)
@@ -94,22 +102,6 @@ def deform_conv(
     return add_bias(k, k.alias(turned, shape), b)
 
 
-def _deformed_windows(
-    k: Builder, x: Value, w: Value, kernel_shape: Sequence[int], group: int, offset_group: int,
-    steps: tuple[Sequence[int], Sequence[int], Sequence[int]],
-) -> Windows:  # fmt: skip
-    """The windows, of which it is checked that the weights fit them."""
-    if x.rank < 3 or w.rank != x.rank:
-        k.error(f"takes x (N, C, ...) and w (M, C/group, ...), not {list(x.shape)} and {list(w.shape)}")
-    if tuple(kernel_shape or w.shape[2:]) != w.shape[2:]:
-        k.error(f"kernel_shape {tuple(kernel_shape)} contradicts the weights {list(w.shape)}")
-    if min(group, offset_group) < 1 or x.shape[1] % offset_group or w.shape[0] % group:
-        k.error(f"cannot divide {list(x.shape)} by {offset_group} and {list(w.shape)} by {group} group(s)")
-    if w.shape[1] * group != x.shape[1]:
-        k.error(f"{x.shape[1]} channels do not fit weights {list(w.shape)} in {group} group(s)")
-    return slide(k, x.shape[2:], w.shape[2:], *steps, "NOTSET")
-
-
 # Col2Im
 
 _WRITTEN_TAPS = 16
@@ -126,7 +118,7 @@ def col2im(
     In gather form: window q and tap t meet at q * stride + t * dilation - begin.
     """
     image, block = k.ints(image_shape), k.ints(block_shape)
-    win = slide(k, image, block, strides, dilations, pads, "NOTSET")
+    win = slide(k, image, block, Sliding(dilations=dilations, pads=pads, strides=strides))
     taps, windows = prod(win.kernel), prod(win.counts)
     if x.rank != 3 or x.shape[1] % taps or x.shape[2] != windows:
         k.error(

@@ -8,14 +8,19 @@ from engine.base.dtypes import arithmetic_type, as_dtype
 from engine.graph.model import Model
 from engine.kernels.expr import cast
 from engine.kernels.value import Entry, Value
-from engine.operators.attention import Heads, geometry_of, scores_of, weighted, wide
+from engine.operators.attention import (
+    PRECISIONS,
+    Heads,
+    check_precision,
+    geometry_of,
+    scores_of,
+    weighted,
+)
 from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow
 from engine.operators.normalization import softmax_over
+from engine.operators.reductions import wide
 from engine.operators.registry import operator
-
-PRECISIONS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
-"""What `softmax_precision` may be, by ONNX's numbers."""
 
 
 @operator("FlexAttention", kind="control", since=1, domain="ai.onnx.preview")
@@ -28,8 +33,7 @@ class FlexAttention(ControlFlow):
     ) -> None:  # fmt: skip
         if not q.rank == key.rank == value.rank == 4:
             k.error(f"takes Q, K and V of rank 4, not {q.rank}, {key.rank} and {value.rank}")
-        if softmax_precision is not None and softmax_precision not in PRECISIONS:
-            k.error(f"softmax_precision is {softmax_precision}; one of {', '.join(map(str, PRECISIONS))}")
+        check_precision(k, softmax_precision)
         stored = wide(q.dtype) if softmax_precision is None else as_dtype(PRECISIONS[softmax_precision])
         self.dtype, self.values = q.dtype, Heads.of(value)
         queries, keys = Heads.of(q), Heads.of(key)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
+from engine.operators.movement import transpose
 
 T = TypeVar("T")
 
@@ -36,3 +37,21 @@ class Layout:
 
 FIRST = Layout(channels_last=False)
 LAST = Layout(channels_last=True)
+
+CHANNELS_LAST = "gameglue.channels_last"
+"""The domain of NHWC layers, which the pass `channels_last` substitutes for ONNX's. No file holds them."""
+
+
+def layout_of(k: Builder) -> Layout:
+    """The layout of the layer's tensors; weights and attributes are the same in both."""
+    return LAST if k.layer.domain == CHANNELS_LAST else FIRST
+
+
+def channels_first(k: Builder, x: Value) -> Value:
+    """(N, *spatial, C) as (N, C, *spatial)."""
+    return transpose(k, x, perm=(0, x.rank - 1, *range(1, x.rank - 1)))
+
+
+def to_channels_last(k: Builder, x: Value) -> Value:
+    """(N, C, *spatial) as (N, *spatial, C)."""
+    return transpose(k, x, perm=(0, *range(2, x.rank), 1))

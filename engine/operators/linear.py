@@ -163,10 +163,13 @@ def matrix_product(
     return matmul(k, a, b, (m, n), (1, m, n, depth), a_strides, b_strides, dtype, zeros)
 
 
-def _gemm(
-    k: Builder, a: Value, b: Value, c: Value | None, alpha: float, beta: float, trans_a: int, trans_b: int
-) -> Value:
-    y = matrix_product(k, a, b, trans_a, trans_b)
+@operator("Gemm", since=7)
+def gemm(
+    k: Builder, a: Value, b: Value, c: Value | None = None, *,
+    alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
+) -> Value:  # fmt: skip
+    """alpha * A' * B' + beta * C."""
+    y = matrix_product(k, a, b, transA, transB)
     if alpha != 1.0:
         y = k.elementwise(lambda x: x * arg(alpha, x.dtype), y)
     if c is None or beta == 0.0:
@@ -174,12 +177,3 @@ def _gemm(
     if k.broadcast_shape(y, c) != y.shape:
         k.error(f"cannot add C of shape {list(c.shape)} to a product of shape {list(y.shape)}")
     return k.elementwise(lambda x, e: x + (e if beta == 1.0 else e * arg(beta, e.dtype)), y, c)
-
-
-@operator("Gemm", since=7)
-def gemm(
-    k: Builder, a: Value, b: Value, c: Value | None = None, *,
-    alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
-) -> Value:  # fmt: skip
-    """alpha * A' * B' + beta * C."""
-    return _gemm(k, a, b, c, float(alpha), float(beta), transA, transB)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf, prod
 
 from engine.base.dtypes import FLOAT32
@@ -10,7 +11,7 @@ from engine.kernels.expr import Expr, arg, binary, cast, eq, lit, maximum, reduc
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.layout import FIRST, Layout
+from engine.operators.layout import CHANNELS_LAST, FIRST, layout_of
 from engine.operators.reductions import position_of_extreme, reduction_hint
 from engine.operators.registry import operator
 
@@ -84,54 +85,36 @@ def _softmax_of_columns(k: Builder, rows: Value, logarithm: bool) -> Value:
     return k.compute(rows.shape, rows.dtype, lambda o, c, i: rows[o, c, i] - top[o, i] - logarithms[o, i])
 
 
-@operator("Softmax", since=1, until=12)
-def softmax_1(k: Builder, x: Value, *, axis: int = 1) -> Value:
-    """Over all axes from `axis` on, taken as one."""
-    return softmax_over(k, x, k.axis(axis, x.rank), x.rank)
-
-
-@operator("Softmax", since=13)
-def softmax(k: Builder, x: Value, *, axis: int = -1) -> Value:
-    """Over one axis."""
-    axis = k.axis(axis, x.rank)
-    return softmax_over(k, x, axis, axis + 1)
-
-
-@operator("LogSoftmax", since=1, until=12)
-def log_softmax_1(k: Builder, x: Value, *, axis: int = 1) -> Value:
-    """Over all axes from `axis` on, taken as one."""
-    return softmax_over(k, x, k.axis(axis, x.rank), x.rank, logarithm=True)
-
-
-@operator("LogSoftmax", since=13)
-def log_softmax(k: Builder, x: Value, *, axis: int = -1) -> Value:
-    """Over one axis."""
-    axis = k.axis(axis, x.rank)
-    return softmax_over(k, x, axis, axis + 1, logarithm=True)
-
-
-def _hardmax(k: Builder, x: Value, axis: int, until: int) -> Value:
+def hardmax_over(k: Builder, x: Value, axis: int, until: int) -> Value:
+    """1 at the first largest element over the axes axis..until-1, 0 elsewhere."""
     rows = rows_of(k, x, axis, until)
     where = position_of_extreme(k, rows, 1, 0, 0, largest=True)
     hit = k.compute(
         rows.shape,
         x.dtype,
-        lambda o, c, *i: cast(Expr("eq", "bool", (c, cast(where[(o, *i)], "index"))), x.arithmetic),
+        lambda o, c, *i: cast(eq(c, cast(where[(o, *i)], "index")), x.arithmetic),
     )
     return k.alias(hit, x.shape)
 
 
-@operator("Hardmax", since=1, until=12)
-def hardmax_1(k: Builder, x: Value, *, axis: int = 1) -> Value:
-    """1 at the first largest element over all axes from `axis` on, 0 elsewhere."""
-    return _hardmax(k, x, k.axis(axis, x.rank), x.rank)
+def _over_axes(name: str, define: Callable[[Builder, Value, int, int], Value]) -> None:
+    """An operator over one axis, which until opset 12 was over all axes from one on."""
+
+    @operator(name, since=1, until=12)
+    def from_axis_on(k: Builder, x: Value, *, axis: int = 1) -> Value:
+        """Over all axes from `axis` on, taken as one."""
+        return define(k, x, k.axis(axis, x.rank), x.rank)
+
+    @operator(name, since=13)
+    def along_axis(k: Builder, x: Value, *, axis: int = -1) -> Value:
+        """Over one axis."""
+        axis = k.axis(axis, x.rank)
+        return define(k, x, axis, axis + 1)
 
 
-@operator("Hardmax", since=13)
-def hardmax(k: Builder, x: Value, *, axis: int = -1) -> Value:
-    """1 at the first largest element along the axis, 0 elsewhere."""
-    axis = k.axis(axis, x.rank)
-    return _hardmax(k, x, axis, axis + 1)
+_over_axes("Softmax", softmax_over)
+_over_axes("LogSoftmax", partial(softmax_over, logarithm=True))
+_over_axes("Hardmax", hardmax_over)
 
 
 def _batch_normalization(
@@ -146,23 +129,17 @@ def _batch_normalization(
     return k.elementwise(formula, x, *(FIRST.per_channel(k, p, x.rank) for p in (scale, bias, mean, var)))
 
 
-@operator("BatchNormalization", since=7, until=13)
-def batch_normalization_7(
-    k: Builder, x: Value, scale: Value, b: Value, mean: Value, var: Value, *,
-    epsilon: float = 1e-5, momentum: float = 0.9, spatial: int = 1,
-) -> Value:  # fmt: skip
-    """Inference form; `momentum` is for training, and `spatial=0` was removed from ONNX."""
-    if not spatial:
-        k.error("spatial=0 (one statistic per element) is not supported")
-    return _batch_normalization(k, x, scale, b, mean, var, epsilon)
-
-
-@operator("BatchNormalization", since=14)
+@operator("BatchNormalization", since=7)
 def batch_normalization(
     k: Builder, x: Value, scale: Value, b: Value, input_mean: Value, input_var: Value, *,
-    epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0,
+    epsilon: float = 1e-5, momentum: float = 0.9, spatial: int = 1, training_mode: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
-    """Inference; in training mode with the batch's statistics, and the running ones as outputs 2 and 3."""
+    """Inference; in training mode with the batch's statistics, and the running ones as outputs 2 and 3.
+
+    `spatial=0` was removed from ONNX with opset 9.
+    """
+    if not spatial:
+        k.error("spatial=0 (one statistic per element) is not supported")
     if not training_mode:
         return (_batch_normalization(k, x, scale, b, input_mean, input_var, epsilon),)
     channels, count = x.shape[1], prod((x.shape[0], *x.shape[2:]))
@@ -192,25 +169,34 @@ def batch_normalization(
     return y, running(input_mean, mean), running(input_var, var)
 
 
-def moments(k: Builder, rows: Value, epsilon: float) -> tuple[Value, Value]:
-    """Mean and 1 / sqrt(variance + epsilon) of each row of (rows, count), in float32 at least."""
-    count = rows.shape[1]
+def mean_and_variance(k: Builder, rows: Value) -> tuple[Value, Value]:
+    """Those of the second axis of (rows, count) or (rows, count, inner), in float32 at least."""
+    outer, count, *inner = rows.shape
     dtype = rows.dtype if rows.dtype.itemsize >= 4 else FLOAT32
 
-    def mean_of(o: Expr) -> Expr:
-        total = reduce("sum", rows.dim(1), lambda r: rows[o, r])
+    def mean_of(o: Expr, *i: Expr) -> Expr:
+        total = reduce("sum", rows.dim(1), lambda r: rows[(o, r, *i)])
         return total / arg(count, total.dtype)
 
-    outer = (rows.shape[0],)
-    mean = k.compute(outer, dtype, mean_of, hint=lambda: reduction_hint("mean", "element", rows))
+    kept = (outer, *inner)
+    mean = k.compute(kept, dtype, mean_of, hint=lambda: reduction_hint("mean", "element", rows))
 
-    def variance_of(o: Expr) -> Expr:
-        total = reduce("sum", rows.dim(1), lambda r: (rows[o, r] - mean[o]) * (rows[o, r] - mean[o]))
+    def variance_of(*at: Expr) -> Expr:
+        o, *i = at
+
+        def square(r: Expr) -> Expr:
+            return (rows[(o, r, *i)] - mean[at]) * (rows[(o, r, *i)] - mean[at])
+
+        total = reduce("sum", rows.dim(1), square)
         return total / arg(count, total.dtype)
 
-    spread = k.compute(
-        outer, dtype, variance_of, hint=lambda: reduction_hint("mean", "deviation", rows, mean)
-    )
+    hint = lambda: reduction_hint("mean", "deviation", rows, mean)  # noqa: E731 - made only when a plan is
+    return mean, k.compute(kept, dtype, variance_of, hint=hint)
+
+
+def moments(k: Builder, rows: Value, epsilon: float) -> tuple[Value, Value]:
+    """Mean and 1 / sqrt(variance + epsilon) of each row of (rows, count), in float32 at least."""
+    mean, spread = mean_and_variance(k, rows)
     return mean, k.elementwise(lambda v: 1.0 / unary("sqrt", v + arg(epsilon, v.dtype)), spread)
 
 
@@ -223,7 +209,7 @@ def normalized(k: Builder, x: Value, rows: Value, mean: Value, inverse: Value, e
     return k.alias(y, x.shape)
 
 
-@operator("LayerNormalization", since=17)
+@operator("LayerNormalization", since=1)
 def layer_normalization(
     k: Builder, x: Value, scale: Value, b: Value | None = None, *,
     axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,
@@ -301,21 +287,17 @@ def rms_normalization(
     return rms_scaled(k, x, scale, axis, epsilon)[0]
 
 
+_FEW_CHANNELS = 7
+"""Neighbours that a kernel has written out, so that its loop over elements runs as vectors."""
+
+
+@operator("LRN", domain=CHANNELS_LAST)
 @operator("LRN", since=1)
 def lrn(
     k: Builder, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> Value:
     """x / (bias + alpha / size * sum of squares over nearby channels) ** beta (Krizhevsky et al., 2012)."""
-    return among_channels(k, x, size, alpha, beta, bias)
-
-
-_FEW_CHANNELS = 7
-
-
-def among_channels(
-    k: Builder, x: Value, size: int, alpha: float, beta: float, bias: float, layout: Layout = FIRST
-) -> Value:
-    """`lrn` in either layout."""
+    layout = layout_of(k)
     batch, channels, sizes = layout.split(x.shape)
     planes = k.alias(x, layout.order(batch, channels, (prod(sizes),)))
     before = (size - 1) // 2
@@ -332,7 +314,6 @@ def among_channels(
             value = planes.load_where(inside, layout.order(n, channel, at))
             return value * value
 
-        # Few channels without a loop, so that the loop over elements has vectors.
         if size <= _FEW_CHANNELS:
             first, *others = map(square, range(size))
             total = sum(others, first)
@@ -368,7 +349,7 @@ def lp_normalization(k: Builder, x: Value, *, axis: int = -1, p: int = 2) -> Val
 
     def formula(o: Expr, c: Expr, *i: Expr) -> Expr:
         n, zero = size[(o, *i)], lit(0, size.arithmetic)
-        empty = Expr("eq", "bool", (n, zero))
+        empty = eq(n, zero)
         return select(empty, zero, rows[(o, c, *i)] / select(empty, lit(1, n.dtype), n))
 
     return k.alias(k.compute(rows.shape, x.dtype, formula), x.shape)

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, eq, lit, maximum, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.elementwise import identity, softplus
 from engine.operators.movement import slice_, slice_by
-from engine.operators.quantization import CONTRIB
 from engine.operators.registry import operator
 
+operator("DynamicSlice", since=1, host=("starts", "ends", "axes", "steps"))(slice_)
 operator("MemcpyFromHost", since=1)(identity)
 operator("MemcpyToHost", since=1)(identity)
 operator("SampleOp", domain=CONTRIB)(identity)
@@ -54,12 +55,6 @@ def crop(k: Builder, x: Value, *, border: Sequence[int] = (), scale: Sequence[in
     if left < 0 or top < 0 or not (top <= ends[0] <= height and left <= ends[1] <= width):
         k.error(f"cannot take rows {top} to {ends[0]} and columns {left} to {ends[1]} of {list(x.shape)}")
     return slice_by(k, x, (top, left), ends, (2, 3), None)
-
-
-@operator("DynamicSlice", since=1, host=("starts", "ends", "axes"))
-def dynamic_slice(k: Builder, x: Value, starts: Value, ends: Value, axes: Value | None = None) -> Value:
-    """Slice without steps, by its former name."""
-    return slice_(k, x, starts, ends, axes)
 
 
 @operator("UnfoldTensor", domain=CONTRIB)

@@ -13,26 +13,17 @@ from engine.kernels.hint import Hint
 from engine.kernels.printer import LIMITS
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.layout import FIRST, Layout
+from engine.operators.layout import CHANNELS_LAST, FIRST, Layout, layout_of
 from engine.operators.reductions import reduction_hint
 from engine.operators.registry import operator
-from engine.operators.windows import Windows, slide
+from engine.operators.windows import Pooling, Windows, slide
 
 
 def _planes(k: Builder, x: Value) -> tuple[int, ...]:
-    """The spatial sizes of (N, C, *spatial)."""
+    """The spatial sizes of (N, C, *spatial), or of (N, *spatial, C)."""
     if x.rank < 3:
         k.error(f"takes a tensor (N, C, ...) of rank 3 or more, not {list(x.shape)}")
-    return x.shape[2:]
-
-
-def _hint(kind: str, x: Value, win: Windows, layout: Layout, include_pad: bool = False) -> Hint:
-    attributes = {
-        "kind": kind, "kernel": win.kernel, "strides": win.strides, "dilations": win.dilations,
-        "pads": win.begins, "ends": win.ends, "include_pad": include_pad,
-        "channels_last": layout.channels_last,
-    }  # fmt: skip
-    return Hint("pool", (x,), attributes)
+    return layout_of(k).split(x.shape)[2]
 
 
 def lowest(dtype: str) -> float | int:
@@ -40,19 +31,16 @@ def lowest(dtype: str) -> float | int:
     return LIMITS[dtype][0] if dtype in LIMITS else float("-inf")
 
 
+@operator("MaxPool", domain=CHANNELS_LAST)
 @operator("MaxPool", since=1)
-def max_pool(
-    k: Builder, x: Value, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: Sequence[int] = (), pads: Sequence[int] = (), storage_order: int = 0,
-    strides: Sequence[int] = (),
-) -> tuple[Value | None, ...]:  # fmt: skip
-    """The largest element of each window; second output: its position in the whole tensor."""
-    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, pooling=True)
+def max_pool(k: Builder, x: Value, *, storage_order: int = 0, sliding: Pooling) -> tuple[Value | None, ...]:
+    """The largest element of each window; second output, of (N, C, ...): its position in the whole tensor."""
+    win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
     where = largest_at(k, x, win, storage_order) if k.wants(1) else None
-    return largest(k, x, win), where
+    return largest(k, x, win, layout_of(k)), where
 
 
-def largest(k: Builder, x: Value, win: Windows, layout: Layout = FIRST) -> Value:
+def largest(k: Builder, x: Value, win: Windows, layout: Layout) -> Value:
     """The largest element of each window."""
 
     def pooled(x: Value, win: Windows, dtype: np.dtype) -> Value:
@@ -94,19 +82,12 @@ def largest_at(k: Builder, x: Value, win: Windows, storage_order: int) -> Value:
     return k.compute((*x.shape[:2], *win.counts), np.dtype(np.int64), position)
 
 
+@operator("AveragePool", domain=CHANNELS_LAST)
 @operator("AveragePool", since=7)
-def average_pool(
-    k: Builder, x: Value, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    count_include_pad: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
-) -> Value:  # fmt: skip
+def average_pool(k: Builder, x: Value, *, count_include_pad: int = 0, sliding: Pooling) -> Value:
     """The mean of each window, over the elements inside the input, or the padding too."""
-    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, pooling=True)
-    return average(k, x, win, bool(count_include_pad))
-
-
-def average(k: Builder, x: Value, win: Windows, include_pad: bool, layout: Layout = FIRST) -> Value:
-    """The mean of each window, over the elements inside the input, or the padding too."""
+    win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
+    layout, include_pad = layout_of(k), bool(count_include_pad)
 
     def pooled(x: Value, win: Windows, dtype: np.dtype) -> Value:
         def mean(total: Expr, at: Sequence[Expr]) -> Expr:
@@ -141,7 +122,12 @@ def _windowed(
         return finish(taps([]), at)
 
     shape = layout.order(batch, channels, win.counts)
-    return k.compute(shape, dtype, formula, hint=lambda: _hint(kind, x, win, layout, include_pad))
+    attributes = {
+        "kind": kind, "kernel": win.kernel, "strides": win.strides, "dilations": win.dilations,
+        "pads": win.begins, "ends": win.ends, "include_pad": include_pad,
+        "channels_last": layout.channels_last,
+    }  # fmt: skip
+    return k.compute(shape, dtype, formula, hint=lambda: Hint("pool", (x,), attributes))
 
 
 _FEW_TAPS = 3
@@ -196,12 +182,9 @@ def _beside(win: Windows, columns: int) -> Windows:
 
 
 @operator("LpPool", since=2)
-def lp_pool(
-    k: Builder, x: Value, *, kernel_shape: Sequence[int], p: int = 2, auto_pad: str = "NOTSET",
-    ceil_mode: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
-) -> Value:  # fmt: skip
+def lp_pool(k: Builder, x: Value, *, p: int = 2, sliding: Pooling) -> Value:
     """The p-norm of each window."""
-    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, pooling=True)
+    win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
 
     wide = np.dtype(np.float32) if x.arithmetic == "float32" else x.dtype
 

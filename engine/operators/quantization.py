@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from engine.base.dtypes import CODE_TYPES, FLOAT32, FLOAT_TYPES, INT32, UINT8, integer_range
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -20,10 +21,7 @@ from engine.operators.linear import product
 from engine.operators.reductions import reduction_hint
 from engine.operators.registry import operator
 from engine.operators.small_floats import decoder, encoder
-
-CONTRIB = "com.microsoft"
-"""The domain of the operators that onnxruntime's quantisation tools write."""
-
+from engine.operators.windows import Convolving
 
 Formula = Callable[..., Expr]
 
@@ -251,6 +249,7 @@ def integer_product(k: Builder, a: Value, b: Value, a_zero: Value | None, b_zero
     return product(k, a, b, (a_zero, b_zero), INT32)
 
 
+@operator("MatMulInteger16", domain=CONTRIB, precision="exact")
 @operator("MatMulInteger", since=10, precision="exact")
 def matmul_integer(
     k: Builder, a: Value, b: Value, a_zero_point: Value | None = None, b_zero_point: Value | None = None
@@ -276,25 +275,20 @@ def qlinear_matmul(
 @operator("ConvInteger", since=10, precision="exact")
 def conv_integer(
     k: Builder, x: Value, w: Value, x_zero_point: Value | None = None, w_zero_point: Value | None = None, *,
-    auto_pad: str = "NOTSET", group: int = 1, dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (),
-    pads: Sequence[int] = (), strides: Sequence[int] = (),
+    sliding: Convolving,
 ) -> Value:  # fmt: skip
     """The convolution of x - x_zero_point with w - w_zero_point in int32; padding is the zero point."""
     check_zero(k, w_zero_point, w.shape[0], "output channels")
-    zeros = (x_zero_point, w_zero_point)
-    return convolve(k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides, zeros, INT32)
+    return convolve(k, x, w, sliding, (x_zero_point, w_zero_point), INT32)
 
 
 @operator("QLinearConv", since=10)
 def qlinear_conv(
     k: Builder, x: Value, x_scale: Value, x_zero_point: Value, w: Value, w_scale: Value, w_zero_point: Value,
-    y_scale: Value, y_zero_point: Value, b: Value | None = None, *, auto_pad: str = "NOTSET", group: int = 1,
-    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
+    y_scale: Value, y_zero_point: Value, b: Value | None = None, *, sliding: Convolving,
 ) -> Value:  # fmt: skip
     """The convolution of quantised x and w, plus a bias in units of x_scale * w_scale, quantised."""
     check_zero(k, w_zero_point, w.shape[0], "output channels")
-    zeros = (x_zero_point, w_zero_point)
-    total = convolve(k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides, zeros, INT32)
+    total = convolve(k, x, w, sliding, (x_zero_point, w_zero_point), INT32)
     scale = scaled(k, x_scale, w_scale, y_scale)
     return rescaled(k, add_bias(k, total, b), scale, y_zero_point, y_zero_point.dtype, axis=1)

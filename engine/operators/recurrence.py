@@ -1,4 +1,4 @@
-"""Common parts of recurrent layers: activations, directions, lengths, layouts, time steps.
+"""Common parts of recurrent layers: directions, lengths, layouts, time steps.
 
 The input product of all time steps is taken at once. Then the same few kernels run for each step, whose
 number is a run-time argument: no length needs a kernel of its own. If the backend can repeat them, the plan
@@ -16,84 +16,30 @@ from typing import Any
 import numpy as np
 
 from engine.base.dtypes import FLOAT32
-from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, maximum, run_number, select, unary
+from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, run_number, select
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
+from engine.operators.activations import Activation, choose_activations
 from engine.operators.builder import REPEATED, Builder, Part, Repeated
-from engine.operators.elementwise import sigmoid, softplus
+from engine.operators.declaration import AttributeGroup
 from engine.operators.linear import matmul
 from engine.operators.movement import Chain, chained
 
-Activation = Callable[[Expr], Expr]
-
-TAKES_ALPHA = frozenset({"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"})
-TAKES_BETA = frozenset({"affine", "scaledtanh", "hardsigmoid"})
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """For each value of the attribute, whether its directions run from the end of a sequence."""
 
 
-def activation(k: Builder, name: str, alpha: float | None, beta: float | None) -> Activation:
-    """One of ONNX's recurrent activations, by its name (any case)."""
-
-    def given(value: float | None, default: float, x: Expr) -> Expr:
-        return arg(default if value is None else float(value), x.dtype)
-
-    def affine(x: Expr) -> Expr:
-        return given(alpha, 1.0, x) * x + given(beta, 0.0, x)
-
-    def hard_sigmoid(x: Expr) -> Expr:
-        return clamp(given(alpha, 0.2, x) * x + given(beta, 0.5, x), 0.0, 1.0)
-
-    table: dict[str, Activation] = {
-        "relu": lambda x: maximum(x, 0.0),
-        "tanh": lambda x: unary("tanh", x),
-        "sigmoid": sigmoid,
-        "affine": affine,
-        "leakyrelu": lambda x: select(x < 0.0, given(alpha, 0.01, x) * x, x),
-        "thresholdedrelu": lambda x: select(x > given(alpha, 1.0, x), x, 0.0),
-        "scaledtanh": lambda x: given(alpha, 1.0, x) * unary("tanh", given(beta, 1.0, x) * x),
-        "hardsigmoid": hard_sigmoid,
-        "elu": lambda x: select(x < 0.0, given(alpha, 1.0, x) * (unary("exp", x) - 1.0), x),
-        "softsign": lambda x: x / (1.0 + unary("abs", x)),
-        "softplus": softplus,
-    }
-    if name.lower() not in table:
-        k.error(f"unknown activation {name!r}; one of {', '.join(table)}")
-    return table[name.lower()]
-
-
-def choose_activations(
-    k: Builder,
-    names: Sequence[str],
-    defaults: Sequence[str],
-    alpha: Sequence[float],
-    beta: Sequence[float],
-    count: int,
-) -> list[Activation]:
-    """One activation per gate and direction; alpha and beta are consumed in order, as ONNX words it."""
-    names = list(names) or list(defaults) * count
-    if len(names) != len(defaults) * count:
-        k.error(f"{len(defaults) * count} activations are needed, not {len(names)}")
-    alphas, betas = list(alpha), list(beta)
-    found = []
-    for name in names:
-        a = alphas.pop(0) if name.lower() in TAKES_ALPHA and alphas else None
-        b = betas.pop(0) if name.lower() in TAKES_BETA and betas else None
-        found.append(activation(k, name, a, b))
-    return found
-
-
-@dataclass(frozen=True)
-class Attributes:
+@dataclass(frozen=True, kw_only=True)
+class Attributes(AttributeGroup):
     """The attributes that all recurrent layers have."""
 
-    alpha: Sequence[float]
-    beta: Sequence[float]
-    activations: Sequence[str]
-    clip: float
-    direction: str
-    hidden_size: int
-    layout: int
+    activation_alpha: Sequence[float] = ()
+    activation_beta: Sequence[float] = ()
+    activations: Sequence[str] = ()
+    clip: float = 0.0
+    direction: str = "forward"
+    hidden_size: int = 0
+    layout: int = 0
 
 
 @dataclass(frozen=True)
@@ -203,13 +149,9 @@ class Recurrence:
         k, a = self.k, self.attributes
         if plain is not None and self.is_plain(defaults):
             return self.as_one(plain, initial)
-        reverses = DIRECTIONS[a.direction]
-        acts = choose_activations(k, a.activations, defaults, a.alpha, a.beta, len(reverses))
-        x = self.x
-        if a.layout:
-            batched = x
-            shape = (x.shape[1], x.shape[0], x.shape[2])
-            x = k.compute(shape, x.dtype, lambda t, n, i: batched[n, t, i])
+        reverses, values = DIRECTIONS[a.direction], (a.activation_alpha, a.activation_beta)
+        acts = choose_activations(k, a.activations, defaults, *values, len(reverses))
+        x = self.swapped(self.x)
         sequences, lasts = [], []
         for d, reverse in enumerate(reverses):
             chosen = acts[d * len(defaults) : (d + 1) * len(defaults)]
@@ -243,14 +185,10 @@ class Recurrence:
 
     def as_one(self, kind: str, initial: Sequence[Value | None]) -> tuple[Value | None, ...]:
         """The layer as one formula that only its hint describes; None for states that are not read."""
-        k, a, x = self.k, self.attributes, self.x
-        if a.layout:
-            batched = x
-            shape = (x.shape[1], x.shape[0], x.shape[2])
-            x = k.compute(shape, x.dtype, lambda t, n, i: batched[n, t, i])
+        k, a, x = self.k, self.attributes, self.swapped(self.x)
         directions, hidden, states = self.r.shape[0], self.r.shape[2], len(initial)
         steps, batch = x.shape[:2]
-        starts = [self.time_first(s) for s in initial]
+        starts = [None if s is None else self.swapped(s) for s in initial]
         named = [("b", self.b), *zip("hc", starts, strict=False)]
         given = tuple(name for name, value in named if value is not None)
         operands = (x, self.w, self.r, *(value for _, value in named if value is not None))
@@ -285,12 +223,12 @@ class Recurrence:
             return y, *[None] * states
         return y, *(piece(one, order, (steps + number) * size) for number in range(states))
 
-    def time_first(self, state: Value | None) -> Value | None:
-        """A state as (D, N, H)."""
-        if state is None or not self.attributes.layout:
-            return state
-        batch, directions, hidden = state.shape
-        return self.k.compute((directions, batch, hidden), state.dtype, lambda d, n, j: state[n, d, j])
+    def swapped(self, x: Value) -> Value:
+        """A tensor whose first two axes are exchanged in layout 1, in the other order there."""
+        if not self.attributes.layout:
+            return x
+        first, second, third = x.shape
+        return self.k.compute((second, first, third), x.dtype, lambda i, j, rest: x[j, i, rest])
 
     def check(self, gates: int, initial: Sequence[Value | None]) -> None:
         """Refuse weights and states that do not fit one another."""
@@ -345,10 +283,7 @@ class Recurrence:
         """One last state of all directions."""
         k, d = self.k, len(states)
         batch, hidden = states[0].shape
-        both = k.alias(stack(k, states), (d, batch, hidden))
-        if not self.attributes.layout:
-            return both
-        return k.compute((batch, d, hidden), both.dtype, lambda n, d, j: both[d, n, j])
+        return self.swapped(k.alias(stack(k, states), (d, batch, hidden)))
 
 
 def walk(way: Direction, step: Step, states: Sequence[Value]) -> tuple[Value, tuple[Value, ...]]:

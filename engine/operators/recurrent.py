@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from engine.kernels.expr import Expr, arg
 from engine.kernels.value import Value
+from engine.operators.activations import Activation
 from engine.operators.builder import Builder
-from engine.operators.recurrence import Activation, Attributes, Direction, Recurrence, Step, columns
+from engine.operators.recurrence import Attributes, Direction, Recurrence, Step, columns
 from engine.operators.registry import operator
 
 
 @operator("RNN", since=7)
 def rnn(
     k: Builder, x: Value, w: Value, r: Value, b: Value | None = None, sequence_lens: Value | None = None,
-    initial_h: Value | None = None, *, activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (), activations: Sequence[str] = (), clip: float = 0.0,
-    direction: str = "forward", hidden_size: int = 0, layout: int = 0,
+    initial_h: Value | None = None, *, attributes: Attributes,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     """h = act(x W' + h R' + Wb + Rb) (Elman, 1990).
 
     x (T, N, I), w (D, H, I), r (D, H, H), b (D, 2H), states (D, N, H); y (T, D, N, H), y_h (D, N, H).
     With layout 1, x is (N, T, I), states (N, D, H) and y (N, T, D, H).
     """
-    attributes = Attributes(
-        activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout
-    )
     layer = Recurrence(k, x, w, r, b, sequence_lens, attributes)
     return layer.run(1, ("Tanh",), (initial_h,), rnn_cell, "rnn")
 
@@ -50,18 +44,13 @@ def rnn_cell(way: Direction) -> Step:
 @operator("GRU", since=7)
 def gru(
     k: Builder, x: Value, w: Value, r: Value, b: Value | None = None, sequence_lens: Value | None = None,
-    initial_h: Value | None = None, *, activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (), activations: Sequence[str] = (), clip: float = 0.0,
-    direction: str = "forward", hidden_size: int = 0, layout: int = 0, linear_before_reset: int = 0,
+    initial_h: Value | None = None, *, linear_before_reset: int = 0, attributes: Attributes,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     """Gated recurrent unit (Cho et al., 2014), gates in ONNX's order z, r, h.
 
     x (T, N, I), w (D, 3H, I), r (D, 3H, H), b (D, 6H), states (D, N, H); y (T, D, N, H), y_h (D, N, H).
     With layout 1, x is (N, T, I), states (N, D, H) and y (N, T, D, H).
     """
-    attributes = Attributes(
-        activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout
-    )
     layer = Recurrence(k, x, w, r, b, sequence_lens, attributes)
     cell = reset_after_cell if linear_before_reset else reset_before_cell
     return layer.run(3, ("Sigmoid", "Tanh"), (initial_h,), cell, "gru" if linear_before_reset else None)
@@ -121,18 +110,13 @@ def reset_after_cell(way: Direction) -> Step:
 def lstm(
     k: Builder, x: Value, w: Value, r: Value, b: Value | None = None, sequence_lens: Value | None = None,
     initial_h: Value | None = None, initial_c: Value | None = None, p: Value | None = None, *,
-    activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (),
-    activations: Sequence[str] = (), clip: float = 0.0, direction: str = "forward", hidden_size: int = 0,
-    input_forget: int = 0, layout: int = 0,
+    input_forget: int = 0, attributes: Attributes,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     """Long short-term memory (Hochreiter and Schmidhuber, 1997), gates in ONNX's order i, o, f, c.
 
     x (T, N, I), w (D, 4H, I), r (D, 4H, H), b (D, 8H), states (D, N, H), p (D, 3H); y (T, D, N, H),
     y_h and y_c (D, N, H). With layout 1, x is (N, T, I), states (N, D, H) and y (N, T, D, H).
     """
-    attributes = Attributes(
-        activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout
-    )
     layer = Recurrence(k, x, w, r, b, sequence_lens, attributes)
     if p is not None and p.shape != (r.shape[0], 3 * r.shape[-1]):
         k.error(f"P must be {[r.shape[0], 3 * r.shape[-1]]}, not {list(p.shape)}")

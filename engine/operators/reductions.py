@@ -291,13 +291,14 @@ def position_of_extreme(k: Builder, x: Value, axis: int, keepdims: int, last: in
     return k.alias(k.compute((outer, inner), INT64, of_row, hint=hint), kept)
 
 
-@operator("ArgMax", since=1)
-def arg_max(k: Builder, x: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
-    """Where the largest element along an axis is."""
-    return position_of_extreme(k, x, axis, keepdims, select_last_index, largest=True)
+def _position(name: str, largest: bool) -> None:
+    @operator(name, since=1)
+    def define(
+        k: Builder, x: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+    ) -> Value:
+        """Where the extreme element along an axis is."""
+        return position_of_extreme(k, x, axis, keepdims, select_last_index, largest)
 
 
-@operator("ArgMin", since=1)
-def arg_min(k: Builder, x: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
-    """Where the smallest element along an axis is."""
-    return position_of_extreme(k, x, axis, keepdims, select_last_index, largest=False)
+_position("ArgMax", largest=True)
+_position("ArgMin", largest=False)

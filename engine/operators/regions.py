@@ -103,10 +103,20 @@ _WRITTEN_SAMPLES = 4
 """Samples of a bin that a kernel has written out, so that its loop over bins runs as vectors."""
 
 
-def _roi_align(
-    k: Builder, x: Value, rois: Value, images: Value, transformation: str, mode: str, out: tuple[int, int],
-    ratio: int, scale: float,
+@operator("RoiAlign", since=10)
+def roi_align(
+    k: Builder, x: Value, rois: Value, batch_indices: Value, *,
+    coordinate_transformation_mode: str | None = None, mode: str = "avg", output_height: int = 1,
+    output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
 ) -> Value:  # fmt: skip
+    """The mean (max) of bilinear samples in each bin of each region (He et al. 2017).
+
+    Regions are moved by half a pixel from opset 16 on, unless the mode is "output_half_pixel".
+    """
+    out, ratio, images = (output_height, output_width), sampling_ratio, batch_indices
+    transformation = coordinate_transformation_mode
+    if transformation is None:
+        transformation = "half_pixel" if k.version >= 16 else "output_half_pixel"
     _check(k, x, rois, 4, out)
     if mode not in MODES or transformation not in TRANSFORMATIONS or ratio < 0:
         k.error(
@@ -123,7 +133,7 @@ def _roi_align(
 
     def axis(r: Expr, column: int, at: Expr) -> Samples:
         ends = [
-            rois[r, lit(i)] * arg(scale, rois.arithmetic) - (0.5 if shifted else 0.0)
+            rois[r, lit(i)] * arg(spatial_scale, rois.arithmetic) - (0.5 if shifted else 0.0)
             for i in (column, column + 2)
         ]
         return samples(ends[0], ends[1], at, out[1 - column], x.dim(3 - column), ratio, not shifted)
@@ -183,31 +193,6 @@ def _roi_align(
         return select(none, 0.0, select(left_out, maximum(gathered, 0.0), gathered))
 
     return k.compute(shape, x.dtype, formula)
-
-
-@operator("RoiAlign", since=10, until=15)
-def roi_align_10(
-    k: Builder, x: Value, rois: Value, batch_indices: Value, *, mode: str = "avg", output_height: int = 1,
-    output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
-) -> Value:  # fmt: skip
-    """The mean (max) of bilinear samples in each bin of each region (He et al. 2017), unshifted."""
-    out = (output_height, output_width)
-    return _roi_align(
-        k, x, rois, batch_indices, "output_half_pixel", mode, out, sampling_ratio, spatial_scale
-    )
-
-
-@operator("RoiAlign", since=16)
-def roi_align(
-    k: Builder, x: Value, rois: Value, batch_indices: Value, *,
-    coordinate_transformation_mode: str = "half_pixel", mode: str = "avg", output_height: int = 1,
-    output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
-) -> Value:  # fmt: skip
-    """The mean (max) of bilinear samples in each bin of each region (He et al. 2017)."""
-    out = (output_height, output_width)
-    return _roi_align(
-        k, x, rois, batch_indices, coordinate_transformation_mode, mode, out, sampling_ratio, spatial_scale
-    )
 
 
 # MaxRoiPool

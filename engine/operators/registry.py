@@ -2,15 +2,16 @@
 
 A definition's signature is its declaration: positional parameters are the inputs (a default of None, or a
 type that allows None, marks an optional one, `*xs` any number), keyword-only ones the attributes with their
-defaults. There are four kinds: formulas of the kernel language, plain NumPy functions that run on the CPU for
-any backend, classes that run other layers, and functions that return another layer instead.
+defaults, or a dataclass of attributes (`AttributeGroup`). There are four kinds: formulas of the kernel
+language, plain NumPy functions that run on the CPU for any backend, classes that run other layers, and
+functions that return another layer instead.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from itertools import chain, repeat
 from typing import Any, Literal, TypeVar
@@ -28,6 +29,7 @@ from engine.operators.declaration import (
     AttributeType,
     Elements,
     attribute_types,
+    group_of,
     input_elements,
     shown,
 )
@@ -73,6 +75,8 @@ class Operator:
     variadic: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     forms: Mapping[str, Form] = field(default_factory=dict)
+    groups: Mapping[str, type[Any]] = field(default_factory=dict)
+    """Parameters of the definition that stand for several attributes, with the dataclasses of these."""
 
     def host_positions(self, layer: Layer) -> tuple[int, ...]:
         """Which of a layer's inputs must be known on the host."""
@@ -140,16 +144,25 @@ class Operator:
                 return f"has the attribute {name} = {shown(value)}; it has to be {declared.words}"
         return None
 
+    def _given(self, layer: Layer) -> Mapping[str, Any]:
+        """A layer's attributes as the definition takes them."""
+        if not self.groups:
+            return layer.attributes
+        given = dict(layer.attributes)
+        for name, group in self.groups.items():
+            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group) if f.name in given})
+        return given
+
     def build(self, builder: Builder, inputs: Sequence[Entry]) -> tuple[Entry, ...]:
         """Run the definition of a "kernel" operator for a layer that `check` has accepted."""
         self.check_inputs(builder.layer, inputs)
-        result = self.define(builder, *inputs, **builder.layer.attributes)
+        result = self.define(builder, *inputs, **self._given(builder.layer))
         return result if isinstance(result, tuple) else (result,)
 
     def open(self, builder: Builder, inputs: Sequence[Entry]) -> ControlFlow:
         """What a "control" operator's layer does, before its first run of a body."""
         self.check_inputs(builder.layer, inputs)
-        opened = self.define(builder, *inputs, **builder.layer.attributes)
+        opened = self.define(builder, *inputs, **self._given(builder.layer))
         assert isinstance(opened, ControlFlow)
         return opened
 
@@ -314,12 +327,19 @@ def declare(
     variadic: str | None = None
     attributes: dict[str, Any] = {}
     forms: dict[str, Form] = {}
+    groups: dict[str, type[Any]] = {}
     parameters = list(inspect.signature(define).parameters.values())
     for parameter in parameters if kind == "numpy" else parameters[1:]:
         if form := _FORMS.get(str(parameter.annotation)):
             forms[parameter.name] = form
         if parameter.kind is parameter.KEYWORD_ONLY:
-            attributes[parameter.name] = parameter.default
+            if (group := group_of(define, parameter)) is None:
+                attributes[parameter.name] = parameter.default
+            else:
+                groups[parameter.name] = group
+                attributes |= {
+                    f.name: parameter.empty if f.default is MISSING else f.default for f in fields(group)
+                }
             continue
         if parameter.kind is parameter.VAR_POSITIONAL:
             variadic = parameter.name
@@ -332,5 +352,5 @@ def declare(
         assert not unknown, f"{name}: host inputs {unknown} are not parameters"
     return Operator(
         name, domain, since, until, define, host, precision, kind, bound,
-        tuple(inputs), frozenset(optional), variadic, attributes, forms,
+        tuple(inputs), frozenset(optional), variadic, attributes, forms, groups,
     )  # fmt: skip

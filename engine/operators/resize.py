@@ -410,18 +410,13 @@ def _upsample(k: Builder, x: Value, scales: Sequence[float], mode: str) -> Value
     return resample(k, x, scaled(k, x, range(x.rank), scales), sampling)
 
 
-@operator("Resize", since=10, until=10, host=("scales",))
-def resize_10(k: Builder, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
-    """By scales; mode nearest or linear."""
-    return _upsample(k, x, floats(scales), mode)
-
-
 @operator("Upsample", since=7, until=8)
 def upsample_7(k: Builder, x: Value, *, scales: Sequence[float], mode: str = "nearest") -> Value:
     """By scales; mode nearest or linear."""
     return _upsample(k, x, scales, mode)
 
 
+@operator("Resize", since=10, until=10, host=("scales",))
 @operator("Upsample", since=9, host=("scales",))
 def upsample(k: Builder, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
     """By scales; mode nearest or linear."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -52,22 +53,17 @@ Angle = Callable[[Expr, Expr, Expr], tuple[Expr, Expr]]
 
 def rotated(k: Builder, x: Value, columns: int, width: int, interleaved: bool, angle: Angle) -> Value:
     """x with the heads of each row rotated: (batch, heads, rows, columns) or (batch, rows, hidden)."""
-    if x.rank == 4:
-        return k.compute(
-            x.shape, x.dtype,
-            lambda b, h, i, d: rotated_element(
-                lambda c: x[b, h, i, c], d, columns, width, interleaved, lambda pair: angle(b, i, pair)
-            ),
+    by_head = x if x.rank == 4 else k.alias(x, (*x.shape[:2], x.shape[2] // max(columns, 1), columns))
+
+    def formula(b: Expr, first: Expr, second: Expr, d: Expr) -> Expr:
+        row = second if x.rank == 4 else first
+        return rotated_element(
+            lambda c: by_head[b, first, second, c], d, columns, width, interleaved,
+            lambda pair: angle(b, row, pair),
         )  # fmt: skip
-    batch, rows, hidden = x.shape
-    y = k.alias(x, (batch, rows, hidden // max(columns, 1), columns))
-    turn = k.compute(
-        y.shape, x.dtype,
-        lambda b, i, h, d: rotated_element(
-            lambda c: y[b, i, h, c], d, columns, width, interleaved, lambda pair: angle(b, i, pair)
-        ),
-    )  # fmt: skip
-    return k.alias(turn, x.shape)
+
+    turned = k.compute(by_head.shape, x.dtype, formula)
+    return turned if x.rank == 4 else k.alias(turned, x.shape)
 
 
 def head_columns(k: Builder, x: Value, heads: int) -> int:
@@ -79,11 +75,11 @@ def head_columns(k: Builder, x: Value, heads: int) -> int:
     return x.shape[3] if x.rank == 4 else x.shape[2] // heads
 
 
-def listed_angle(cos: Value, sin: Value, position: Callable[[Expr, Expr], Expr]) -> Angle:
-    """Angles from the row of the tables that a token's position names."""
+def listed_angle(cos: Value, sin: Value, position: Callable[[Expr, Expr, Expr], Expr]) -> Angle:
+    """Angles from the row of the tables that a token's position names, given batch, row and pair."""
 
     def angle(b: Expr, i: Expr, pair: Expr) -> tuple[Expr, Expr]:
-        row = clamp(cast(position(b, i), "index"), lit(0), arg(cos.shape[0] - 1))
+        row = clamp(cast(position(b, i, pair), "index"), lit(0), arg(cos.shape[0] - 1))
         return cos[row, pair], sin[row, pair]
 
     return angle
@@ -100,16 +96,13 @@ def rotary_embedding(
     lead = cos_cache.shape[:-1] if position_ids is None else position_ids.shape
     if lead != (x.shape[0], x.shape[-2]) or cos_cache.rank != (3 if position_ids is None else 2):
         k.error(f"tables or positions of {list(lead)} do not fit {list(x.shape)}")
-    if position_ids is None:
-        return rotated(
-            k, x, columns, width, bool(interleaved),
-            lambda b, i, pair: (cos_cache[b, i, pair], sin_cache[b, i, pair]),
-        )  # fmt: skip
-    angle = listed_angle(cos_cache, sin_cache, lambda b, i: position_ids[b, i])
+    angle: Angle = lambda b, i, pair: (cos_cache[b, i, pair], sin_cache[b, i, pair])  # noqa: E731
+    if position_ids is not None:
+        angle = listed_angle(cos_cache, sin_cache, lambda b, i, _: position_ids[b, i])
     return rotated(k, x, columns, width, bool(interleaved), angle)
 
 
-@operator("RotaryEmbedding", since=1, domain="com.microsoft")
+@operator("RotaryEmbedding", since=1, domain=CONTRIB)
 def rotary_embedding_contrib(
     k: Builder, x: Value, position_ids: Value, cos_cache: Value, sin_cache: Value, *, interleaved: int = 0,
     is_packed_batching: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
@@ -120,7 +113,7 @@ def rotary_embedding_contrib(
     if position_ids.shape not in ((1,), (x.shape[0], x.shape[-2])) or cos_cache.rank != 2:
         k.error(f"tables {list(cos_cache.shape)}, positions {list(position_ids.shape)} do not fit {x}")
 
-    def position(b: Expr, i: Expr) -> Expr:
+    def position(b: Expr, i: Expr, _: Expr) -> Expr:
         if position_ids.rank == 2:
             return position_ids[b, i]
         return cast(position_ids[lit(0)], "index") + i
@@ -128,7 +121,7 @@ def rotary_embedding_contrib(
     return rotated(k, x, columns, width, bool(interleaved), listed_angle(cos_cache, sin_cache, position))
 
 
-@operator("MRotaryEmbedding", domain="com.microsoft")
+@operator("MRotaryEmbedding", domain=CONTRIB)
 def m_rotary_embedding(
     k: Builder, x: Value, position_ids: Value, cos_cache: Value, sin_cache: Value, *, interleaved: int = 0,
     is_packed_batching: int = 0, mrope_layout: int = 0, mrope_section: Sequence[int], num_heads: int = 0,
@@ -154,9 +147,5 @@ def m_rotary_embedding(
         limit = select(eq(turn, lit(1)), arg(3 * sections[1]), arg(3 * sections[2]))
         return select(pair < limit, turn, lit(0))
 
-    def angle(b: Expr, i: Expr, pair: Expr) -> tuple[Expr, Expr]:
-        at = position_ids[stream(pair), b, i]
-        row = clamp(cast(at, "index"), lit(0), arg(cos_cache.shape[0] - 1))
-        return cos_cache[row, pair], sin_cache[row, pair]
-
+    angle = listed_angle(cos_cache, sin_cache, lambda b, i, pair: position_ids[stream(pair), b, i])
     return rotated(k, x, columns, width, bool(interleaved), angle)

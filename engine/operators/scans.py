@@ -111,30 +111,24 @@ def _scan(
     return k.compute(shape, dtype, formula, hint=partial(hint, before))
 
 
-def running(k: Builder, x: Value, axis: Value, kind: str, exclusive: int, reverse: int) -> Value:
-    """At each element, `kind` of it (unless exclusive) and all before it (in reverse, after it)."""
-    if axis.size != 1:
-        k.error(f"takes one axis, not {axis.size}")
-    if x.rank == 0:
-        k.error("takes a tensor with an axis, not a scalar")
-    along = k.axis(k.ints(axis)[0], x.rank)
-    shape = prod(x.shape[:along]), x.shape[along], prod(x.shape[along + 1 :])
-    rows = k.alias(x, shape)
-    found = prefix(
-        k, shape, x.dtype, kind, lambda *at: rows[at],
-        exclusive=bool(exclusive), reverse=bool(reverse), fixed=x.is_static(along),
-        source=rows,
-    )  # fmt: skip
-    return k.alias(found, x.shape)
+def _running(name: str, kind: str, since: int) -> None:
+    @operator(name, since=since, host=("axis",))
+    def define(k: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
+        """At each element, `kind` of it (unless exclusive) and all before it (in reverse, after it)."""
+        if axis.size != 1:
+            k.error(f"takes one axis, not {axis.size}")
+        if x.rank == 0:
+            k.error("takes a tensor with an axis, not a scalar")
+        along = k.axis(k.ints(axis)[0], x.rank)
+        shape = prod(x.shape[:along]), x.shape[along], prod(x.shape[along + 1 :])
+        rows = k.alias(x, shape)
+        found = prefix(
+            k, shape, x.dtype, kind, lambda *at: rows[at],
+            exclusive=bool(exclusive), reverse=bool(reverse), fixed=x.is_static(along),
+            source=rows,
+        )  # fmt: skip
+        return k.alias(found, x.shape)
 
 
-@operator("CumSum", since=11, host=("axis",))
-def cum_sum(k: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    """The running sum along an axis."""
-    return running(k, x, axis, "sum", exclusive, reverse)
-
-
-@operator("CumProd", since=26, host=("axis",))
-def cum_prod(k: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    """The running product along an axis."""
-    return running(k, x, axis, "prod", exclusive, reverse)
+_running("CumSum", "sum", since=11)
+_running("CumProd", "prod", since=26)

@@ -131,9 +131,12 @@ class ScatterTargets:
         return fold(hits, (old,), lambda r, value: (combine(value, entry(first + r)),))[0]
 
 
-def _scatter_elements(
-    k: Builder, data: Value, indices: Value, updates: Value, axis: int, reduction: str
+@operator("Scatter", since=9)
+@operator("ScatterElements", since=11)
+def scatter_elements(
+    k: Builder, data: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
 ) -> Value:
+    """Each update goes along the axis to where its index says, at its own place along the others."""
     axis = k.axis(axis, data.rank)
     if indices.rank != data.rank or indices.shape != updates.shape or data.rank == 0:
         k.error(f"cannot write {list(updates.shape)} at {list(indices.shape)} into {list(data.shape)}")
@@ -170,20 +173,6 @@ def _target(position: Expr, places: int) -> Expr:
     """A place, or -1 for one that is outside."""
     i = from_end(position, places)
     return cast(select((i >= lit(0)) & (i < arg(places)), i, lit(-1)), "int32")
-
-
-@operator("Scatter", since=9)
-def scatter(k: Builder, data: Value, indices: Value, updates: Value, *, axis: int = 0) -> Value:
-    """The old name of ScatterElements."""
-    return _scatter_elements(k, data, indices, updates, axis, "none")
-
-
-@operator("ScatterElements", since=11)
-def scatter_elements(
-    k: Builder, data: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
-) -> Value:
-    """Each update goes along the axis to where its index says, at its own place along the others."""
-    return _scatter_elements(k, data, indices, updates, axis, reduction)
 
 
 @operator("ScatterND", since=11)

@@ -411,36 +411,25 @@ def stft(
 # Windows: they depend on nothing but numbers that the host has, so it computes them
 
 
-def _window(k: Builder, size: Value, periodic: int, datatype: int, weights: tuple[float, ...]) -> Value:
-    """The sum of weights[j] * cos(2 pi j i / n), where n counts the last element in unless periodic."""
-    count = one_integer(k, size, "size")
-    if count < 0:
-        k.error(f"cannot make a window of {count} elements")
-    k.check_table(count)
-    turn = count if periodic else count - 1
-    # A window of one element has its peak there, which is in the middle of any other.
-    phases = np.arange(count) / turn if turn else np.full(count, 0.5)
-    waves = sum(w * np.cos(2.0 * np.pi * j * phases) for j, w in enumerate(weights) if j)
-    # The constant comes last: in this order the peak is exactly 1, which integers must not miss.
-    return k.constant(np.asarray(waves + weights[0]).astype(dtype_of(k, datatype)))
+def _window(name: str, *weights: float) -> None:
+    @operator(name, since=17, host=("size",))
+    def define(k: Builder, size: Value, *, output_datatype: int = 1, periodic: int = 1) -> Value:
+        """The sum of weights[j] * cos(2 pi j i / n), where n counts the last element in unless periodic."""
+        count = one_integer(k, size, "size")
+        if count < 0:
+            k.error(f"cannot make a window of {count} elements")
+        k.check_table(count)
+        turn = count if periodic else count - 1
+        # A window of one element has its peak there, which is in the middle of any other.
+        phases = np.arange(count) / turn if turn else np.full(count, 0.5)
+        waves = sum(w * np.cos(2.0 * np.pi * j * phases) for j, w in enumerate(weights) if j)
+        # The constant comes last: in this order the peak is exactly 1, which integers must not miss.
+        return k.constant(np.asarray(waves + weights[0]).astype(dtype_of(k, output_datatype)))
 
 
-@operator("HannWindow", since=17, host=("size",))
-def hann_window(k: Builder, size: Value, *, output_datatype: int = 1, periodic: int = 1) -> Value:
-    """0.5 - 0.5 cos(2 pi i / n)."""
-    return _window(k, size, periodic, output_datatype, (0.5, -0.5))
-
-
-@operator("HammingWindow", since=17, host=("size",))
-def hamming_window(k: Builder, size: Value, *, output_datatype: int = 1, periodic: int = 1) -> Value:
-    """25/46 - 21/46 cos(2 pi i / n)."""
-    return _window(k, size, periodic, output_datatype, (25 / 46, -21 / 46))
-
-
-@operator("BlackmanWindow", since=17, host=("size",))
-def blackman_window(k: Builder, size: Value, *, output_datatype: int = 1, periodic: int = 1) -> Value:
-    """0.42 - 0.5 cos(2 pi i / n) + 0.08 cos(4 pi i / n)."""
-    return _window(k, size, periodic, output_datatype, (0.42, -0.5, 0.08))
+_window("HannWindow", 0.5, -0.5)
+_window("HammingWindow", 25 / 46, -21 / 46)
+_window("BlackmanWindow", 0.42, -0.5, 0.08)
 
 
 @operator(

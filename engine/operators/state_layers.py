@@ -18,6 +18,7 @@ from engine.operators.elementwise import sigmoid
 from engine.operators.movement import concat, slice_by
 from engine.operators.padding import pad_by
 from engine.operators.registry import operator
+from engine.operators.windows import Convolving
 
 
 @operator("TensorScatter", since=24, precision="exact")
@@ -86,7 +87,7 @@ def causal_conv(
     present = slice_by(k, whole, [steps], [steps + before], [2], None)
     if not steps:
         return k.constant(np.zeros(x.shape, x.dtype)), present
-    y = conv(k, whole, weight, bias, group=channels, dilations=(dilation,))
+    y = conv(k, whole, weight, bias, sliding=Convolving(group=channels, dilations=(dilation,)))
     return y if activation == "none" else k.elementwise(lambda e: e * sigmoid(e), y), present
 
 

@@ -9,20 +9,14 @@ from typing import Any
 import numpy as np
 
 from engine.base.dtypes import TEXT
+from engine.graph.model import CONTRIB
 from engine.operators.registry import operator
-
-
-def texts(x: np.ndarray) -> np.ndarray:
-    """A tensor of strings, or a ValueError for any other."""
-    if x.dtype != TEXT:
-        raise ValueError(f"takes strings, not {x.dtype.name}{list(x.shape)}")
-    return x
 
 
 def each(function: Callable[[str], Any], x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """The function's result for every string, in the shape of `x`."""
     found = np.empty(x.size, dtype)
-    for i, text in enumerate(texts(x).reshape(-1)):
+    for i, text in enumerate(x.reshape(-1)):
         found[i] = function(text)
     return found.reshape(x.shape)
 
@@ -31,7 +25,7 @@ def each(function: Callable[[str], Any], x: np.ndarray, dtype: np.dtype) -> np.n
 def string_concat(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x followed by y, element by element, broadcast."""
     joined = np.empty(np.broadcast_shapes(x.shape, y.shape), TEXT)
-    joined[...] = np.asarray(texts(x) + texts(y), TEXT)
+    joined[...] = np.asarray(x + y, TEXT)
     return joined
 
 
@@ -44,7 +38,7 @@ def string_split(
     Without a delimiter, strings are cut at runs of white space. At most `maxsplit` cuts are made.
     """
     most = -1 if maxsplit is None else maxsplit
-    pieces = [text.split(delimiter or None, most) for text in texts(x).reshape(-1)]
+    pieces = [text.split(delimiter or None, most) for text in x.reshape(-1)]
     counts = np.array([len(p) for p in pieces], np.int64)
     return padded(pieces, "", x.shape), counts.reshape(x.shape)
 
@@ -79,7 +73,7 @@ def string_normalizer(
         raise ValueError(f"case_change_action is {case_change_action!r}; one of {', '.join(CASES)}")
     compared = str if is_case_sensitive else str.lower
     unwanted = {compared(word) for word in stopwords}
-    kept = [text for text in texts(x).reshape(-1) if compared(text) not in unwanted] or [""]
+    kept = [text for text in x.reshape(-1) if compared(text) not in unwanted] or [""]
     found = np.array([CASES[case_change_action](text) for text in kept], TEXT)
     return found.reshape(*x.shape[:-1], len(kept))
 
@@ -176,7 +170,7 @@ def between(expression: Longest, text: str) -> Iterator[str]:
     yield text[start:]
 
 
-@operator("Tokenizer", kind="numpy", domain="com.microsoft")
+@operator("Tokenizer", kind="numpy", domain=CONTRIB)
 def tokenizer(
     x: np.ndarray, *, mark: int, pad_value: str, mincharnum: int, separators: Sequence[str] = (),
     tokenexp: str | None = None,
@@ -187,8 +181,9 @@ def tokenizer(
     after another; an empty separator alone, or "." as `tokenexp`, yields characters. `mark` adds a token
     before and behind them.
     """
-    if x.ndim not in (1, 2):
-        raise ValueError(f"takes strings of shape [C] or [N, C], not {list(x.shape)}")
+    if x.ndim not in (1, 2) or x.dtype != TEXT:
+        found = list(x.shape) if x.dtype == TEXT else x.dtype.name
+        raise ValueError(f"takes strings of shape [C] or [N, C], not {found}")
     if not separators and not tokenexp:
         raise ValueError("has neither separators nor tokenexp")
     if mincharnum < 1:
@@ -209,7 +204,7 @@ def tokenizer(
                 found = [piece for part in found for piece in between(cut, part)]
         return [piece for piece in found if len(piece) >= mincharnum]
 
-    rows = [tokens(text) for text in texts(x).reshape(-1)]
+    rows = [tokens(text) for text in x.reshape(-1)]
     if mark and any(rows):
         rows = [[START, *row, END] for row in rows]
     return padded(rows, pad_value, x.shape)
@@ -240,7 +235,7 @@ def murmur_hash(data: bytes, seed: int) -> int:
     return found ^ found >> 16
 
 
-@operator("MurmurHash3", kind="numpy", domain="com.microsoft")
+@operator("MurmurHash3", kind="numpy", domain=CONTRIB)
 def murmur_hash3(x: np.ndarray, *, seed: int = 0, positive: int = 1) -> np.ndarray:
     """The hash of each string (UTF-8) or of each number's bytes: uint32, or int32 if not `positive`."""
     if x.dtype == TEXT:

@@ -14,26 +14,31 @@ from engine.kernels.expr import Expr, arg, lit, reduce, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.convolution import add_bias, convolve, taps_first
-from engine.operators.layout import FIRST, Layout
+from engine.operators.layout import CHANNELS_LAST, Layout, layout_of
 from engine.operators.registry import operator
+from engine.operators.windows import Convolving
 
 
+@operator("ConvTranspose", domain=CHANNELS_LAST)
 @operator("ConvTranspose", since=1)
 def conv_transpose(
-    k: Builder, x: Value, w: Value, b: Value | None = None, *, auto_pad: str = "NOTSET", group: int = 1,
-    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), output_padding: Sequence[int] = (),
-    output_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+    k: Builder, x: Value, w: Value, b: Value | None = None, *, output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (), sliding: Convolving,
 ) -> Value:  # fmt: skip
     """x (N, C, *spatial), w (C, M/group, *kernel), b (M) -> (N, M, *out).
 
-    out[o] sums x[i] * w[t] over the taps t with i * stride + t * dilation - begin = o.
+    out[o] sums x[i] * w[t] over the taps t with i * stride + t * dilation - begin = o. With channels last, x
+    is (N, *spatial, C) and the result (N, *out, M); w is known then, and of stride and dilation one is 1.
     """
-    if x.rank < 3 or w.rank != x.rank or w.shape[0] != x.shape[1] or x.shape[1] % group:
+    layout, group = layout_of(k), sliding.group
+    channels = layout.split(x.shape)[1] if x.rank > 2 else 0
+    if x.rank < 3 or w.rank != x.rank or w.shape[0] != channels or channels % group:
         k.error(f"takes x (N, C, ...) and w (C, M/group, ...), not {list(x.shape)} and {list(w.shape)}")
-    spread = scatter(k, x.shape[2:], w, auto_pad, dilations, output_padding, output_shape, pads, strides)
+    spread = spread_of(k, layout.split(x.shape)[2], w, output_padding, output_shape, sliding)
     is_known = w.known is not None and w.size > 0
-    if is_known and all(1 in pair for pair in zip(spread.strides, spread.dilations, strict=True)):
-        return add_bias(k, by_phases(k, x, w, group, spread), b)
+    has_phases = is_known and all(1 in pair for pair in zip(spread.strides, spread.dilations, strict=True))
+    if has_phases or layout.channels_last:
+        return add_bias(k, by_phases(k, x, w, group, spread, layout), b, layout)
     return add_bias(k, by_taps(k, x, w, group, spread), b)
 
 
@@ -50,16 +55,16 @@ class Spread:
     """Whether begins and ends follow from the attributes alone."""
 
 
-def scatter(
-    k: Builder, sizes: Sequence[int], w: Value, auto_pad: str, dilations: Sequence[int],
-    output_padding: Sequence[int], output_shape: Sequence[int], pads: Sequence[int], strides: Sequence[int],
+def spread_of(
+    k: Builder, sizes: Sequence[int], w: Value, output_padding: Sequence[int], output_shape: Sequence[int],
+    sliding: Convolving,
 ) -> Spread:  # fmt: skip
     """Resolve ConvTranspose's attributes; an end is what the padding there takes away from the output."""
-    spatial = len(sizes)
-    stride = tuple(strides) or (1,) * spatial
-    dilation = tuple(dilations) or (1,) * spatial
+    spatial, auto_pad = len(sizes), sliding.auto_pad
+    stride = tuple(sliding.strides) or (1,) * spatial
+    dilation = tuple(sliding.dilations) or (1,) * spatial
     extra = tuple(output_padding) or (0,) * spatial
-    given = tuple(pads) or (0,) * (2 * spatial)
+    given = tuple(sliding.pads) or (0,) * (2 * spatial)
     begins, ends, counts = [], [], []
     for axis in range(spatial):
         extent = (w.shape[2 + axis] - 1) * dilation[axis] + 1
@@ -112,7 +117,7 @@ def by_taps(k: Builder, x: Value, w: Value, group: int, spread: Spread) -> Value
     return k.compute((x.shape[0], per_group * group, *spread.counts), x.dtype, formula)
 
 
-def by_phases(k: Builder, x: Value, w: Value, group: int, spread: Spread, layout: Layout = FIRST) -> Value:
+def by_phases(k: Builder, x: Value, w: Value, group: int, spread: Spread, layout: Layout) -> Value:
     """A transposed convolution as convolutions whose outputs are interleaved: no tap misses its input.
 
     Output o with o + begin = q * stride + r (0 <= r < stride) meets only the taps r, r + stride, ...: output
@@ -211,10 +216,8 @@ class _Part:
 
     def convolved(self, pads: Sequence[int]) -> Value:
         """The sums of these phases."""
-        return convolve(
-            self.k, self.x, self.weights, "NOTSET", self.group, self.spread.dilations, (), pads, (),
-            source=self.layout, target=self.layout,
-        )  # fmt: skip
+        sliding = Convolving(group=self.group, dilations=self.spread.dilations, pads=pads)
+        return convolve(self.k, self.x, self.weights, sliding, source=self.layout, target=self.layout)
 
     def value(
         self, sums: Value, place: tuple[Expr, Expr, Sequence[Expr]], phases: Sequence[Expr],

@@ -9,6 +9,33 @@ from math import prod
 from engine.kernels.expr import Expr, arg, lit, maximum, minimum
 from engine.kernels.size import largest, smallest
 from engine.operators.builder import Builder
+from engine.operators.declaration import AttributeGroup
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sliding(AttributeGroup):
+    """The attributes of windows; strides and dilations are 1 and pads 0 where they are empty."""
+
+    auto_pad: str = "NOTSET"
+    dilations: Sequence[int] = ()
+    pads: Sequence[int] = ()
+    strides: Sequence[int] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolving(Sliding):
+    """The attributes of a convolution."""
+
+    group: int = 1
+    kernel_shape: Sequence[int] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooling(Sliding):
+    """The attributes of a pool."""
+
+    kernel_shape: Sequence[int]
+    ceil_mode: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,27 +99,17 @@ def _unravelled(r: Expr, sizes: Sequence[int]) -> list[Expr]:
     return found
 
 
-def slide(
-    k: Builder,
-    sizes: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    auto_pad: str,
-    ceil_mode: int = 0,
-    pooling: bool = False,
-) -> Windows:
+def slide(k: Builder, sizes: Sequence[int], kernel: Sequence[int], sliding: Sliding) -> Windows:
     """Resolve attributes into windows; the counts follow ONNX's Conv and pooling specifications.
 
-    With `pooling`, what these leave open is as onnxruntime has it: SAME pads for windows without dilation, a
+    Of pools, what these leave open is as onnxruntime has it: SAME pads for windows without dilation, a
     window that is a little too large yields no element, and padding is smaller than the window.
     """
-    rank = len(sizes)
+    rank, auto_pad, pooling = len(sizes), sliding.auto_pad, isinstance(sliding, Pooling)
     kernel = tuple(kernel)
-    strides = tuple(strides) if strides else (1,) * rank
-    dilations = tuple(dilations) if dilations else (1,) * rank
-    pads = tuple(pads) if pads else (0,) * (2 * rank)
+    strides = tuple(sliding.strides) or (1,) * rank
+    dilations = tuple(sliding.dilations) or (1,) * rank
+    pads = tuple(sliding.pads) or (0,) * (2 * rank)
     for name, values, wanted in (
         ("kernel_shape", kernel, rank), ("strides", strides, rank), ("dilations", dilations, rank),
         ("pads", pads, 2 * rank),
@@ -124,7 +141,7 @@ def slide(
                     f"a window of {extent} does not fit into {size} elements with padding {begin} and {end}",
                     [size], [extent - begin - end],
                 )  # fmt: skip
-            if ceil_mode and stride > 1 and room > 0:
+            if isinstance(sliding, Pooling) and sliding.ceil_mode and stride > 1 and room > 0:
                 # A window that would start in the end padding is left out (ONNX pooling, opset 19 on).
                 count = smallest(-(-room // stride), (size + begin - 1) // stride) + 1
         else:

@@ -12,7 +12,7 @@ from engine.base.errors import CancelledError
 from engine.compiler.lower import Place
 from engine.runtime.binding import enqueue
 from engine.runtime.cost_model import SELDOM, SURE, Expected, StepCosts
-from engine.runtime.recorded_plan import Submission
+from engine.runtime.plans.recorded_plan import Submission
 
 # Share of a budget to use where the driver computes in the call, as times vary.
 _SHARE = 0.8

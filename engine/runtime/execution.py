@@ -12,8 +12,8 @@ from engine.compiler.entries import arrays_in
 from engine.kernels.value import Value
 from engine.runtime.binding import Feed, UnboundInputs, bind, enqueue
 from engine.runtime.budget import Budget
-from engine.runtime.recorded_plan import Location, Planning, RecordedPlan, Submission
-from engine.runtime.session import Session
+from engine.runtime.plans.recorded_plan import Location, Planning, RecordedPlan, Submission
+from engine.runtime.plans.session import Session
 
 
 class Run:

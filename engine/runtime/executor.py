@@ -20,9 +20,9 @@ from engine.runtime.fast_path import FastPath
 from engine.runtime.inputs import CheckedInputs, Inputs, InputValue, Named, Positional
 from engine.runtime.outputs import Outputs, RunOutput, as_list
 from engine.runtime.pending_work import unfinished
-from engine.runtime.recorded_plan import RecordedPlan
+from engine.runtime.plans.recorded_plan import RecordedPlan
+from engine.runtime.plans.session import Session
 from engine.runtime.refill import Refill
-from engine.runtime.session import Session
 from engine.runtime.submission_queue import RunQueue
 from engine.runtime.tensor import Tensor
 

@@ -14,11 +14,11 @@ from engine.kernels.value import Value
 from engine.runtime.binding import Feed, bind, can_bind, enqueue
 from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.execution import Run
-from engine.runtime.fillers import shown_in
 from engine.runtime.inputs import Named, Positional
-from engine.runtime.open_numbers import digest
-from engine.runtime.recorded_plan import Location, RecordedPlan
-from engine.runtime.session import Session
+from engine.runtime.plans.fillers import shown_in
+from engine.runtime.plans.open_numbers import digest
+from engine.runtime.plans.recorded_plan import Location, RecordedPlan
+from engine.runtime.plans.session import Session
 from engine.runtime.tensor import Tensor
 
 

@@ -14,7 +14,7 @@ from engine.base.errors import InputError
 from engine.compiler.trace import InputShape, SequenceShape, leaf_names
 from engine.graph.model import Input, Model
 from engine.runtime.integer_checks import check_computed_integers, check_int32
-from engine.runtime.session import HOST_INPUT_LIMIT, Session
+from engine.runtime.plans.session import HOST_INPUT_LIMIT, Session
 from engine.runtime.tensor import Tensor
 
 TensorLike = Tensor | ArrayLike

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from engine.backends.base import Backend, DeviceBuffer
 from engine.compiler.lower import Place
-from engine.runtime.recorded_plan import RecordedPlan
-from engine.runtime.session import Session
+from engine.runtime.plans.recorded_plan import RecordedPlan
+from engine.runtime.plans.session import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from engine.graph.model import Model, Output
 from engine.kernels.value import Entry, MapsValue, Value, leaves
 from engine.runtime.device_tensor_data import BufferTensorData, storage_of
 from engine.runtime.execution import Run
-from engine.runtime.recorded_plan import Location
+from engine.runtime.plans.recorded_plan import Location
 from engine.runtime.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from engine.base import instrumentation
 from engine.base.errors import OutOfMemoryError
 from engine.compiler.lower import Place
 from engine.runtime.fast_path import FastPath
-from engine.runtime.open_plans import SizedPlan
-from engine.runtime.recorded_plan import RecordedPlan, Submission
-from engine.runtime.session import Session
-from engine.runtime.shared_memory import SharedBuffer
-from engine.runtime.sized_lowered import SizedLowered
+from engine.runtime.plans.open_plans import SizedPlan
+from engine.runtime.plans.recorded_plan import RecordedPlan, Submission
+from engine.runtime.plans.session import Session
+from engine.runtime.plans.shared_memory import SharedBuffer
+from engine.runtime.plans.sized_lowered import SizedLowered
 from engine.runtime.tensor import Tensor
 
 _Outer = tuple[str, SharedBuffer, bool, int]

@@ -10,7 +10,7 @@ from typing import Any
 import glcontext
 import moderngl
 
-from engine.device.gl.counting_contexts import loader_wrapper
+from engine.device.gl.counting import loader_wrapper
 from engine.device.gl.functions import GL
 from gameglue.graphics.current import SYSTEM, release_current_context
 

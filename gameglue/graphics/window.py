@@ -10,7 +10,7 @@ from typing import Any
 import glcontext
 import moderngl
 
-from engine.device.gl.counting_contexts import loader_wrapper
+from engine.device.gl.counting import loader_wrapper
 from gameglue.errors import GraphicsError
 from gameglue.graphics.context import FORCE_OFF, SYSTEM, VERSIONS, how_to_get_opengl
 from gameglue.graphics.current import EglContext, release_current_context

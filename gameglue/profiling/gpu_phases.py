@@ -52,7 +52,7 @@ class GPUPhases:
             self.begin("")
         if self._names:
             names, stamps = self._names, self._stamps
-            self._timer.tell(stamps, lambda times: self._tell(names, times))
+            self._timer.request(stamps, lambda times: self._tell(names, times))
         self._names, self._stamps = [], []
         self._timer.collect()
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from engine import DeviceError, Worker
-from engine.device.cl.device import counting_cl_calls
-from engine.device.gl.counting_contexts import CountedContexts, counting_gl_calls
+from engine.device.cl.counting import counting_cl_calls
+from engine.device.gl.counting import CountedContexts, counting_gl_calls
 from engine.kernels.value import Value
 from engine.runtime.memory_report import WorkerMemory
 from gameglue.profiling.contenders import infer

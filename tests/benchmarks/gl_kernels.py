@@ -74,7 +74,7 @@ def _replay(device: GLDevice, runs: int) -> float:
     """Seconds of a recorded call; glActiveTexture stands in for calls that do little."""
     commands = CommandList()
     for _ in range(CALLS):
-        commands.call(device.address("glActiveTexture"), GL.TEXTURE0)
+        commands.call(device.gl.address("glActiveTexture"), GL.TEXTURE0)
     commands.finish()
     replayer = Replayer()
     replayer.wait()

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.backends.cpu.timing import Stamped
+from engine.backends.cpu.execution.timing import Stamped
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.stock import stock_functions
 from engine.device.jobs.system import JobSystem

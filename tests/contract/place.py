@@ -13,10 +13,11 @@ import moderngl
 
 from engine import BackendType, JobHandle, Model, Worker
 from engine.compiler.lower import Planner
-from engine.device.cl.device import CLDevice, counting_cl_calls
-from engine.device.counting import CountingLoader
+from engine.device.cl.counting import counting_cl_calls
+from engine.device.cl.device import CLDevice
+from engine.device.gl.counting import CountingLoader
 from engine.device.gl.device import GLDevice
-from engine.runtime.session import Session
+from engine.runtime.plans.session import Session
 
 CHANNELS = ("cpu", "gl_compute", "gl_pixel", "opencl")
 """The four backends by name."""

@@ -12,10 +12,10 @@ import pytest
 from engine import Model, ModelLoader, ShapePending, Tensor, Worker
 from engine.compiler.interpreter import interpret
 from engine.compiler.trace import Tracer
-from engine.runtime.plan_cache import KEPT_CONTINUATIONS, KEPT_PLANS
-from engine.runtime.recorded_plan import RecordedPlan
+from engine.runtime.plans.plan_cache import KEPT_CONTINUATIONS, KEPT_PLANS
+from engine.runtime.plans.recorded_plan import RecordedPlan
 from tests.engine.conftest import MakeWorker
-from tests.engine.runtime.test_continuations import held
+from tests.engine.runtime.plans.test_continuations import held
 from tests.networks import error
 from tests.random_control_flow import Item, RandomFlow, Refused, run_reference
 
@@ -498,7 +498,7 @@ def test_plans_that_stop_often_do_not_pile_up(
     and nine sizes, nearly a thousand plans with their buffers. There is one limit for all of them now.
     """
     assert KEPT_CONTINUATIONS < KEPT_PLANS**2 * 2
-    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_CONTINUATIONS", 12)
+    monkeypatch.setattr("engine.runtime.plans.plan_cache.KEPT_CONTINUATIONS", 12)
     worker = make_worker(load(BRANCHING), channel)
     rng = np.random.default_rng(0)
     for _ in range(40):

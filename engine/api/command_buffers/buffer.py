@@ -12,14 +12,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.api.command_buffers.items import (
+    Command,
     JobCommand,
     PlainCommand,
+    PlainSegment,
     ScheduleCommand,
-    Segment,
     WorkerOutput,
     now,
 )
-from engine.api.command_buffers.replay import segments_of
+from engine.api.command_buffers.replay import JoinedSegment, segments_of
 from engine.api.jobs import Job
 from engine.api.textures import TextureConverter, TextureTransform
 from engine.api.worker import Worker
@@ -34,8 +35,8 @@ class CommandBuffer:
     """Commands collected now and executed together later, in order, any number of times."""
 
     def __init__(self) -> None:
-        self._commands: list[ScheduleCommand | JobCommand | PlainCommand] = []
-        self._segments: list[Segment] | None = None
+        self._commands: list[Command] = []
+        self._segments: list[PlainSegment | JoinedSegment] | None = None
         self._replayed = 0
 
     def schedule_worker(
@@ -189,7 +190,7 @@ class CommandBuffer:
     def __len__(self) -> int:
         return len(self._commands)
 
-    def _add(self, command: ScheduleCommand | JobCommand | PlainCommand) -> None:
+    def _add(self, command: Command) -> None:
         self._commands.append(command)
         self._segments = None
 
@@ -201,6 +202,3 @@ class Graphics(metaclass=SpellingType):
     def execute_command_buffer(buffer: CommandBuffer) -> None:
         """Execute all commands of a buffer in order, without waiting for their work."""
         buffer.execute()
-
-
-__all__ = ["CommandBuffer", "Graphics"]

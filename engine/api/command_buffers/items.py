@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import get_ident
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -73,13 +73,9 @@ class JobCommand:
 
 @dataclass
 class PlainCommand:
-    """Anything else."""
+    """Anything else: `execute` is what was given."""
 
-    call: Callable[[], object]
-
-    def execute(self) -> None:
-        """Call it."""
-        self.call()
+    execute: Callable[[], object]
 
 
 Command = ScheduleCommand | JobCommand | PlainCommand
@@ -90,35 +86,14 @@ def now(value: Any) -> Any:
     return value.tensor() if isinstance(value, WorkerOutput) else value
 
 
-class Segment(Protocol):
-    """Consecutive commands that go out together."""
-
-    stays: bool
-    """Whether the next execution may find it as it is, although it could not go out now."""
-
-    @property
-    def commands(self) -> Sequence[Command]:
-        """The commands."""
-        ...
-
-    @property
-    def count(self) -> int:
-        """How many commands that are."""
-        ...
-
-    def replay(self) -> bool:
-        """Enqueue them; False, with nothing done, where they have to be executed one by one."""
-        ...
-
-
 class PlainSegment:
     """A command that goes out by itself."""
 
     count = 0
 
     def __init__(self, command: Command) -> None:
-        self.commands = (command,)
-        # With its plan, a schedule may go out with others.
+        self.commands: Sequence[Command] = (command,)
+        # Whether the next execution may find it as it is: with its plan, a schedule may go out with others.
         self.stays = not (isinstance(command, ScheduleCommand) and command.worker._waits_for_plan)
 
     def replay(self) -> bool:

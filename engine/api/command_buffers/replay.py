@@ -12,7 +12,6 @@ from engine.api.command_buffers.items import (
     JobCommand,
     PlainSegment,
     ScheduleCommand,
-    Segment,
     Slot,
     WorkerOutput,
     are_latest,
@@ -27,9 +26,9 @@ from engine.runtime.binding import Feed
 from engine.runtime.fast_path import FastPath
 
 
-def segments_of(commands: Sequence[Command]) -> list[Segment]:
+def segments_of(commands: Sequence[Command]) -> list[PlainSegment | JoinedSegment]:
     """How commands that were executed one by one go out together from now on."""
-    found: list[Segment] = []
+    found: list[PlainSegment | JoinedSegment] = []
     together: list[Item | JobCommand] = []
     # The workers that these schedule, and whose outputs they read.
     scheduled: set[int] = set()
@@ -116,6 +115,7 @@ class JoinedSegment:
     """
 
     stays = False
+    """A segment that cannot go out is put together anew."""
 
     def __init__(self, items: Sequence[Item | JobCommand]) -> None:
         self.commands = [item.command if isinstance(item, Item) else item for item in items]

@@ -127,7 +127,7 @@ class TextureConverter(metaclass=SpellingType):
             to_texture(data.storage, how, tuple(tensor.shape), slot, target)
             counters.on_device += 1
         else:
-            deliveries.send(tensor, how, slot, target, texture)
+            deliveries().send(tensor, how, slot, target, texture)
         return texture
 
     @staticmethod
@@ -180,8 +180,9 @@ class TextureConverter(metaclass=SpellingType):
 
         texture: count only those on their way into this one, as it was given to `to_texture`.
         """
-        deliveries.pump()
-        return len(deliveries) if texture is None else deliveries.count(texture)
+        pending = deliveries()
+        pending.pump()
+        return len(pending) if texture is None else pending.count(texture)
 
 
 def _shape(

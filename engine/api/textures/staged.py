@@ -6,7 +6,6 @@ Copies never wait. What is on its way is taken up by `pump`, which a host calls 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -151,7 +150,7 @@ class _Delivery:
         else:
             self.arriving = data.request()
 
-    def go_on(self) -> bool:
+    def advance(self) -> bool:
         """Whether it has arrived."""
         if self.read is None:
             if self.arriving is None or not self.arriving.done():
@@ -185,12 +184,11 @@ class _Delivery:
         return read
 
 
-class PendingTextureWrites(threading.local):
-    """Pending writes of tensors into pictures, by thread; the latest one into a picture wins."""
+class PendingTextureWrites:
+    """A thread's pending writes of tensors into pictures; the latest one into a picture wins."""
 
     def __init__(self) -> None:
         self._pending: list[_Delivery] = []
-        self._pumped = _Pumped(self)
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -212,7 +210,7 @@ class PendingTextureWrites(threading.local):
         counters.on_host += 1
         self.pump()
 
-    def pump(self) -> bool:
+    def pump(self, budget_ms: float | None = None) -> bool:
         """Write what has arrived; True when nothing is pending. Raises the first error; others continue."""
         waiting: list[_Delivery] = []
         failed: Exception | None = None
@@ -220,7 +218,7 @@ class PendingTextureWrites(threading.local):
             if isinstance(delivery.target, GLPicture) and delivery.target.is_released:
                 continue  # nobody will see it
             try:
-                arrived = delivery.go_on()
+                arrived = delivery.advance()
             except Exception as error:  # noqa: BLE001 - raised below
                 failed = failed or error
                 continue
@@ -229,24 +227,10 @@ class PendingTextureWrites(threading.local):
             else:
                 waiting.append(delivery)
         self._pending = waiting
-        (unfinished.work.add if waiting else unfinished.work.discard)(self._pumped)
+        (unfinished.work.add if waiting else unfinished.work.discard)(self)
         if failed is not None:
             raise failed
         return not waiting
-
-
-class _Pumped:
-    """What the host pumps; thread-local objects themselves look different to each thread."""
-
-    def __init__(self, deliveries: PendingTextureWrites) -> None:
-        self._pump: Callable[[], bool] = deliveries.pump
-
-    def pump(self, budget_ms: float | None = None) -> bool:
-        """Write what has arrived."""
-        return self._pump()
-
-
-deliveries = PendingTextureWrites()
 
 
 def host_grid(picture: Picture) -> Grid:
@@ -269,19 +253,21 @@ def _write_texture(target: GLPicture, pixels: np.ndarray) -> None:
     counters.bytes_up += pixels.nbytes
 
 
-class _CPUBackends(threading.local):
-    """A stream of each thread's own for tensors that belong to no worker."""
-
-    def __init__(self) -> None:
-        self.backend: Backend | None = None
+_here = threading.local()
+"""Each thread's own: `deliveries`, and `cpu_backend`, a stream for tensors that belong to no worker."""
 
 
-_cpu = _CPUBackends()
+def deliveries() -> PendingTextureWrites:
+    """The calling thread's pending writes."""
+    found: PendingTextureWrites | None = getattr(_here, "deliveries", None)
+    if found is None:
+        found = _here.deliveries = PendingTextureWrites()
+    return found
 
 
 def cpu_backend() -> Backend:
     """The CPU's stream for pictures."""
-    backend = _cpu.backend
+    backend: Backend | None = getattr(_here, "cpu_backend", None)
     if backend is None or backend.owner.is_closed:
-        backend = _cpu.backend = create_backend(BackendType.CPU)
+        backend = _here.cpu_backend = create_backend(BackendType.CPU)
     return backend

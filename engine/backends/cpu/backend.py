@@ -15,26 +15,26 @@ from typing import Any, ClassVar
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Read, Storage
-from engine.backends.cpu.cost import DETERMINISTIC_THREADS, step_ns
-from engine.backends.cpu.fast_path import CPURepeat, seen
-from engine.backends.cpu.joined import join_parts
-from engine.backends.cpu.memory import CPUBuffer, native_type
-from engine.backends.cpu.native_kernel import source_of
-from engine.backends.cpu.partial_run import CPUPartialDispatch
-from engine.backends.cpu.plan_codec import CPUPlanCodec
-from engine.backends.cpu.precision import arithmetics_for
-from engine.backends.cpu.precompile import precompile_kernels
-from engine.backends.cpu.program import CPUProgram, Pace, released
-from engine.backends.cpu.stream import (
+from engine.backends.cpu.codegen.cost import DETERMINISTIC_THREADS, step_ns
+from engine.backends.cpu.codegen.native_kernel import source_of
+from engine.backends.cpu.execution.fast_path import CPURepeat, seen
+from engine.backends.cpu.execution.joined import join_parts
+from engine.backends.cpu.execution.memory import CPUBuffer, native_type
+from engine.backends.cpu.execution.partial_run import CPUPartialDispatch
+from engine.backends.cpu.execution.program import CPUProgram, Pace, released
+from engine.backends.cpu.execution.stream import (
     LEAST_SHARED,
     LEAST_SHARED_ASLEEP,
     CPUReadback,
     JobStream,
     copy_now,
 )
-from engine.backends.cpu.template import Arrangement, CPUTemplate
-from engine.backends.cpu.template_source import missing_of_sizes
-from engine.backends.cpu.timing import time_commands
+from engine.backends.cpu.execution.template import Arrangement, CPUTemplate
+from engine.backends.cpu.execution.template_source import missing_of_sizes
+from engine.backends.cpu.execution.timing import time_commands
+from engine.backends.cpu.kernels.matmul.precision import arithmetics_for
+from engine.backends.cpu.plan_codec import CPUPlanCodec
+from engine.backends.cpu.precompile import precompile_kernels
 from engine.backends.host import HostBackend, HostPart, JoinedJob
 from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
 from engine.backends.repeat import Repeat

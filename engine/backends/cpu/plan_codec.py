@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.backends.cpu.arguments import count_words
-from engine.backends.cpu.cost import step_ns
-from engine.backends.cpu.native_kernel import source_of
-from engine.backends.cpu.precision import Arithmetic
-from engine.backends.cpu.tiles import host_tile
-from engine.backends.cpu.winograd_partition import LARGEST, scratch_bytes
+from engine.backends.cpu.codegen.cost import step_ns
+from engine.backends.cpu.codegen.native_kernel import source_of
+from engine.backends.cpu.codegen.tiles import host_tile
+from engine.backends.cpu.execution.arguments import count_words
+from engine.backends.cpu.kernels.convolution.winograd_partition import LARGEST, scratch_bytes
+from engine.backends.cpu.kernels.matmul.precision import Arithmetic
 from engine.compiler.plan import AnyKernel, Step, StoredKernel
 from engine.kernels.kernel import Kernel
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.backends.cpu.packing import packing_source
-from engine.backends.cpu.template_source import sources_of_sizes
-from engine.backends.cpu.winograd_weights import transforming_source
+from engine.backends.cpu.execution.template_source import sources_of_sizes
+from engine.backends.cpu.kernels.convolution.winograd_weights import transforming_source
+from engine.backends.cpu.kernels.matmul.packing import packing_source
 from engine.device import native
 from engine.device.jobs.system import job_sources
 

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from engine.backends.cpu.argmax import tune_position
-from engine.backends.cpu.compress import tune_compress, tune_count, tune_nonzero, tune_select
-from engine.backends.cpu.concat import tune_concat
-from engine.backends.cpu.experts import tune_expert_matmul
-from engine.backends.cpu.first_layer_conv import tune_first_layer_conv
-from engine.backends.cpu.low_precision_conv import tune_low_precision_conv
-from engine.backends.cpu.low_precision_matmul import tune_low_precision_matmul
-from engine.backends.cpu.matmul import tune_matmul
-from engine.backends.cpu.nhwc_conv import tune_nhwc_conv
-from engine.backends.cpu.nhwc_depthwise import tune_nhwc_depthwise
-from engine.backends.cpu.nhwc_pool import tune_nhwc_pool
-from engine.backends.cpu.plane_windows import tune_pool
-from engine.backends.cpu.precision import Arithmetic
-from engine.backends.cpu.recurrence import tune_recurrence
-from engine.backends.cpu.reduce import tune_reduce
-from engine.backends.cpu.regions import tune_regions
-from engine.backends.cpu.resize import tune_nearest
-from engine.backends.cpu.rows import tune_normalize, tune_softmax
-from engine.backends.cpu.scan import tune_scan
-from engine.backends.cpu.scatter import tune_scatter
-from engine.backends.cpu.small_output_conv import tune_small_output_conv
-from engine.backends.cpu.sort import tune_sort
-from engine.backends.cpu.suppression import tune_suppression
-from engine.backends.cpu.transpose import tune_transpose
-from engine.backends.cpu.winograd import tune_winograd
-from engine.backends.cpu.word_conv import tune_word_conv
-from engine.backends.cpu.word_matmul import tune_word_matmul
+from engine.backends.cpu.kernels.argmax import tune_position
+from engine.backends.cpu.kernels.compress import tune_compress, tune_count, tune_nonzero, tune_select
+from engine.backends.cpu.kernels.concat import tune_concat
+from engine.backends.cpu.kernels.convolution.first_layer_conv import tune_first_layer_conv
+from engine.backends.cpu.kernels.convolution.low_precision_conv import tune_low_precision_conv
+from engine.backends.cpu.kernels.convolution.nhwc_conv import tune_nhwc_conv
+from engine.backends.cpu.kernels.convolution.nhwc_depthwise import tune_nhwc_depthwise
+from engine.backends.cpu.kernels.convolution.nhwc_pool import tune_nhwc_pool
+from engine.backends.cpu.kernels.convolution.plane_windows import tune_pool
+from engine.backends.cpu.kernels.convolution.small_output_conv import tune_small_output_conv
+from engine.backends.cpu.kernels.convolution.winograd import tune_winograd
+from engine.backends.cpu.kernels.convolution.word_conv import tune_word_conv
+from engine.backends.cpu.kernels.experts import tune_expert_matmul
+from engine.backends.cpu.kernels.matmul.low_precision_matmul import tune_low_precision_matmul
+from engine.backends.cpu.kernels.matmul.matmul import tune_matmul
+from engine.backends.cpu.kernels.matmul.precision import Arithmetic
+from engine.backends.cpu.kernels.matmul.word_matmul import tune_word_matmul
+from engine.backends.cpu.kernels.recurrence import tune_recurrence
+from engine.backends.cpu.kernels.reduce import tune_reduce
+from engine.backends.cpu.kernels.regions import tune_regions
+from engine.backends.cpu.kernels.resize import tune_nearest
+from engine.backends.cpu.kernels.rows import tune_normalize, tune_softmax
+from engine.backends.cpu.kernels.scan import tune_scan
+from engine.backends.cpu.kernels.scatter import tune_scatter
+from engine.backends.cpu.kernels.sort import tune_sort
+from engine.backends.cpu.kernels.suppression import tune_suppression
+from engine.backends.cpu.kernels.transpose import tune_transpose
 from engine.compiler.plan import Compute, Tuner
 
 Rule = Callable[[Compute, Tuner, int], bool]

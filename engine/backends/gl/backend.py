@@ -275,7 +275,7 @@ class GLBackend(Backend):
     def let_go(self, buffers: Sequence[DeviceBuffer]) -> None:
         """Leave buffers to the device, which deletes a few each time that it is entered."""
         for buffer in buffers:
-            self.device.release_later(buffer)
+            self.device.call_later(buffer.release)
 
     def dispose(self) -> None:
         """Start freeing released resources; programs stay with the device for other workers."""

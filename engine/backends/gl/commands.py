@@ -81,11 +81,11 @@ class Repetition:
 
 
 class CommandList:
-    """A list of calls, finally one array. `keep` holds the objects that their pointers refer to."""
+    """A list of calls, finally one array. `keep` holds the arrays that their pointers point to."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, ...]] = []
-        self._keep: list[np.ndarray] = []
+        self.keep: list[np.ndarray] = []
         self.steps: list[int] = []
         """Where each step of the plan begins, in rows."""
         self.repetitions: list[Repetition] = []
@@ -106,17 +106,12 @@ class CommandList:
     def filled(self, table: np.ndarray, keep: Sequence[np.ndarray]) -> CommandList:
         """A finished list like this one with other arguments; `keep` holds what their pointers point to."""
         found = CommandList()
-        found.table, found.steps, found._keep = table, self.steps, list(keep)
+        found.table, found.steps, found.keep = table, self.steps, list(keep)
         return found
 
     def call(self, function: int, *arguments: int) -> None:
         """Add a call of the function at an address."""
         self._rows.append((function, *arguments, *[0] * (ARGUMENTS - len(arguments))))
-
-    @property
-    def kept(self) -> Sequence[np.ndarray]:
-        """The arrays that pointers point to."""
-        return self._keep
 
     def begin_step(self) -> None:
         """Begin the next step."""
@@ -124,7 +119,7 @@ class CommandList:
 
     def pointer(self, array: np.ndarray) -> int:
         """The address of an array that lives as long as this list."""
-        self._keep.append(array)
+        self.keep.append(array)
         return array.ctypes.data
 
     def finish(self) -> None:

@@ -8,6 +8,7 @@ import ctypes
 import weakref
 from abc import abstractmethod
 from copy import copy
+from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import moderngl
@@ -16,7 +17,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.base.errors import DisposedError
 from engine.device.gl.device import GLDevice
-from engine.device.gl.functions import generate
+from engine.device.gl.functions import GLFunctions, generate
 from engine.device.gl.shared_context import SharedContext
 
 Memory = TypeVar("Memory", bound="GLObjects")
@@ -91,7 +92,7 @@ class GLObjects:
         self.device = device
         self._names: dict[str, list[int]] = {}
         # May run on any thread: the device calls it later.
-        deletion = _Delete(weakref.ref(device), self._names)
+        deletion = partial(_delete, device.gl, self._names)
         self._finalizer = weakref.finalize(self, device.call_later, deletion)
         self._finalizer.atexit = False
 
@@ -115,17 +116,7 @@ class GLObjects:
         return not self._finalizer.alive
 
 
-class _Delete:
-    """Deletes objects by name; holds no reference to their owner."""
-
-    def __init__(self, device: weakref.ref[Any], names: dict[str, list[int]]) -> None:
-        self._device = device
-        self._names = names
-
-    def __call__(self) -> None:
-        device = self._device()
-        if device is None:
-            return
-        # What was made later may refer to what was made first: framebuffers to textures, those to buffers.
-        for kind, names in reversed(self._names.items()):
-            getattr(device.gl, f"glDelete{kind}")(len(names), (ctypes.c_uint * len(names))(*names))
+def _delete(gl: GLFunctions, names: dict[str, list[int]]) -> None:
+    # What was made later may refer to what was made first: framebuffers to textures, those to buffers.
+    for kind, those in reversed(names.items()):
+        getattr(gl, f"glDelete{kind}")(len(those), (ctypes.c_uint * len(those))(*those))

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from engine.backends.gl.commands import CommandList, Setting
 from engine.backends.gl.record import GLProgram, GLRecorder
-from engine.backends.gl.timer_queries import TimerQueries
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken, TimedInterval, Timing
 from engine.base import instrumentation
 from engine.compiler.plan import Plan, Step
+from engine.device.gl.device import GLDevice
 from engine.device.gl.fence import Fence
 
 if TYPE_CHECKING:
@@ -57,6 +57,27 @@ class Runs:
         ]  # fmt: skip
 
 
+class StampedTiming:
+    """Times of consecutive pieces of work, from the device's timestamps before, between and after them."""
+
+    def __init__(self, device: GLDevice, stamps: Sequence[int]) -> None:
+        self._device = device
+        self._times: list[float] | None = None
+        device.timer.request(stamps, self._take)
+
+    def _take(self, times: list[float]) -> None:
+        self._times = times
+
+    def result(self) -> list[float] | None:
+        """Seconds of each; None while they have not come. Never waits."""
+        if self._times is None:
+            with self._device.current(flush=False):
+                self._device.timer.collect()
+        if self._times is None:
+            return None
+        return [after - before for before, after in pairwise(self._times)]
+
+
 class GLPartialDispatch(PartialDispatch, ABC):
     """The steps of a program; each one's calls are made when it is first enqueued."""
 
@@ -95,12 +116,11 @@ class GLPartialDispatch(PartialDispatch, ABC):
                 self._issue(cut)
             return None
         if self._clock == "stamps":
-            queries = TimerQueries(self._device)
+            stamps = [self._device.timer.stamp()]
             for cut in cuts:
                 self._issue(cut)
-                queries.lap()
-            queries.end()
-            return queries
+                stamps.append(self._device.timer.stamp())
+            return StampedTiming(self._device, stamps)
         times = [perf_counter()]
         for cut in cuts:
             self._issue(cut)

@@ -129,7 +129,7 @@ class GLRecorder:
 
     def call(self, function: str, *arguments: int) -> None:
         """Add a call by the function's name."""
-        self.commands.call(self.device.address(function), *arguments)
+        self.commands.call(self.device.gl.address(function), *arguments)
 
     def use(self, key: str, words: np.ndarray) -> None:
         """Use a kernel's program with these arguments `A`."""

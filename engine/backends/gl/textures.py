@@ -6,18 +6,17 @@ of reach. Command lists hold OpenGL names and numbers only, and bind all they us
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from abc import abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 from engine.backends.gl.backend import GLBackend
 from engine.backends.gl.commands import CommandList
 from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.record import GLRecorder
+from engine.compiler.plan_memo import Recent
 from engine.device.gl.device import GLDevice
-from engine.device.gl.functions import FUNCTION_TYPE, GL, generate
+from engine.device.gl.functions import GL, generate
 from engine.kernels.kernel import Numbered
 
 TEXTURE_SHIFT = 14
@@ -80,16 +79,14 @@ class TextureCommands:
 
     def __init__(self, device: GLDevice) -> None:
         # Kept by the device's key in a weak dictionary: no reference back.
-        self._lists: OrderedDict[Hashable, CommandList] = OrderedDict()
+        self._lists: Recent[Hashable, CommandList] = Recent(_KEPT)
         gl = device.gl
         with device.current(flush=False):
             self.framebuffer = generate(gl.glGenFramebuffers)
             self._sampler = generate(gl.glGenSamplers)
-            kinds = (ctypes.c_uint, ctypes.c_uint, ctypes.c_int)
-            set_parameter = FUNCTION_TYPE(None, *kinds)(device.address("glSamplerParameteri"))
             # A texture that asks for mipmaps it does not have could not be read at all.
             for name in (GL.TEXTURE_MIN_FILTER, GL.TEXTURE_MAG_FILTER):
-                set_parameter(self._sampler, name, GL.NEAREST)
+                gl.glSamplerParameteri(self._sampler, name, GL.NEAREST)
 
     @staticmethod
     def of(device: GLDevice) -> TextureCommands:
@@ -103,11 +100,8 @@ class TextureCommands:
         """Enqueue the commands of a key, which are recorded first if they are new."""
         commands = self._lists.get(key)
         if commands is None:
-            commands = self._lists[key] = record()
-            if len(self._lists) > _KEPT:
-                self._lists.popitem(last=False)
-        else:
-            self._lists.move_to_end(key)
+            commands = record()
+            self._lists.keep(key, commands)
         backend.replayer.run(commands)
 
     def bind(self, recorder: GLRecorder, texture: int) -> None:

@@ -22,7 +22,7 @@ class ObservedCommands:
         self._backend = backend
         self._worker = instrumentation.current_worker()
         self._has_clock = not device.info.is_software
-        self._is_told = False
+        self._is_reported = False
         self._fence = 0
         self._start = perf_counter()
         self._stamp = device.timer.stamp() if self._has_clock else 0
@@ -30,9 +30,9 @@ class ObservedCommands:
     def end(self) -> None:
         """The commands were issued."""
         if self._has_clock:
-            self._device.timer.tell((self._stamp, self._device.timer.stamp()), self._tell)
+            self._device.timer.request((self._stamp, self._device.timer.stamp()), self._report)
         elif self._backend == "gl_compute":
-            self._tell([self._start, perf_counter()])
+            self._report([self._start, perf_counter()])
             return
         else:
             self._fence = self._device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
@@ -41,19 +41,19 @@ class ObservedCommands:
     def poll(self) -> bool:
         """Look whether the times have come."""
         device = self._device
-        if self._is_told or device.is_disposed:
+        if self._is_reported or device.is_disposed:
             return True
         if not self._fence:
             with device.current(flush=False):
                 device.timer.collect()
         elif device.poll(self._fence):
-            self._tell([self._start, perf_counter()])
+            self._report([self._start, perf_counter()])
             with device.current(flush=False):
                 device.gl.glDeleteSync(self._fence)
-        return self._is_told
+        return self._is_reported
 
-    def _tell(self, times: list[float]) -> None:
-        self._is_told = True
+    def _report(self, times: list[float]) -> None:
+        self._is_reported = True
         instrumentation.span(
             "gpu", "commands", times[0], times[1], worker=self._worker, backend=self._backend
         )

@@ -21,15 +21,15 @@ _SMALLEST_PAGE = 4096
 
 def allocate(size: int) -> np.ndarray:
     """`size` zeroed bytes on a cache line, followed by readable slack."""
-    return _cut(np.zeros(size + ALIGNMENT + SLACK, np.uint8), size)
+    return on_cache_line(np.zeros(size + ALIGNMENT + SLACK, np.uint8), size)
 
 
 def reserve(size: int) -> np.ndarray:
     """As `allocate`, for those who write every byte: only the slack is zeroed."""
-    return _cut(np.empty(size + ALIGNMENT + SLACK, np.uint8), size)
+    return on_cache_line(np.empty(size + ALIGNMENT + SLACK, np.uint8), size)
 
 
-def _cut(block: np.ndarray, size: int) -> np.ndarray:
+def on_cache_line(block: np.ndarray, size: int) -> np.ndarray:
     """`size` bytes of a block on a cache line, and zeros behind them."""
     skip = -address_of(block) % ALIGNMENT
     block[skip + size :] = 0

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -63,19 +64,9 @@ def in_parts(work: Callable[[int, int], object], count: int, size: int) -> None:
     if threads < 2:
         work(0, count)
         return
-    errors: list[BaseException] = []
-
-    def part(number: int) -> None:
-        try:
-            work(number * count // threads, (number + 1) * count // threads)
-        except BaseException as error:  # noqa: BLE001 - raised below, on the thread that asked
-            errors.append(error)
-
-    others = [threading.Thread(target=part, args=(number,)) for number in range(1, threads)]
+    bounds = [number * count // threads for number in range(threads + 1)]
+    with ThreadPoolExecutor(threads - 1, thread_name_prefix="gameglue-parts") as pool:
+        others = [pool.submit(work, *part) for part in pairwise(bounds[1:])]
+        work(0, bounds[1])
     for other in others:
-        other.start()
-    part(0)
-    for other in others:
-        other.join()
-    if errors:
-        raise errors[0]
+        other.result()

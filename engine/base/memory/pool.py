@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from engine.base.memory.aligned import ALIGNMENT, SLACK, address_of, reserve
+from engine.base.memory.aligned import ALIGNMENT, SLACK, on_cache_line, reserve
 
 LEAST_EXPECTED = 1 << 23
 """Bytes of a model's weights below which a block would rather take memory than time."""
@@ -54,9 +54,7 @@ class Pool:
                 self._block, self._taken = np.empty(BLOCK, np.uint8), 0
             part = self._block[self._taken : self._taken + whole]
             self._taken += whole
-        skip = -address_of(part) % ALIGNMENT
-        part[skip + size :] = 0
-        return part[skip : skip + size]
+        return on_cache_line(part, size)
 
 
 _open = threading.local()

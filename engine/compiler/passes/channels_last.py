@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.graph.model import Layer, Model
-from engine.operators.channels_last import DOMAIN
+from engine.graph.model import CONTRIB, Layer, Model
 from engine.operators.convolution import taps_first
-from engine.operators.layout import LAST
-from engine.operators.quantization import CONTRIB
+from engine.operators.layout import CHANNELS_LAST, LAST
 
 SUFFIX = "/channels_last"
 
@@ -233,7 +231,9 @@ def _conv(graph: _Rewriting, layer: Layer) -> Layer | None:
     graph.ranks |= dict.fromkeys(residual, weights.ndim)
     added = [graph.as_last(name) for name in residual]
     inputs = (source, w, *layer.inputs[2:3], *added)
-    return graph.lasting(layer, weights.ndim, inputs=inputs, attributes=attributes, domain=DOMAIN, version=1)
+    return graph.lasting(
+        layer, weights.ndim, inputs=inputs, attributes=attributes, domain=CHANNELS_LAST, version=1
+    )
 
 
 def _conv_transpose(graph: _Rewriting, layer: Layer) -> Layer | None:
@@ -251,7 +251,7 @@ def _conv_transpose(graph: _Rewriting, layer: Layer) -> Layer | None:
         return None
     graph.ranks[name] = rank
     inputs = (graph.as_last(name), *layer.inputs[1:])
-    return graph.lasting(layer, rank, inputs=inputs, domain=DOMAIN, version=1)
+    return graph.lasting(layer, rank, inputs=inputs, domain=CHANNELS_LAST, version=1)
 
 
 def _own(graph: _Rewriting, layer: Layer) -> Layer | None:
@@ -260,7 +260,7 @@ def _own(graph: _Rewriting, layer: Layer) -> Layer | None:
     if rank is None or not graph.yields_one(layer) or (layer.op_type == "DepthToSpace" and rank != 4):
         return None
     inputs = (graph.as_last(layer.inputs[0]), *layer.inputs[1:])
-    return graph.lasting(layer, rank, inputs=inputs, domain=DOMAIN, version=1)
+    return graph.lasting(layer, rank, inputs=inputs, domain=CHANNELS_LAST, version=1)
 
 
 def _whole_plane(graph: _Rewriting, layer: Layer) -> Layer | None:

@@ -10,10 +10,9 @@ import numpy as np
 
 from engine.base.dtypes import integer_range
 from engine.compiler.passes.patterns import Patterns, replace_layers
-from engine.graph.model import Layer, Model
+from engine.graph.model import CONTRIB, Layer, Model
 
 _BYTES = ("int8", "uint8")
-_CONTRIB = "com.microsoft"
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ class _Joining:
         if weights is None or weights.ndim != 2:
             return None
         inputs = (a.name, b.name, a.scale_name, b.scale_name, a.zero_name, b.zero_name)
-        return self.integers(layer, "MatMulIntegerToFloat", inputs, layer.outputs, 1, _CONTRIB)
+        return self.integers(layer, "MatMulIntegerToFloat", inputs, layer.outputs, 1, CONTRIB)
 
     def gemm(self, layer: Layer, a: _Levels, b: _Levels) -> Layer | None:
         weights = self.patterns.constant(b.name)
@@ -187,7 +186,7 @@ class _Joining:
         outputs = layer.outputs if target is None else target.outputs
         attributes = {n: v for n, v in layer.attributes.items() if n in ("transA", "transB")}
         inputs = (*a.names, *b.names, *([bias] if bias or ends else []), *ends)
-        return self.integers(layer.replace(attributes=attributes), "QGemm", inputs, outputs, 1, _CONTRIB)
+        return self.integers(layer.replace(attributes=attributes), "QGemm", inputs, outputs, 1, CONTRIB)
 
     def integers(
         self, layer: Layer, op_type: str, inputs: tuple[str, ...], outputs: tuple[str, ...], version: int,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from engine.compiler.passes.patterns import Patterns, replace_layers
-from engine.graph.model import Layer, Model
+from engine.graph.model import CONTRIB, Layer, Model
 
-_DOMAIN, _VERSION = "com.microsoft", 1
+_VERSION = 1
 
 
 def join_transposes(model: Model) -> Model:
@@ -27,7 +27,7 @@ def join_transposes(model: Model) -> Model:
             if swap is not None:
                 flags[f"trans{side}"] = 1
         made[layer.name] = Layer(
-            "FusedMatMul", layer.name, tuple(inputs), layer.outputs, flags, _DOMAIN, _VERSION
+            "FusedMatMul", layer.name, tuple(inputs), layer.outputs, flags, CONTRIB, _VERSION
         )
     return replace_layers(model, made, set(), {}) if made else model
 

@@ -9,14 +9,14 @@ elements of a tensor that exists in half precision stay as they are, and move fe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from engine.compiler.plan import storable
-from engine.graph.model import Layer, Model
+from engine.graph.model import CONTRIB, Layer, Model
 
 _CODES = {"float16": 10, "bfloat16": 16}
 """The types that are promoted, with their numbers in ONNX."""
@@ -198,41 +198,33 @@ class _Scope:
 
     # Values
 
+    def _scopes(self) -> Iterator[_Scope]:
+        """This scope and those around it."""
+        scope: _Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.outer
+
     def _defining(self, name: str) -> _Scope | None:
         """The scope in which a value of half precision is defined."""
-        scope: _Scope | None = self
-        while scope is not None and name not in scope.halves:
-            scope = scope.outer
-        return scope
+        return next((scope for scope in self._scopes() if name in scope.halves), None)
 
     def _code(self, name: str) -> int:
         scope = self._defining(name)
         return 0 if scope is None else scope.halves[name]
 
     def _is_unknown(self, name: str) -> bool:
-        scope: _Scope | None = self
-        while scope is not None:
-            if name in scope.unknown:
-                return True
-            scope = scope.outer
-        return False
+        return any(name in scope.unknown for scope in self._scopes())
 
     def _learn(self, name: str, code: int) -> None:
         """Note the type of a value that was unknown."""
-        scope: _Scope | None = self
-        while scope is not None:
+        for scope in self._scopes():
             if name in scope.unknown:
                 scope.unknown.remove(name)
                 scope.halves[name] = code
-            scope = scope.outer
 
     def _resolved(self, name: str) -> str:
-        scope: _Scope | None = self
-        while scope is not None:
-            if name in scope.same:
-                return scope.same[name]
-            scope = scope.outer
-        return name
+        return next((scope.same[name] for scope in self._scopes() if name in scope.same), name)
 
     def _make(self, name: str) -> None:
         """Have a value exist in the type that the model declares."""
@@ -404,7 +396,7 @@ def _is_listed(layer: Layer) -> bool:
         return False
     if layer.op_type == "BatchNormalization" and len(layer.outputs) > 1:
         return False  # in training, which yields more types
-    if layer.domain == "com.microsoft":
+    if layer.domain == CONTRIB:
         return layer.op_type in _FUSED
     return not layer.domain and (layer.op_type in _COMPUTING or layer.op_type in _MOVING)
 

@@ -15,7 +15,7 @@ import numpy as np
 from engine.compiler.builders import ShapeBuilder
 from engine.compiler.passes.fold_constants import fold_layers
 from engine.compiler.plan import storable
-from engine.graph.model import Layer, Model
+from engine.graph.model import CONTRIB, Layer, Model
 
 _WEIGHTS_OF = {"MatMul": 1, "Gemm": 1, "Conv": 1, "ConvTranspose": 1}
 """The input that holds weights."""
@@ -85,7 +85,7 @@ def _ancestors(layers: list[Layer]) -> set[str]:
 
 def _plain_product(layer: Layer, constants: dict[str, np.ndarray]) -> list[Layer]:
     """A MatMulNBits of known weights as MatMul and Add; any other layer as it is."""
-    if layer.op_type != "MatMulNBits" or layer.domain != "com.microsoft":
+    if layer.op_type != "MatMulNBits" or layer.domain != CONTRIB:
         return [layer]
     x, packed, scales, zeros, order, bias = (*layer.inputs, "", "", "", "")[:6]
     known = [constants.get(name) for name in (packed, scales, zeros)]
@@ -116,7 +116,7 @@ _EXPERTS_ATTRIBUTES = frozenset(
 
 def _plain_experts(layer: Layer, constants: dict[str, np.ndarray]) -> Layer:
     """A QMoE of known weights and plain routing as MoE; any other layer as it is."""
-    if layer.op_type != "QMoE" or layer.domain != "com.microsoft":
+    if layer.op_type != "QMoE" or layer.domain != CONTRIB:
         return layer
     inputs = (*layer.inputs, *[""] * 22)[:22]
     given = layer.attributes

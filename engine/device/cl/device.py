@@ -5,20 +5,20 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
-import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
 from engine.base.errors import DeviceError, DisposedError
+from engine.base.lifetime import Disposable
 from engine.device.cl.binaries import binary_path, compile_program, read_binary, write_binary
 from engine.device.cl.probe import probe_cl
 from engine.device.cl.runtimes import runtimes_registered
-from engine.device.counting import DeviceCounters
+from engine.device.counters import DeviceCounters
 from engine.device.probe_results import Probe
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Pending(Protocol):
         ...
 
 
-class CLDevice:
+class CLDevice(Disposable):
     """An OpenCL context and in-order queue on one device.
 
     Attributes:
@@ -97,6 +97,7 @@ class CLDevice:
     """
 
     name = "opencl"
+    _owns_memory = False
 
     def __init__(
         self, device: int | str | None = None, *, platform: int | str | None = None, profiling: bool = True
@@ -112,6 +113,7 @@ class CLDevice:
         Raises `DeviceError` where there is no OpenCL, no such device, or where a small kernel does not run
         on it.
         """
+        super().__init__()
         self.cl: Any = import_pyopencl()
         chosen = _choose(self.cl, list_cl_devices(self.cl, platform), device)
         self.device: Any = chosen
@@ -131,7 +133,6 @@ class CLDevice:
         self._held: list[Any] = []
         self.pending: weakref.WeakSet[Pending] = weakref.WeakSet()
         self._forked = False
-        self._disposed = False
         _devices.add(self)
 
     @property
@@ -229,29 +230,15 @@ class CLDevice:
                 " itself"
             )
 
-    @property
-    def is_disposed(self) -> bool:
-        """Whether `dispose` was called."""
-        return self._disposed
-
-    def dispose(self) -> None:
-        """Finish the queue and let go of the context. A second call does nothing."""
-        if self._disposed:
-            return
+    def _dispose(self) -> None:
+        """Finish the queue and let go of the context."""
         if not self._forked:
             # A device that was removed has nothing left to finish.
             with suppress(self.cl.Error):
                 self._queue.finish()
         self._held.clear()
         self.stores.clear()
-        self._disposed = True
         self._queue = self.context = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.dispose()
 
     def __repr__(self) -> str:
         return f"<CLDevice {self.info.name}{', disposed' if self._disposed else ''}>"
@@ -298,17 +285,8 @@ def list_cl_devices(cl: Any, platform: int | str | None = None) -> list[Any]:
             platforms = cl.get_platforms()
     except cl.Error as error:
         raise DeviceError(f"this machine has no OpenCL platform ({error}); {OPENCL_HINT}") from error
-    names = [found.name.strip() for found in platforms]
-    if isinstance(platform, int):
-        if not 0 <= platform < len(platforms):
-            raise DeviceError(f"there is no OpenCL platform {platform}; found: {', '.join(names)}")
-        platforms = [platforms[platform]]
-    elif platform is not None:
-        platforms = [found for found in platforms if platform.lower() in found.name.lower()]
-        if not platforms:
-            raise DeviceError(f"no OpenCL platform is called {platform!r}; found: {', '.join(names)}")
     devices = []
-    for found in platforms:
+    for found in _matching("platform", platforms, platform):
         try:
             devices.extend(found.get_devices())
         except cl.Error:
@@ -317,82 +295,6 @@ def list_cl_devices(cl: Any, platform: int | str | None = None) -> list[Any]:
     if not devices:
         raise DeviceError(f"OpenCL offers no device on this machine; {OPENCL_HINT}")
     return devices
-
-
-@contextmanager
-def counting_cl_calls() -> Iterator[dict[str, int]]:
-    """Count the blocking OpenCL calls that this thread makes through pyopencl in a block, for tests.
-
-    Counted: finishing a queue, waiting for events, copies between host and device that block (pyopencl's
-    default), and events of unfinished host copies that are dropped, as pyopencl waits there. What it yields
-    is filled as the calls happen.
-    """
-    cl: Any = import_pyopencl()
-    counts: dict[str, int] = {}
-    this = threading.get_ident()
-
-    def count(name: str) -> None:
-        if threading.get_ident() == this:
-            counts[name] = counts.get(name, 0) + 1
-
-    def counted(name: str, function: Any) -> Any:
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            count(name)
-            return function(*arguments, **keywords)
-
-        return call
-
-    def counted_copy(function: Any) -> Any:
-        def call(queue: Any, destination: Any, source: Any, **keywords: Any) -> Any:
-            touches_host = not (
-                isinstance(destination, cl.MemoryObjectHolder) and isinstance(source, cl.MemoryObjectHolder)
-            )
-            if touches_host and keywords.get("is_blocking", True):
-                count("enqueue_copy")
-            event = function(queue, destination, source, **keywords)
-            if touches_host and event.command_execution_status > 0:
-                # Goes with the event, before pyopencl waits.
-                twin = cl.Event.from_int_ptr(event.int_ptr)
-                event._dropped = _Dropped(twin, lambda: count("dropped event"))
-            return event
-
-        return call
-
-    def counted_map(function: Any) -> Any:
-        def call(*arguments: Any, **keywords: Any) -> Any:
-            if keywords.get("is_blocking", True):
-                count("enqueue_map_buffer")
-            return function(*arguments, **keywords)
-
-        return call
-
-    replaced = [
-        (cl.CommandQueue, "finish", counted("clFinish", cl.CommandQueue.finish)),
-        (cl.Event, "wait", counted("clWaitForEvents", cl.Event.wait)),
-        (cl, "wait_for_events", counted("clWaitForEvents", cl.wait_for_events)),
-        (cl, "enqueue_copy", counted_copy(cl.enqueue_copy)),
-        (cl, "enqueue_map_buffer", counted_map(cl.enqueue_map_buffer)),
-    ]
-    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    for owner, name, function in replaced:
-        setattr(owner, name, function)
-    try:
-        yield counts
-    finally:
-        for owner, name, function in originals:
-            setattr(owner, name, function)
-
-
-class _Dropped:
-    """Reports when it goes while an event has not happened yet."""
-
-    def __init__(self, event: Any, report: Callable[[], None]) -> None:
-        self._event = event
-        self._report = report
-
-    def __del__(self) -> None:
-        if self._event.command_execution_status > 0:
-            self._report()
 
 
 def try_cl_devices() -> list[tuple[CLInfo, Probe]]:
@@ -404,20 +306,24 @@ def try_cl_devices() -> list[tuple[CLInfo, Probe]]:
     return [(_describe(cl, device), probe_cl(cl, device)) for device in list_cl_devices(cl)]
 
 
-def _choose(cl: Any, devices: list[Any], wanted: int | str | None) -> Any:
-    names = [device.name.strip() for device in devices]
+def _matching(kind: str, found: list[Any], wanted: int | str | None) -> list[Any]:
+    """Platforms or devices: the one with an index, those with a part of a name, or all."""
     if wanted is None:
-        candidates = devices
-    elif isinstance(wanted, int):
-        if not 0 <= wanted < len(devices):
-            raise DeviceError(f"there is no OpenCL device {wanted}; found: {', '.join(names)}")
-        candidates = [devices[wanted]]
-    else:
-        candidates = [device for device in devices if wanted.lower() in device.name.lower()]
-        if not candidates:
-            raise DeviceError(f"no OpenCL device is called {wanted!r}; found: {', '.join(names)}")
+        return found
+    names = ", ".join(each.name.strip() for each in found)
+    if isinstance(wanted, int):
+        if not 0 <= wanted < len(found):
+            raise DeviceError(f"there is no OpenCL {kind} {wanted}; found: {names}")
+        return [found[wanted]]
+    matching = [each for each in found if wanted.lower() in each.name.lower()]
+    if not matching:
+        raise DeviceError(f"no OpenCL {kind} is called {wanted!r}; found: {names}")
+    return matching
+
+
+def _choose(cl: Any, devices: list[Any], wanted: int | str | None) -> Any:
     problems = []
-    ranked = sorted(candidates, key=_preference)
+    ranked = sorted(_matching("device", devices, wanted), key=_preference)
     for _, equals in itertools.groupby(ranked, key=_preference):
         probes = [(probe_cl(cl, device), device) for device in equals]
         running = [(probe.seconds, device) for probe, device in probes if probe.runs]

@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from engine.base.errors import DeviceError
-from engine.device.gl.context import Binding, NativeContext, Platform, bind_functions
+from engine.device.gl.context import Binding, NativeContext, Platform, bind_functions, exported
 
 _LIBRARY = "/System/Library/Frameworks/OpenGL.framework/OpenGL"
 
@@ -57,8 +57,7 @@ class CGL(Platform):
 
     def load_opengl_function(self, name: str) -> int:
         """The address of an OpenGL function, 0 if unknown."""
-        function = getattr(self._library, name, None)
-        return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
+        return exported(self._library, name)
 
     def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
         """A context that shares objects with the current one and has its pixel format, so its version too.
@@ -78,6 +77,3 @@ class CGL(Platform):
     def destroy(self, context: NativeContext) -> None:
         """Destroy a context."""
         self._cgl.CGLDestroyContext(context.handle)
-
-    def check_alive(self, context: NativeContext) -> None:
-        """Nothing to do: a CGL context needs no window."""

@@ -19,9 +19,27 @@ from engine.device.gl.functions import FUNCTION_TYPE
 # What is current on a thread, as one platform describes it; the last item is the context's handle.
 Binding = tuple[int, ...]
 
-# The same numbers hold in EGL, GLX and WGL.
-CONTEXT_RELEASE_BEHAVIOR = 0x2097
-CONTEXT_RELEASE_BEHAVIOR_NONE = 0
+# Attributes of new contexts: names and values. The first has the same numbers in EGL, GLX and WGL.
+NO_FLUSH_ON_RELEASE = (0x2097, 0)
+# In GLX and WGL: robust access, and reset notification by losing the context.
+ROBUST = (0x2094, 0x0004, 0x8256, 0x8252)
+
+
+def core_profile(version: tuple[int, int]) -> tuple[int, ...]:
+    """The attributes in GLX and WGL that ask for a version and the core profile."""
+    major, minor, profile_mask, core_profile_bit = 0x2091, 0x2092, 0x9126, 0x0001
+    return major, version[0], minor, version[1], profile_mask, core_profile_bit
+
+
+def attribute_list(*values: int, end: int = 0) -> Any:
+    """Attributes as an array that ends with `end`."""
+    return (ctypes.c_int * (len(values) + 1))(*values, end)
+
+
+def exported(library: ctypes.CDLL | None, name: str) -> int:
+    """The address of a function that a library exports, 0 if it does not."""
+    function = getattr(library, name, None)
+    return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def bind_functions(library: ctypes.CDLL, functions: dict[str, tuple[Any, ...]]) -> Any:
@@ -34,6 +52,14 @@ def bind_functions(library: ctypes.CDLL, functions: dict[str, tuple[Any, ...]]) 
     for name, (result, *arguments) in functions.items():
         bound[name] = FUNCTION_TYPE(result, *arguments)((name, library))
     return SimpleNamespace(**bound)
+
+
+def is_loaded_on_windows(library: str) -> bool:
+    """Whether this process has loaded a library, on Windows."""
+    windows: Any = ctypes
+    get_module = windows.WinDLL("kernel32").GetModuleHandleW
+    get_module.restype = ctypes.c_void_p
+    return bool(get_module(library))
 
 
 class Platform(ABC):
@@ -76,9 +102,11 @@ class Platform(ABC):
     def load_opengl_function(self, name: str) -> int:
         """The address of an OpenGL function, 0 if unknown."""
 
-    @abstractmethod
     def check_alive(self, context: NativeContext) -> None:
-        """Raise `DeviceError` if the display connection behind the context was closed."""
+        """Raise `DeviceError` if the display connection behind the context was closed.
+
+        Nothing to do where the platform itself refuses such a context, or a context needs no window.
+        """
 
 
 def _nothing() -> None:

@@ -42,19 +42,27 @@ def create_native(ctx: moderngl.Context | None) -> tuple[NativeContext, int]:
 
 def wrap_in_moderngl(loader: Loader) -> moderngl.Context:
     """A moderngl context over the native one that is current now; moderngl's default one stays."""
-    store: Any = getattr(moderngl, "_store", None)
-    default = getattr(store, "default_context", None)
     try:
-        create: Any = moderngl.create_context
-        ctx: moderngl.Context = create(context=loader)
+        with _keeping_default_context():
+            create: Any = moderngl.create_context
+            ctx: moderngl.Context = create(context=loader)
     except ValueError as error:
         raise DeviceError(f"inference needs OpenGL 3.3 or later: {error}") from error
-    finally:
-        if store is not None:
-            store.default_context = default
     # Objects that are dropped wait for `collect` on the context's thread; "auto" would free them on any.
     ctx.gc_mode = "context_gc"
     return ctx
+
+
+@contextmanager
+def _keeping_default_context() -> Iterator[None]:
+    """Context manager: a context that moderngl creates does not become its default one."""
+    store: Any = getattr(moderngl, "_store", None)
+    default = getattr(store, "default_context", None)
+    try:
+        yield
+    finally:
+        if store is not None:
+            store.default_context = default
 
 
 def default_context_if_current() -> moderngl.Context | None:
@@ -89,18 +97,8 @@ def _create_sibling_of_current(platform: Platform) -> tuple[NativeContext, int]:
             f"the game's OpenGL context is version {version / 100:.1f}; inference needs 3.3 or later: ask the"
             " window library for version 3.3 and the core profile before it creates the window"
         )
-    return create_sibling(version), platform.current_context()
-
-
-def create_sibling(version_code: int) -> NativeContext:
-    """A context that shares objects with the one current on this thread, which stays current.
-
-    Raises `DeviceError` if there is none, or if the platform refuses.
-    """
-    platform = current_platform()
-    if platform is None:
-        raise DeviceError("no OpenGL context is current on this thread to share objects with")
-    return platform.create_sibling((version_code // 100, version_code // 10 % 10))
+    sibling = platform.create_sibling((version // 100, version // 10 % 10))
+    return sibling, platform.current_context()
 
 
 @contextmanager
@@ -141,18 +139,14 @@ def _create_private() -> NativeContext:
 
 def _create_hidden() -> NativeContext:
     """Create a context with moderngl's hidden window, for systems without EGL."""
-    store: Any = getattr(moderngl, "_store", None)
-    default = getattr(store, "default_context", None)
     try:
-        ctx = moderngl.create_standalone_context()
+        with _keeping_default_context():
+            ctx = moderngl.create_standalone_context()
     except Exception as error:  # glcontext raises plain Exception
         raise DeviceError(
             f"this machine offers no OpenGL ({error}); install a graphics driver, on Linux also libegl1 and"
             " libgl1-mesa-dri, or use BackendType.CPU"
         ) from error
-    finally:
-        if store is not None:
-            store.default_context = default
     platform = current_platform()
     if platform is None:
         raise DeviceError("moderngl created an OpenGL context, but no platform shows it as current")

@@ -10,27 +10,27 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, NoReturn, Protocol, Self, cast
+from typing import Any, NoReturn, cast
 
 import moderngl
 
 from engine.base import instrumentation
 from engine.base.errors import DeviceError, DisposedError, ThreadError
-from engine.device.counting import DeviceCounters
-from engine.device.gl import counting_contexts
+from engine.base.lifetime import Disposable
+from engine.device.counters import DeviceCounters
+from engine.device.gl import counting
 from engine.device.gl.block import DISPOSED, CurrentBlock, DeviceLoader
+from engine.device.gl.context import Binding
 from engine.device.gl.create import (
     create_native,
-    create_sibling,
     default_context_if_current,
     destroy_abandoned,
     made_current,
     wrap_in_moderngl,
 )
 from engine.device.gl.fence import has_passed
-from engine.device.gl.functions import GL, GLFunctions, Loader
+from engine.device.gl.functions import GL, GLFunctions, Loader, raise_recorded
 from engine.device.gl.limits import GLInfo, GLLimits
-from engine.device.gl.recorded_errors import raise_recorded
 from engine.device.gl.shared_context import SharedContext
 from engine.device.gl.staging import StagingPool
 from engine.device.gl.switch import Switch, current_platform
@@ -40,14 +40,7 @@ _LOST = "the OpenGL context was lost (driver reset); create the window and its w
 _FORKED = "an OpenGL context does not survive a fork: make devices and workers in the child process itself"
 
 
-class Releasable(Protocol):
-    """Anything with `release()`: every moderngl object."""
-
-    def release(self) -> Any:
-        """Give the object up, on the context's thread with the context current."""
-
-
-class GLDevice:
+class GLDevice(Disposable):
     """An OpenGL context of the engine's own, on the thread that created it.
 
     With a moderngl context (or one that is current on this thread) it is a sibling of that context: it shares
@@ -66,6 +59,7 @@ class GLDevice:
     """
 
     name = "gl"
+    _owns_memory = False
 
     def __init__(
         self,
@@ -84,15 +78,15 @@ class GLDevice:
 
         Raises `DeviceError` where the platform offers no such context.
         """
+        super().__init__()
         self._thread = threading.get_ident()
         self._lost = ""
         self._native, self._game_handle = create_native(ctx)
         self.shares_with_game = self._game_handle != 0
         self._switch = Switch(self._native)
-        self._disposed = False
         self._trash: deque[Callable[[], Any]] = deque()
         loader: Loader = DeviceLoader(self._native.platform)
-        wrap = loader_wrapper or counting_contexts.loader_wrapper()
+        wrap = loader_wrapper or counting.loader_wrapper()
         if wrap is not None:
             loader = wrap(loader)
         self.counters = DeviceCounters()
@@ -158,7 +152,12 @@ class GLDevice:
         Raises `DeviceError` where the platform refuses.
         """
         with self.current(flush=False):
-            return SharedContext(create_sibling(self.info.version_code), self.limits)
+            return self._new_shared()
+
+    def _new_shared(self, of: Binding | None = None) -> SharedContext:
+        version = self.info.version_code
+        sibling = self._native.platform.create_sibling((version // 100, version // 10 % 10), of)
+        return SharedContext(sibling, self.limits)
 
     @property
     def timer(self) -> GLTimer:
@@ -180,7 +179,7 @@ class GLDevice:
 
         Where the platform refuses, it does nothing.
         """
-        native, version = self._native, self.info.version_code
+        native = self._native
         if self._spare or not native.platform.creates_anywhere(native.binding):
             return None
 
@@ -189,9 +188,7 @@ class GLDevice:
                 if self._disposed:
                     return
                 native.platform.check_alive(native)
-                sibling = native.platform.create_sibling((version // 100, version // 10 % 10), native.binding)
-                context = SharedContext(sibling, self.limits)
-                self._spare.append(context)
+                self._spare.append(self._new_shared(native.binding))
 
         return make
 
@@ -203,10 +200,6 @@ class GLDevice:
             context.dispose()
         else:
             self._spare.append(context)
-
-    def address(self, name: str) -> int:
-        """The address of an OpenGL function, for native code that replays command lists."""
-        return self.gl.address(name)
 
     def poll(self, fence: int) -> bool:
         """Whether the GPU has passed a fence; never waits, and needs no switch while the game's context is
@@ -255,10 +248,6 @@ class GLDevice:
         if error == GL.CONTEXT_LOST:
             self._lose(_LOST)
         raise_recorded(error, doing)
-
-    def release_later(self, resource: Releasable) -> None:
-        """Have a moderngl object released by the next `collect`; may be called from any thread."""
-        self._trash.append(resource.release)
 
     def call_later(self, function: Callable[[], Any]) -> None:
         """Have a function called, with the context current, by the next `collect`; from any thread."""
@@ -319,11 +308,6 @@ class GLDevice:
             )
 
     @property
-    def is_disposed(self) -> bool:
-        """Whether `dispose` was called."""
-        return self._disposed
-
-    @property
     def is_lost(self) -> bool:
         """Whether the context was found to be gone: a driver reset, or a fork."""
         return bool(self._lost)
@@ -332,12 +316,6 @@ class GLDevice:
     def platform_name(self) -> str:
         """The window system interface in use: EGL, GLX, WGL or CGL."""
         return self._native.platform.name
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.dispose()
 
     def __repr__(self) -> str:
         state = (

@@ -5,16 +5,19 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from functools import partial
 from typing import Any
 
 from engine.base.errors import DeviceError
 from engine.device.gl.context import (
-    CONTEXT_RELEASE_BEHAVIOR,
-    CONTEXT_RELEASE_BEHAVIOR_NONE,
+    NO_FLUSH_ON_RELEASE,
     Binding,
     NativeContext,
     Platform,
+    attribute_list,
     bind_functions,
+    exported,
+    is_loaded_on_windows,
 )
 
 _NONE = 0x3038
@@ -58,8 +61,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def _attributes(*values: int) -> Any:
-    return (ctypes.c_int * (len(values) + 1))(*values, _NONE)
+_attributes = partial(attribute_list, end=_NONE)
 
 
 class EGL(Platform):
@@ -112,9 +114,7 @@ class EGL(Platform):
         if address:
             return int(address)
         # Old EGLs give extensions only, and leave the rest to the library.
-        library = _open(_GL_LIBRARIES, loaded_only=False)
-        function = getattr(library, name, None)
-        return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
+        return exported(_open(_GL_LIBRARIES, loaded_only=False), name)
 
     def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
         """A core-profile context that shares objects with another. Raises `DeviceError`."""
@@ -144,9 +144,6 @@ class EGL(Platform):
         self._egl.eglDestroyContext(display, handle)
         if context.resources and context.resources[0]:
             self._egl.eglDestroySurface(display, context.resources[0])
-
-    def check_alive(self, context: NativeContext) -> None:
-        """Nothing to do: EGL itself refuses a display that was closed."""
 
     def create_headless(self) -> NativeContext:
         """Create a headless context, on a GPU if there is one.
@@ -228,7 +225,7 @@ class EGL(Platform):
         extensions = self._extensions(display)
         attempts: list[tuple[int, ...]] = [()]
         if "EGL_KHR_context_flush_control" in extensions:
-            attempts.insert(0, (CONTEXT_RELEASE_BEHAVIOR, CONTEXT_RELEASE_BEHAVIOR_NONE))
+            attempts.insert(0, NO_FLUSH_ON_RELEASE)
         if share:
             # Sharing demands that both contexts agree on these, and EGL cannot be asked what the game
             # chose.
@@ -269,7 +266,7 @@ class EGL(Platform):
 def _open(names: tuple[str, ...], *, loaded_only: bool) -> ctypes.CDLL | None:
     """The first library of that name, only if it is in this process already when asked so."""
     for name in names:
-        if loaded_only and sys.platform == "win32" and not _is_loaded_on_windows(name):
+        if loaded_only and sys.platform == "win32" and not is_loaded_on_windows(name):
             continue
         no_load = getattr(os, "RTLD_NOLOAD", 0) if loaded_only else 0
         try:
@@ -277,10 +274,3 @@ def _open(names: tuple[str, ...], *, loaded_only: bool) -> ctypes.CDLL | None:
         except OSError:
             continue
     return None
-
-
-def _is_loaded_on_windows(name: str) -> bool:
-    windows: Any = ctypes
-    get_module = windows.WinDLL("kernel32").GetModuleHandleW
-    get_module.restype = ctypes.c_void_p
-    return bool(get_module(name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.base.errors import DeviceError
@@ -34,7 +35,7 @@ class Fence:
         self._device = device
         self._name: int = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
         # May run on any thread, also where nobody asks any more: the device calls it later.
-        deletion = _DeleteFence(weakref.ref(device), self._name)
+        deletion = partial(device.gl.glDeleteSync, self._name)
         self._finalizer = weakref.finalize(self, device.call_later, deletion)
         self._finalizer.atexit = False
 
@@ -49,14 +50,3 @@ class Fence:
         if self._finalizer.alive:
             self._device.wait(self._name)
             self._finalizer()
-
-
-class _DeleteFence:
-    def __init__(self, device: weakref.ref[GLDevice], fence: int) -> None:
-        self._device = device
-        self._fence = fence
-
-    def __call__(self) -> None:
-        device = self._device()
-        if device is not None:
-            device.gl.glDeleteSync(self._fence)

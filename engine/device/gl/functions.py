@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from engine.base.errors import DeviceError
+from engine.base.errors import DeviceError, OutOfMemoryError
 
 
 class Loader(Protocol):
@@ -37,6 +37,7 @@ class GL:
     R32F, RGBA32F = 0x822E, 0x8814
     R16F, RGBA16F = 0x822D, 0x881A
     R32I, RGBA32I = 0x8235, 0x8D82
+    RGBA32UI, RGBA16UI, RGBA8UI, RGBA16I, RGBA8I = 0x8D70, 0x8D76, 0x8D7C, 0x8D88, 0x8D8E
 
     # State that can be switched on and off
     BLEND, DEPTH_TEST, STENCIL_TEST, SCISSOR_TEST = 0x0BE2, 0x0B71, 0x0B90, 0x0C11
@@ -45,7 +46,7 @@ class GL:
     PRIMITIVE_RESTART = 0x8F9D
 
     # Textures
-    TEXTURE_2D, TEXTURE0 = 0x0DE1, 0x84C0
+    TEXTURE_2D, TEXTURE_2D_ARRAY, TEXTURE0 = 0x0DE1, 0x8C1A, 0x84C0
     TEXTURE_MAG_FILTER, TEXTURE_MIN_FILTER = 0x2800, 0x2801
     TEXTURE_MAX_LEVEL = 0x813D
     NEAREST = 0x2600
@@ -110,8 +111,8 @@ class GL:
 _SIGNATURES = """
 - -: glFinish glFlush
 u -: glCreateProgram glGetError
-- u: glActiveTexture glBindVertexArray glClear glCompileShader glCullFace glDeleteProgram glDeleteShader
-- u: glDepthFunc glDisable glDrawBuffer glEnable glEndQuery glLinkProgram glMaxShaderCompilerThreadsKHR
+- u: glActiveTexture glBindVertexArray glCompileShader glCullFace glDeleteProgram glDeleteShader
+- u: glDepthFunc glDisable glEnable glEndQuery glLinkProgram glMaxShaderCompilerThreadsKHR
 - u: glMemoryBarrier glReadBuffer glStencilMask glUseProgram glBlendEquation glBeginTransformFeedback
 - -: glEndTransformFeedback
 - b: glDepthMask
@@ -119,39 +120,31 @@ u -: glCreateProgram glGetError
 - ffff: glClearColor
 - ui: glPixelStorei
 - ii: glUniform1i
-- iu: glUniform1ui
-- if: glUniform1f
-- iii: glUniform2i
-- iiii: glUniform3i glViewport glScissor
-- iiiii: glUniform4i
-- iip: glUniform1iv glUniform2iv glUniform3iv glUniform4iv glUniform1uiv
-- iip: glUniform1fv glUniform2fv glUniform3fv glUniform4fv
+- iiii: glViewport glScissor
+- iip: glUniform4iv
 - uu: glAttachShader glBeginQuery glBindBuffer glBindFramebuffer glBindSampler glBindTexture glBlendFunc
 - uu: glDetachShader glPolygonMode glQueryCounter
-- uuu: glBindBufferBase glDispatchCompute glShaderStorageBlockBinding
-- uuu: glUniformBlockBinding
-- uuuzz: glBindBufferRange
+- uuu: glBindBufferBase glDispatchCompute
+- uui: glProgramParameteri glSamplerParameteri glTexParameteri
+- uuuzz: glBindBufferRange glTexBufferRange
 - uii: glDrawArrays
-- uiii: glDrawArraysInstanced
 - uiup: glDrawElements
 - ip: glDeleteBuffers glDeleteFramebuffers glDeleteQueries glDeleteSamplers glDeleteTextures
 - ip: glDeleteVertexArrays glDrawBuffers
 - ip: glGenBuffers glGenFramebuffers glGenQueries glGenSamplers glGenTextures glGenVertexArrays
 - uuuui: glFramebufferTexture2D
 - uuuii: glFramebufferTextureLayer
-u u: glCheckFramebufferStatus glCreateShader
+u u: glCreateShader
 b p: glIsSync
-b u: glIsBuffer glIsEnabled glIsProgram glIsTexture glUnmapBuffer
+b u: glIsBuffer glIsEnabled glIsProgram glUnmapBuffer
 - uzpu: glBufferData glBufferStorage
 - uzzp: glBufferSubData glGetBufferSubData
 p uzzu: glMapBufferRange
-- uzz: glFlushMappedBufferRange
 - uuzzz: glCopyBufferSubData
 - iiiiuup: glReadPixels
 - uiuup: glGetTexImage
 - uiiiiiuup: glTexImage2D glTexSubImage2D
-- uiuii: glTexStorage2D
-- uui: glProgramParameteri glTexParameteri
+- uiiiiiiuup: glTexImage3D
 p uu: glFenceSync
 u puQ: glClientWaitSync
 - puQ: glWaitSync
@@ -160,12 +153,10 @@ u puQ: glClientWaitSync
 - uup: glGetIntegeri_v
 s u: glGetString
 s uu: glGetStringi
-- uup: glGetProgramiv glGetShaderiv glGetQueryObjectiv glGetQueryObjectui64v glGetQueryObjectuiv
+- uup: glGetProgramiv glGetShaderiv glGetQueryObjectui64v glGetQueryObjectuiv
 - uipp: glGetProgramInfoLog glGetShaderInfoLog
 - uipp: glShaderSource
-i us: glGetAttribLocation glGetUniformLocation
-u us: glGetUniformBlockIndex
-u uus: glGetProgramResourceIndex
+i us: glGetUniformLocation
 - uippp: glGetProgramBinary
 - uupi: glProgramBinary
 """
@@ -243,3 +234,11 @@ def generate(function: Callable[[int, Any], Any]) -> int:
     name = ctypes.c_uint(0)
     function(1, ctypes.byref(name))
     return name.value
+
+
+def raise_recorded(error: int, doing: str) -> None:
+    """Raise what `glGetError` returned: `OutOfMemoryError` or `DeviceError`, or nothing."""
+    if error == GL.OUT_OF_MEMORY:
+        raise OutOfMemoryError(f"OpenGL reports that it is out of memory while {doing}")
+    if error != GL.NO_ERROR:
+        raise DeviceError(f"OpenGL reports error 0x{error:04x} while {doing}")

@@ -11,20 +11,19 @@ from typing import Any
 from engine.base.errors import DeviceError
 from engine.device.gl.connections import Connections
 from engine.device.gl.context import (
-    CONTEXT_RELEASE_BEHAVIOR,
-    CONTEXT_RELEASE_BEHAVIOR_NONE,
+    NO_FLUSH_ON_RELEASE,
+    ROBUST,
     Binding,
     NativeContext,
     Platform,
+    attribute_list,
     bind_functions,
+    core_profile,
+    exported,
 )
 
 _FBCONFIG_ID, _SCREEN, _DRAWABLE_TYPE, _PBUFFER_BIT = 0x8013, 0x800C, 0x8010, 0x0004
 _PBUFFER_HEIGHT, _PBUFFER_WIDTH = 0x8040, 0x8041
-_CONTEXT_MAJOR, _CONTEXT_MINOR = 0x2091, 0x2092
-_CONTEXT_PROFILE_MASK, _CORE_PROFILE_BIT = 0x9126, 0x0001
-_CONTEXT_FLAGS, _ROBUST_ACCESS_BIT = 0x2094, 0x0004
-_RESET_STRATEGY, _LOSE_CONTEXT_ON_RESET = 0x8256, 0x8252
 _NO_ERROR = 0x31B3
 
 _LOCK_FUNCTIONS = 2408
@@ -53,10 +52,6 @@ _X11_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "XSetErrorHandler": (_p, _p),
 }
 _ERROR_HANDLER = ctypes.CFUNCTYPE(_i, _p, _p)
-
-
-def _attributes(*values: int) -> Any:
-    return (ctypes.c_int * (len(values) + 1))(*values, 0)
 
 
 class GLX(Platform):
@@ -109,10 +104,7 @@ class GLX(Platform):
 
     def load_opengl_function(self, name: str) -> int:
         """The address of an OpenGL function, 0 if unknown."""
-        function = getattr(self._library, name, None)
-        if function is not None:
-            return ctypes.cast(function, ctypes.c_void_p).value or 0
-        return self._glx.glXGetProcAddressARB(name.encode()) or 0
+        return exported(self._library, name) or self._glx.glXGetProcAddressARB(name.encode()) or 0
 
     def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
         """A core-profile context that shares objects with another. Raises `DeviceError`."""
@@ -159,7 +151,7 @@ class GLX(Platform):
             if found.value == number.value:
                 return config
         # Mesa reports "don't care" for a context created from a visual, which then matches every window's.
-        wanted = _attributes(_FBCONFIG_ID, number.value)
+        wanted = attribute_list(_FBCONFIG_ID, number.value)
         chosen = self._glx.glXChooseFBConfig(display, screen.value, wanted, ctypes.byref(count))
         for config in self._configs(chosen, count):
             return config
@@ -183,23 +175,19 @@ class GLX(Platform):
                 "GLX lacks glXCreateContextAttribsARB; a graphics driver with OpenGL 3.3 is needed"
             )
         create = ctypes.CFUNCTYPE(_p, _p, _p, _p, _i, _p)(address)
-        base = (
-            *(_CONTEXT_MAJOR, version[0], _CONTEXT_MINOR, version[1]),
-            *(_CONTEXT_PROFILE_MASK, _CORE_PROFILE_BIT),
-        )
         screen = ctypes.c_int(0)
         self._glx.glXQueryContext(display, share, _SCREEN, ctypes.byref(screen))
         extensions = (self._glx.glXQueryExtensionsString(display, screen.value) or b"").decode().split()
         attempts: list[tuple[int, ...]] = [()]
         if "GLX_ARB_context_flush_control" in extensions:
-            attempts.insert(0, (CONTEXT_RELEASE_BEHAVIOR, CONTEXT_RELEASE_BEHAVIOR_NONE))
+            attempts.insert(0, NO_FLUSH_ON_RELEASE)
         # Sharing demands that both contexts agree on these, and GLX cannot be asked what the game chose.
         if "GLX_ARB_create_context_robustness" in extensions:
-            attempts.append((_CONTEXT_FLAGS, _ROBUST_ACCESS_BIT, _RESET_STRATEGY, _LOSE_CONTEXT_ON_RESET))
+            attempts.append(ROBUST)
         if "GLX_ARB_create_context_no_error" in extensions:
             attempts.append((_NO_ERROR, 1))
         for attempt in attempts:
-            handle = create(display, config, share, 1, _attributes(*base, *attempt))
+            handle = create(display, config, share, 1, attribute_list(*core_profile(version), *attempt))
             if handle:
                 return int(handle)
         raise DeviceError(
@@ -241,7 +229,7 @@ class GLX(Platform):
         if not kinds.value & _PBUFFER_BIT:
             return 0
         return int(
-            self._glx.glXCreatePbuffer(display, config, _attributes(_PBUFFER_WIDTH, 1, _PBUFFER_HEIGHT, 1))
+            self._glx.glXCreatePbuffer(display, config, attribute_list(_PBUFFER_WIDTH, 1, _PBUFFER_HEIGHT, 1))
         )
 
     @contextmanager

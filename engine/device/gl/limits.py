@@ -17,7 +17,7 @@ UNLIMITED = 2**31 - 1
 """A limit that no shader reaches."""
 
 # Mesa's llvmpipe compiles this number into its shaders (LP_MAX_TGSI_LOOP_ITERATIONS), and lavapipe the same.
-_LLVMPIPE_ROUNDS = 65_535
+LLVMPIPE_ROUNDS = 65_535
 
 
 @dataclass(frozen=True)
@@ -41,27 +41,6 @@ class GLLimits:
     """Rounds of all its loops together after which the driver ends the loops of a shader call."""
 
     @classmethod
-    def minimum(cls, version_code: int) -> GLLimits:
-        """The specification's minima for a version such as 330 or 430; for loops, those of drivers."""
-        limits = cls(
-            max_texture_size=16384 if version_code >= 410 else 1024,
-            max_texture_image_units=16,
-            max_fragment_uniform_components=1024,
-            max_loop_rounds=_LLVMPIPE_ROUNDS,
-        )
-        if version_code < 430:
-            return limits
-        return replace(
-            limits,
-            max_storage_block_size=1 << (27 if version_code >= 450 else 24),
-            max_compute_storage_blocks=8,
-            max_storage_buffer_bindings=8,
-            storage_buffer_offset_alignment=256,
-            max_compute_group_count=(65535, 65535, 65535),
-            max_compute_texture_image_units=16,
-        )
-
-    @classmethod
     def query(cls, gl: GLFunctions, version_code: int) -> GLLimits:
         """Ask the context that is current now."""
 
@@ -81,7 +60,7 @@ class GLLimits:
             max_texture_size=integer(GL.MAX_TEXTURE_SIZE),
             max_texture_image_units=integer(GL.MAX_TEXTURE_IMAGE_UNITS),
             max_fragment_uniform_components=integer(GL.MAX_FRAGMENT_UNIFORM_COMPONENTS),
-            max_loop_rounds=_LLVMPIPE_ROUNDS if "llvmpipe" in renderer.lower() else UNLIMITED,
+            max_loop_rounds=LLVMPIPE_ROUNDS if "llvmpipe" in renderer.lower() else UNLIMITED,
         )
         if version_code < 430:
             return limits

@@ -11,9 +11,8 @@ from typing import Any
 from engine.base.errors import DeviceError, DisposedError
 from engine.device.gl.context import NativeContext
 from engine.device.gl.fence import has_passed
-from engine.device.gl.functions import GL, GLFunctions
+from engine.device.gl.functions import GL, GLFunctions, raise_recorded
 from engine.device.gl.limits import GLLimits
-from engine.device.gl.recorded_errors import raise_recorded
 from engine.device.gl.switch import Switch
 
 _SECOND = 1_000_000_000
@@ -47,10 +46,6 @@ class SharedContext:
         self._disposed = False
         self.gl = GLFunctions(native.platform)
         native.stop = self._stop
-
-    def address(self, name: str) -> int:
-        """The address of an OpenGL function."""
-        return self.gl.address(name)
 
     def check_errors(self, doing: str) -> None:
         """Raise `DeviceError` (`OutOfMemoryError`) if OpenGL recorded an error in this context."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from engine.device.gl.functions import GL
 
 if TYPE_CHECKING:
     from engine.device.gl.device import GLDevice
-    from engine.device.gl.staging import StagingPool
 
 
 class StagingBuffer:
@@ -48,9 +48,9 @@ class StagingReadback:
         self._dtype = dtype
         self._shape = shape
         self._is_done = False
-        self._value: npt.NDArray[Any] | None = None
         # May run on any thread: it only leaves the buffer for the device to collect.
-        self._finalizer = weakref.finalize(self, device.call_later, _Recycle(device.staging, staging))
+        recycling = partial(device.staging.recycle, staging)
+        self._finalizer = weakref.finalize(self, device.call_later, recycling)
         self._finalizer.atexit = False
 
     def done(self) -> bool:
@@ -65,22 +65,14 @@ class StagingReadback:
             self._device.wait(self._staging.fence)
             self._is_done = True
 
-    def array(self, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-        """The data in an array of its own (or in `out`); the staging buffer goes back to the pool.
+    def array(self) -> npt.NDArray[Any]:
+        """The data in an array of its own; the staging buffer goes back to the pool.
 
         Raises `ValuePending` before `done()` is true.
         """
-        if self._value is None:
-            view = self.view()
-            if out is not None:
-                np.copyto(out, view, casting="same_kind")
-                return out
-            self._value = view.copy()
-            self.release()
-        if out is None:
-            return self._value
-        np.copyto(out, self._value, casting="same_kind")
-        return out
+        value = self.view().copy()
+        self.release()
+        return value
 
     def view(self) -> npt.NDArray[Any]:
         """A read-only view of the data, valid until `release`.
@@ -113,14 +105,3 @@ class StagingReadback:
     def release(self) -> None:
         """Give the staging buffer back; its data is gone unless `array()` copied it."""
         self._finalizer()
-
-
-class _Recycle:
-    """Gives a staging buffer back to its pool; holds no reference to the readback."""
-
-    def __init__(self, pool: StagingPool, staging: StagingBuffer) -> None:
-        self._pool = pool
-        self._staging = staging
-
-    def __call__(self) -> None:
-        self._pool.recycle(self._staging)

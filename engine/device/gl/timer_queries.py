@@ -39,7 +39,7 @@ class GLTimer:
         return len(self._waiting)
 
     def stamp(self) -> int:
-        """Add a timestamp after the commands issued so far; returns its number for `tell`."""
+        """Add a timestamp after the commands issued so far; returns its number for `request`."""
         if not self._free:
             names = (ctypes.c_uint * _AT_ONCE)()
             self._gl.glGenQueries(_AT_ONCE, names)
@@ -49,8 +49,8 @@ class GLTimer:
         self._gl.glQueryCounter(query, GL.TIMESTAMP)
         return query
 
-    def tell(self, stamps: Sequence[int], report: Report) -> None:
-        """`report` is called with the times of `stamps`, in order, by the `collect` that finds them all."""
+    def request(self, stamps: Sequence[int], report: Report) -> None:
+        """Have the `collect` that finds the times of all `stamps` call `report` with them, in order."""
         self._waiting.append((stamps, report))
 
     def collect(self) -> int:
@@ -89,6 +89,3 @@ class GLTimer:
         if self._offset is None or issued - seconds > self._offset:
             self._offset = issued - seconds
         return seconds + self._offset
-
-
-__all__ = ["GLTimer", "Report"]

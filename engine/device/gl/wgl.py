@@ -7,19 +7,18 @@ from typing import Any
 
 from engine.base.errors import DeviceError
 from engine.device.gl.context import (
-    CONTEXT_RELEASE_BEHAVIOR,
-    CONTEXT_RELEASE_BEHAVIOR_NONE,
+    NO_FLUSH_ON_RELEASE,
+    ROBUST,
     Binding,
     NativeContext,
     Platform,
+    attribute_list,
     bind_functions,
+    core_profile,
+    exported,
+    is_loaded_on_windows,
 )
 from engine.device.gl.functions import FUNCTION_TYPE
-
-_CONTEXT_MAJOR, _CONTEXT_MINOR = 0x2091, 0x2092
-_CONTEXT_PROFILE_MASK, _CORE_PROFILE_BIT = 0x9126, 0x0001
-_CONTEXT_FLAGS, _ROBUST_ACCESS_BIT = 0x2094, 0x0004
-_RESET_STRATEGY, _LOSE_CONTEXT_ON_RESET = 0x8256, 0x8252
 
 _p, _i = ctypes.c_void_p, ctypes.c_int
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
@@ -46,9 +45,7 @@ class WGL(Platform):
     def loaded(cls) -> WGL | None:
         """WGL if this process has loaded its library, else None."""
         windows: Any = ctypes
-        get_module = windows.WinDLL("kernel32").GetModuleHandleW
-        get_module.restype = ctypes.c_void_p
-        return cls(windows.WinDLL("opengl32.dll")) if get_module("opengl32.dll") else None
+        return cls(windows.WinDLL("opengl32.dll")) if is_loaded_on_windows("opengl32.dll") else None
 
     def current_context(self) -> int:
         """The handle of the context that is current on this thread, 0 if none."""
@@ -73,8 +70,7 @@ class WGL(Platform):
         if address and address not in _UNKNOWN_ADDRESSES:
             return int(address)
         # The functions of OpenGL 1.1 are the library's own.
-        function = getattr(self._library, name, None)
-        return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
+        return exported(self._library, name)
 
     def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
         """A core-profile context that shares objects with the current one. Raises `DeviceError`."""
@@ -83,19 +79,9 @@ class WGL(Platform):
         if not address:
             raise DeviceError("WGL lacks wglCreateContextAttribsARB; install the graphics card's own driver")
         create = FUNCTION_TYPE(_p, _p, _p, _p)(address)
-        base = (
-            *(_CONTEXT_MAJOR, version[0], _CONTEXT_MINOR, version[1]),
-            *(_CONTEXT_PROFILE_MASK, _CORE_PROFILE_BIT),
-        )
-        attempts: tuple[tuple[int, ...], ...] = (
-            (CONTEXT_RELEASE_BEHAVIOR, CONTEXT_RELEASE_BEHAVIOR_NONE),
-            (),
-            # Sharing demands that both contexts agree on it, and WGL cannot be asked what the game chose.
-            (_CONTEXT_FLAGS, _ROBUST_ACCESS_BIT, _RESET_STRATEGY, _LOSE_CONTEXT_ON_RESET),
-        )
-        for attempt in attempts:
-            attributes = (*base, *attempt, 0)
-            handle = create(window, game, (ctypes.c_int * len(attributes))(*attributes))
+        # Sharing demands that both agree on the last one, and WGL cannot be asked what the game chose.
+        for attempt in (NO_FLUSH_ON_RELEASE, (), ROBUST):
+            handle = create(window, game, attribute_list(*core_profile(version), *attempt))
             if handle:
                 # The window's device context serves both: the engine never draws to it.
                 return NativeContext(self, (window, int(handle)))
@@ -107,6 +93,3 @@ class WGL(Platform):
     def destroy(self, context: NativeContext) -> None:
         """Destroy a context."""
         self._wgl.wglDeleteContext(context.handle)
-
-    def check_alive(self, context: NativeContext) -> None:
-        """Nothing to do: WGL itself refuses the device context of a closed window."""

@@ -99,7 +99,8 @@ class _Writer:
             found = _look_up(function, free)
             if found is not _MISSING:
                 self._name(free, found, function)
-        text = _stripped(definition, lines)
+        # With its annotations: `engine.device.native.compile` postpones them, so nothing evaluates them.
+        text = "\n".join(lines[definition.lineno - 1 : definition.end_lineno]) + "\n"
         self._add("@_gameglue_helper\n")
         first = self._lines + 1
         start = function.__code__.co_firstlineno + definition.lineno - 1
@@ -193,7 +194,7 @@ def _literal(value: Any) -> str | None:
     return repr(value) if type(value) in (int, float, bool, complex) or value is None else None
 
 
-def _definition(function: Function) -> tuple[ast.FunctionDef, list[bytes]]:
+def _definition(function: Function) -> tuple[ast.FunctionDef, list[str]]:
     """A function's syntax tree and its dedented lines."""
     if function.__name__ == "<lambda>":
         raise InputError(f"a job is a function with a name, not a lambda ({where(function)})")
@@ -207,41 +208,7 @@ def _definition(function: Function) -> tuple[ast.FunctionDef, list[bytes]]:
         ) from error
     if not isinstance(found, ast.FunctionDef):
         raise InputError(f"a job is a plain function; '{function.__name__}' ({where(function)}) is none")
-    return found, text.encode().splitlines(keepends=True)
-
-
-def _stripped(definition: ast.FunctionDef, lines: list[bytes]) -> str:
-    """The lines from `def` on, without annotations, whose names mean nothing to compiled code."""
-    kept = [bytearray(line) for line in lines]
-
-    def drop(first: tuple[int, int], last: tuple[int, int]) -> None:
-        for row in range(first[0], last[0] + 1):
-            start = first[1] if row == first[0] else 0
-            end = last[1] if row == last[0] else len(kept[row - 1].rstrip(b"\r\n"))
-            for column in range(start, end):
-                kept[row - 1][column] = ord(" ")
-
-    every = (*definition.args.posonlyargs, *definition.args.args, *definition.args.kwonlyargs)
-    for argument in every:
-        note = argument.annotation
-        if note is not None:
-            after_name = argument.col_offset + len(argument.arg.encode())
-            drop((argument.lineno, after_name), (note.end_lineno or 0, note.end_col_offset or 0))
-    if definition.returns is not None:
-        note = definition.returns
-        row, column = note.lineno, note.col_offset
-        while (at := lines[row - 1].rfind(b"->", 0, column)) < 0:
-            row -= 1
-            column = len(lines[row - 1])
-        last, column = note.end_lineno or 0, note.end_col_offset or 0
-        while (colon := lines[last - 1].find(b":", column)) < 0:
-            last, column = last + 1, 0
-        # The colon moves up: outside brackets, a line cannot continue on the next.
-        drop((row, at), (last, colon + 1))
-        kept[row - 1][at] = ord(":")
-    rows = kept[definition.lineno - 1 : definition.end_lineno]
-    text = b"".join(bytes(row) for row in rows).decode()
-    return text if text.endswith("\n") else text + "\n"
+    return found, text.split("\n")
 
 
 def _free_names(definition: ast.FunctionDef) -> set[str]:

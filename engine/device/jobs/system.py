@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.base.errors import DeviceError, DisposedError, InputError
+from engine.base.memory.aligned import address_of, allocate
 from engine.device import native
 from engine.device.jobs.command_list import NOTHING, CommandList
 from engine.device.jobs.layout import (
@@ -473,9 +474,8 @@ def job_sources() -> list[native.NativeSource]:
 
 def _aligned_words(count: int) -> tuple[np.ndarray, memoryview, int]:
     """Zeroed int64 words that start on a cache line: their owner, a view, and the address."""
-    block = np.zeros(count + 8, np.int64)
-    skip = -(block.ctypes.data // 8) % 8
-    return block, block.data[skip : skip + count], block.ctypes.data + 8 * skip
+    block = allocate(8 * count)
+    return block, block.data.cast("q"), address_of(block)
 
 
 _systems: weakref.WeakSet[JobSystem] = weakref.WeakSet()

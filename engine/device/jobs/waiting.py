@@ -126,6 +126,25 @@ def os_wake_first(system, address):
     os_wake(system, address, 1)
 """
 
+_FUNCTIONS = {
+    "futex": {"OS_WAIT": "syscall"},
+    "wait_on_address": {
+        "OS_WAIT": "WaitOnAddress",
+        "OS_WAKE_ONE": "WakeByAddressSingle",
+        "OS_WAKE_ALL": "WakeByAddressAll",
+    },
+    "os_sync": {
+        "OS_WAIT": "os_sync_wait_on_address_with_timeout",
+        "OS_WAKE_ONE": "os_sync_wake_by_address_any",
+        "OS_WAKE_ALL": "os_sync_wake_by_address_all",
+    },
+    "poll": {"OS_WAIT": "usleep"},
+}
+"""What each calls, by the word of the system block that has the address."""
+
+_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
+"""The number of Linux's system call futex, by machine."""
+
 CALL_OS = """
 @_intrinsic
 def call_os_7(typing_context, function, a, b, c, d, e, f, g):
@@ -150,47 +169,29 @@ def call_os(typing_context, function, a, b, c, d, e, f):
 def waiting_functions(chosen: str | None) -> tuple[str, dict[str, int], int]:
     """How threads sleep here: a key of `OS_TEXTS`, the functions that it calls, and Linux's futex number."""
 
-    def addresses(library: Any, **names: str) -> dict[str, int]:
+    def addresses(library: Any, names: dict[str, str]) -> dict[str, int]:
         return {
             word: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
             for word, name in names.items()
         }
 
     if sys.platform == "win32":
-        kernel = ctypes.WinDLL("kernel32")
         synch = ctypes.WinDLL("api-ms-win-core-synch-l1-2-0.dll")
-        found = addresses(kernel, OS_YIELD="SwitchToThread")
-        found |= addresses(
-            synch, OS_WAIT="WaitOnAddress", OS_WAKE_ONE="WakeByAddressSingle", OS_WAKE_ALL="WakeByAddressAll"
-        )
-        return "wait_on_address", found, 0
+        found = addresses(ctypes.WinDLL("kernel32"), {"OS_YIELD": "SwitchToThread"})
+        return "wait_on_address", found | addresses(synch, _FUNCTIONS["wait_on_address"]), 0
     library = ctypes.CDLL(None)
-    found = addresses(library, OS_YIELD="sched_yield")
     best = "poll"
-    numbers = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
     machine = platform.machine().lower()
-    if sys.platform == "linux" and machine in numbers:
+    if sys.platform == "linux" and machine in _FUTEX:
         best = "futex"
-    elif sys.platform == "darwin" and hasattr(library, "os_sync_wait_on_address_with_timeout"):
+    elif sys.platform == "darwin" and hasattr(library, _FUNCTIONS["os_sync"]["OS_WAIT"]):
         best = "os_sync"
     kind = chosen if chosen is not None else best
     if kind not in OS_TEXTS or (kind != "poll" and kind != best):
         raise InputError(f"this system cannot wait by {kind!r}; it can by {best!r} and 'poll'")
-    if kind == "futex":
-        found |= addresses(library, OS_WAIT="syscall")
-        if hasattr(library, "sched_getcpu") and (os.cpu_count() or 1) <= MOST_CORES:
-            found |= addresses(library, OS_CORE="sched_getcpu")
-        return kind, found, numbers[machine]
-    if kind == "os_sync":
-        return (
-            kind,
-            found
-            | addresses(
-                library,
-                OS_WAIT="os_sync_wait_on_address_with_timeout",
-                OS_WAKE_ONE="os_sync_wake_by_address_any",
-                OS_WAKE_ALL="os_sync_wake_by_address_all",
-            ),
-            0,
-        )
-    return kind, found | addresses(library, OS_WAIT="usleep"), 0
+    found = addresses(library, {"OS_YIELD": "sched_yield", **_FUNCTIONS[kind]})
+    if kind != "futex":
+        return kind, found, 0
+    if hasattr(library, "sched_getcpu") and (os.cpu_count() or 1) <= MOST_CORES:
+        found |= addresses(library, {"OS_CORE": "sched_getcpu"})
+    return kind, found, _FUTEX[machine]

@@ -86,9 +86,9 @@ class Held:
         if self._since is None:
             return
         with self._lock:
-            self._go_on()
+            self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if self._since is not None:
             self._signal(signal.SIGCONT)
             now = perf_counter()
@@ -104,7 +104,7 @@ class Held:
             time.sleep(LIMIT)
             with self._lock:
                 if self._since is not None and perf_counter() - self._since >= LIMIT:
-                    self._go_on()
+                    self._resume()
                 if not self._processes:
                     self._is_watched = False
                     return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-CONTRIB = "com.microsoft"
+from engine.graph.model import CONTRIB
+
 _OTHER_PROVIDER = "saved for another execution provider: save it with CPUExecutionProvider alone"
 _EXTENSIONS = "part of onnxruntime-extensions: export without it, and do that step in your program"
 

@@ -20,6 +20,8 @@ from onnx import (
     GraphProto,
     ModelProto,
     NodeProto,
+    SparseTensorProto,
+    TensorProto,
     TypeProto,
     ValueInfoProto,
     defs,
@@ -38,11 +40,9 @@ from engine.graph.importers.onnx_tensors import (
 )
 from engine.graph.importers.onnx_weights import without_weights
 from engine.graph.importers.support import Supported, check_supported
-from engine.graph.model import UNTYPED, Input, Kind, Layer, Model, Output, sort_layers
+from engine.graph.model import ML, UNTYPED, Input, Kind, Layer, Model, Output, sort_layers
 
 OLDEST_OPSET = 7
-ML = "ai.onnx.ml"
-"""ONNX's domain of operators for classical machine learning."""
 
 # Functions may call functions, so a small file can ask for any number of layers. The largest exported
 # networks known have some ten thousand.
@@ -340,36 +340,26 @@ class _Reader:
 
     def _attribute(self, proto: AttributeProto, scope: _Scope, subject: str) -> Any:
         """One attribute's value: number, str, bytes, array, `Model`, declared type, or a tuple of these."""
-        match proto.type:
-            case AttributeProto.FLOAT:
-                return float(proto.f)
-            case AttributeProto.INT:
-                return int(proto.i)
-            case AttributeProto.STRING:
-                return _string(proto.s)
-            case AttributeProto.TENSOR:
-                return read_tensor(proto.t, self.folder, subject)
-            case AttributeProto.GRAPH:
-                return self.graph(proto.g, scope.inner())
-            case AttributeProto.SPARSE_TENSOR:
-                return read_sparse_tensor(proto.sparse_tensor, self.folder, subject)
-            case AttributeProto.TYPE_PROTO:
-                return Output("", *_declared(proto.tp, subject))
-            case AttributeProto.FLOATS:
-                return tuple(map(float, proto.floats))
-            case AttributeProto.INTS:
-                return tuple(map(int, proto.ints))
-            case AttributeProto.STRINGS:
-                return tuple(map(_string, proto.strings))
-            case AttributeProto.TENSORS:
-                return tuple(read_tensor(tensor, self.folder, subject) for tensor in proto.tensors)
-            case AttributeProto.GRAPHS:
-                return tuple(self.graph(graph, scope.inner()) for graph in proto.graphs)
-            case AttributeProto.SPARSE_TENSORS:
-                return tuple(read_sparse_tensor(item, self.folder, subject) for item in proto.sparse_tensors)
-            case AttributeProto.TYPE_PROTOS:
-                return tuple(Output("", *_declared(item, subject)) for item in proto.type_protos)
-        raise ModelImportError(f"{subject} has no type, or one that is unknown ({proto.type})")
+
+        def read(value: Any) -> Any:
+            match value:
+                case list():
+                    return tuple(map(read, value))
+                case bytes():
+                    return _string(value)
+                case TensorProto():
+                    return read_tensor(value, self.folder, subject)
+                case SparseTensorProto():
+                    return read_sparse_tensor(value, self.folder, subject)
+                case GraphProto():
+                    return self.graph(value, scope.inner())
+                case TypeProto():
+                    return Output("", *_declared(value, subject))
+            return value
+
+        if proto.type == AttributeProto.UNDEFINED:
+            raise ModelImportError(f"{subject} has no type, or one that is unknown")
+        return read(helper.get_attribute_value(proto))
 
     def _input(self, info: ValueInfoProto, scope: _Scope) -> Input:
         name = scope.value(info.name)
@@ -428,26 +418,25 @@ def _declared(proto: TypeProto, subject: str) -> tuple[np.dtype[Any] | None, Dyn
     raise ModelImportError(f"{subject} has a type of the kind '{which}', which the engine does not know")
 
 
+_CONSTANT_FORMS: dict[str, tuple[Any, Any]] = {
+    "value_float": (float, np.float32),
+    "value_int": (int, np.int64),
+    "value_string": ((str, bytes), object),
+}
+"""Attributes of a `Constant` node and, with an "s", of lists: the types of items, and of the array."""
+
+
 def _constant_value(attributes: Mapping[str, Any], subject: str) -> Array:
     """The value of a `Constant` node, in whichever of its forms it is given."""
     if len(attributes) != 1:
         raise ModelImportError(f"{subject} has {len(attributes)} attributes, expected exactly 1 value")
     [(form, value)] = attributes.items()
-    match form:
-        case "value" | "sparse_value" if isinstance(value, np.ndarray):
-            return value
-        case "value_float" if isinstance(value, float):
-            return frozen(np.array(value, np.float32))
-        case "value_int" if isinstance(value, int):
-            return frozen(np.array(value, np.int64))
-        case "value_string" if isinstance(value, str | bytes):
-            return frozen(np.array(value, object))
-        case "value_floats" if isinstance(value, tuple):
-            return frozen(np.array(value, np.float32))
-        case "value_ints" if isinstance(value, tuple):
-            return frozen(np.array(value, np.int64))
-        case "value_strings" if isinstance(value, tuple):
-            return frozen(np.array(value, object))
+    if form in ("value", "sparse_value") and isinstance(value, np.ndarray):
+        return value
+    items = value if form.endswith("s") else (value,)
+    types = _CONSTANT_FORMS.get(form.removesuffix("s"))
+    if types is not None and isinstance(items, tuple) and all(isinstance(x, types[0]) for x in items):
+        return frozen(np.array(value, types[1]))
     raise ModelImportError(f"{subject} has the attribute '{form}', which gives no value of that form")
 
 

@@ -21,15 +21,15 @@ from engine.compiler.lower import Lowered
 from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements
 from engine.graph.model import Input, Model
-from engine.runtime.background_plans import (
+from engine.runtime.loading.handle import Loading, Steps
+from engine.runtime.plans.background_plans import (
     PlanInProgress,
     binding,
     compiling_on_a_thread,
     in_small_steps,
 )
-from engine.runtime.loading.handle import Loading, Steps
-from engine.runtime.recorded_plan import RecordedPlan
-from engine.runtime.session import Session
+from engine.runtime.plans.recorded_plan import RecordedPlan
+from engine.runtime.plans.session import Session
 
 Shapes = Mapping[str, Any]
 """Sizes of named dimensions, or shapes of inputs (arrays stand for their shapes), or both, by name."""

@@ -7,7 +7,7 @@ import pytest
 
 from engine import ModelLoader, Worker
 from engine.backends.base import Precision
-from engine.backends.cpu.precision import units_of
+from engine.backends.cpu.kernels.matmul.precision import units_of
 from tests.graphs import node, proto
 from tests.networks import reference, smooth
 

@@ -15,7 +15,7 @@ from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.backends.opencl import OpenCLBackend
 from engine.device.cl.device import CLDevice
 from engine.device.gl.device import GLDevice
-from engine.device.gl.limits import GLLimits
+from tests.engine.gl_limits import minimum
 
 FORMS = [
     pytest.param("texels", marks=pytest.mark.gl),
@@ -40,7 +40,7 @@ SMALL_GROUP, SMALL_MEMORY = 64, 1024
 @pytest.fixture(scope="session")
 def minimal_device(game_context: moderngl.Context) -> Iterator[GLDevice]:
     """A device that pretends to have only what OpenGL 4.3 guarantees."""
-    device = GLDevice(game_context, limits=GLLimits.minimum(430))
+    device = GLDevice(game_context, limits=minimum(430))
     if not device.info.supports_compute:
         pytest.skip("no OpenGL 4.3 here")
     yield device

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.backends.cost import formula_ns
-from engine.backends.cpu.cost import step_ns
+from engine.backends.cpu.codegen.cost import step_ns
 from engine.compiler.plan import Compute
 from engine.kernels.expr import index, lit, reduce
 from engine.kernels.value import Value

@@ -86,7 +86,7 @@ def bytes_held(buffer: DeviceBuffer) -> int:
         kind = FUNCTION_TYPE(None, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)
         with device.current():
             device.gl.glBindBuffer(GL.COPY_READ_BUFFER, buffer.name)
-            ask = kind(device.address("glGetBufferParameteri64v"))
+            ask = kind(device.gl.address("glGetBufferParameteri64v"))
             ask(GL.COPY_READ_BUFFER, _BUFFER_SIZE, ctypes.addressof(found))
         return found.value
     assert isinstance(buffer, GLPixelBuffer)
@@ -94,7 +94,7 @@ def bytes_held(buffer: DeviceBuffer) -> int:
     kind = FUNCTION_TYPE(None, ctypes.c_uint, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p)
     answers = []
     with device.current():
-        ask = kind(device.address("glGetTexLevelParameteriv"))
+        ask = kind(device.gl.address("glGetTexLevelParameteriv"))
         device.gl.glBindTexture(GL.TEXTURE_2D, buffer.memory.name)
         for name in (_WIDTH, _HEIGHT, *_COMPONENT_BITS):
             ask(GL.TEXTURE_2D, 0, name, ctypes.addressof(found))

@@ -38,7 +38,7 @@ def test_a_module_is_imported_when_it_is_named() -> None:
     code = (
         "import sys\n"
         "from engine.kernels.size import DEFERRABLE\n"
-        "name = 'engine.backends.cpu.matmul'\n"
+        "name = 'engine.backends.cpu.kernels.matmul.matmul'\n"
         "assert name not in sys.modules\n"
         "assert DEFERRABLE[name + '.reading_ns'] is sys.modules[name].reading_ns\n"
     )

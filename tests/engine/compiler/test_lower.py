@@ -11,13 +11,13 @@ import pytest
 
 from engine import BackendType, Model, Worker
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.memory import CPUBuffer
+from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.compiler.lower import Planner
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import leaves
 from engine.runtime.execution import Run
 from engine.runtime.outputs import data_at
-from engine.runtime.session import Session
+from engine.runtime.plans.session import Session
 from tests.graphs import model, node
 
 RNG = np.random.default_rng(5)
@@ -191,8 +191,8 @@ def test_what_is_packed_for_one_plan_goes_with_it(monkeypatch: pytest.MonkeyPatc
         {"y": ("float32", None)},
         {"one": np.array([1])},
     )
-    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_PLANS", 2)
-    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_BYTES", 0)
+    monkeypatch.setattr("engine.runtime.plans.plan_cache.KEPT_PLANS", 2)
+    monkeypatch.setattr("engine.runtime.plans.plan_cache.KEPT_BYTES", 0)
     # A plan for all sizes knows no elements, so it packs none.
     monkeypatch.setattr(Packing, "plans_for_all_sizes", False)
     native = Packing()
@@ -211,8 +211,8 @@ def test_what_is_packed_for_one_plan_goes_with_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_plans_that_were_dropped_and_made_again_answer_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_PLANS", 2)
-    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_BYTES", 0)
+    monkeypatch.setattr("engine.runtime.plans.plan_cache.KEPT_PLANS", 2)
+    monkeypatch.setattr("engine.runtime.plans.plan_cache.KEPT_BYTES", 0)
     made = branching()
     native = Picky(("Transpose",))
     session = Session(made, native, CPUBackend(), allow_fallback=True)
@@ -241,8 +241,8 @@ def test_a_constant_has_one_buffer_for_all_plans() -> None:
 
 
 def test_continuations_are_kept_by_what_they_were_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_PLANS", 2)
-    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_BYTES", 0)
+    monkeypatch.setattr("engine.runtime.plans.plan_cache.KEPT_PLANS", 2)
+    monkeypatch.setattr("engine.runtime.plans.plan_cache.KEPT_BYTES", 0)
     made = model(
         [
             node("ReduceMax", ["x"], ["top"], keepdims=1),

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from engine.backends.base import Backend
-from engine.backends.cpu.arguments import as_word
-from engine.backends.cpu.printer import NumbaPrinter
+from engine.backends.cpu.codegen.printer import NumbaPrinter
+from engine.backends.cpu.execution.arguments import as_word
 from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.backends.opencl import OpenCLBackend

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.backends.cpu import cuts
+from engine.backends.cpu.codegen import cuts
 from engine.device import native
 from engine.kernels.size import deferred
 from engine.kernels.size_function import SizeFunction

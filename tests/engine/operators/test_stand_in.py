@@ -8,7 +8,7 @@ import pytest
 from engine import CommandBuffer, Model, Worker
 from engine.compiler.interpreter import interpret
 from tests.engine.conftest import CHANNELS, MakeWorker
-from tests.engine.runtime.test_open_plans import count_plans
+from tests.engine.runtime.plans.test_open_plans import count_plans
 from tests.engine.test_random_control_flow import load
 
 Feeds = dict[str, np.ndarray]

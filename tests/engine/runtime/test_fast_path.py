@@ -18,7 +18,7 @@ from engine import (
     Worker,
     job,
 )
-from engine.backends.cpu.stream import LEAST_SHARED
+from engine.backends.cpu.execution.stream import LEAST_SHARED
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.runtime.fast_path import FastPath
 from tests.engine.conftest import MakeWorker

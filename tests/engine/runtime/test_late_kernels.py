@@ -15,7 +15,7 @@ from engine.device.native import NativeSource, NativeStore
 from engine.device.native import pool as native_pool
 from engine.device.native import store as native_store
 from engine.device.native.pool import CompilePool
-from engine.runtime.session import Session
+from engine.runtime.plans.session import Session
 from tests.graphs import model, node
 
 

@@ -15,7 +15,7 @@ from engine.backends.base import Progress
 from engine.backends.cpu.backend import CPUBackend
 from engine.base.errors import EngineError
 from engine.compiler.plan import AnyKernel
-from engine.runtime.session import Session
+from engine.runtime.plans.session import Session
 
 SIZES = (
     (1, 1, 1), (2, 2, 2), (1, 7, 1), (3, 3, 3), (1, 384, 1), (8, 128, 8), (2, 3, 5), (1, 64, 64),

@@ -12,9 +12,9 @@ import pytest
 from engine import BackendType, ModelLoader, Tensor, Worker, background_planning
 from engine.base.errors import InputError
 from engine.runtime.plan_store import files
+from engine.runtime.plans.shared_memory import SharedBuffer
 from engine.runtime.refill import Refill
-from engine.runtime.shared_memory import SharedBuffer
-from tests.engine.runtime.test_open_plans import Inputs
+from tests.engine.runtime.plans.test_open_plans import Inputs
 from tests.graphs import node, proto
 
 WIDTH = 64

@@ -15,7 +15,7 @@ from engine import (
 )
 from engine.backends.gpu.grid_ranges import Grid, box_at, fitting
 from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken, Timing
-from engine.device.counting import CountingLoader
+from engine.device.gl.counting import CountingLoader
 from engine.device.gl.functions import Loader
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.test_slices import FEW_MS, chain, convolutions, matrix, picture, run, whole

@@ -22,7 +22,7 @@ from engine import (
 )
 from tests.contract.networks import repeating
 from tests.engine.conftest import MakeWorker
-from tests.engine.runtime.test_continuations import folding, held, numbers
+from tests.engine.runtime.plans.test_continuations import folding, held, numbers
 from tests.graphs import model, node
 from tests.maker import Maker
 from tests.networks import made_inputs

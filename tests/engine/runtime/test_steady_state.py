@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from engine import BackendType, CPUTensorData, JobSystem, Model, Tensor, Worker
-from engine.backends.cpu.memory import CPUBuffer
+from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.base.errors import DisposedError, InputError, StaleTensorError
 from engine.device.jobs.system import RepeatedJob
 from tests.engine.conftest import MakeWorker

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from engine import Model, ModelLoader
-from engine.backends.cpu.memory import CPUBuffer
+from engine.backends.cpu.execution.memory import CPUBuffer
 from tests.engine.conftest import MakeWorker
 from tests.graphs import node, proto
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.backends.cpu.precision import units_of
+from engine.backends.cpu.kernels.matmul.precision import units_of
 from gameglue.cli import main
 from tests.graphs import node, proto
 

@@ -10,7 +10,7 @@ import moderngl
 import numpy as np
 import pytest
 
-from engine.device.counting import CountingLoader
+from engine.device.gl.counting import CountingLoader
 from engine.device.gl.functions import GL, GLFunctions
 from gameglue import (
     AmbientLight,

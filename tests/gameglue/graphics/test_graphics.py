@@ -12,7 +12,7 @@ import numpy as np
 import pygame
 import pytest
 
-from engine.device.counting import CountingLoader
+from engine.device.gl.counting import CountingLoader
 from gameglue import (
     App,
     Camera2D,

@@ -158,8 +158,8 @@ def test_elsewhere_it_goes_by_way_of_the_host_and_is_counted(
 
 CHILD = """
 import glcontext, moderngl, numpy as np
-from engine.device.cl.device import counting_cl_calls
-from engine.device.counting import CountingLoader
+from engine.device.cl.counting import counting_cl_calls
+from engine.device.gl.counting import CountingLoader
 from engine.device.gl.device import GLDevice
 from gameglue import App, BackendType
 from tests.gameglue.graphics import test_image_effects_network as effects

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 
 import moderngl
@@ -12,7 +11,7 @@ from engine.backends.gl.memory import GLBuffer, GLObjects
 from engine.backends.gl.storage import FORMS, memory_dtype
 from engine.backends.growing import GrowingBlock
 from engine.device.gl.device import GLDevice
-from engine.device.gl.functions import FUNCTION_TYPE, GL
+from engine.device.gl.functions import GL
 from engine.device.gl.shared_context import SharedContext
 from engine.kernels.size import largest
 
@@ -103,8 +102,7 @@ class GLMemory(GLObjects):
             with context.current(flush=False):
                 name = self.generate("Textures", context)
                 gl.glBindTexture(TEXTURE_BUFFER, name)
-                tex_buffer_range = FUNCTION_TYPE(None, *_RANGE_TYPES)(context.address("glTexBufferRange"))
-                tex_buffer_range(TEXTURE_BUFFER, kind, self.name, offset, nbytes)
+                gl.glTexBufferRange(TEXTURE_BUFFER, kind, self.name, offset, nbytes)
                 gl.glBindTexture(TEXTURE_BUFFER, 0)
             self._textures[key] = name
         return self._textures[key]
@@ -153,9 +151,6 @@ class Arena(GrowingBlock[GLMemory]):
     def make(self, size: int) -> GLMemory:
         """A new buffer; on any thread with a context."""
         return GLMemory(self._device, size, context=self._context())
-
-
-_RANGE_TYPES = (ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_ssize_t, ctypes.c_ssize_t)
 
 
 class GLComputeBuffer(GLBuffer[GLMemory]):

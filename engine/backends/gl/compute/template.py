@@ -181,7 +181,7 @@ class GLComputeTemplate:
 
     def _make_views(self, formats: np.ndarray) -> np.ndarray:
         """The calls that make the buffer textures of a size, without what is filled in."""
-        address, count = self._backend.device.address, len(formats)
+        address, count = self._backend.device.gl.address, len(formats)
         if not count:
             return np.zeros((0, 6), np.int64)
         table = np.zeros((2 * count + 1, 6), np.int64)

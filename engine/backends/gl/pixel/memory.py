@@ -12,10 +12,8 @@ from engine.backends.gl.memory import GLBuffer, GLObjects
 from engine.backends.gl.pixel.layout import Layout, texels_of
 from engine.backends.gl.storage import memory_dtype
 from engine.device.gl.device import GLDevice
-from engine.device.gl.functions import FUNCTION_TYPE, GL
+from engine.device.gl.functions import GL
 from engine.device.gl.shared_context import SharedContext
-
-TEXTURE_2D_ARRAY = 0x8C1A
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +29,11 @@ FORMATS: dict[str, Format] = {
     "float32": Format(GL.RGBA32F, GL.RGBA, GL.FLOAT),
     "float16": Format(GL.RGBA16F, GL.RGBA, GL.HALF_FLOAT),
     "int32": Format(GL.RGBA32I, GL.RGBA_INTEGER, GL.INT),
-    "int16": Format(0x8D88, GL.RGBA_INTEGER, 0x1402),
-    "int8": Format(0x8D8E, GL.RGBA_INTEGER, 0x1400),
-    "uint32": Format(0x8D70, GL.RGBA_INTEGER, GL.UNSIGNED_INT),
-    "uint16": Format(0x8D76, GL.RGBA_INTEGER, 0x1403),
-    "uint8": Format(0x8D7C, GL.RGBA_INTEGER, GL.UNSIGNED_BYTE),
+    "int16": Format(GL.RGBA16I, GL.RGBA_INTEGER, GL.SHORT),
+    "int8": Format(GL.RGBA8I, GL.RGBA_INTEGER, GL.BYTE),
+    "uint32": Format(GL.RGBA32UI, GL.RGBA_INTEGER, GL.UNSIGNED_INT),
+    "uint16": Format(GL.RGBA16UI, GL.RGBA_INTEGER, GL.UNSIGNED_SHORT),
+    "uint8": Format(GL.RGBA8UI, GL.RGBA_INTEGER, GL.UNSIGNED_BYTE),
 }
 """By the NumPy type of an element in memory. OpenGL 3.3 guarantees that each can be drawn to."""
 
@@ -47,7 +45,7 @@ def texture_bytes(texels: int, element: str, layers: int) -> int:
 
 def target_of(layers: int) -> int:
     """The GL target of a texture with a number of layers."""
-    return TEXTURE_2D_ARRAY if layers else GL.TEXTURE_2D
+    return GL.TEXTURE_2D_ARRAY if layers else GL.TEXTURE_2D
 
 
 class Texture(GLObjects):
@@ -90,9 +88,8 @@ class Texture(GLObjects):
         gl.glBindTexture(self.target, self.name)
         pointer = None if data is None else data.ctypes.data
         if self.layers:
-            tex_image_3d = FUNCTION_TYPE(None, *_TEX_IMAGE_3D)(context.address("glTexImage3D"))
             size = (layout.width, layout.height, self.layers)
-            tex_image_3d(self.target, 0, form.internal, *size, 0, form.pixels, form.component, pointer)
+            gl.glTexImage3D(self.target, 0, form.internal, *size, 0, form.pixels, form.component, pointer)
         else:
             gl.glBindBuffer(GL.PIXEL_UNPACK_BUFFER, 0)
             size_2d = (layout.width, layout.height)
@@ -128,9 +125,6 @@ class Place:
 
     texture: Texture
     layout: Layout
-
-
-_TEX_IMAGE_3D = (ctypes.c_uint, *[ctypes.c_int] * 6, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)
 
 
 class GLPixelBuffer(GLBuffer[Texture]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -107,30 +106,32 @@ class Stage:
     """The arguments that every shader gets after its own, by position.
 
     The output's shift and last texel, each input's shift; then, for index spaces, the last element and per
-    axis after the first its size and the inverse of it.
+    axis after the first its size and the inverse of it. `shifts`, `texels` and `elements` are positions, the
+    other attributes texts.
     """
 
     def __init__(self, params: int, inputs: int) -> None:
-        self.shift = argument(params)
-        self.last_texel = argument(params + 1)
-        self._inputs = params + 2
-        self._end = self._inputs + inputs
-        self.last_element = argument(self._end)
+        self.texels = params + 1
+        self.elements = params + 2 + inputs
+        self.shifts = (params, *range(params + 2, self.elements))
+        """Of tensors, the output's first."""
+        self.shift, self.last_texel = argument(params), argument(self.texels)
+        self.last_element = argument(self.elements)
 
     def input_shift(self, k: int) -> str:
         """The text of an input's shift."""
-        return argument(self._inputs + k)
+        return argument(self.shifts[1 + k])
 
     def divisor(self, axis: int) -> tuple[str, str]:
         """Size of an axis after the first, and what `k_divide` takes for it: the size and its inverse."""
-        first = self._end + 1 + _PER_AXIS * (axis - 1)
+        first = self.tail + _PER_AXIS * (axis - 1)
         size = argument(first)
         return size, f"{size}, intBitsToFloat({argument(first + 1)})"
 
     @property
     def tail(self) -> int:
         """How many arguments there are up to the last element."""
-        return self._end + 1
+        return self.elements + 1
 
 
 def arguments(
@@ -142,22 +143,6 @@ def arguments(
         extra.append(max(prod(space) - 1, 0))
         extra += [word for size in space[1:] for word in (size, inverse_bits(size))]
     return pack_arguments(shader.params, values, extra)
-
-
-class DrawnArguments(NamedTuple):
-    """Positions of what `arguments` adds to a shader's own: shifts of tensors, the output's first; the last
-    texel; and the last element, behind which axes have two words each.
-    """
-
-    shifts: tuple[int, ...]
-    texels: int
-    elements: int
-
-
-def drawn_arguments(begin: int, inputs: int) -> DrawnArguments:
-    """The positions behind a shader's own arguments."""
-    end = begin + 2 + inputs
-    return DrawnArguments((begin, *range(begin + 2, end)), begin + 1, end)
 
 
 def inverses(sizes: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from engine.backends.gl.glsl import OpenWords
 from engine.backends.gl.pixel.growing import Extent, GrowingTexture, TextureKey
 from engine.backends.gl.pixel.layout import ROWS_TOGETHER, Layout, layouts
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Place, Texture, target_of
-from engine.backends.gl.pixel.printer import arguments, drawn_arguments, inverses
+from engine.backends.gl.pixel.printer import Stage, arguments, inverses
 from engine.backends.gl.pixel.record import (
     GLPixelProgram,
     Recorder,
@@ -82,7 +82,7 @@ class _OpenRecorder(Recorder):
         self.use(step.kernel.key, arguments(shader, values, space, shifts, drawn_texels(shader, space)))
         begin = self.word_rows[-1][1]
         self.words.fill_in(begin, shader.params, step.values)
-        places = drawn_arguments(begin + len(shader.params), len(inputs))
+        places = Stage(begin + len(shader.params), len(inputs))
         for place, tensor in zip(places.shifts, (output, *inputs), strict=True):
             if isinstance(tensor, int):
                 self.shift_words.append((place, tensor))
@@ -262,7 +262,7 @@ class GLPixelTemplate:
         self, whole: CommandList, steps: Sequence[int], rows: np.ndarray, at_once: np.ndarray
     ) -> CommandList:
         """The calls with more draws for some steps, as one of all rows would take too long."""
-        table, flush = whole.table, self._backend.device.address("glFlush")
+        table, flush = whole.table, self._backend.device.gl.address("glFlush")
         pieces: list[np.ndarray] = []
         begin = 0
         added = np.zeros(len(table) + 1, np.int64)
@@ -278,6 +278,6 @@ class GLPixelTemplate:
                 part[1, 2], part[1, 4] = first, min(most, height - first)
                 pieces.append(part)
                 added[begin:] += 3
-        commands = whole.filled(np.concatenate([*pieces, table[begin:]]), whole.kept)
+        commands = whole.filled(np.concatenate([*pieces, table[begin:]]), whole.keep)
         commands.steps = [int(start + added[start]) for start in whole.steps]
         return commands

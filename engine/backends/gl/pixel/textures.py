@@ -11,12 +11,10 @@ from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.pixel.layout import texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer
 from engine.backends.gl.pixel.printer import FragmentPrinter, arguments, print_kernel
-from engine.backends.gl.pixel.programs import PixelPrograms
+from engine.backends.gl.pixel.record import Recorder
 from engine.backends.gl.pixel.shader import Shader
-from engine.backends.gl.record import GLRecorder
 from engine.backends.gl.storage import decoded, memory_word, word_type
 from engine.backends.gl.textures import TEXTURE_SHIFT, TextureCommands, TextureReader, TextureWriter
-from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel, Numbered
 
@@ -40,10 +38,11 @@ class PixelTextures(TextureReader, TextureWriter):
     ) -> CommandList:
         """Draws of whole texels. The shader takes the texture for a tensor that is 2**14 texels wide."""
         assert isinstance(buffer, GLPixelBuffer)
-        recorder, programs = _drawing(self.device)
+        recorder = self.recorder()
+        assert isinstance(recorder, Recorder)
         shared, layout = TextureCommands.of(self.device), buffer.memory.layout
         shader = print_kernel(numbered.kernel)
-        programs.prepare({shader.key: shader})
+        recorder.programs.prepare({shader.key: shader})
         shifts = (layout.shift, TEXTURE_SHIFT)
         recorder.use(shader.key, arguments(shader, numbered.values, space, shifts, texels_of(prod(space))))
         shared.bind(recorder, texture)
@@ -64,7 +63,8 @@ class PixelTextures(TextureReader, TextureWriter):
         size: tuple[int, int],
     ) -> CommandList:
         """One draw, which reads a tensor's texture, or another backend's buffer as one."""
-        recorder, programs = _drawing(self.device)
+        recorder = self.recorder()
+        assert isinstance(recorder, Recorder)
         shifts = [TEXTURE_SHIFT]
         if isinstance(buffer, GLPixelBuffer):
             shader = print_kernel(numbered.kernel)
@@ -72,7 +72,7 @@ class PixelTextures(TextureReader, TextureWriter):
         else:
             shader = drawing_from_buffer(numbered.kernel)
             recorder.call("glMemoryBarrier", GL.TEXTURE_FETCH_BARRIER_BIT)
-        programs.prepare({shader.key: shader})
+        recorder.programs.prepare({shader.key: shader})
         recorder.use(shader.key, arguments(shader, numbered.values, space, shifts, prod(space) // 4))
         recorder.call("glBindSampler", 0, 0)
         recorder.bind_texture(0, *buffer.readable)
@@ -85,14 +85,6 @@ class PixelTextures(TextureReader, TextureWriter):
         recorder.call("glFramebufferTexture2D", *attachment, 0, 0)
         recorder.commands.finish()
         return recorder.commands
-
-
-def _drawing(device: GLDevice) -> tuple[GLRecorder, PixelPrograms]:
-    programs = PixelPrograms.of(device)
-    recorder = GLRecorder(device, programs)
-    for function, *values in programs.drawing_state():
-        recorder.call(str(function), *(int(v) for v in values))
-    return recorder, programs
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.compiler.plan import BufferSpec, Compute, Plan
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, load, maximum, reduce, unary

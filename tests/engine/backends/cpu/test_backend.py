@@ -12,9 +12,9 @@ import pytest
 
 from engine.backends.cpu import backend as module
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.cost import TRIAL_NS
-from engine.backends.cpu.program import CPUProgram, Pace
-from engine.backends.cpu.stream import LEAST_SHARED_ASLEEP, JobStream
+from engine.backends.cpu.codegen.cost import TRIAL_NS
+from engine.backends.cpu.execution.program import CPUProgram, Pace
+from engine.backends.cpu.execution.stream import LEAST_SHARED_ASLEEP, JobStream
 from engine.base.dtypes import as_dtype
 from engine.base.errors import DisposedError, InputError
 from engine.compiler.plan import BufferSpec, Compute, Plan
@@ -154,7 +154,7 @@ def test_what_a_plan_takes_decides_where_it_runs(
     backend.upload(x, np.zeros(5, np.float32))
     program = backend.record(chain(5, 2), {"x": x, "y": y})
     stamps = iter([stamp for took in microseconds for stamp in (0, 1000 * took)])
-    monkeypatch.setattr("engine.backends.cpu.program.perf_counter_ns", lambda: next(stamps))
+    monkeypatch.setattr("engine.backends.cpu.execution.program.perf_counter_ns", lambda: next(stamps))
     for _ in microseconds:
         assert program.is_short
         backend.run(program)
@@ -178,7 +178,7 @@ def test_a_program_may_take_as_long_as_it_saves(
     assert not program.is_quick(saved_ns)  # at the first run of sizes that may not come again
     program.was_enqueued()
     stamps = iter([stamp for took in microseconds for stamp in (0, 1000 * took)])
-    monkeypatch.setattr("engine.backends.cpu.program.perf_counter_ns", lambda: next(stamps))
+    monkeypatch.setattr("engine.backends.cpu.execution.program.perf_counter_ns", lambda: next(stamps))
     for _ in microseconds:
         assert program.is_quick(saved_ns)
         assert not program.is_quick(0.0)

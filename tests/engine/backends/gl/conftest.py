@@ -10,7 +10,7 @@ import pytest
 from engine.backends.gl.backend import GLBackend
 from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.backends.gl.pixel.backend import GLPixelBackend
-from engine.device.counting import CountingLoader
+from engine.device.gl.counting import CountingLoader
 from engine.device.gl.device import GLDevice
 
 WAYS = ("compute texels", "compute storage", "pixel at once", "pixel deferred")

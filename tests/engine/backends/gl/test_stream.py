@@ -11,7 +11,7 @@ from engine.backends.gl.backend import GLBackend
 from engine.backends.gl.commands import Replayer
 from engine.base.errors import DisposedError, InputError
 from engine.compiler.plan import Compute
-from engine.device.counting import CountingLoader
+from engine.device.gl.counting import CountingLoader
 from engine.device.gl.device import GLDevice
 from engine.kernels.expr import cast, index, lit, reduce, unary
 from engine.kernels.value import Value

@@ -15,7 +15,7 @@ from engine.compiler.plan import Compute
 from engine.kernels.expr import Expr, arg, cast, index, lit, reduce
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
-from engine.operators.block_quantized import unpacked
+from engine.operators.contrib.block_quantized import unpacked
 from tests.engine.backends.steps import biased, result_of, tuned_plan, value
 from tests.engine.operators.single import one_layer
 

@@ -14,7 +14,7 @@ from engine.compiler.plan import Compute
 from engine.kernels.expr import Expr, acc, cast, index, lit
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
-from engine.operators.block_quantized import unpacked
+from engine.operators.contrib.block_quantized import unpacked
 from tests.engine.backends.steps import result_of, tuned_plan, value
 
 FLOAT32 = np.dtype(np.float32)

@@ -17,7 +17,8 @@ from engine.backends.opencl import OpenCLBackend
 from engine.backends.opencl.backend import CLProgram
 from engine.base.errors import DisposedError, InputError, ValuePending
 from engine.compiler.plan import BufferSpec, Compute, Plan
-from engine.device.cl.device import CLDevice, counting_cl_calls
+from engine.device.cl.counting import counting_cl_calls
+from engine.device.cl.device import CLDevice
 from engine.kernels.expr import FLAT, arg, cast, index, lit, reduce
 from engine.kernels.value import Value
 from tests.engine.backends.steps import F32, Bound, chain_plan, result_of

@@ -13,8 +13,8 @@ import pytest
 from engine import Model, ModelLoader
 from engine.compiler.interpreter import interpret
 from engine.compiler.passes import channels_last
-from engine.operators.channels_last import DOMAIN
-from engine.operators.quantization import CONTRIB
+from engine.graph.model import CONTRIB
+from engine.operators.layout import CHANNELS_LAST
 from tests.graphs import node, proto
 from tests.networks import reference, smooth
 
@@ -203,7 +203,11 @@ def test_the_model_s_own_transposes_are_used() -> None:
 def test_grouped_convolutions_keep_the_model_s_order(group: int) -> None:
     middle = [node("Conv", ["a", "g"], ["b"], group=group)]
     changed, _ = rewritten(around(middle, {"g": weights(8, 8 // group, 1, 1)}))
-    assert [layer.domain for layer in changed.layers if layer.op_type == "Conv"] == [DOMAIN, "", DOMAIN]
+    assert [layer.domain for layer in changed.layers if layer.op_type == "Conv"] == [
+        CHANNELS_LAST,
+        "",
+        CHANNELS_LAST,
+    ]
     same_answers(around(middle, {"g": weights(8, 8 // group, 1, 1)}))
 
 
@@ -211,7 +215,7 @@ def test_wide_groups_of_windows_have_their_channels_last() -> None:
     middle = [node("Conv", ["a", "g"], ["b"], group=2, pads=[1, 1, 1, 1])]
     source = around(middle, {"g": weights(32, 4, 3, 3)}, channels=32)
     changed, _ = rewritten(source)
-    assert [layer.domain for layer in changed.layers if layer.op_type == "Conv"] == [DOMAIN] * 3
+    assert [layer.domain for layer in changed.layers if layer.op_type == "Conv"] == [CHANNELS_LAST] * 3
     same_answers(source)
 
 
@@ -236,7 +240,7 @@ def test_one_axis() -> None:
     same_answers(source, (2, 5, 11))
 
 
-@pytest.mark.parametrize(("after", "domain"), [("Flatten", ""), ("Relu", DOMAIN)])
+@pytest.mark.parametrize(("after", "domain"), [("Flatten", ""), ("Relu", CHANNELS_LAST)])
 def test_a_short_first_convolution_keeps_the_model_s_order_where_nothing_else_gains(
     after: str, domain: str
 ) -> None:
@@ -299,7 +303,7 @@ def test_convolutions_of_subgraphs_are_rewritten() -> None:
         same_answers(source)
         bodies = [body for layer in rewritten(source)[0].layers for body in layer.subgraphs]
         assert len(bodies) == 2
-        assert all(sum(layer.domain == DOMAIN for layer in body.layers) == 2 for body in bodies)
+        assert all(sum(layer.domain == CHANNELS_LAST for layer in body.layers) == 2 for body in bodies)
 
 
 def test_half_precision_is_computed_in_float32() -> None:
@@ -308,4 +312,4 @@ def test_half_precision_is_computed_in_float32() -> None:
         nodes, {"x": ("float16", list(SHAPE))}, {"y": ("float16", None)},
         {"w": weights(7, 3, 2, 2).astype(np.float16)},
     )  # fmt: skip
-    assert DOMAIN in [layer.domain for layer in rewritten(source)[0].layers]
+    assert CHANNELS_LAST in [layer.domain for layer in rewritten(source)[0].layers]

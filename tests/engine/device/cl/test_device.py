@@ -9,7 +9,8 @@ import pytest
 
 from engine.base.errors import DeviceError, DisposedError
 from engine.device.cl import device as module
-from engine.device.cl.device import CLDevice, counting_cl_calls
+from engine.device.cl.counting import counting_cl_calls
+from engine.device.cl.device import CLDevice
 
 pytestmark = pytest.mark.opencl
 

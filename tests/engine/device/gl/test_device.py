@@ -16,9 +16,9 @@ from engine import BackendType, ModelLoader, Worker
 from engine.base.errors import DeviceError, DisposedError
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL, SIGNATURES, GLFunctions
-from engine.device.gl.limits import GLLimits
 from engine.device.gl.switch import current_platform
 from tests.conftest import ROOT
+from tests.engine.gl_limits import minimum
 
 pytestmark = pytest.mark.gl
 
@@ -319,12 +319,12 @@ def test_work_inside_an_inner_block_waits_for_the_game(game: moderngl.Context, g
 
 
 def test_forced_limits_are_never_looser_than_the_context(game: moderngl.Context) -> None:
-    wanted = GLLimits.minimum(330)
+    wanted = minimum(330)
     with GLDevice(game, limits=wanted) as device:
         assert device.limits.max_texture_size == 1024
         assert device.limits.max_texture_image_units == 16
         assert device.limits.max_compute_storage_blocks == 0
-    with GLDevice(game, limits=GLLimits.minimum(430)) as device:
+    with GLDevice(game, limits=minimum(430)) as device:
         if device.info.supports_compute:
             assert device.limits.storage_buffer_offset_alignment == 256
     with GLDevice(game) as device:
@@ -335,8 +335,8 @@ def test_forced_limits_are_never_looser_than_the_context(game: moderngl.Context)
 
 
 def test_the_context_fulfils_the_minimum_of_its_version(gl_device: GLDevice) -> None:
-    minimum = GLLimits.minimum(gl_device.info.version_code)
-    assert minimum.restricted_to(gl_device.limits) == minimum
+    least = minimum(gl_device.info.version_code)
+    assert least.restricted_to(gl_device.limits) == least
 
 
 def test_limits_agree_with_what_moderngl_reads(game: moderngl.Context, gl_device: GLDevice) -> None:
@@ -354,7 +354,7 @@ def test_every_entry_point_of_the_table_binds(gl_device: GLDevice) -> None:
     with gl_device.current():
         for name in SIGNATURES:
             assert callable(getattr(gl_device.gl, name)), name
-            assert gl_device.address(name) != 0
+            assert gl_device.gl.address(name) != 0
     with pytest.raises(AttributeError, match="glNoSuchThing"):
         gl_device.gl.glNoSuchThing  # noqa: B018 - the access is what is tested
 

@@ -61,7 +61,7 @@ def test_times_are_told_when_they_have_come_and_not_before(clock: list[float]) -
     told: list[list[float]] = []
     first = timer.stamp()
     gl.now, clock[0] = 500.002, 10.001
-    timer.tell((first, timer.stamp()), told.append)
+    timer.request((first, timer.stamp()), told.append)
     assert timer.collect() == 1
     gl.ready = 1
     assert timer.collect() == 1
@@ -78,14 +78,14 @@ def test_the_clocks_come_closer_with_every_stamp_that_was_not_late(clock: list[f
     timer = GLTimer(gl)  # type: ignore[arg-type]
     told: list[list[float]] = []
     gl.now = 500.5  # half a second behind its issue
-    timer.tell((timer.stamp(),), told.append)
+    timer.request((timer.stamp(),), told.append)
     gl.now, clock[0] = 501.0, 11.0
-    timer.tell((timer.stamp(),), told.append)
+    timer.request((timer.stamp(),), told.append)
     gl.ready = 2
     timer.collect()
     assert told == [[pytest.approx(10.0)], [pytest.approx(11.0)]]
     gl.now, clock[0] = 502.25, 12.0
-    timer.tell((timer.stamp(),), told.append)
+    timer.request((timer.stamp(),), told.append)
     gl.ready = 3
     timer.collect()
     assert told[2] == [pytest.approx(12.25)]
@@ -95,7 +95,7 @@ def test_queries_are_used_again_and_deleted(clock: list[float]) -> None:
     gl = FakeGL()
     timer = GLTimer(gl)  # type: ignore[arg-type]
     for i in range(500):
-        timer.tell((timer.stamp(), timer.stamp()), lambda times: None)
+        timer.request((timer.stamp(), timer.stamp()), lambda times: None)
         gl.ready = 2 * i + 2
         timer.collect()
     assert len(gl.alive) <= 64

@@ -10,10 +10,10 @@ import threading
 import pytest
 
 from engine import JobSystem
-from engine.backends.cpu import winograd_partition
-from engine.backends.cpu.epilogue import Epilogue
-from engine.backends.cpu.tiles import AVX512, Tile, host_tile
-from engine.backends.cpu.winograd import winograd_text
+from engine.backends.cpu.codegen.epilogue import Epilogue
+from engine.backends.cpu.codegen.tiles import AVX512, Tile, host_tile
+from engine.backends.cpu.kernels.convolution import winograd_partition
+from engine.backends.cpu.kernels.convolution.winograd import winograd_text
 from engine.device.jobs.stack import JOB_STACK, smallest_stack
 from tests.benchmarks.processes import ROOT
 
@@ -23,8 +23,8 @@ MARGIN = 1 << 18
 CHILD = """
 import numpy as np
 from engine import BackendType, JobSystem, ModelLoader, Worker
-from engine.backends.cpu import winograd_partition
-from engine.backends.cpu.tiles import host_tile
+from engine.backends.cpu.kernels.convolution import winograd_partition
+from engine.backends.cpu.codegen.tiles import host_tile
 from tests.graphs import node, proto
 from tests.networks import reference
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.backends.cpu.arguments import as_word, count_words
 from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.execution.arguments import as_word, count_words
 from engine.compiler.plan import BufferSpec, Plan, Step, StoredKernel
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem

@@ -12,7 +12,7 @@ import pytest
 from engine import BackendType, InputError, Loading, ModelImportError, ModelLoader, Worker
 from engine.base.errors import DeviceError, DisposedError
 from engine.runtime.loading.workers import shapes_of
-from engine.runtime.session import Session
+from engine.runtime.plans.session import Session
 from tests.engine.conftest import MakeWorker
 from tests.graphs import mlp, model, node
 

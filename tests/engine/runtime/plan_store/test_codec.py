@@ -15,9 +15,9 @@ import pytest
 from engine import BackendType, Model, ModelLoader, Worker
 from engine.backends import table
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.packing import given
-from engine.backends.cpu.pixel_tiles import pack_weights
-from engine.backends.cpu.tiles import AVX2
+from engine.backends.cpu.codegen.tiles import AVX2
+from engine.backends.cpu.kernels.convolution.pixel_tiles import pack_weights
+from engine.backends.cpu.kernels.matmul.packing import given
 from engine.compiler.plan import STORABLE
 from engine.runtime.plan_store import files, graphs, plans
 from engine.runtime.plan_store.codec import (
@@ -42,7 +42,7 @@ from engine.runtime.plan_store.open_plans import restored
 from engine.runtime.plan_store.streams import DEEPEST, UNREADABLE, Column, NotStorableError, Reader, Writer
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.plan_store.test_graphs import branches, network, same
-from tests.engine.runtime.test_open_continuations import HALVES, parsed
+from tests.engine.runtime.plans.test_open_continuations import HALVES, parsed
 from tests.networks import TRAINED_NAMES, trained_path
 from tests.random_graphs import RandomGraph
 

@@ -22,8 +22,8 @@ from engine.runtime.plan_store import files, open_plans
 from engine.runtime.plan_store.open_plans import SIZES, StoredOpenPlan, restored
 from engine.runtime.plan_store.streams import UNREADABLE, Reader, Writer
 from tests.engine.conftest import CHANNELS, MakeWorker
-from tests.engine.runtime.test_open_continuations import NETWORKS as STOPPING
-from tests.engine.runtime.test_open_plans import (
+from tests.engine.runtime.plans.test_open_continuations import NETWORKS as STOPPING
+from tests.engine.runtime.plans.test_open_plans import (
     NETWORKS,
     Feeds,
     answers,
@@ -260,7 +260,7 @@ def test_a_plan_for_other_sizes_is_stored_for_the_next_start(monkeypatch: pytest
     model = NETWORKS["digits"][0]()
     (item,) = model.inputs
     with monkeypatch.context() as patch:
-        patch.setattr("engine.runtime.stored_plans.MOST_OPEN_PLANS", 1)
+        patch.setattr("engine.runtime.plans.stored_plans.MOST_OPEN_PLANS", 1)
         with open_worker(model) as worker:
             answers(worker, feeds_for(model, np.random.default_rng(0)))
     with open_worker(model) as worker:

@@ -17,7 +17,7 @@ from engine import BackendType, JobSystem, Model, ModelLoader, Worker
 from engine.api.custom_operators import operator, remove_operator
 from engine.backends.cpu import plan_codec
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.program import CPUProgram
+from engine.backends.cpu.execution.program import CPUProgram
 from engine.base import source_files
 from engine.device import native
 from engine.kernels.value import Value

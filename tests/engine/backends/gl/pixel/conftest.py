@@ -9,7 +9,7 @@ import pytest
 
 from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.device.gl.device import GLDevice
-from engine.device.gl.limits import GLLimits
+from tests.engine.gl_limits import minimum
 
 
 @pytest.fixture(params=["at once", "deferred"])
@@ -31,6 +31,6 @@ def plain_backend(gl_device: GLDevice) -> Iterator[GLPixelBackend]:
 @pytest.fixture(scope="session")
 def minimal_device(game_context: moderngl.Context) -> Iterator[GLDevice]:
     """A device that pretends to have only what OpenGL 3.3 guarantees."""
-    device = GLDevice(game_context, limits=GLLimits.minimum(330))
+    device = GLDevice(game_context, limits=minimum(330))
     yield device
     device.dispose()

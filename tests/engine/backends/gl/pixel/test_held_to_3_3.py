@@ -16,11 +16,11 @@ _CHAIN = """
 import numpy as np
 from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.device.gl.device import GLDevice
-from engine.device.gl.limits import GLLimits
+from tests.engine.gl_limits import minimum
 from tests.engine.backends.test_tuned import CONVOLUTIONS, convolve
 from tests.engine.backends.steps import bound_chain, chain_expected
 
-device = GLDevice(limits=GLLimits.minimum(330))
+device = GLDevice(limits=minimum(330))
 print(device.info.version_code)
 backend = GLPixelBackend(device)
 x, bound = bound_chain(backend, 100_003, 5)

@@ -1,0 +1,189 @@
+"""How a tuned kernel's results are divided into tasks: for all of them, in one way.
+
+A kernel has a `TaskGrid`, the axes along which its results are divided. From it come the words of the
+argument block that say how many blocks an axis has and how large they are, the kernel's statements that find
+a task's block, and the values that a rule packs. A rule divides an axis with `evenly`, halves blocks with
+`halve` or `share` until they fit into memory and there are enough of them, or takes the division of the least
+estimated time (`engine.backends.cpu.codegen.cuts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+from engine.backends.cpu.codegen.argument_block import ArgumentBlock
+from engine.backends.cpu.codegen.cuts import up
+from engine.backends.cpu.codegen.epilogue import Epilogue
+from engine.backends.cpu.codegen.native_kernel import NativeKernel
+from engine.compiler.plan import Tuner
+from engine.kernels.size import largest, smallest
+
+
+# Frozen ones take three times as long to make, and each new size makes some for every product.
+@dataclass(slots=True, unsafe_hash=True)
+class Blocks:
+    """An axis of results in blocks, of which the last may be smaller. Never changed."""
+
+    count: int
+    size: int
+
+    def times(self, units: int) -> Blocks:
+        """Blocks of results where these are of tiles of so many."""
+        return Blocks(self.count, self.size * units)
+
+
+class Schedule(NamedTuple):
+    """The tasks of a kernel, the estimated nanoseconds of one, and the blocks along the axes of its grid."""
+
+    tasks: int
+    task_ns: float
+    blocks: tuple[Blocks, ...] = ()
+
+    @classmethod
+    def over(
+        cls, blocks: tuple[Blocks, ...], total_ns: float, outer: int = 1, start_ns: float = 0.0
+    ) -> Schedule:
+        """Tasks for each block of `outer` grids, which take so long all together, and so long to start."""
+        tasks = outer * prod([axis.count for axis in blocks])
+        return cls(tasks, total_ns / tasks + start_ns, blocks)
+
+
+class TaskGrid:
+    """The axes along which a kernel's results are divided into tasks, the slowest first.
+
+    Attributes:
+        arguments: How many blocks an axis has and the size of one: `m_blocks` and `m_block` of an axis `m`.
+    """
+
+    def __init__(self, **axes: str) -> None:
+        """Describe a grid. `axes`: by the name of each axis, the kernel's variable that holds its size."""
+        assert not axes.keys() & set("acdinpqrt"), "formulas number variables with these letters"
+        self._axes = axes
+        self.arguments = ArgumentBlock(*(f"{name}_blocks {name}_block" for name in axes))
+
+    def values(self, *blocks: Blocks) -> dict[str, float]:
+        """The arguments for blocks along each axis."""
+        return self.arguments.named([number for axis in blocks for number in (axis.count, axis.size)])
+
+    def locate(self, outer: str = "") -> list[str]:
+        """Statements that find a task's block: along an axis `m` from `m0` to `m1 - 1`.
+
+        Args:
+            outer: The variable for how many grids lie before the task's one; empty if there is one grid.
+        """
+        lines, rest = [], "task"
+        for k, (name, size) in reversed([*enumerate(self._axes.items())]):
+            above = f"above_{name}" if k else outer
+            lines += [f"{above} = op_div({rest}, {name}_blocks)"] if above else []
+            place = f"({rest} - {above} * {name}_blocks)" if above else rest
+            lines += [f"{name}0 = {place} * {name}_block", f"{name}1 = min({name}0 + {name}_block, {size})"]
+            rest = above
+        return lines
+
+
+@dataclass(slots=True)
+class Axis:
+    """An axis while it is divided: a block has a multiple of `step` results, and at least `least`."""
+
+    size: int
+    block: int
+    step: int = 1
+    least: int = 1
+
+    @classmethod
+    def of_tiles(cls, size: int, block: int, tile: int) -> Axis:
+        """An axis whose blocks are whole tiles."""
+        return cls(size, block, tile, tile)
+
+    @property
+    def count(self) -> int:
+        """The blocks."""
+        return -(-self.size // self.block)
+
+    @property
+    def blocks(self) -> Blocks:
+        """The axis as it is divided now."""
+        return Blocks(self.count, self.block)
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether a block may be smaller."""
+        return self.block > self.least
+
+    def halved(self) -> Axis:
+        """With blocks of half the size."""
+        return Axis(self.size, up(-(-self.block // 2), self.step), self.step, self.least)
+
+
+def first_divisible(*axes: Axis) -> int | None:
+    """The number of the first axis whose blocks may be smaller."""
+    return next((k for k, axis in enumerate(axes) if axis.is_divisible), None)
+
+
+def halve(
+    axes: Iterable[Axis],
+    are_too_large: Callable[..., bool],
+    choose: Callable[..., int | None] = first_divisible,
+) -> list[Axis]:
+    """Halve blocks as long as they are too large.
+
+    Args:
+        axes: The axes, with the largest blocks to begin with.
+        are_too_large: Says so of axes.
+        choose: The number of the axis whose blocks are halved next; None if there is none.
+    """
+    found = [*axes]
+    while are_too_large(*found):
+        next_one = choose(*found)
+        if next_one is None:
+            break
+        found[next_one] = found[next_one].halved()
+    return found
+
+
+def share(
+    axes: Sequence[Axis],
+    outer: int,
+    wanted: int,
+    choose: Callable[..., int | None] = first_divisible,
+) -> tuple[Blocks, ...]:
+    """Halve blocks until `outer` grids of them are as many tasks as wanted; see `halve`."""
+
+    def are_too_few(*axes: Axis) -> bool:
+        tasks = outer
+        for axis in axes:
+            tasks *= -(-axis.size // axis.block)
+        return tasks < wanted
+
+    return tuple([axis.blocks for axis in halve(axes, are_too_few, choose)])
+
+
+def evenly(size: int, wanted: int, step: int = 1) -> Blocks:
+    """Blocks of equal size, a multiple of `step`: as many as wanted, if the axis has so many."""
+    block = -(-size // largest(1, smallest(wanted, size)))
+    if step > 1:
+        block = up(block, step)
+    return Blocks(-(-size // block), block)
+
+
+def emit(
+    tuner: Tuner, kernel: NativeKernel, schedule: Schedule, arguments: Iterable[float], inputs: Iterable[str],
+    output: str, epilogue: Epilogue | None = None,
+) -> None:  # fmt: skip
+    """Add a step of a tuned kernel, with what the kernel's prologue reads in the same order.
+
+    Args:
+        tuner: Takes the step.
+        kernel: The kernel.
+        schedule: Its tasks.
+        arguments: What the `values` of its `ArgumentBlock` gave.
+        inputs: The buffers that the prologue names behind the output.
+        output: The buffer that is written.
+        epilogue: The kernel's epilogue, whose words and inputs come before these.
+    """
+    own, read = ((), ()) if epilogue is None else (epilogue.values, epilogue.inputs)
+    values = (schedule.task_ns, *arguments, *own)
+    tuner.emit(kernel, (schedule.tasks,), values, (*read, *inputs), output)

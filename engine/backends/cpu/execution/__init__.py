@@ -1,0 +1,1 @@
+"""Recorded plans on the CPU: from steps to jobs."""

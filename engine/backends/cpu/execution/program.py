@@ -1,0 +1,169 @@
+"""A recorded plan on the CPU: its command list and whether it runs inline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import perf_counter_ns
+
+import numpy as np
+
+from engine.backends.cpu.codegen.cost import TRIAL_NS
+from engine.backends.host import INLINE_NS, TRIALS, HostProgram
+from engine.base.errors import DisposedError
+from engine.base.memory.aligned import address_of
+from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.system import JobSystem, RepeatedJob
+
+_ROUGHLY = 8.0
+"""How many times as long as it takes a program may be estimated to take."""
+
+_MOST_TRIED_NS = 2_000_000.0
+"""Estimate from which no program is tried: where it is right, two frames take so long."""
+
+_HOPELESS = 3.0
+"""A program that takes this many times as long as it may is not tried again."""
+
+_ENOUGH = 3
+"""How many programs of the same kernels have to run before others are expected to exceed their estimates."""
+
+
+class Pace:
+    """What programs of the same kernels take on one thread, in proportion to their estimates.
+
+    Attributes:
+        ratio: The least so far; 1 at most until enough programs ran, as any may have been interrupted.
+    """
+
+    __slots__ = ("_count", "_least", "ratio")
+
+    def __init__(self) -> None:
+        self.ratio = self._least = 1.0
+        self._count = 0
+
+    def learn(self, ratio: float) -> None:
+        """Take in what a program took."""
+        self._count += 1
+        self._least = ratio if self._count == 1 else min(self._least, ratio)
+        self.ratio = self._least if self._count >= _ENOUGH else min(self._least, 1.0)
+
+
+class CPUProgram(HostProgram):
+    """A plan as one command list, with the memory that it works in.
+
+    `is_short`: it takes less time on the calling thread than waking another is worth. `is_new`: it has not
+    been enqueued yet. `places` says for the address of each input's buffer which words of the args it is in.
+
+    Estimates are rough, so programs are tried on the calling thread: at once if they are expected to be
+    short, by their estimates and by what others of the same kernels took at other sizes; otherwise from the
+    second time on, as with sizes that vary each of them may be run once.
+    """
+
+    __slots__ = (
+        "_fastest",
+        "_pace",
+        "_run",
+        "_trials",
+        "commands",
+        "is_new",
+        "is_short",
+        "job",
+        "nanoseconds",
+        "places",
+        "run_here",
+    )
+
+    def __init__(
+        self,
+        commands: CommandList,
+        nanoseconds: float,
+        jobs: JobSystem,
+        places: Mapping[int, Sequence[int]],
+        pace: Pace,
+    ) -> None:
+        self.commands: CommandList | None = commands
+        self.nanoseconds = nanoseconds
+        self.places = places
+        self.job: RepeatedJob | None = None  # what runs it on its own
+        self._pace = pace
+        self._fastest = nanoseconds * pace.ratio
+        self._trials = TRIALS
+        self.is_new = True
+        self._run: Callable[[], object] = jobs.runner(commands)
+        self.is_short = nanoseconds < TRIAL_NS and self._fastest < INLINE_NS
+        self.run_here: Callable[[], object] = partial(self._try_here, self._run)
+
+    def was_enqueued(self) -> None:
+        """Note that it has been enqueued: it may be tried from now on."""
+        self.is_new = False
+        self.is_short = self.may_be_short
+
+    @property
+    def may_be_short(self) -> bool:
+        """Whether it is short as far as is known."""
+        if not self._trials:
+            return self.is_short
+        return self.nanoseconds < TRIAL_NS and self._fastest < _HOPELESS * INLINE_NS
+
+    def is_quick(self, saved_ns: float) -> bool:
+        """Whether it is better run on the calling thread where that saves the thread other work.
+
+        Args:
+            saved_ns: How long the other work takes: copying inputs, which can be read where they are.
+        """
+        enough = INLINE_NS + saved_ns
+        if not self._trials:
+            return self._fastest < enough
+        if self.is_new:
+            return self._fastest < enough and self.nanoseconds < _MOST_TRIED_NS
+        most = min(TRIAL_NS + saved_ns * _ROUGHLY, _MOST_TRIED_NS)
+        return self.nanoseconds < most and self.nanoseconds * self._pace.ratio < _HOPELESS * enough
+
+    def run_copy_here(self, run: Callable[[], object], saved_ns: float) -> None:
+        """Run a copy of its commands, which reads its inputs elsewhere, on this thread; see `is_quick`."""
+        self.is_new = False
+        if not self._trials:
+            run()
+            return
+        self._try_here(run)
+        # The first run does not count: it touches new memory.
+        if TRIALS - self._trials > 1 and self._fastest > _HOPELESS * (INLINE_NS + saved_ns):
+            self._end_trials()
+
+    def _try_here(self, run: Callable[[], object]) -> None:
+        """Run on this thread with an eye on the clock: estimates are rough."""
+        before = perf_counter_ns()
+        run()
+        took = perf_counter_ns() - before
+        self._fastest = took if self._trials == TRIALS else min(self._fastest, took)
+        if self.nanoseconds:
+            self._pace.learn(took / self.nanoseconds)
+        self._trials -= 1
+        if self._trials == 0:
+            self._end_trials()
+
+    def _end_trials(self) -> None:
+        self._trials, self.run_here = 0, self._run
+        self.is_short = self.nanoseconds < TRIAL_NS and self._fastest < INLINE_NS
+
+    def temporaries(self) -> dict[int, int]:
+        """The block that the programs of a stream share."""
+        if self.commands is None:
+            return {}
+        arena: np.ndarray = self.commands.keep_alive[1][0]  # type: ignore[index]
+        return {address_of(arena): arena.nbytes} if arena.nbytes else {}
+
+    @property
+    def fastest_ns(self) -> float:
+        """Nanoseconds on one thread: measured if it has run inline, otherwise estimated."""
+        return self._fastest
+
+    def release(self) -> None:
+        """Let go of commands and temporaries; a run in flight holds them until it is done."""
+        self.commands = self.job = None
+        self.run_here = self._run = released
+
+
+def released() -> None:
+    """Raise for a released program."""
+    raise DisposedError("this program was released")

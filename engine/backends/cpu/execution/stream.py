@@ -1,0 +1,303 @@
+"""The CPU backend's stream: jobs that follow each other, and copies of values as of a point between."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.backends.base import Readback
+from engine.backends.cpu.execution.memory import CPUBuffer
+from engine.backends.cpu.execution.timing import ObservedJob, Stamped
+from engine.base import instrumentation
+from engine.base.errors import DisposedError
+from engine.base.memory.aligned import address_of, allocate
+from engine.base.memory.results import ResultMemory
+from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.stock import COPY_GRAIN, stock_functions
+from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
+
+LEAST_SHARED = 1 << 22
+"""Bytes from which copying with the job threads' help takes less time than alone."""
+
+LEAST_SHARED_ASLEEP = 1 << 23
+"""The same where they have to be woken, as nothing was in flight."""
+
+_NOTHING = CommandList(np.zeros((0, 4), np.int64))
+
+
+class CPUReadback(Readback):
+    """A copy of a value as of one point of the stream.
+
+    It is made when that point has been reached and it is polled, or before the stream continues.
+    """
+
+    __slots__ = ("_array", "_handle", "_owed", "_results", "_source")
+
+    def __init__(self, source: np.ndarray, handle: JobHandle | None, results: ResultMemory) -> None:
+        self._source = source
+        self._handle = handle
+        self._owed: PendingCopies | None = None
+        self._results = results
+        self._array: np.ndarray | None = results.copy(source) if handle is None else None
+
+    def done(self) -> bool:
+        """Whether the copy can be had at once."""
+        return self._handle is None or self._handle.is_completed
+
+    def array(self) -> np.ndarray:
+        """The 1-D copy, owned by the caller."""
+        if self._array is None:
+            self._array = self._results.copy(self._source)
+            self._handle = None
+            self._is_settled()
+        return self._array
+
+    def seen(self) -> np.ndarray | None:
+        """What is still to be copied."""
+        return self._source if self._array is None else None
+
+    def wait(self) -> None:
+        """Block until the copy can be had."""
+        if self._handle is not None:
+            _wait_for(self._handle)
+
+    def defer(self, owed: PendingCopies) -> None:
+        """Defer the copy until it is requested or the pending copies are flushed."""
+        owed[id(self)] = weakref.ref(self)
+        self._owed = owed
+
+    def copied_by(self, stream: JobStream) -> None:
+        """The copy is made by a job of the stream."""
+        self._is_settled()
+        array = self._results.array(self._source.shape, self._source.dtype)
+        # In this order: where the copy cannot be enqueued, there is no array that says otherwise.
+        self._handle = stream.copy(self._source, array)
+        self._array = array
+
+    def _is_settled(self) -> None:
+        if self._owed is not None:
+            self._owed.pop(id(self), None)
+            self._owed = None
+
+    __del__ = _is_settled
+
+
+PendingCopies = dict[int, weakref.ref[CPUReadback]]
+"""Readbacks whose value has still to be copied, by id."""
+
+
+class JobStream:
+    """Jobs on a job system that run in order.
+
+    Only this class changes its attributes.
+
+    Attributes:
+        last: The job behind which the next one runs; None when nothing is in flight.
+        marks: What the next one waits for besides.
+        owed: Readbacks of values as they are behind `last`, which have not been copied yet.
+        results: Memory of the copies.
+    """
+
+    __slots__ = ("_copies", "_copy_function", "_disposed", "jobs", "last", "marks", "owed", "results")
+
+    def __init__(self, jobs: JobSystem) -> None:
+        self.jobs = jobs
+        self.last: JobHandle | None = None
+        self.marks: list[JobHandle] = []
+        self.owed: PendingCopies = {}
+        self.results = ResultMemory()
+        self._copies: list[_Copy] = []
+        self._copy_function = stock_functions()["copy"]
+        self._disposed = False
+
+    def is_idle(self) -> bool:
+        """Whether all that was enqueued has run."""
+        if self.marks:
+            self.marks = [m for m in self.marks if not m.is_completed]
+        if self.last is not None:
+            if not self.last.is_completed:
+                return False
+            self.last = None
+            if self.owed:
+                self._flush()
+        return not self.marks
+
+    def submit(self, commands: CommandList, keep_alive: object) -> JobHandle:
+        """Enqueue commands, behind the copies of the values that readbacks still owe."""
+        if self.owed:
+            self._flush()
+        return self._enqueue(commands, keep_alive)
+
+    def submit_observed(self, commands: CommandList, keep_alive: object) -> JobHandle:
+        """Submit, and notify observers of the times when it has run."""
+        stamped = Stamped(commands)
+        handle = self.submit(stamped.commands, keep_alive)
+        instrumentation.later(ObservedJob(stamped, handle))
+        return handle
+
+    def submit_repeated(
+        self, before: RepeatedJob | None, commands: CommandList, keep_alive: object
+    ) -> RepeatedJob:
+        """Enqueue commands where the stream is idle; `before` is the last job of these commands, if it kept
+        the same alive.
+        """
+        self._check_alive()
+        job = self.jobs.submit_repeated(before, commands, keep_alive)
+        self.last = job.handle
+        return job
+
+    def repeat(self, job: RepeatedJob) -> bool:
+        """Run a job again, if nothing but itself is in flight. Returns whether it does."""
+        last, handle = self.last, job.handle
+        if (last is not handle and last is not None) or self.marks or self.owed:
+            if not self.is_idle():
+                return False
+        if not job.again():
+            return False
+        self.last = handle
+        return True
+
+    def wait_for(self, mark: JobHandle) -> None:
+        """Run the next job behind one that is not of this stream, too."""
+        self.marks.append(mark)
+
+    def copy(self, source: np.ndarray, target: np.ndarray) -> JobHandle:
+        """Copy the bytes of an array into another of as many, by a job."""
+        copy = self._free_copy(0)
+        commands = copy.aim(address_of(target), address_of(source), source.nbytes)
+        copy.handle = self.submit(commands, (source, target))
+        return copy.handle
+
+    def upload(self, buffer: CPUBuffer, data: np.ndarray) -> None:
+        """Copy an array, which may change at once, into a buffer by a job."""
+        size = buffer.array.nbytes
+        copy = self._free_copy(size)
+        np.copyto(copy.staging[:size].view(buffer.dtype), data.reshape(-1))
+        copy.handle = self.submit(copy.aim(buffer.address, address_of(copy.staging), size), buffer.array)
+
+    def readback(self, source: np.ndarray) -> CPUReadback:
+        """A copy of an array as of now in the stream."""
+        is_small = source.nbytes <= COPY_GRAIN
+        if self.is_idle() and is_small:
+            return CPUReadback(source, None, self.results)
+        assert self.last is not None or self.marks or not is_small
+        read = CPUReadback(source, self.last, self.results)
+        if not is_small or self.marks:
+            read.copied_by(self)
+        else:
+            read.defer(self.owed)
+        return read
+
+    def fence(self) -> JobHandle | None:
+        """The last job; None when nothing is in flight."""
+        if self.is_idle():
+            return None
+        return self._enqueue(_NOTHING, None) if self.marks else self.last
+
+    def before_joining(self, done: JobHandle | None) -> Sequence[JobHandle]:
+        """What a job has to wait for that joins from outside; see `joined`.
+
+        `done` is a job that is known to be done.
+        """
+        if not (self.marks or self.owed) and (self.last is None or self.last is done):
+            return ()
+        if self.is_idle():
+            return ()
+        if self.owed:
+            self._flush()
+        return [*self.marks, *(() if self.last is None else (self.last,))]
+
+    def joined(self, job: JobHandle) -> None:
+        """A job that waits for all that was in flight is the last one now."""
+        self.last, self.marks = job, []
+
+    def synchronize(self) -> None:
+        """Block until everything enqueued has run."""
+        for handle in (self.last, *self.marks):
+            if handle is not None:
+                _wait_for(handle)
+        self.is_idle()
+
+    def dispose(self) -> None:
+        """Take no more jobs. Those in flight hold what they use until they are done."""
+        self._copies.clear()
+        self._disposed = True
+
+    def _flush(self) -> None:
+        owed, self.owed = self.owed, {}
+        for reference in list(owed.values()):
+            read = reference()
+            if read is not None:
+                if read.done():
+                    read.array()
+                else:
+                    read.copied_by(self)
+
+    def _enqueue(self, commands: CommandList, keep_alive: object) -> JobHandle:
+        self._check_alive()
+        depends: list[JobHandle] = self.marks
+        self.marks = []
+        if self.last is not None and not self.last.is_completed:
+            depends = [*depends, self.last]
+        self.last = self.jobs.submit(commands, depends, keep_alive=keep_alive)
+        return self.last
+
+    def _check_alive(self) -> None:
+        if self._disposed:
+            raise DisposedError("this backend was disposed")
+
+    def _free_copy(self, staging_bytes: int) -> _Copy:
+        """A copy command that is not in flight, with at least so much staging memory.
+
+        What readbacks still owe comes first: their copies take such commands too.
+        """
+        if self.owed:
+            self._flush()
+        best: _Copy | None = None
+        for copy in self._copies:
+            if len(copy.staging) >= staging_bytes and (copy.handle is None or copy.handle.is_completed):
+                if best is None or len(copy.staging) < len(best.staging):
+                    best = copy
+        if best is None:
+            best = _Copy(self._copy_function, staging_bytes)
+            self._copies.append(best)
+        return best
+
+
+class _Copy:
+    """A copy command that is used again and again, and its own staging memory if it is an upload."""
+
+    __slots__ = ("commands", "handle", "staging", "words")
+
+    def __init__(self, function: int, staging_bytes: int = 0) -> None:
+        self.words = np.zeros(6, np.int64)
+        self.words[2:] = function, self.words.ctypes.data, 0, COPY_GRAIN
+        self.staging = allocate(staging_bytes)
+        self.commands = CommandList(self.words[2:].reshape(1, 4), (self.words, self.staging))
+        self.handle: JobHandle | None = None
+
+    def aim(self, target: int, source: int, size: int) -> CommandList:
+        self.words[0] = target
+        self.words[1] = source
+        self.words[4] = size
+        return self.commands
+
+
+def copy_now(jobs: JobSystem, source: np.ndarray, target: np.ndarray) -> None:
+    """Copy an array into another of its shape and type before this returns; large ones with all threads.
+
+    Only where no job that is in flight uses them.
+    """
+    is_alike = source.dtype == target.dtype and source.flags.c_contiguous and target.flags.c_contiguous
+    if is_alike and target.nbytes >= LEAST_SHARED and jobs.thread_count > 1 and not jobs.is_closed:
+        jobs.copy(source, target).complete()
+    else:
+        np.copyto(target, source)
+
+
+def _wait_for(handle: JobHandle) -> None:
+    if instrumentation.installed and not handle.is_completed:
+        instrumentation.count("waits for jobs", 1)
+    handle.complete()

@@ -1,0 +1,182 @@
+"""Recorded plans: a command list with its arguments, filled in for one set of sizes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.backends.base import DeviceBuffer
+from engine.backends.cpu.codegen.cuts import CHUNKS_PER_THREAD
+from engine.backends.cpu.execution.listing import Listing
+from engine.backends.cpu.execution.memory import CPUBuffer
+from engine.backends.cpu.execution.program import CPUProgram, Pace
+from engine.backends.cpu.execution.template_source import LAYOUT, layout_function
+from engine.backends.growing import Growing
+from engine.base.memory.aligned import ALIGNMENT, address_of
+from engine.compiler.memory_planner import place, share
+from engine.compiler.plan import Plan
+from engine.device.jobs.command_list import REQUEST_WORDS, CommandList
+from engine.kernels.size import Number, Size, hint_of, largest
+
+if TYPE_CHECKING:
+    from engine.backends.cpu.backend import CPUBackend
+
+_RESULTS = struct.Struct("=qd")
+"""What `lay_out` yields at last: the number of commands, and the nanoseconds that they take."""
+
+
+class _Arena:
+    """The memory that temporaries share.
+
+    Attributes:
+        slots: The sizes of the slots that they are in, in turn; their offsets where no size is open.
+        slot_of: Which slot each temporary is in.
+        total: The size of all slots; 0 where sizes are open.
+        is_open: Whether sizes are.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        lifetimes = plan.lifetimes()
+        sizes: dict[str, Any] = {
+            name: spec.elements * spec.dtype.itemsize
+            for name, spec in plan.buffers.items()
+            if name in lifetimes
+        }
+        self.is_open = any(isinstance(size, Size) for size in sizes.values())
+        self.total = 0
+        if self.is_open:
+            self.slot_of, found = share({name: hint_of(size) for name, size in sizes.items()}, lifetimes)
+            inside: list[list[Any]] = [[] for _ in found]
+            for name, slot in self.slot_of.items():
+                inside[slot].append(sizes[name])
+            self.slots = [largest(1, *of_slot) for of_slot in inside]
+        else:
+            sizes = {name: max(1, size) for name, size in sizes.items()}
+            offsets, self.total = place(sizes, lifetimes, ALIGNMENT)
+            self.slots = [*offsets.values()]
+            self.slot_of = {name: slot for slot, name in enumerate(offsets)}
+
+
+class Arrangement:
+    """The words and commands of a plan with nothing bound yet: of use to all templates of the plan.
+
+    `functions` are the addresses of its kernels by their keys, `threads` for how many work is cut.
+    """
+
+    def __init__(self, plan: Plan, functions: Mapping[str, int], threads: int) -> None:
+        listing = Listing(functions)
+        for step in plan.steps:
+            listing.add(step)
+        words, pointers, rows = listing.words, listing.pointers, listing.rows
+        self.functions = tuple([row[0] for row in rows])
+        # Behind the words of steps: what `lay_out` computes from, and its results.
+        begin_sizes = words.add(*[number for sizes in listing.sizes for number in sizes])
+        arena = _Arena(plan)
+        begin_slots = words.add(*arena.slots)
+        self.commands = words.reserve(4 * len(rows))
+        self.request = words.reserve(REQUEST_WORDS)
+        self.results = words.add(arena.total, 0)
+        integers, floats, inserted = words.close()
+        self.numbers: tuple[Number, ...] = (*integers, *floats)
+        self.given = words.reserve(len(self.numbers))
+        self.outer: list[tuple[str, list[int] | None]] = []
+        for name, spec in plan.buffers.items():
+            if spec.role in ("input", "output", "table"):
+                given = words.reserve(1) - self.given
+                inserted += [(word, given) for word in pointers.get(name, [])]
+                self.outer.append((name, pointers.get(name, []) if spec.role == "input" else None))
+        self.form = struct.Struct(f"={len(integers)}q{len(floats)}d{len(self.outer)}q")
+        self.words = words.array()
+        self.places = {
+            name: pointers.get(name, []) for name, spec in plan.buffers.items() if spec.role == "constant"
+        }
+        placed = [(word, slot) for name, slot in arena.slot_of.items() for word in pointers.get(name, [])]
+        ways = [(word, arena.slot_of[even], arena.slot_of[odd]) for word, even, odd in listing.ways]
+        lists: list[int] = []
+        begins: dict[str, float] = {}
+        listed: Mapping[str, Sequence[tuple[int, ...]]] = {
+            "inserted": inserted, "placed": placed, "ways": ways, "rows": rows
+        }  # fmt: skip
+        for name, entries in listed.items():
+            begins[name] = LAYOUT.end + len(lists)
+            lists += [number for entry in entries for number in entry]
+        head = LAYOUT.values(
+            **begins, inserted_count=len(inserted), placed_count=len(placed), way_count=len(ways),
+            row_count=len(rows), given=self.given, slots=begin_slots,
+            slot_count=len(arena.slots) if arena.is_open else 0, sizes=begin_sizes, commands=self.commands,
+            results=self.results, most_chunks=threads * CHUNKS_PER_THREAD if threads > 1 else 1,
+        )  # fmt: skip
+        self.layout = np.array([*head, *lists], np.int64)
+
+
+class CPUTemplate:
+    """A plan of the CPU, whose sizes may be open.
+
+    `numbers` are the open ones, whose values `fill` takes in this order.
+    """
+
+    def __init__(
+        self,
+        backend: CPUBackend,
+        arrangement: Arrangement,
+        constants: Mapping[str, DeviceBuffer],
+        paces: dict[tuple[int, ...], Pace],
+    ) -> None:
+        self._backend = backend
+        self._pace = paces.setdefault(arrangement.functions, Pace())
+        self.numbers = arrangement.numbers
+        self._commands, self._request = arrangement.commands, arrangement.request
+        self._results, self._given = arrangement.results, arrangement.given
+        self._outer, self._form = arrangement.outer, arrangement.form
+        self._layout = arrangement.layout
+        self._layout_address = address_of(self._layout)
+        self._lay_out = layout_function()
+        self._words = arrangement.words.copy()
+        self._places = dict(arrangement.places)
+        self._constants: list[np.ndarray] = []
+        self.bind(constants)
+
+    def bind(self, constants: Mapping[str, DeviceBuffer]) -> None:
+        """Bind constants, each before sizes at which a step reads it."""
+        for name, buffer in constants.items():
+            assert isinstance(buffer, CPUBuffer)
+            self._words[self._places.pop(name)] = buffer.address
+            self._constants.append(buffer.array)
+
+    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CPUProgram:
+        """The program for one set of sizes. Raises `OverflowError` for integers beyond 64 bits."""
+        block = self._words.copy()
+        addresses: list[int] = []
+        held: list[Any] = [self._constants]
+        inputs: dict[int, list[int]] = {}
+        for name, places in self._outer:
+            outer = buffers[name]
+            assert isinstance(outer, CPUBuffer)
+            addresses.append(outer.address)
+            held.append(outer.array)
+            if places is not None:
+                inputs[outer.address] = places
+        try:
+            self._form.pack_into(block.data, 8 * self._given, *values, *addresses)
+        except struct.error as error:
+            raise OverflowError(f"a size is no integer of 64 bits: {error}") from error
+        address, results = address_of(block), self._results
+        self._lay_out(self._layout_address, address, 0)
+        size = int(block[results])
+        if size < 0:
+            raise OverflowError("temporaries are larger than any memory")
+        arena = self._backend.arena_of(size)
+        block[results] = address_of(arena)
+        self._lay_out(self._layout_address, address, 1)
+        number, nanoseconds = _RESULTS.unpack_from(block.data, 8 * results)
+        commands = CommandList.within(
+            block, address, self._commands, number, self._request, (block, [arena, *held])
+        )
+        return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, self._pace)
+
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
+        """None that is allocated ahead: memory on the CPU costs a frame nothing until it is used."""
+        return ()

@@ -1,0 +1,102 @@
+"""The native function that fills in a plan's sizes: argument words, chunks, temporaries, commands."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+
+from engine.backends.cpu.codegen.argument_block import ArgumentBlock
+from engine.backends.cpu.codegen.cost import SHORTEST_BLOCK
+from engine.backends.cpu.codegen.cuts import CHUNK_NS, cut_tasks
+from engine.backends.cpu.codegen.printer import indent
+from engine.base.memory.aligned import ALIGNMENT
+from engine.base.memory.out_of_memory import MOST_BYTES
+from engine.device import native
+from engine.device.native import NativeSource
+from engine.device.native.prelude import PRELUDE
+
+LAYOUT = ArgumentBlock(
+    # In the layout: pairs of a word and the number or address that it takes, pairs of a word and the slot
+    # that it is the address of, words that say how far a slot is from another, and rows.
+    "inserted inserted_count placed placed_count ways way_count rows row_count",
+    # In the block: numbers and addresses, the sizes of slots, of which so many are to be placed, what rows
+    # depend on, and where commands go, and results.
+    "given slots slot_count sizes commands results most_chunks",
+    first=0,
+)
+
+_TEXT = f"""
+    results = block + 8 * results
+    slots = block + 8 * slots
+    if is_measured == 0:
+        inserted = args + 8 * inserted
+        given = block + 8 * given
+        for k in range(inserted_count):
+            store_i64(block, load_i64(inserted, 2 * k), load_i64(given, load_i64(inserted, 2 * k + 1)))
+        total = load_i64(results, 0)
+        for k in range(slot_count):
+            size = (load_i64(slots, k) + {ALIGNMENT - 1}) // {ALIGNMENT} * {ALIGNMENT}
+            store_i64(slots, k, total)
+            total = -1 if total < 0 or not 0 <= size <= {MOST_BYTES} else total + size
+        store_i64(results, 0, total)
+        return
+    arena = load_i64(results, 0)
+    placed = args + 8 * placed
+    for k in range(placed_count):
+        store_i64(block, load_i64(placed, 2 * k), arena + load_i64(slots, load_i64(placed, 2 * k + 1)))
+    ways = args + 8 * ways
+    for k in range(way_count):
+        even, odd = load_i64(ways, 3 * k + 1), load_i64(ways, 3 * k + 2)
+        store_i64(block, load_i64(ways, 3 * k), load_i64(slots, odd) - load_i64(slots, even))
+    rows = args + 8 * rows
+    sizes = block + 8 * sizes
+    commands = block + 8 * commands
+    nanoseconds = 0.0
+    count = 0
+    for k in range(row_count):
+        cost, total = load_f64(sizes, 4 * k), load_i64(sizes, 4 * k + 1)
+        nanoseconds += cost * load_i64(sizes, 4 * k + 3)
+        wanted = int(min(cost / {CHUNK_NS!r}, float(most_chunks)))
+        place, followers = load_i64(rows, 4 * k + 2), load_i64(rows, 4 * k + 3)
+        if place >= 0:
+            # Rows of elements that are few and long are cut into blocks.
+            units, last = total, load_i64(sizes, 4 * k + 2)
+            cut = 1
+            if 0 < units < wanted:
+                cut = max(1, min((wanted + units - 1) // units, last // {SHORTEST_BLOCK}))
+            store_i64(block, place, cut)
+            store_i64(block, place + 1, (last + cut - 1) // cut)
+            total = cut * units if last > 0 else 0
+        # Rows of a repetition say how many they are, so they stay where they have nothing to do.
+        if total > 0 or followers != 0:
+            chunks = max(1, min(wanted, total))
+            record = commands + 32 * count
+            store_i64(record, 0, load_i64(rows, 4 * k))
+            store_i64(record, 1, block + 8 * load_i64(rows, 4 * k + 1))
+            store_i64(record, 2, total)
+            store_i64(record, 3, followers if followers > 0 else max(1, (total + chunks - 1) // chunks))
+            count += 1
+    store_i64(results, 0, count)
+    store_f64(results, 1, nanoseconds)
+"""
+
+_HEAD = ["def lay_out(args, block, is_measured):", *indent(LAYOUT.prologue())]
+LAY_OUT = NativeSource("sizes of a plan", PRELUDE + "\n".join(_HEAD) + _TEXT, "lay_out")
+
+
+@cache
+def layout_function() -> Callable[[int, int, int], None]:
+    """The function, which holds the GIL: it is short, and taking the GIL again may wait for other threads."""
+    address = native.load([LAY_OUT])[LAY_OUT.key]
+    return ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
+
+
+def sources_of_sizes() -> list[NativeSource]:
+    """What new sizes need besides a plan's kernels: this function, and those that cut results into tasks."""
+    return [LAY_OUT, cut_tasks.library.source]
+
+
+def missing_of_sizes() -> list[NativeSource]:
+    """Those that are yet to be compiled: with a plan's kernels, not after them."""
+    return [source for source in sources_of_sizes() if not native.is_kept(source)]

@@ -1,0 +1,1 @@
+"""Tuned kernels of the CPU."""

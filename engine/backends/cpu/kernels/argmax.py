@@ -1,0 +1,125 @@
+"""ArgMax and ArgMin: maxima of order-preserving integer keys, vectorised.
+
+A row is taken in blocks, and the place is looked for in the block with the best key. Where rows do not lie as
+a whole, columns side by side hold their best key and its place.
+"""
+
+from __future__ import annotations
+
+from engine.backends.cpu.codegen.argument_block import ArgumentBlock
+from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
+from engine.backends.cpu.codegen.native_kernel import NativeKernel
+from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
+from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.library import library_text
+from engine.base.dtypes import INT64, arithmetic_type, as_dtype
+from engine.compiler.plan import Compute, Tuner
+
+BLOCK_COLUMNS = 256
+BLOCK_RUN = 128
+BLOCK_ROWS = 16
+"""Rows that a task takes where each is looked through as a whole."""
+
+_NS_PER_ELEMENT = 0.15
+_NS_PER_RESULT = 20.0
+
+_ARGUMENTS = ArgumentBlock("outer count inner blocks")
+
+_FLOAT = [
+    # A sum with 0 makes both zeros one.
+    "code = op_bits(op_add(x, _types.{2}(0.0)))",
+    "code = op_select(op_lt(code, _types.{0}(0)), op_xor(code, _types.{0}({1})), code)",
+]
+_CODES = {
+    "float32": [line.format("int32", 2**31 - 1, "float32") for line in _FLOAT],
+    "float64": [line.format("int64", 2**63 - 1, "float64") for line in _FLOAT],
+    "int32": ["code = x"],
+    "int64": ["code = x"],
+}
+"""Integers in the order of the elements, by arithmetic type; both zeros are one."""
+
+
+def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "position"."""
+    (x,), attributes = compute.operands, compute.attributes
+    if x.arithmetic not in _CODES:
+        return False
+    outer, count, inner = x.shape
+    blocks = -(-inner // BLOCK_COLUMNS)
+    tasks = -(-outer // BLOCK_ROWS) if inner == 1 else outer * blocks
+    each = (x.size * _NS_PER_ELEMENT + outer * inner * _NS_PER_RESULT) / tasks
+    target = raw_output(compute, tuner, INT64)
+    text = position_text(x.dtype.name, bool(attributes["largest"]), bool(attributes["last"]))
+    sizes = _ARGUMENTS.values(outer=outer, count=count, inner=inner, blocks=blocks)
+    emit(tuner, NativeKernel("position", text), Schedule(tasks, each), sizes, (x.name,), target)
+    emit_epilogue(compute, tuner, target, INT64)
+    return True
+
+
+def position_text(storage: str, largest: bool, last: bool) -> str:
+    """The kernel's module. A key is better if it is greater or, where the last one counts, equal."""
+    arithmetic = arithmetic_type(as_dtype(storage))
+    wide = arithmetic in ("float64", "int64")
+    kind, short, top = ("int64", "i64", 2**63 - 1) if wide else ("int32", "i32", 2**31 - 1)
+    key = [f"x = {read_text(storage, 'source', 'at')}", *_CODES[arithmetic]]
+    key += [] if largest else ["code = op_bitnot(code)"]
+    if arithmetic in ("float32", "float64"):
+        key += [f"code = op_select(op_isnan(x), _types.{kind}({top}), code)"]
+    better = "op_ge" if last else "op_gt"
+    # Whatever comes first is better than this, or equal where it is as small.
+    least = f"_types.{kind}(-{top} - 1)"
+    end = f"row_start + min(where + {BLOCK_RUN}, count) - 1, -1"
+    run = [
+        f"row_start, best, where, p = row * count, {least}, 0, 0",
+        "while p < count:",
+        f"    size = min({BLOCK_RUN}, count - p)",
+        f"    most = {least}",
+        "    for j in range(size):",
+        "        at = row_start + p + j",
+        *indent(indent(key)),
+        "        most = op_max(most, code)",
+        f"    if {better}(most, best):",
+        "        best, where = most, p",
+        "    p += size",
+        f"at, step = {end if last else 'row_start + where, 1'}",
+        "while True:",
+        *indent(key),
+        "    if code == best:",
+        "        break",
+        "    at += step",
+        "store_i64(out, row, at - row_start)",
+    ]
+    columns = [
+        "o = op_div(task, blocks)",
+        f"first = (task - o * blocks) * {BLOCK_COLUMNS}",
+        f"columns = min({BLOCK_COLUMNS}, inner - first)",
+        "for c in range(columns):",
+        f"    store_{short}(keys, c, {least})",
+        f"    store_{short}(places, c, 0)",
+        "for r in range(count):",
+        "    line = (o * count + r) * inner + first",
+        f"    place = to_{kind}(r)",
+        "    for c in range(columns):",
+        "        at = line + c",
+        *indent(indent(key)),
+        f"        best = to_{kind}(load_{short}(keys, c))",
+        f"        is_better = {better}(code, best)",
+        f"        store_{short}(keys, c, op_max(best, code))",
+        # Places grow. A choice between old and new would be stored with a mask, which AVX2 does slowly.
+        f"        before = to_{kind}(load_{short}(places, c))",
+        f"        store_{short}(places, c, op_max(before, op_select(is_better, place, _types.{kind}(0))))",
+        "for c in range(columns):",
+        f"    store_i64(out, o * inner + first + c, load_{short}(places, c))",
+    ]
+    size = BLOCK_COLUMNS * (8 if wide else 4)
+    body = [
+        *_ARGUMENTS.prologue("out", "source"),
+        f"keys, places = stack_bytes({size}), stack_bytes({size})",
+        "for task in range(begin, end):",
+        "    if inner == 1:",
+        f"        for row in range(task * {BLOCK_ROWS}, min((task + 1) * {BLOCK_ROWS}, outer)):",
+        *indent(indent(indent(run))),
+        "    else:",
+        *indent(indent(columns)),
+    ]
+    return kernel_text(library_text(), body)

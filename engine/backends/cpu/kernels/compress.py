@@ -1,0 +1,203 @@
+"""Compress and NonZero: count the elements of each block, then write each block's positions.
+
+Blocks of the mask without a mark are passed over. The positions of a block are collected next to each other
+and become what the hint names: positions, coordinates, or the slices there.
+"""
+
+from __future__ import annotations
+
+from engine.backends.cpu.codegen.argument_block import ArgumentBlock
+from engine.backends.cpu.codegen.cost import tasks_wanted
+from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
+from engine.backends.cpu.codegen.native_kernel import NativeKernel
+from engine.backends.cpu.codegen.printer import indent, kernel_text
+from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit, evenly
+from engine.backends.cpu.library import library_text
+from engine.base.dtypes import INT32, INT64
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import smallest
+from engine.kernels.value import Value
+
+BLOCK = 64
+"""Marks that are looked at together."""
+
+_NS_PER_MARK = 0.8
+_NS_PER_COUNTED = 0.03
+_NS_PER_TASK = 30.0
+
+_GRID = TaskGrid(place="count")
+_CUT = ArgumentBlock("count", _GRID.arguments)
+
+
+def tune_count(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "count"."""
+    (mask,) = compute.operands
+    target = raw_output(compute, tuner, INT64)
+    _emit_counts(tuner, mask.name, mask.shape, Blocks(1, mask.shape[1]), target)
+    emit_epilogue(compute, tuner, target, INT64)
+    return True
+
+
+def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "select"."""
+    mask, room = compute.operands[0], compute.space[-1]
+    target = raw_output(compute, tuner, INT32)
+    deliver = [f"store_i32(out, row * room + filled + k, {_POSITION})"]
+    # Slots that stand for nothing are read all the same.
+    rest = ["set_bytes(out + (row * room + filled) * 4, _types.uint8(0), (room - filled) * 4)"]
+    arguments = ArgumentBlock(_CUT, "room")
+    text = select_text(arguments, [], ["for k in range(found):", *indent(deliver)], rest)
+    _emit_select(compute, tuner, threads, mask, arguments, text, {"room": room}, (), target, 0.0)
+    emit_epilogue(compute, tuner, target, INT32)
+    return True
+
+
+def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "nonzero"."""
+    mask, shape = compute.operands[0], compute.attributes["shape"]
+    rank = len(shape)
+    target = raw_output(compute, tuner, INT64)
+    sizes = [f"size{axis}" for axis in range(rank)]
+    last = f"size{rank - 1}"
+    fresh = [f"rest = op_div(position, {last})", f"line = rest * {last}"]
+    for axis in range(rank - 2, -1, -1):
+        above = f"op_div(rest, size{axis})"
+        fresh += [f"i{axis} = rest - {above} * size{axis}", f"rest = {above}"] if axis else ["i0 = rest"]
+    each = [
+        f"position = {_POSITION}",
+        f"if position >= line + {last}:",
+        *indent(fresh),
+        *(f"store_i64(out, {axis} * total + filled + k, i{axis})" for axis in range(rank - 1)),
+        f"store_i64(out, {rank - 1} * total + filled + k, position - line)",
+    ]
+    start = [f"line = -{last}", *(f"i{axis} = 0" for axis in range(rank - 1))]
+    arguments = ArgumentBlock(_CUT, "total", *sizes)
+    text = select_text(arguments, start, ["for k in range(found):", *indent(each)], [])
+    own = {"total": compute.space[-1], **dict(zip(sizes, shape, strict=True))}
+    _emit_select(compute, tuner, threads, mask, arguments, text, own, (), target, 1.0 * rank)
+    emit_epilogue(compute, tuner, target, INT64)
+    return True
+
+
+def tune_compress(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "compress"."""
+    x, mask = compute.operands
+    outer, length, inner = x.shape
+    room, size = compute.space[1], x.dtype.itemsize
+    if len(compute.space) != 3:
+        return False
+    target = raw_output(compute, tuner, x.dtype)
+    deliver = [
+        "for o in range(outer):",
+        "    for k in range(found):",
+        f"        to_at, from_at = (o * room + filled + k) * inner, (o * length + {_POSITION}) * inner",
+        f"        if inner >= {64 // size}:",
+        f"            copy_bytes(out + to_at * {size}, x + from_at * {size}, inner * {size})",
+        "        else:",
+        "            for i in range(inner):",
+        f"                store_u{8 * size}(out, to_at + i, load_u{8 * size}(x, from_at + i))",
+    ]
+    arguments = ArgumentBlock(_CUT, "outer length inner room")
+    text = select_text(arguments, [], deliver, [], ("x",))
+    moving = x.size * (0.5 + 0.1 * size) / max(length, 1)
+    own = {"outer": outer, "length": length, "inner": inner, "room": room}
+    _emit_select(compute, tuner, threads, mask, arguments, text, own, (x.name,), target, moving)
+    emit_epilogue(compute, tuner, target, x.dtype)
+    return True
+
+
+def _emit_select(
+    compute: Compute, tuner: Tuner, threads: int, mask: Value, arguments: ArgumentBlock, text: str,
+    own: dict[str, int], others: tuple[str, ...], target: str, moving: float,
+) -> None:  # fmt: skip
+    """The counts of blocks, and the choice.
+
+    own: the kernel's arguments behind those of the cut; moving: nanoseconds of a chosen position.
+    """
+    rows, count = mask.shape
+    nanoseconds = rows * count * (_NS_PER_MARK + moving / 2)
+    wanted = tasks_wanted(nanoseconds, threads)
+    blocks = evenly(count, smallest(-(-wanted // rows), -(-count // (16 * BLOCK))))
+    counts = tuner.temporary(rows * blocks.count, INT64)
+    _emit_counts(tuner, mask.name, mask.shape, blocks, counts)
+    kernel = NativeKernel(compute.hint.kind if compute.hint else "select", text)
+    schedule = Schedule.over((blocks,), nanoseconds, rows, _NS_PER_TASK)
+    values = arguments.values(count=count, **_GRID.values(blocks), **own)
+    emit(tuner, kernel, schedule, values, (mask.name, counts, *others), target)
+
+
+def _emit_counts(tuner: Tuner, mask: str, shape: tuple[int, ...], blocks: Blocks, target: str) -> None:
+    rows, count = shape
+    schedule = Schedule(rows * blocks.count, blocks.size * _NS_PER_COUNTED + _NS_PER_TASK)
+    values = _CUT.values(count=count, **_GRID.values(blocks))
+    emit(tuner, NativeKernel("count", count_text()), schedule, values, (mask,), target)
+
+
+_POSITION = "to_int64(load_i32(local, k))"
+
+
+def count_text() -> str:
+    """The module that counts the marks of each block."""
+    body = [
+        *_CUT.prologue("out", "mask"),
+        "for task in range(begin, end):",
+        *indent(
+            [
+                *_GRID.locate("row"),
+                "total, p = 0, place0",
+                # Bytes are added up while their sum fits in a byte.
+                "while place1 - p >= 128:",
+                "    part = _types.uint8(0)",
+                "    for j in range(128):",
+                "        part = _types.uint8(part + load_u8(mask, row * count + p + j))",
+                "    total += to_int64(part)",
+                "    p += 128",
+                "for q in range(p, place1):",
+                "    total += to_int64(load_u8(mask, row * count + q))",
+                "store_i64(out, task, total)",
+            ]
+        ),
+    ]
+    return kernel_text(library_text(), body)
+
+
+def select_text(
+    arguments: ArgumentBlock, start: list[str], deliver: list[str], rest: list[str],
+    others: tuple[str, ...] = (),
+) -> str:  # fmt: skip
+    """The module that chooses.
+
+    deliver: statements about the `found` positions in `local`, of which `filled` were found before in the
+    row; rest: about the slots behind the last one. start: statements at the beginning of a block.
+    """
+    buffers = ("out", "mask", "counts", *others)
+    body = [
+        *arguments.prologue(*buffers),
+        f"local = stack_bytes({4 * BLOCK + 64})",
+        "for task in range(begin, end):",
+        *indent(
+            [
+                *_GRID.locate("row"),
+                "filled = 0",
+                "for before in range(row * place_blocks, task):",
+                "    filled += load_i64(counts, before)",
+                *start,
+                "p = place0",
+                "while p < place1:",
+                f"    size, marks = min({BLOCK}, place1 - p), mask + row * count + p",
+                "    any_mark = _types.uint8(0)",
+                "    for j in range(size):",
+                "        any_mark = _types.uint8(any_mark | load_u8(marks, j))",
+                "    if any_mark:",
+                "        found = 0",
+                "        for j in range(size):",
+                "            store_i32(local, found, p + j)",
+                "            found += to_int64(load_u8(marks, j))",
+                *indent(indent(deliver)),
+                "        filled += found",
+                "    p += size",
+                *(["if place1 == count:", *indent(rest)] if rest else []),
+            ]
+        ),
+    ]
+    return kernel_text(library_text(), body)

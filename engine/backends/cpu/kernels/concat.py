@@ -1,0 +1,73 @@
+"""Concat: one plain loop per part, where the generic formula selects per element."""
+
+from __future__ import annotations
+
+from math import prod
+
+from engine.backends.cpu.codegen.argument_block import ArgumentBlock
+from engine.backends.cpu.codegen.cost import SHORTEST_BLOCK, tasks_wanted
+from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
+from engine.backends.cpu.codegen.native_kernel import NativeKernel
+from engine.backends.cpu.codegen.printer import indent, kernel_text
+from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit, evenly
+from engine.backends.cpu.library import library_text
+from engine.base.dtypes import as_dtype
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import smallest
+
+_NS_PER_ELEMENT = 0.3
+
+
+_GRID = TaskGrid(column="total")
+
+
+def _arguments(parts: int) -> ArgumentBlock:
+    """The arguments for so many matrices."""
+    return ArgumentBlock("total", _GRID.arguments, *(f"width{k}" for k in range(parts)))
+
+
+def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "concat": matrices of equal height side by side, as (height, columns)."""
+    parts = [part for part in compute.operands if part.size]
+    if len(compute.space) != 2 or any(part.rank != 2 for part in parts) or not parts:
+        return False
+    storage = {part.dtype.name for part in parts}
+    if len(storage) != 1 or parts[0].arithmetic != compute.body.dtype:
+        return False
+    height, total = compute.space
+    described = _arguments(len(parts))
+    epilogue = print_epilogue(compute, described.end, row_axes=1, core=storage.pop())
+    nanoseconds = prod(compute.space) * _NS_PER_ELEMENT
+    wanted = -(-tasks_wanted(nanoseconds, threads) // height)
+    blocks = evenly(total, smallest(wanted, total // SHORTEST_BLOCK))
+    widths = {f"width{k}": part.shape[1] for k, part in enumerate(parts)}
+    arguments = described.values(total=total, **_GRID.values(blocks), **widths)
+    schedule, names = Schedule.over((blocks,), nanoseconds, height), [part.name for part in parts]
+    kernel = NativeKernel(f"concat_{len(parts)}", concat_text(len(parts), parts[0].dtype.name, epilogue))
+    emit(tuner, kernel, schedule, arguments, names, compute.output.name, epilogue)
+    return True
+
+
+def concat_text(parts: int, storage: str, epilogue: Epilogue) -> str:
+    """The kernel's module."""
+    described = _arguments(parts)
+    body = [
+        *described.prologue(*(f"part{k}" for k in range(parts)), epilogue=epilogue),
+        *epilogue.kernel,
+        "for task in range(begin, end):",
+        *indent(_GRID.locate("i0")),
+        "    offset = 0",
+    ]
+    size = as_dtype(storage).itemsize
+    for k in range(parts):
+        body += indent(
+            [
+                "first_column = max(column0, offset)",
+                f"columns = min(column1, offset + width{k}) - first_column",
+                "start = i0 * total + first_column",
+                f"tile = part{k} + (i0 * width{k} + first_column - offset) * {size}",
+                *epilogue.store,
+                f"offset += width{k}",
+            ]
+        )
+    return kernel_text(library_text(), body)

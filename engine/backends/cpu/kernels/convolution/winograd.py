@@ -1,0 +1,269 @@
+"""Convolutions of float32 by 3 x 3, channels last, with fewer products: Winograd's F(2 x 2) and F(4 x 4).
+
+A task transforms the inputs of a block of tiles into its stack, multiplies each frequency by the weights of
+that frequency, and transforms the sums back, a block of output channels at a time. Weights are transformed
+once, in float64. F(4 x 4) needs 36 products for 16 results where F(2 x 2) needs 64 and the direct way 144,
+but its weights take 4 times the memory instead of 16 / 9, and its rounding errors are larger: relative to the
+largest result 2e-6 where F(2 x 2) has 5e-7 and the direct way 2e-7 (256 channels of random numbers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from engine.backends.cpu.codegen.argument_block import ArgumentBlock
+from engine.backends.cpu.codegen.cuts import MOST_COLUMNS
+from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
+from engine.backends.cpu.codegen.native_kernel import NativeKernel
+from engine.backends.cpu.codegen.printer import indent, kernel_text
+from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
+from engine.backends.cpu.codegen.tiles import Tile, host_tile
+from engine.backends.cpu.kernels.convolution.winograd_partition import (
+    TILES,
+    Way,
+    choose_way,
+    is_possible,
+    row_choices,
+    scratch_bytes,
+)
+from engine.backends.cpu.kernels.convolution.winograd_weights import pack_weights
+from engine.backends.cpu.library import library_text
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import Number, Size
+
+_GRID = TaskGrid(tile="tiles", m="m_size")
+_ARGUMENTS = ArgumentBlock(
+    "height width c_size out_height out_width m_size top left tile_columns image_tiles tiles",
+    _GRID.arguments,
+    "block_tiles next_step block_columns",
+)
+_ZEROS = 512
+
+_TEXT = """
+{tiles}
+input_tile = make_input_tile({results}, {lanes})
+listed_tile = make_listed_tile({results}, {lanes})
+output_tile = make_output_tile({results}, {lanes})
+
+
+@helper
+def list_inputs(table, zeros, source, y, x, height, width, pixel):
+    # What lies outside the picture is read from zeros.
+    for i in range({size}):
+        for j in range({size}):
+            inside = y + i >= 0 and y + i < height and x + j >= 0 and x + j < width
+            place = source + ((y + i) * width + x + j) * pixel
+            store_i64(table, i * {size} + j, place if inside else zeros)
+
+
+@helper
+def transform_inputs(target, step, block, table, zeros, source, y, x, height, width, channels):
+    pixel = channels * 4
+    if y >= 0 and x >= 0 and y + {size} <= height and x + {size} <= width:
+        place = source + (y * width + x) * pixel
+        c = 0
+        while c < channels:
+            input_tile(place + c * 4, width * pixel, pixel, target, step)
+            target += block
+            c += {lanes}
+    else:
+        first = 0
+        while first < channels:
+            list_inputs(table, zeros, source + first * 4, y, x, height, width, pixel)
+            c = 0
+            while c < min(channels - first, {zeros}):
+                listed_tile(table, c * 4, target, step)
+                target += block
+                c += {lanes}
+            first += {zeros}
+
+
+@helper
+def multiply(a, a_block, count, b, k, c, c_row, next_step):
+    next_b = b + k * {row_bytes}
+    while count > 0:
+{choices}
+"""
+
+
+def tune_winograd(
+    compute: Compute, tuner: Tuner, threads: int, direct: Callable[[Compute, Tuner, int], bool]
+) -> bool:
+    """Rule for hints of kind "conv" with channels last: 3 x 3 windows next to each other, known weights.
+
+    `direct` is the rule for others, and for those that are as fast directly. Where sizes are open, the plan
+    has the steps of each way, all but one of which compute no images.
+    """
+    if not _fits(compute):
+        return direct(compute, tuner, threads)
+    m, channels = compute.operands[1].shape[:2]
+    tile = host_tile()
+    way = choose_way(compute.space, channels, tile, threads)
+    first, *others = way.images
+    for results, images in zip(TILES, others, strict=True):
+        if is_possible(results, channels, m) and _may_have(images):
+            emit_winograd(_of_images(compute, images), tuner, tile, results, way)
+    return not _may_have(first) or direct(_of_images(compute, first), tuner, threads)
+
+
+def _fits(compute: Compute) -> bool:
+    """Whether these kernels can compute a convolution."""
+    attributes, (_, w) = compute.attributes, compute.operands
+    if not attributes.get("channels_last") or attributes.get("x_first") or w.shape[2:] != (3, 3):
+        return False
+    if (*attributes["strides"], *attributes["dilations"], attributes["group"]) != (1, 1, 1, 1, 1):
+        return False
+    return w.known is not None and compute.is_float32
+
+
+def _may_have(images: Number) -> bool:
+    """Whether there are any images, or there may be at other sizes."""
+    return isinstance(images, Size) or images > 0
+
+
+def _of_images(compute: Compute, images: int) -> Compute:
+    """The part of a convolution that computes the first images."""
+    return replace(compute, space=(images, *compute.space[1:]))
+
+
+def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, results: int, way: Way) -> None:
+    """The step of a convolution with tiles of `results` along a side, which is cut so."""
+    x, w = compute.operands
+    batch, out_height, out_width, m = compute.space
+    cut = way.cut
+    _, height, width, channels = x.shape
+    tile_columns = -(-out_width // results)
+    image_tiles = tile_columns * -(-out_height // results)
+    tiles = batch * image_tiles
+    blocks = (
+        Blocks(-(-tiles // cut.share), cut.share), Blocks(-(-m // cut.group_columns), cut.group_columns)
+    )  # fmt: skip
+    epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=3)
+    weights = _pack(tuner, w.name, w.known, results, tile.width)
+    top, left = compute.attributes["pads"]
+    # All tiles of rows together ask for the next weights once, each with two lines a channel.
+    step = 2 * tile.width // way.row_tiles
+    sizes = _ARGUMENTS.values(
+        height=height, width=width, c_size=channels, out_height=out_height, out_width=out_width, m_size=m,
+        top=top, left=left, tile_columns=tile_columns, image_tiles=image_tiles, tiles=tiles,
+        **_GRID.values(*blocks), block_tiles=cut.tiles, next_step=step, block_columns=cut.columns,
+    )  # fmt: skip
+    kernel = NativeKernel("winograd", winograd_text(tile, results, epilogue))
+    schedule = Schedule(blocks[0].count * blocks[1].count, way.task_ns, blocks)
+    emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
+
+
+def _pack(tuner: Tuner, name: str, known: np.ndarray | None, results: int, width: int) -> str:
+    assert known is not None
+    return tuner.constant(f"{name}|winograd{results}|{width}", partial(pack_weights, known, results, width))
+
+
+def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
+    """The kernel's module."""
+    size, lanes, width = results + 2, tile.lanes, tile.width
+    rows = row_choices(tile)
+    numbers = {
+        "results": results,
+        "size": size,
+        "lanes": lanes,
+        "zeros": _ZEROS,
+        "row_bytes": 4 * width,
+        "tiles": "\n".join(f"block_tile_{r} = make_block_tile({r}, {tile.vectors}, {lanes})" for r in rows),
+        "choices": "\n".join(_choices(rows, lanes)),
+    }
+    frequencies = size * size
+    locate = [
+        "i0 = op_div(tile0 + k, image_tiles)",
+        "in_image = tile0 + k - i0 * image_tiles",
+        "tile_row = op_div(in_image, tile_columns)",
+        "y0 = tile_row * {results}",
+        "x0 = (in_image - tile_row * tile_columns) * {results}",
+    ]
+    locate = [line.format(**numbers) for line in locate]
+    block = [
+        "count = min(block_tiles, tile1 - tile0)",
+        "m = m0",
+        "for k in range(count):",
+        *indent(locate),
+        "    image = x + i0 * height * width * c_size * 4",
+        f"    target = scratch + k * {lanes * 4}",
+        "    transform_inputs(target, input_step, depth_block, table, zeros, image, y0 - top, x0 - left,"
+        " height, width, c_size)",
+        "while m < m1:",
+        "    columns = min(block_columns, m1 - m)",
+        f"    for f in range({frequencies}):",
+        "        c = 0",
+        "        while c < columns:",
+        f"            panel = op_div(m + c, _types.int64({width})) * {frequencies} + f",
+        f"            right = w + panel * c_size * {width * 4}",
+        "            target = sums + f * sum_step + c * 4",
+        "            multiply(scratch + f * input_step, depth_block, count, right, c_size, target,"
+        " block_columns * 4, next_step)",
+        f"            c += {width}",
+        "    first_column = m",
+        "    for k in range(count):",
+        *indent(indent(locate)),
+        "        c = 0",
+        "        while c < columns:",
+        "            output_tile(sums + (k * block_columns + c) * 4, sum_step, finished + c * 4,"
+        " block_columns * 4)",
+        f"            c += {lanes}",
+        f"        for r in range(min({results}, out_height - y0)):",
+        "            i1 = y0 + r",
+        f"            for s in range(min({results}, out_width - x0)):",
+        "                i2 = x0 + s",
+        f"                tile = finished + (r * {results} + s) * block_columns * 4",
+        "                start = ((i0 * out_height + i1) * out_width + i2) * m_size + m",
+        *indent(indent(indent(indent(epilogue.store)))),
+        "    m += block_columns",
+    ]
+    body = [
+        *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
+        # Behind the last sums there is room for the rows that a tile of a product has too many.
+        f"scratch = stack_bytes({scratch_bytes(tile) + max(rows) * MOST_COLUMNS * 4})",
+        f"finished = stack_bytes({results * results * MOST_COLUMNS * 4})",
+        f"table = stack_bytes({frequencies * 8})",
+        f"zeros = stack_bytes({(_ZEROS + lanes) * 4})",
+        f"set_bytes(zeros, 0, {(_ZEROS + lanes) * 4})",
+        # An odd number of vectors keeps the frequencies of a tile from sharing a few sets of the cache.
+        f"input_step = (block_tiles | 1) * {lanes * 4}",
+        f"depth_block = {frequencies} * input_step",
+        f"sum_step = (block_tiles * block_columns + {lanes}) * 4",
+        f"sums = scratch + op_div(c_size + {lanes - 1}, _types.int64({lanes})) * depth_block",
+        *epilogue.kernel,
+        "for task in range(begin, end):",
+        *indent(
+            [
+                *_GRID.locate(),
+                "while tile0 < tile1:",
+                *indent(block),
+                "    tile0 += block_tiles",
+            ]
+        ),
+    ]
+    return kernel_text(library_text("vectors", "winograd", helpers=_TEXT.format(**numbers)), body)
+
+
+def _choices(rows: tuple[int, ...], lanes: int) -> list[str]:
+    """Which tile takes the first of `count` rows: `cuts.rows_taken`, as statements."""
+    lines = []
+    for k, r in enumerate(rows):
+        if k == len(rows) - 1:
+            head = "else:" if k else "if True:"
+        elif k == 0 and len(rows) == 3:
+            head = f"if count > {2 * rows[1]} or (count > {rows[1] + rows[2]} and count <= {r}):"
+        else:
+            head = f"{'elif' if k else 'if'} count > {rows[k + 1]}:"
+        lines += [
+            f"        {head}",
+            f"            block_tile_{r}(a, a_block, b, k, c, c_row, next_b, next_step)",
+            f"            count -= {r}",
+            f"            a += {r * lanes * 4}",
+            f"            c += {r} * c_row",
+            "            next_b += 2 * k * next_step",
+        ]
+    return lines

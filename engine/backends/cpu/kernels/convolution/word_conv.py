@@ -1,0 +1,311 @@
+"""Convolutions of any element type, and of weights that are computed, as products of words.
+
+The weights are the left side, rows of words over (channel, tap). The right side has a column per output
+position: a task gathers the words of one tile of columns at a time into its stack, by interleaving runs of
+the input, and multiplies them by all its rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from engine.backends.cpu.codegen.argument_block import ArgumentBlock
+from engine.backends.cpu.codegen.cost import tasks_wanted
+from engine.backends.cpu.codegen.cuts import up
+from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
+from engine.backends.cpu.codegen.native_kernel import NativeKernel
+from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
+from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
+from engine.backends.cpu.codegen.tiles import MAX_TAPS, Tile, by_height
+from engine.backends.cpu.kernels.convolution.plane_windows import tune_plane_conv
+from engine.backends.cpu.kernels.convolution.planes import (
+    Planes,
+    in_place,
+    input_shift,
+    stage_planes,
+    tap_offsets_text,
+)
+from engine.backends.cpu.kernels.matmul.words import (
+    Words,
+    byte_shift,
+    elements_of,
+    emit_rows_of_words,
+    known_zeros,
+    pack_rows_of_words,
+    words_of,
+    zeros_of,
+)
+from engine.backends.cpu.library import library_text
+from engine.backends.windows import Windows, windows_first
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import deferrable, deferred
+from engine.kernels.value import Value
+
+WORDS_AT_ONCE = 512
+"""Words of a column that are gathered before they are multiplied."""
+
+SCRATCH_WORDS = 16384
+"""Sums that a task holds on its stack (64 KiB)."""
+
+_GRID = TaskGrid(m="m_size", pixel="p_size")
+_ARGUMENTS = ArgumentBlock(
+    "m_size p_size depth",
+    _GRID.arguments,
+    "groups plane_size kernel_rows kernel_columns row_step tap_row_step phase_step dilation stride out_width "
+    "channels pitch ones shift last_size",
+)
+
+
+_HELPERS = """
+copy_words = make_interleave({parts}, {bits}, {lanes})
+
+
+@helper
+def find_runs(first, count, out_width, row_step, runs):
+    # Where the columns first..first+count-1 of a tile lie: place in the tile and in the plane, in elements.
+    found = 0
+    done = 0
+    while done < count:
+        i = op_div(first + done, out_width)
+        j = first + done - i * out_width
+        length = min(out_width - j, count - done)
+        store_i64(runs, 3 * found, done)
+        store_i64(runs, 3 * found + 1, i * row_step + j)
+        store_i64(runs, 3 * found + 2, length)
+        done += length
+        found += 1
+    return found
+
+
+@helper
+def gather(target, source, begin, end, elements, taps, offsets, plane_size, runs, count):
+    # What a run writes too far, the next one or the next word overwrites.
+    element = begin * {parts}
+    channel = op_div(element, taps)
+    tap = element - channel * taps
+    origin = source + channel * plane_size * {size}
+    for word in range(begin, end):
+        a = origin + load_i64(offsets, tap)
+        b, c, d = a, a, a
+{advance}
+        for r in range(count):
+            place = target + load_i64(runs, 3 * r) * {word}
+            start = load_i64(runs, 3 * r + 1) * {size}
+            length = load_i64(runs, 3 * r + 2)
+            for done in range(0, length, {lanes}):
+                at = start + done * {size}
+                copy_words(place + done * {word}, a + at, b + at, c + at, d + at)
+        target += {width} * {word}
+
+
+@helper
+def add_words(target, source, count):
+    for k in range(count):
+        store_{sum}(target, k, load_{sum}(target, k) + load_{sum}(source, k))
+
+"""
+
+_ADVANCE = """\
+        tap += 1
+        element += 1
+        if tap == taps:
+            tap = 0
+            origin += plane_size * {size}
+"""
+
+_NEXT = """\
+        if element < elements:
+            {name} = origin + load_i64(offsets, tap)
+"""
+
+
+def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "conv" and "shifted_conv" over one or two axes, channels first."""
+    words, attributes = words_of(compute), compute.attributes
+    if words is None or attributes.get("channels_last"):
+        return False
+    win = windows_first(compute)
+    if win is None or win.taps > MAX_TAPS:
+        return False
+    x, w = compute.operands[:2]
+    x_zero, w_zero = zeros_of(compute)
+    group = int(attributes["group"])
+    batch, channels, m = x.shape[0], w.shape[1], w.shape[0] // group
+    if group > 1 and tune_plane_conv(compute, tuner, win, words, threads):
+        return True
+    if w_zero is not None and w_zero.size not in (1, w.shape[0]):
+        return False
+    in_bytes = words.form == "bytes"
+    tile, k = words.tile, channels * win.taps
+    depth = words.count(k)
+    w_zeros = known_zeros(w_zero, byte_shift(w.dtype, signed=True) if in_bytes else 0)
+    has_sums = in_bytes and bool(w_zeros.any())
+    if words.elements > 1 and w.known is not None and (w_zero is None or w_zero.known is not None):
+        name = f"{w.name}|rows of {words.form}|{'' if w_zero is None else w_zero.name}"
+        pack = partial(pack_rows_of_words, elements_of(w), w.shape[0], words, w_zeros, int(has_sums))
+        left, pitch = tuner.constant(name, pack), (depth + 2 * in_bytes) * words.size
+    else:
+        rows = emit_rows_of_words(tuner, w, (1, w.shape[0], k), (0, k, 1), words, w_zero)
+        left, pitch = rows.name, rows.row
+    planes = _lay_out(tuner, x, x_zero, win, words)
+    total = _total_text(has_sums) if in_bytes else ""
+    epilogue = print_epilogue(compute, _ARGUMENTS.end, core=compute.body.dtype, total=total)
+    pixels = win.out[0] * win.out[1]
+    gathered = batch * group * depth * pixels * words.size / 16.0
+    nanoseconds = 2.0 * batch * group * max(m, 2) * k * pixels / words.flops_per_ns + gathered
+    nanoseconds += batch * group * m * pixels * (epilogue.nanoseconds / 2 + 0.02) + 500.0
+    heights = [height for height in tile.heights if height <= max(m, 1)]
+    one_ns = nanoseconds / (batch * group)
+    blocks = deferred(cut_gathered, m, pixels, heights[0], tile, one_ns, threads)
+    zeros = [x_zero] if in_bytes and x_zero is not None else []
+    sizes = _ARGUMENTS.values(
+        m_size=m, p_size=pixels, depth=depth, **_GRID.values(*blocks), groups=group,
+        plane_size=planes.plane_size,
+        kernel_rows=win.kernel[0], kernel_columns=win.kernel[1], row_step=planes.row_step,
+        tap_row_step=planes.tap_row_step, phase_step=planes.phase_step, dilation=planes.dilation,
+        stride=planes.stride, out_width=pixels if win.is_pointwise else win.out[1], channels=channels,
+        pitch=pitch, ones=w.shape[0], shift=input_shift(words, x),
+        last_size=win.out[1],
+    )  # fmt: skip
+    text = word_conv_text(words, heights, epilogue, zeros[0].dtype.name if zeros else "", has_sums)
+    kernel, schedule = NativeKernel("word_conv", text), Schedule.over(blocks, nanoseconds, batch * group)
+    inputs = (planes.name, left, *(zero.name for zero in zeros))
+    emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
+    return True
+
+
+@deferrable
+def cut_gathered(
+    m: int, n: int, tile_rows: int, tile: Tile, nanoseconds: float, threads: int
+) -> tuple[Blocks, ...]:
+    """Cut m x n results that take so long into enough blocks for all threads, of whole tiles.
+
+    Columns are cut as long as possible, because each block of rows gathers the columns again.
+    """
+
+    def fitting(columns: int) -> int:
+        return min(up(m, tile_rows), SCRATCH_WORDS // columns // tile_rows * tile_rows)
+
+    # A narrower block leaves room for more rows, down to the least that fits.
+    widest = Axis(n, min(up(n, tile.width), up(128, tile.width)), tile.width, 2 * tile.width)
+    (narrow,) = halve([widest], lambda columns: fitting(columns.block) < m)
+    rows = Axis.of_tiles(m, fitting(narrow.block), tile_rows)
+    columns = Axis.of_tiles(n, narrow.block, tile.width)
+    return share([columns, rows], 1, tasks_wanted(nanoseconds, threads))[::-1]
+
+
+def _lay_out(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Words) -> Planes:
+    """The input with its padding as elements of words: itself if possible."""
+    in_bytes = words.form == "bytes"
+    is_same = x.dtype.itemsize == words.element_size and (
+        x.dtype.name == "uint8" if in_bytes else words.elements == 1 or zero is None
+    )
+    if win.reads_in_place and is_same:
+        return in_place(x.name, win)
+    if win.is_pointwise:
+        # A row for each plane: short rows are not worth vectors.
+        pixels = win.height * win.width
+        win = replace(win, height=1, width=pixels, out=(1, pixels))
+    return stage_planes(tuner, x, zero, win, words)
+
+
+def _total_text(has_sums: bool) -> str:
+    """A sum of products of shifted bytes, corrected for zero points and shifts."""
+    if not has_sums:
+        return "to_int32(read_int32(tile, column) - row_total)"
+    moved = "row_zero * (read_int32(column_sums, column) - all_zeros)"
+    return f"to_int32(read_int32(tile, column) - row_total - {moved})"
+
+
+def word_conv_text(words: Words, heights: list[int], epilogue: Epilogue, x_zero: str, has_sums: bool) -> str:
+    """The kernel's module. x_zero: the type of the input's zero point, if bytes have one."""
+    tile, size = words.tile, words.size
+    step, in_bytes = tile.width, words.form == "bytes"
+    width = step * size
+    advance = "".join(
+        _ADVANCE + (_NEXT.replace("{name}", name) if name else "")
+        for name in [*"bcd"[: words.elements - 1], ""]
+    )
+    helpers = _HELPERS.replace("{advance}", advance)
+    numbers = {
+        "parts": words.elements, "bits": words.element_size * 8, "lanes": tile.lanes, "word": size,
+        "size": words.element_size, "width": step, "sum": words.sum,
+    }  # fmt: skip
+    for name, number in numbers.items():
+        helpers = helpers.replace(f"{{{name}}}", str(number))
+    row = [
+        *(["row_total = to_int32(x_zero * load_i32(w + i1 * pitch, depth))"] if in_bytes else []),
+        *(["row_zero = to_int32(load_i32(w + i1 * pitch, depth + 1))"] if has_sums else []),
+    ]
+    store = [
+        "for m in range(m0, m1):",
+        "i1 = group * m_size + m",
+        f"tile = sums + (m - m0) * {width}",
+        "start = (image * m_size + m) * p_size + first_column",
+        *row,
+    ]
+
+    def product(height: int) -> list[str]:
+        return [f"tile_of_{height}(left, pitch, right, {width}, count, target, right)"]
+
+    products = [
+        "m = m0",
+        "while m < m1:",
+        "    left = lefts + m * pitch",
+        "    remaining = m1 - m",
+        f"    target = sums + (m - m0) * {width} if w0 == 0 else more",
+        *indent(by_height(heights, "remaining", product)),
+        "    if w0 != 0:",
+        f"        add_words(sums + (m - m0) * {width}, more, rows * {step})",
+        "    m += rows",
+    ]
+    column_sums = [
+        f"tile_of_1(w + ones * pitch + w0 * {size}, 0, right, {width}, count, more, right)",
+        "if w0 == 0:",
+        f"    copy_bytes(column_sums, more, {width})",
+        "else:",
+        f"    add_words(column_sums, more, {step})",
+    ]
+    block = [
+        f"columns = min({step}, p_size - first_column)",
+        "run_count = find_runs(first_column, columns, out_width, row_step, runs)",
+        "source = x + image * channels * plane_size * " + str(words.element_size),
+        "w0 = 0",
+        "while w0 < depth:",
+        f"    count = min({WORDS_AT_ONCE}, depth - w0)",
+        "    gather(right, source, w0, w0 + count, channels * taps, taps, offsets, plane_size, runs,"
+        " run_count)",
+        f"    lefts = w + group * m_size * pitch + w0 * {size}",
+        *indent(column_sums if has_sums else []),
+        *indent(products),
+        f"    w0 += {WORDS_AT_ONCE}",
+        *epilogue.store_tile(step, store),
+    ]
+    body = [
+        *_ARGUMENTS.prologue("x", "w", *(["x_zeros"] if x_zero else []), epilogue=epilogue),
+        *([f"x_zero = to_int32({read_text(x_zero, 'x_zeros', '0')} + shift)"] if x_zero else []),
+        *(["x_zero = to_int32(shift)"] if in_bytes and not x_zero else []),
+        "taps = kernel_rows * kernel_columns",
+        *(["all_zeros = to_int32(x_zero * channels * taps)"] if has_sums else []),
+        f"sums = stack_bytes({(SCRATCH_WORDS + heights[0] * step) * size})",
+        f"more = stack_bytes({heights[0] * width})",
+        *([f"column_sums = stack_bytes({width})"] if has_sums else []),
+        f"right = stack_bytes({(WORDS_AT_ONCE + 1) * width})",
+        f"offsets = stack_bytes({MAX_TAPS * 8})",
+        f"runs = stack_bytes({step * 24})",
+        "tap_offsets(offsets, 0, kernel_rows, kernel_columns, tap_row_step, phase_step, dilation, stride)",
+        *epilogue.kernel,
+        "for task in range(begin, end):",
+        *indent(
+            [
+                *_GRID.locate("image"),
+                "i0 = op_div(image, groups)",
+                "group = image - i0 * groups",
+                f"for first_column in range(pixel0, pixel1, {step}):",
+                *indent(block),
+            ]
+        ),
+    ]
+    head = library_text("vectors", "products", "words") + words.tiles_text(heights, signed_left=True)
+    return kernel_text(head + helpers + tap_offsets_text(words.element_size), body)

@@ -1,0 +1,157 @@
+"""Packed panels, a tile's columns side by side: constants are packed ahead, others by a step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from engine.backends.cpu.codegen.argument_block import ArgumentBlock
+from engine.backends.cpu.codegen.native_kernel import NativeKernel
+from engine.backends.cpu.codegen.printer import indent, kernel_text
+from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.codegen.tiles import Tile
+from engine.backends.cpu.library import library_text
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import Size
+
+BYTES_PER_NS = 10.0
+
+_COLUMNS = 256
+"""Of a row that is laid behind others, a task takes so many, in one piece of memory."""
+
+SPREAD = 32
+"""Elements between rows that are laid so that they do not evict each other."""
+
+_SET_STRIDE = 4096
+"""Bytes from one line to the next that has its place in the same set of a first-level cache."""
+
+_WAYS = 8
+"""How many lines a set holds."""
+
+_LEAST_COLUMNS = 256
+"""Results of a row that are worth laying it elsewhere first."""
+
+_ARGUMENTS = ArgumentBlock(
+    "rows columns panels width target_batch target_panel target_row source_batch source_row source_column"
+)
+
+_HELPERS = """
+copy_run = make_copy_run(1, {lanes})
+transpose_block = make_transpose_block({lanes})
+
+
+@helper
+def pack_rows(target, target_row, source, source_row, rows, columns):
+    for _ in range(rows):
+        done = 0
+        while done + {lanes} <= columns:
+            copy_run(target + done * 4, source + done * 4)
+            done += {lanes}
+        for j in range(done, columns):
+            store_f32(target, j, load_f32(source, j))
+        target += target_row * 4
+        source += source_row * 4
+
+
+@helper
+def lay_columns(target, target_row, source, source_row, source_column, rows, columns):
+    done_rows = 0
+    if source_row == 1:
+        done_rows = rows - op_rem(rows, _types.int64({lanes}))
+        done_columns = columns - op_rem(columns, _types.int64({lanes}))
+        for j in range(0, done_columns, {lanes}):
+            for r in range(0, done_rows, {lanes}):
+                place = target + (r * target_row + j) * 4
+                origin = source + (r + j * source_column) * 4
+                transpose_block(place, target_row * 4, origin, source_column * 4)
+        for j in range(done_columns, columns):
+            for r in range(done_rows):
+                store_f32(target, r * target_row + j, load_f32(source, r + j * source_column))
+    for r in range(done_rows, rows):
+        for j in range(columns):
+            store_f32(target, r * target_row + j, load_f32(source, r * source_row + j * source_column))
+"""
+
+
+def rows_evict_each_other(compute: Compute, row: int | Size) -> bool:
+    """Whether a tile's rows, `row` elements apart, push each other out of first-level cache, and so many
+    results come from them that laying them further apart pays: the last bits of an address choose its set.
+
+    A row of open length is left where it is, so that all sizes have the same steps.
+    """
+    if isinstance(row, Size) or 4 * row % _SET_STRIDE:
+        return False
+    spaces = [compute.space] if compute.extents is None else zip(*compute.extents, strict=True)
+    return any(prod(rows) > _WAYS and columns >= _LEAST_COLUMNS for *rows, columns in spaces)
+
+
+def emit_panels(
+    tuner: Tuner, name: str, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile
+) -> str:
+    """A step that lays (count, k, n) as `pack_panels` does; gives the name of its result."""
+    _, k, n = sizes
+    panels = -(-n // tile.width)
+    return _emit(tuner, name, sizes, strides, tile, (panels * k * tile.width, k * tile.width, tile.width))
+
+
+def emit_rows(
+    tuner: Tuner, name: str, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile,
+    row: int,
+) -> str:  # fmt: skip
+    """A step that lays (count, m, k) of any strides in rows, each `row` elements behind the one before; gives
+    the name of its result.
+    """
+    _, m, _ = sizes
+    wide = replace(tile, vectors=_COLUMNS // tile.lanes)
+    return _emit(tuner, name, sizes, strides, wide, (m * row, _COLUMNS, row))
+
+
+def _emit(
+    tuner: Tuner, name: str, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile,
+    target: tuple[int, int, int],
+) -> str:  # fmt: skip
+    count, rows, columns = sizes
+    # One that the whole batch shares is laid once.
+    count = 1 if strides[0] == 0 else count
+    panels = -(-columns // tile.width)
+    nanoseconds = rows * tile.width * 4 / BYTES_PER_NS + 10.0
+    arguments = _ARGUMENTS.values(
+        rows=rows, columns=columns, panels=panels, width=tile.width, target_batch=target[0],
+        target_panel=target[1], target_row=target[2], source_batch=strides[0], source_row=strides[1],
+        source_column=strides[2],
+    )  # fmt: skip
+    laid = tuner.temporary(count * max(target[0], rows * columns), np.dtype(np.float32))
+    kernel = NativeKernel("panels", panels_text(tile.lanes))
+    emit(tuner, kernel, Schedule(count * panels, nanoseconds), arguments, (name,), laid)
+    return laid
+
+
+def panels_text(lanes: int) -> str:
+    """The kernel's module."""
+    body = [
+        *_ARGUMENTS.prologue("out", "matrix"),
+        "for task in range(begin, end):",
+        *indent(
+            [
+                "count = op_div(task, panels)",
+                "panel = task - count * panels",
+                "column = panel * width",
+                "wanted = min(width, columns - column)",
+                "source = matrix + (count * source_batch + column * source_column) * 4",
+                "target = out + (count * target_batch + panel * target_panel) * 4",
+                "if source_column == 1:",
+                "    pack_rows(target, target_row, source, source_row, rows, wanted)",
+                "else:",
+                "    lay_columns(target, target_row, source, source_row, source_column, rows, wanted)",
+                # Columns beyond the matrix take part in sums that nobody stores.
+                "if target_row == width:",
+                "    for r in range(rows):",
+                "        for j in range(wanted, width):",
+                "            store_f32(target, r * width + j, 0.0)",
+            ]
+        ),
+    ]
+    head = library_text("vectors", "products") + _HELPERS.format(lanes=lanes)
+    return kernel_text(head, body)

@@ -1,0 +1,181 @@
+"""Softmax and normalisations over rows of float32: a row is read from first-level cache until it is done."""
+
+from __future__ import annotations
+
+from engine.backends.cpu.codegen.argument_block import ArgumentBlock
+from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
+from engine.backends.cpu.codegen.native_kernel import NativeKernel
+from engine.backends.cpu.codegen.printer import indent, kernel_text
+from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.codegen.tiles import host_tile
+from engine.backends.cpu.library import library_text
+from engine.compiler.plan import Compute, Tuner
+
+BLOCK = 2048
+"""Elements of a row that are worked on at a time."""
+
+_NS_PER_ELEMENT = {"softmax": 0.35, "logarithm": 0.35, "mean": 0.2, "square": 0.15}
+_NS_PER_ROW = 25.0
+_ARGUMENTS = ArgumentBlock("extent masked epsilon", reals="epsilon")
+
+_HELPERS = """
+row_top = make_row_top({lanes})
+row_sum = make_row_sum({lanes})
+row_squares = make_row_squares({lanes})
+row_exp = make_row_exp({lanes})
+row_scale = make_row_scale({lanes})
+row_shift = make_row_shift({lanes})
+
+
+@helper
+def rest_of(pad, source, count, filling):
+    # The elements behind the last whole vector, filled up to one; how many there are.
+    whole = count - op_rem(count, _types.int64({lanes}))
+    for j in range({lanes}):
+        store_f32(pad, j, load_f32(source, whole + j) if whole + j < count else filling)
+    return count - whole
+
+
+@helper
+def top_of(pad, source, count):
+    top = row_top(0, source, op_div(count, _types.int64({lanes})))
+    if rest_of(pad, source, count, -INF):
+        top = max(top, row_top(0, pad, 1))
+    return top
+
+
+@helper
+def sum_of(pad, source, count):
+    total = row_sum(0, source, op_div(count, _types.int64({lanes})))
+    if rest_of(pad, source, count, 0.0):
+        total += row_sum(0, pad, 1)
+    return total
+
+
+@helper
+def squares_of(pad, source, count, mean):
+    total = row_squares(0, source, op_div(count, _types.int64({lanes})), mean)
+    if rest_of(pad, source, count, mean):
+        total += row_squares(0, pad, 1, mean)
+    return total
+
+
+@helper
+def exp_of(pad, target, source, count, top):
+    total = row_exp(target, source, op_div(count, _types.int64({lanes})), top)
+    rest = rest_of(pad, source, count, -INF)
+    if rest:
+        total += row_exp(target + (count - rest) * 4, pad, 1, top)
+    return total
+
+
+@helper
+def scale_of(pad, target, source, count, center, factor):
+    row_scale(target, source, op_div(count, _types.int64({lanes})), center, factor)
+    rest = rest_of(pad, source, count, 0.0)
+    if rest:
+        row_scale(target + (count - rest) * 4, pad, 1, center, factor)
+
+
+@helper
+def shift_of(pad, target, source, count, first, second):
+    row_shift(target, source, op_div(count, _types.int64({lanes})), first, second)
+    rest = rest_of(pad, source, count, 0.0)
+    if rest:
+        row_shift(target + (count - rest) * 4, pad, 1, first, second)
+
+
+"""
+
+
+def tune_softmax(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "softmax": contiguous rows of float32."""
+    attributes = compute.attributes
+    kind = "logarithm" if attributes["logarithm"] else "softmax"
+    return _emit(compute, tuner, kind, int(attributes["masked"]), 0.0)
+
+
+def tune_normalize(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "normalize": contiguous rows of float32."""
+    attributes = compute.attributes
+    return _emit(
+        compute, tuner, "mean" if attributes["centered"] else "square", 0, float(attributes["epsilon"])
+    )
+
+
+def _emit(compute: Compute, tuner: Tuner, kind: str, masked: int, epsilon: float) -> bool:
+    (x,) = compute.operands
+    if not compute.is_float32 or len(compute.space) != 2 or x.shape != compute.space:
+        return False
+    rows, extent = compute.space
+    epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=1)
+    row_ns = extent * (_NS_PER_ELEMENT[kind] + 0.1) + _NS_PER_ROW
+    arguments = _ARGUMENTS.values(extent=extent, masked=masked, epsilon=epsilon)
+    kernel = NativeKernel(kind, rows_text(kind, host_tile().lanes, epilogue))
+    emit(tuner, kernel, Schedule(rows, row_ns), arguments, (x.name,), compute.output.name, epilogue)
+    return True
+
+
+def rows_text(kind: str, lanes: int, epilogue: Epilogue) -> str:
+    """The kernel's module: a task is a row."""
+    total = "_types.float32(total)"
+    blocks = f"for first_column in range(0, extent, {BLOCK}):"
+    columns = f"columns = min({BLOCK}, extent - first_column)"
+    source = "source = row + first_column * 4"
+
+    def over(line: str) -> list[str]:
+        return [blocks, f"    {columns}", f"    {source}", f"    {line}"]
+
+    if kind in ("softmax", "logarithm"):
+        measure = [
+            "top = _types.float32(-INF)",
+            *over("top = max(top, top_of(pad, source, columns))"),
+            "if masked and top == -INF:",
+            "    top = _types.float32(0.0)",
+            "total = 0.0",
+            *over("total += exp_of(pad, work, source, columns, top)"),
+            "if masked and total == 0.0:",
+            "    total = 1.0",
+        ]
+        if kind == "softmax":
+            measure.append(f"share = _types.float32(1.0) / {total}")
+            work = [
+                # A row of one block has computed its exponentials.
+                f"if extent > {BLOCK}:",
+                "    exp_of(pad, work, source, columns, top)",
+                f"row_scale(work, work, op_div(columns + {lanes - 1}, _types.int64({lanes})),"
+                " _types.float32(0.0), share)",
+            ]
+        else:
+            measure.append(f"share = op_log({total})")
+            work = ["shift_of(pad, work, source, columns, top, share)"]
+    else:
+        measure = ["center = _types.float32(0.0)", "total = 0.0"]
+        if kind == "mean":
+            measure += [
+                *over("total += sum_of(pad, source, columns)"),
+                "center = _types.float32(total / extent)",
+            ]
+        measure += [
+            "total = 0.0",
+            *over("total += squares_of(pad, source, columns, center)"),
+            "factor = _types.float32(1.0 / op_sqrt(total / extent + epsilon))",
+        ]
+        work = ["scale_of(pad, work, source, columns, center, factor)"]
+    body = [
+        *_ARGUMENTS.prologue("x", epilogue=epilogue),
+        f"work = stack_bytes({(BLOCK + lanes) * 4})",
+        f"pad = stack_bytes({lanes * 4})",
+        *epilogue.kernel,
+        "for i0 in range(begin, end):",
+        *indent(
+            [
+                "row = x + i0 * extent * 4",
+                *measure,
+                blocks,
+                *indent([columns, source, *work, "tile = work", "start = i0 * extent + first_column"]),
+                *indent(epilogue.store),
+            ]
+        ),
+    ]
+    return kernel_text(library_text("vectors", "rows") + _HELPERS.format(lanes=lanes), body)

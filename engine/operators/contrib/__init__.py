@@ -1,0 +1,1 @@
+"""onnxruntime's own operators (domain com.microsoft), its contrib operators."""

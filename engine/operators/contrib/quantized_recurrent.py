@@ -1,0 +1,132 @@
+"""DynamicQuantizeLSTM: an LSTM of integer weights, which quantises inputs and states by their own range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.base.dtypes import FLOAT32, INT32
+from engine.graph.model import CONTRIB
+from engine.kernels.expr import FLAT, Expr, arg, cast
+from engine.kernels.value import Value
+from engine.operators.activations import Activation
+from engine.operators.builder import Builder
+from engine.operators.linear import matmul
+from engine.operators.movement import transpose
+from engine.operators.quantization import dynamic_range, quantised
+from engine.operators.recurrence import Attributes, Direction, Recurrence, columns
+from engine.operators.recurrent import LstmCell
+from engine.operators.registry import operator
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What integer weights are worth: a scale and a zero point per direction, or per direction and row."""
+
+    scale: Value
+    zero: Value
+
+    def of(self, k: Builder, d: int, rows: int) -> tuple[Value, Value]:
+        """One direction's, as vectors of one or `rows` entries."""
+        directions = self.scale.shape[0]
+        found = []
+        for table in (self.scale, self.zero):
+            if table.shape not in ((directions,), (directions, rows)) or d >= directions:
+                k.error(f"scales or zero points {list(table.shape)} do not fit weights of {rows} rows")
+            width = table.size // directions
+            if table.known is not None:
+                found.append(k.constant(np.ascontiguousarray(table.known.reshape(directions, width)[d])))
+                continue
+            lines = k.alias(table, (directions, width))
+            found.append(k.compute((width,), table.dtype, lambda j, lines=lines: lines[arg(d), j]))
+        return found[0], found[1]
+
+
+@dataclass(frozen=True)
+class IntegerDirection(Direction):
+    """A direction whose two products are taken of integers."""
+
+    w_scale: Scale
+    r_scale: Scale
+
+    def inputs(self, second: Callable[[Expr], Expr] | None = None) -> Value:
+        """x[t] W' + Wb + Rb for all steps at once; x is quantised as a whole."""
+        k, b, d = self.k, self.b, arg(self.d)
+        width, depth = self.w.shape[1:]
+        rows = k.alias(self.x, (1, self.steps * self.batch, depth))
+        sums = self.integer_product(rows, columns(k, self.w, self.d, 0, width), self.w_scale)
+
+        def formula(t: Expr, n: Expr, j: Expr) -> Expr:
+            found = sums.at(FLAT)
+            return found if b is None else found + (b[d, j] + b[d, j + width])
+
+        return k.compute((self.steps, self.batch, width), FLOAT32, formula, elementwise=True)
+
+    def product(self, h: Value, weights: Value, finish: Callable[[Expr, Expr, Expr], Expr]) -> Value:
+        """`finish(sum, n, j)` of each element of h weights, (N, columns of weights)."""
+        sums = self.integer_product(self.k.alias(h, (1, *h.shape)), weights, self.r_scale)
+        found = self.k.compute(
+            sums.shape, FLOAT32, lambda _, n, j: finish(sums.at(FLAT), n, j), elementwise=True
+        )
+        return self.k.alias(found, sums.shape[1:])
+
+    def integer_product(self, x: Value, weights: Value, of: Scale) -> Value:
+        """x (1, rows, depth) times weights, in units that `of` and the range of x give."""
+        k, rows, (depth, width) = self.k, x.shape[1], weights.shape
+        w_scale, w_zero = of.of(k, self.d, width)
+        x_scale, x_zero = dynamic_range(k, x)
+        levels = quantised(k, x, x_scale, x_zero, x_zero.dtype)
+        total = matmul(
+            k, levels, weights, (1, rows, width), (1, rows, width, depth), (0, depth, 1), (0, width, 1),
+            INT32, (x_zero, w_zero),
+        )  # fmt: skip
+        step = k.compute(w_scale.shape, FLOAT32, lambda j: w_scale[j] * x_scale.at(arg(0)))
+        single = w_scale.size == 1
+        return k.compute(
+            total.shape, FLOAT32,
+            lambda _, n, j: cast(total.at(FLAT), "float32") * step[arg(0) if single else j],
+            elementwise=True,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class IntegerRecurrence(Recurrence):
+    """A recurrent layer of integer weights."""
+
+    w_scale: Scale
+    r_scale: Scale
+
+    def direction(self, x: Value, d: int, reverse: bool, acts: Sequence[Activation]) -> Direction:
+        """Number `d` of the layer's directions."""
+        return IntegerDirection(
+            self.k, x, self.w, self.r, self.b, self.lengths, d, reverse, acts, self.attributes.clip,
+            self.w_scale, self.r_scale,
+        )  # fmt: skip
+
+
+@operator("DynamicQuantizeLSTM", domain=CONTRIB)
+def dynamic_quantize_lstm(
+    k: Builder, x: Value, w: Value, r: Value, b: Value | None, sequence_lens: Value | None,
+    initial_h: Value | None, initial_c: Value | None, p: Value | None, w_scale: Value, w_zero: Value,
+    r_scale: Value, r_zero: Value, *, input_forget: int = 0, attributes: Attributes,
+) -> tuple[Value | None, ...]:  # fmt: skip
+    """LSTM with integer weights w (D, I, 4H) and r (D, H, 4H), scaled per direction or per column."""
+    if w.rank != 3 or r.rank != 3:
+        k.error(f"takes W and R of rank 3, not {list(w.shape)} and {list(r.shape)}")
+    rows = [
+        transpose(k, weights, perm=(0, 2, 1))
+        if weights.known is None
+        else k.constant(np.ascontiguousarray(weights.known.reshape(weights.shape).transpose(0, 2, 1)))
+        for weights in (w, r)
+    ]
+    layer = IntegerRecurrence(
+        k, x, rows[0], rows[1], b, sequence_lens, attributes, Scale(w_scale, w_zero), Scale(r_scale, r_zero)
+    )
+    if p is not None and p.shape != (r.shape[0], 3 * r.shape[1]):
+        k.error(f"P must be {[r.shape[0], 3 * r.shape[1]]}, not {list(p.shape)}")
+    return layer.run(
+        4, ("Sigmoid", "Tanh", "Tanh"), (initial_h, initial_c),
+        lambda way: LstmCell(way, p, bool(input_forget)),
+    )  # fmt: skip

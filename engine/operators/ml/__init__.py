@@ -1,0 +1,1 @@
+"""Classical machine learning: the operators of the domain ai.onnx.ml."""

@@ -1,0 +1,1 @@
+"""Plans of a model: made, recorded, filled in for sizes, shared and kept."""

@@ -1,0 +1,284 @@
+"""`BackgroundPlans`: plans that are made in the background, one after another.
+
+A `SlicedThread` plans, compiles kernels, allocates memory and records plans with open sizes; the commands of
+others are recorded on the worker's thread, in small steps. Hosts advance both as they advance loading
+(`engine.runtime.loading.handle.advance_loads`), and so does polling what waits for the plan.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from engine.backends.base import Backend
+from engine.backends.growing import Growing
+from engine.base.errors import DeviceError
+from engine.base.generators import SmallSteps, within
+from engine.base.sliced_thread import SlicedThread
+from engine.compiler.lower import Lowered
+from engine.compiler.trace import InputShapes
+from engine.compiler.walk import Elements, Trace
+from engine.runtime.loading.handle import Loading, Steps
+from engine.runtime.pending_work import plans_in_background
+from engine.runtime.plans.open_plans import SizedPlan
+from engine.runtime.plans.recorded_plan import Planning, RecordedPlan
+from engine.runtime.plans.shared_memory import allocating_ahead
+
+if TYPE_CHECKING:
+    from engine.runtime.plans.session import Session
+
+T = TypeVar("T")
+
+
+def plan_for_inputs(session: Session, key: object, shapes: InputShapes, known: Elements) -> Planning:
+    """How to make the plan for some input shapes in the background."""
+    # The user may write these arrays before that.
+    known = {name: array.copy() for name, array in known.items()}
+    plans = session.open_plans
+
+    def make() -> Any:
+        sized = plans.made(shapes, known) if session.may_plan_for_all else None
+        if sized is not None:
+            session.compile(sized.lowered)
+            session.store_open_plans(known, [sized, *plans.ready])
+        return sized
+
+    fill = partial(plans.filling_for, shapes, known, only_used=True)
+    return Planning(fill, make, plans.use, partial(session.planned, key, shapes, known))
+
+
+class PlanInProgress:
+    """What a `Loading` waits for: a plan that is made in the background."""
+
+    def __init__(self, session: Session, recorded: RecordedPlan) -> None:
+        self._session = session
+        self._recorded = recorded
+
+    def advance(self, seconds: float) -> bool:
+        """Work on it for `seconds`; returns whether it is done or has failed."""
+        return self._session.background_plans.advance(self._recorded, 1e3 * seconds)
+
+    def wait(self) -> bool:
+        """Block until then."""
+        return self._session.background_plans.advance(self._recorded, None)
+
+    def result(self) -> None:
+        """Raises what went wrong."""
+        self._session.is_ready(self._recorded, wait=False)
+
+
+class BackgroundPlans:
+    """The plans of one session that are being made, the oldest first."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._line: deque[tuple[RecordedPlan, Planning]] = deque()
+        self._loading: Loading[None] | None = None
+        # What is to be allocated ahead, in this order.
+        self._near: dict[Growing[Any, Any], None] = {}
+
+    def begin(self, planning: Planning) -> RecordedPlan:
+        """A plan to be made; it is empty until `Session.is_ready` says that it is there."""
+        recorded = RecordedPlan(Lowered(Trace({}, [], {})), pending=planning)
+        self._line.append((recorded, planning))
+        self._begin()
+        return recorded
+
+    def allocate_ahead(self, near: Sequence[Growing[Any, Any]] = ()) -> None:
+        """Within a frame, allocate a step more of some memory, and of that of inputs on the CPU, beside later
+        frames: once no plan is to be made.
+        """
+        recorder = self._session.recorder
+        if recorder.near:
+            near, recorder.near = [*near, *recorder.near], []
+        if near and plans_in_background():
+            self._near |= dict.fromkeys(near)
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._loading is None or self._loading.is_over:
+            self._loading = Loading(self._steps(), name=f"plans of {self._session.source.name}")
+        # `schedule`, which calls this, does none of it.
+        self._loading.postpone()
+
+    def is_ready(self, recorded: RecordedPlan, planning: Planning, wait: bool) -> bool:
+        """Whether a plan was made; works on it if no host does. `wait` blocks. Raises what went wrong."""
+        if planning.error is None and self._loading is not None:
+            self._loading.take_over()
+            if wait:
+                self.advance(recorded, None)
+            else:
+                self._loading.is_done()
+        if planning.error is not None:
+            raise planning.error
+        return recorded.pending is None
+
+    def advance(self, recorded: RecordedPlan, budget_ms: float | None) -> bool:
+        """Work for `budget_ms`, or without one until a plan was made or failed; returns whether it was."""
+
+        def is_over() -> bool:
+            pending = recorded.pending
+            return not isinstance(pending, Planning) or pending.error is not None
+
+        if self._loading is not None and not is_over():
+            if budget_ms is None:
+                self._loading.advance_until(is_over)
+            else:
+                self._loading.advance(budget_ms)
+        return is_over()
+
+    def stop(self) -> None:
+        """Make no further plans, and wait for the one that is being made."""
+        self._line.clear()
+        self._near.clear()
+        if self._loading is not None:
+            self._loading.stop()
+
+    def stop_later(self, then: Callable[[], None]) -> None:
+        """Make no further plans, and do something once none is being made. Never waits."""
+        self._line.clear()
+        self._near.clear()
+        if self._loading is not None:
+            self._loading.cancel()
+        native = self._session.backends["native"]
+
+        def steps() -> Steps[None]:
+            yield from _others_done(self._session)
+            _in_context(native, then)
+
+        self._loading = Loading(steps(), name=f"the end of {self._session.source.name}")
+
+    def _steps(self) -> Steps[None]:
+        native = self._session.backends["native"]
+        while self._line or self._near:
+            if not self._line:
+                near, self._near = [*self._near], {}
+                with suppress(DeviceError):
+                    yield from in_small_steps(self._session, allocating_ahead(near, native))
+                continue
+            recorded, planning = self._line[0]
+            # A plan that was dropped meanwhile is pending no more.
+            if recorded.pending is planning:
+                try:
+                    yield from self._plan(recorded, planning)
+                except Exception as error:  # noqa: BLE001 - raised where the plan is needed
+                    self._session.cache.forget(recorded)
+                    recorded.pending, planning.error = planning, error
+            if self._line:
+                self._line.popleft()
+
+    def _plan(self, recorded: RecordedPlan, planning: Planning) -> Steps[None]:
+        session = self._session
+        native = session.backends["native"]
+        # A plan that was made meanwhile may do.
+        made = yield from in_small_steps(session, planning.fill())
+        if made is None:
+            sized = yield from on_a_thread(session, planning.make)
+            if sized is not None:
+                yield from binding(session, sized, partial(planning.use, sized))
+                made = yield from in_small_steps(session, planning.fill())
+        if made is None and recorded.pending is planning:
+            lowered = yield from on_a_thread(session, lambda: self._planned(planning))
+            if recorded.pending is planning:
+                made = yield from in_small_steps(session, session.recording(lowered, planning.before))
+        if made is None:
+            return
+        if recorded.pending is planning:
+            recorded.become(made)
+            session.cache.measure(recorded)
+        else:
+            with native.entered():
+                made.release()
+
+    def _planned(self, planning: Planning) -> Lowered:
+        lowered = planning.plan()
+        if self._session.backends["native"].is_host:
+            for segment in lowered.segments:
+                self._session.recorder.pack(segment, segment.plan.packed)
+        return lowered
+
+
+def _in_context(native: Backend, work: Callable[[], T]) -> T:
+    with native.entered():
+        return work()
+
+
+def _others_done(session: Session) -> Steps[None]:
+    """Wait for the thread that is making a plan."""
+    while (other := session.background) is not None and not other.is_done:
+        with suppress(Exception):
+            yield other
+
+
+def on_a_thread(session: Session, work: Callable[[], Any]) -> Steps[Any]:
+    """Run work on a session's plans, with what it compiles, on another thread; one at a time does so.
+
+    A schedule that needs a new plan at once waits for it.
+    """
+    yield from _others_done(session)
+    return (yield from compiling_on_a_thread(session.backends["native"], work, session))
+
+
+def compiling_on_a_thread(
+    native: Backend, work: Callable[[], Any], session: Session | None = None
+) -> Steps[Any]:
+    """Run work that compiles a backend's kernels on another thread."""
+    opening = native.background_opening()
+    if opening is not None:
+        yield SlicedThread(opening)
+    try:
+        opened = native.background_compilation()
+        entered = opened.__enter__()
+    except DeviceError:
+        # Without a shared context, the programs compile here, within this frame.
+        yield None
+        with native.entered():
+            return work()
+
+    def there() -> Any:
+        with entered():
+            return work()
+
+    thread = SlicedThread(there)
+    if session is not None:
+        session.background = thread
+    try:
+        return (yield thread)
+    finally:
+        if session is not None and session.background is thread:
+            session.background = None
+        thread.wait()
+        opened.__exit__(None, None, None)
+
+
+def binding(session: Session, sized: SizedPlan, use: Callable[[bool], None]) -> Steps[None]:
+    """Bind a plan for all sizes; `use` is called with whether that worked."""
+    native, is_bound = session.backends["native"], False
+    try:
+        if native.is_host:
+            yield from on_a_thread(session, lambda: sized.bind(session))
+        else:
+            yield from in_small_steps(session, sized.binding(session))
+            yield from on_a_thread(session, lambda: sized.record_steps(session))
+        is_bound = True
+    finally:
+        with native.entered():
+            use(is_bound)
+
+
+def in_small_steps(session: Session, steps: SmallSteps[T]) -> Steps[T]:
+    """Create a plan's commands on the caller's thread, a few at a time, and what others may on another."""
+    entered = within(session.backends["native"].entered, steps)
+    while True:
+        try:
+            work = next(entered)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        if work is None:
+            yield None
+        else:
+            yield from on_a_thread(session, work.run)

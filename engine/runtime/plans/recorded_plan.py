@@ -1,0 +1,176 @@
+"""Recorded plans: the programs and buffers of a model's segments for one set of input shapes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from engine.backends.base import Backend, Compiling, DeviceBuffer, Program, Read
+from engine.backends.readback import ArrivedRead, PendingRead, delivered
+from engine.base.generators import SmallSteps
+from engine.compiler.lower import Lowered, Place
+from engine.compiler.plan import Plan
+from engine.kernels.value import Value
+
+PLAN_BYTES = 256 << 10
+"""Estimated memory of a plan apart from its blocks: steps, values and commands."""
+
+
+@dataclass
+class Location:
+    """The location of a tensor: a buffer on a backend, or elements known while planning."""
+
+    value: Value
+    backend: Backend | None = None
+    buffer: DeviceBuffer | None = None
+
+    @cached_property
+    def read(self) -> Read:
+        """Waits for the elements and returns them."""
+        return self.reader(self.value.shape)
+
+    @cached_property
+    def request(self) -> Callable[[], PendingRead]:
+        """Starts a readback of the elements as they are now."""
+        if self.backend is None or self.buffer is None:
+            return lambda: ArrivedRead(self.array())
+        return self.backend.requester(self.buffer, self.value.shape)
+
+    def reader(self, shape: tuple[int, ...]) -> Read:
+        """A function that waits for the first elements and returns them in a shape."""
+        if self.backend is not None and self.buffer is not None:
+            return self.backend.reader(self.buffer, shape)
+
+        def read(out: np.ndarray | None) -> np.ndarray:
+            return delivered(self.array().reshape(-1)[: prod(shape)].reshape(shape), out)
+
+        return read
+
+    def array(self) -> np.ndarray:
+        """A copy of elements that are in no buffer: known while planning, or empty."""
+        value = self.value
+        if value.known is None:
+            return np.empty(value.shape, value.dtype)
+        return value.known.reshape(value.shape).copy()
+
+    def seen_in(self, flat: np.ndarray) -> np.ndarray:
+        """The tensor's elements in a copy of its buffer, which may be larger."""
+        return flat[: self.value.size].reshape(self.value.shape)
+
+
+Transfers: TypeAlias = "tuple[tuple[str, DeviceBuffer, DeviceBuffer], ...]"
+"""Tensors that go from a backend to the other: name, source and target of each."""
+
+
+@dataclass
+class Submission:
+    """A program for one backend, and the tensors to transfer there from the other backend first."""
+
+    place: Place
+    program: Program
+    make_plan: Callable[[], Plan]
+    transfers: Transfers = ()
+    slicing: Any = None
+    """Partial dispatches and expected costs of the program's steps, created when it is first sliced."""
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The steps of the program, with their sizes."""
+        return self.make_plan()
+
+
+Filling: TypeAlias = "SmallSteps[RecordedPlan | None]"
+"""Fills in a plan for all sizes: steps for memory that is missing, and one for the rest."""
+
+
+@dataclass(eq=False)
+class Planning:
+    """A plan that is made in the background: see `engine.runtime.plans.background_plans`.
+
+    Attributes:
+        fill: Fills in a plan for all sizes, or returns None if none serves it; on the worker's thread.
+        make: Returns a plan for all sizes that may serve it, its kernels compiled; on any thread.
+        use: Takes such a plan into use, or drops it if that failed; on the worker's thread.
+        plan: Plans these sizes alone and compiles the kernels; on any thread.
+        before: The plan that it continues.
+        error: What went wrong.
+    """
+
+    fill: Callable[[], Filling]
+    make: Callable[[], Any]
+    use: Callable[[Any, bool], None]
+    plan: Callable[[], Lowered]
+    before: RecordedPlan | None = None
+    error: Exception | None = None
+
+
+@dataclass
+class Pending:
+    """A plan that is recorded once its kernels are compiled, and the callback for then."""
+
+    before: RecordedPlan | None
+    on_compiled: Callable[[], None] | None
+
+
+@dataclass(eq=False)
+class RecordedPlan:
+    """A recorded plan: submissions in order, and the buffers that outlive them.
+
+    It covers the model up to its end or to the first stop for data; `continuations` follow a stop. `users`
+    counts the runs that execute it or whose outputs are in its buffers; at 0 it may be dropped.
+    """
+
+    lowered: Lowered
+    compiling: tuple[Compiling, ...] = ()
+    """The compilation of its kernels; nothing below exists before that is done."""
+    submissions: list[Submission] = field(default_factory=list)
+    buffers: dict[tuple[Place, str], DeviceBuffer] = field(default_factory=dict)
+    placement: dict[str, Place] = field(default_factory=dict)
+    owned: list[DeviceBuffer] = field(default_factory=list)
+    inputs: dict[str, list[tuple[Place, DeviceBuffer]]] = field(default_factory=dict)
+    continuations: OrderedDict[object, RecordedPlan] = field(default_factory=OrderedDict)
+    users: int = 0
+    pending: Planning | Pending | None = None
+    """How it is being planned, or what to do once the kernels are compiled; None after that."""
+    fast_path: Any = None
+    """The plan's `FastPath`, once one exists."""
+
+    def locate(self, value: Value, backends: Mapping[Place, Backend]) -> Location:
+        """The buffer of a tensor after the plan has run, on one of these backends."""
+        if value.known is not None or value.size == 0:
+            return Location(value)
+        root = value.root.name
+        place = self.placement[root]
+        return Location(value, backends[place], self.buffers[place, root])
+
+    def memory(self) -> dict[int, int]:
+        """The memory of buffers, constants and temporaries: bytes by the number of each block.
+
+        Plans may share blocks, which have the same number then.
+        """
+        found = dict(buffer.block() for buffer in self.owned)
+        for submission in self.submissions:
+            found.update(submission.program.temporaries())
+        return found
+
+    def become(self, made: RecordedPlan) -> None:
+        """Take over everything of another plan, which is not used."""
+        self.lowered, self.submissions = made.lowered, made.submissions
+        self.buffers, self.placement = made.buffers, made.placement
+        self.owned, self.inputs = made.owned, made.inputs
+        self.pending = None
+
+    def release(self) -> None:
+        """Free programs and buffers."""
+        self.fast_path = self.pending = None
+        for submission in self.submissions:
+            submission.program.release()
+            submission.slicing = None
+        for buffer in self.owned:
+            buffer.release()
