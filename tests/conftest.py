@@ -117,7 +117,8 @@ def gl_device(game: moderngl.Context, session_device: GLDevice) -> Iterator[GLDe
         session_device.ctx.screen.use()
     session_device.counters.reset()
     yield session_device
-    session_device.collect()
+    with session_device.current():
+        session_device.collect()
     session_device.check_errors("running this test")
 
 

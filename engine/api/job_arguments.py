@@ -15,10 +15,11 @@ from engine.runtime.tensor import Tensor
 
 MOST_AXES = 4
 
-_NUMBA_NAMES = {
+NUMBA_NAMES = {
     "bool": "boolean",
     **{n: n for n in "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split()},
 }
+"""Numba's names of element types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,6 @@ class Argument:
 
     dtype: str
     rank: int
-
-    @property
-    def numba_name(self) -> str:
-        """Its type in numba."""
-        return _NUMBA_NAMES[self.dtype]
 
     @property
     def words(self) -> int:
@@ -98,7 +94,7 @@ def kind_of(value: Any, title: str) -> Argument:
         return _BOOL
     if kind is int:
         return _INT
-    if isinstance(value, np.generic) and value.dtype.name in _NUMBA_NAMES:
+    if isinstance(value, np.generic) and value.dtype.name in NUMBA_NAMES:
         return Argument(value.dtype.name, 0)
     raise InputError(f"{title} is a {kind.__name__}; jobs take tensors on the CPU, numpy arrays and numbers")
 
@@ -108,8 +104,8 @@ _FLOAT, _BOOL, _INT = Argument("float64", 0), Argument("bool", 0), Argument("int
 
 @lru_cache(1024)
 def _array_kind(dtype: np.dtype, rank: int, title: str) -> Argument:
-    if dtype.name not in _NUMBA_NAMES or not dtype.isnative:
-        raise InputError(f"{title} has elements of type {dtype}; jobs take {', '.join(_NUMBA_NAMES)}")
+    if dtype.name not in NUMBA_NAMES or not dtype.isnative:
+        raise InputError(f"{title} has elements of type {dtype}; jobs take {', '.join(NUMBA_NAMES)}")
     if not 1 <= rank <= MOST_AXES:
         raise InputError(f"{title} has {rank} axes; jobs take 1 to {MOST_AXES}: reshape it")
     return Argument(dtype.name, rank)

@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.api.job_arguments import Argument, Bound, bind, kind_of
+from engine.api.job_arguments import NUMBA_NAMES, Argument, Bound, bind, kind_of
 from engine.backends.tensor_data import JobMemory
 from engine.base.errors import InputError, KernelCompileError
 from engine.device import native
@@ -220,7 +220,7 @@ class Job:
             word += kind.words
             if kind.rank:
                 pointer = f"_gameglue_pointer_{number} = _gameglue_make_pointer"
-                pointers.append(f"{pointer}(_gameglue_types.{kind.numba_name})\n")
+                pointers.append(f"{pointer}(_gameglue_types.{NUMBA_NAMES[kind.dtype]})\n")
         call = f"    {self.py_func.__name__}({', '.join(['begin', 'end', *values])})\n"
         entry = "def _gameglue_entry(args, begin, end):\n" + call
         text = PRELUDE + _HEAD + self._text.text + "\n" + "".join(pointers) + entry

@@ -197,15 +197,3 @@ prepare = EngineBackend.prepare
 run_model = EngineBackend.run_model
 run_node = EngineBackend.run_node
 supports_device = EngineBackend.supports_device
-
-__all__ = [
-    "DEVICES",
-    "EngineBackend",
-    "EngineBackendRep",
-    "is_compatible",
-    "is_opset_supported",
-    "prepare",
-    "run_model",
-    "run_node",
-    "supports_device",
-]

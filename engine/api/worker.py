@@ -194,7 +194,8 @@ class Worker(Executor):
             worker._take(session, backend_type, debug, slice_ms)
             loading.worker = worker
             try:
-                yield from worker._warm_up_steps(loading, shapes)
+                wanted = worker._wanted(shapes, must=shapes is not None)
+                yield from warm_up_steps(loading, session, wanted, lambda: True)
             except BaseException:
                 worker.dispose()
                 raise
@@ -220,10 +221,6 @@ class Worker(Executor):
         wanted = self._wanted(shapes, must=True)
         self._loads[:] = [load for load in self._loads if not load.is_over] + [loading]
         return loading.begin(warm_up_steps(loading, self._session, wanted, lambda: self._latest is None))
-
-    def _warm_up_steps(self, loading: Loading[Any], shapes: Shapes | Sequence[Shapes] | None) -> Steps[None]:
-        wanted = self._wanted(shapes, must=shapes is not None)
-        yield from warm_up_steps(loading, self._session, wanted, lambda: True)
 
     def _wanted(
         self, shapes: Shapes | Sequence[Shapes] | None, *, must: bool

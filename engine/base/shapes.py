@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self, SupportsIndex
+from typing import Self, SupportsIndex, TypeVar
 
 from engine.base.errors import ShapeError
 
@@ -12,7 +12,28 @@ Dim = int | str | None
 """One declared dimension: a size, a name that stands for a size, or None where nothing is known."""
 
 
-class TensorShape(tuple[int, ...]):
+D = TypeVar("D", bound="Dim")
+
+
+class _Dimensions(tuple[D, ...]):
+    """What shapes have in common."""
+
+    __slots__ = ()
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions there are."""
+        return len(self)
+
+    def __str__(self) -> str:
+        words = ["?" if dim is None else str(dim) for dim in self]
+        return f"({words[0]},)" if len(words) == 1 else f"({', '.join(words)})"
+
+    def __getnewargs__(self) -> tuple[tuple[D, ...]]:
+        return (tuple(self),)
+
+
+class TensorShape(_Dimensions[int]):
     """The sizes of a tensor, outermost first: `TensorShape(1, 28, 28)` or `TensorShape((1, 28, 28))`.
 
     Raises `ShapeError` for a size that is negative or not an integer.
@@ -34,26 +55,15 @@ class TensorShape(tuple[int, ...]):
         return super().__new__(cls, values)
 
     @property
-    def rank(self) -> int:
-        """How many dimensions there are."""
-        return len(self)
-
-    @property
     def size(self) -> int:
         """How many elements there are; 1 for a scalar."""
         return math.prod(self)
 
-    def __str__(self) -> str:
-        return _text(self)
-
     def __repr__(self) -> str:
-        return f"TensorShape{_text(self)}"
-
-    def __getnewargs__(self) -> tuple[tuple[int, ...]]:
-        return (tuple(self),)
+        return f"TensorShape{self}"
 
 
-class DynamicTensorShape(tuple[Dim, ...]):
+class DynamicTensorShape(_Dimensions[Dim]):
     """A declared shape: each dimension is a size, a name, or None (unknown and without a name).
 
     Equal names stand for equal sizes, within a model. `DynamicTensorShape("batch", 1, 28, 28)` and
@@ -78,11 +88,6 @@ class DynamicTensorShape(tuple[Dim, ...]):
             else:
                 raise ShapeError(f"a dimension is a size, a name or None, got {dim!r}")
         return super().__new__(cls, values)
-
-    @property
-    def rank(self) -> int:
-        """How many dimensions there are."""
-        return len(self)
 
     @property
     def is_static(self) -> bool:
@@ -116,14 +121,8 @@ class DynamicTensorShape(tuple[Dim, ...]):
             raise ShapeError(f"the shape {self} has sizes that are not known yet")
         return TensorShape(sizes)
 
-    def __str__(self) -> str:
-        return _text(self)
-
     def __repr__(self) -> str:
         return f"DynamicTensorShape({', '.join(map(repr, self))})"
-
-    def __getnewargs__(self) -> tuple[tuple[Dim, ...]]:
-        return (tuple(self),)
 
 
 def _spread(dims: tuple[object, ...]) -> Iterable[object]:
@@ -131,8 +130,3 @@ def _spread(dims: tuple[object, ...]) -> Iterable[object]:
     if len(dims) == 1 and isinstance(dims[0], Iterable) and not isinstance(dims[0], str):
         return dims[0]
     return dims
-
-
-def _text(dims: Sequence[Dim]) -> str:
-    words = ["?" if dim is None else str(dim) for dim in dims]
-    return f"({words[0]},)" if len(words) == 1 else f"({', '.join(words)})"

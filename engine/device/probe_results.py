@@ -15,12 +15,12 @@ _SECONDS = struct.Struct("<d")
 
 @dataclass(frozen=True)
 class Probe:
-    """Whether a kernel was compiled, run and read back on a device, and how fast it ran."""
+    """Whether a kernel was compiled, run and read back on a device, and how fast it ran (OpenCL)."""
 
     problem: str = ""
     """Why not; empty if it gave the right numbers."""
     seconds: float = 0.0
-    """The best time of a few runs; 0 where it failed."""
+    """The best time of a few runs; 0 where it failed or was not timed."""
 
     @property
     def runs(self) -> bool:

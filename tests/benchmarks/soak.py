@@ -166,7 +166,8 @@ class Soak:
             # What Python finds to be garbage leaves OpenGL objects to the device, and copies to OpenCL's.
             found = held(self.loader, self.cl, settled=True)
             if isinstance(self.device, GLDevice):
-                self.device.collect()
+                with self.device.current():
+                    self.device.collect()
             elif self.cl is not None:
                 self.cl.let_go_of_completed()
         return replace(found, gl_objects=0 if self.loader is None else self.loader.alive.total())

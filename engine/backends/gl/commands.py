@@ -138,17 +138,15 @@ class Replayer:
         self._native: Any = None
         self._functions: dict[int, Any] = {}
 
-    @property
-    def is_native(self) -> bool:
-        """Whether lists are replayed by machine code."""
+    def load(self) -> bool:
+        """Load the native code if it is compiled, so that no frame's run does; returns whether it is loaded.
+
+        Any thread may call this.
+        """
         pending = self._pending
         if pending is not None and pending.done():
             self._take(pending)
         return self._native is not None
-
-    def load(self) -> None:
-        """Load the native code if it is compiled, so that no frame's run does; any thread may call this."""
-        _ = self.is_native
 
     def wait(self) -> bool:
         """Wait until the native code is there; False if it cannot be had."""
@@ -188,7 +186,7 @@ class Replayer:
         self._issue(table, first, end)
 
     def _issue(self, table: np.ndarray, first: int, end: int) -> None:
-        if self.is_native:
+        if self.load():
             self._native(table.ctypes.data, first, end)
             return
         for address, *arguments in table[first:end].tolist():

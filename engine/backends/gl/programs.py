@@ -197,12 +197,9 @@ class ProgramStore(ABC, Generic[Shader]):
         gl = self.home.gl
         if not self._is_linked(program):
             logs = []
-            for read in (
-                lambda size, text: gl.glGetShaderInfoLog(shader, _LOG_SIZE, size, text),
-                lambda size, text: gl.glGetProgramInfoLog(program, _LOG_SIZE, size, text),
-            ):
+            for read, name in ((gl.glGetShaderInfoLog, shader), (gl.glGetProgramInfoLog, program)):
                 text = ctypes.create_string_buffer(_LOG_SIZE)
-                read(None, text)
+                read(name, _LOG_SIZE, None, text)
                 logs.append(text.value.decode("utf-8", "replace").strip())
             gl.glDeleteShader(shader)
             numbered = "\n".join(f"{n:4} | {line}" for n, line in enumerate(source.splitlines(), 1))

@@ -38,7 +38,7 @@ class CurrentBlock:
                 device.gl.glWaitSync(fence, 0, GL.TIMEOUT_IGNORED)
                 device.gl.glDeleteSync(fence)
             if device._trash or device.ctx.objects:
-                device._collect(_COLLECT_SECONDS)
+                device.collect(_COLLECT_SECONDS)
         except BaseException:
             # Ctrl-C, or what was to be released: the block is not entered, so nobody will leave it.
             device._switch.leave()

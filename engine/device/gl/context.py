@@ -109,10 +109,6 @@ class Platform(ABC):
         """
 
 
-def _nothing() -> None:
-    """What stops a context that no other thread uses."""
-
-
 class NativeContext:
     """A context that this package owns, with the binding that makes it current."""
 
@@ -121,7 +117,7 @@ class NativeContext:
         self.binding = binding
         self.handle = binding[-1]
         self.resources = resources
-        self.stop: Callable[[], None] = _nothing
+        self.stop: Callable[[], None] = lambda: None
         """Has another thread leave the context, and returns then: the display is about to be closed."""
 
     def destroy(self) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from engine.device.gl.functions import FUNCTION_TYPE, GL, Loader
+from engine.device.gl.functions import FUNCTION_TYPE, GL
 
 # Every OpenGL function with integer and pointer arguments only fits this on 64-bit machines: the callee
 # reads as many as it has. No blocking function has a float argument.
@@ -38,7 +38,7 @@ class CountingLoader:
     """
 
     def __init__(self, loader: Any) -> None:
-        self._loader: Loader = loader
+        self._loader = loader
         self.counts: Counter[str] = Counter()
         self._thunks: dict[str, Any] = {}
         self._bound: dict[int, int] = {}
@@ -85,7 +85,7 @@ class CountingLoader:
 
     def load_opengl_function(self, name: str) -> int:
         """The address of a counting function, or of the driver's own if nothing is counted."""
-        address = self._loader.load_opengl_function(name)
+        address: int = self._loader.load_opengl_function(name)
         hook = self._issue_work if name.startswith(_WORK) else self._hooks.get(name)
         if not address or (hook is None and not name.startswith("glGet")):
             return address
@@ -94,19 +94,15 @@ class CountingLoader:
         return ctypes.cast(self._thunks[name], ctypes.c_void_p).value or 0
 
     def __enter__(self) -> object:
-        enter = getattr(self._loader, "__enter__", None)
-        return enter() if enter is not None else None
+        entered: object = self._loader.__enter__()
+        return entered
 
     def __exit__(self, *exception: object) -> None:
-        leave = getattr(self._loader, "__exit__", None)
-        if leave is not None:
-            leave(*exception)
+        self._loader.__exit__(*exception)
 
     def release(self) -> None:
         """Release the context behind the loader; called by moderngl."""
-        release = getattr(self._loader, "release", None)
-        if release is not None:
-            release()
+        self._loader.release()
 
     def _thunk(self, name: str, address: int, hook: Callable[[_Forward, Any], int] | None) -> Any:
         forward: _Forward = _THUNK(address)

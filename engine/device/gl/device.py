@@ -54,6 +54,7 @@ class GLDevice(Disposable):
         limits: what kernels must respect: the context's own limits, or stricter ones given by the caller.
         counters: what was moved and waited for.
         staging: buffers for readbacks and uploads that never wait.
+        timer: the timestamps of this context; use it inside `with device.current():` only.
         shares_with_game: whether the device is a sibling of the game's context.
         name: "gl".
     """
@@ -91,7 +92,7 @@ class GLDevice(Disposable):
             loader = wrap(loader)
         self.counters = DeviceCounters()
         self.gl = GLFunctions(loader)
-        self._timer: GLTimer | None = None
+        self.timer = GLTimer(self.gl)
         self._wants_flush = self._wants_publishing = False
         self._switch.enter()
         try:
@@ -158,13 +159,6 @@ class GLDevice(Disposable):
         version = self.info.version_code
         sibling = self._native.platform.create_sibling((version // 100, version // 10 % 10), of)
         return SharedContext(sibling, self.limits)
-
-    @property
-    def timer(self) -> GLTimer:
-        """The timestamps of this context: to be used inside `current()`."""
-        if self._timer is None:
-            self._timer = GLTimer(self.gl)
-        return self._timer
 
     def borrow_shared(self) -> SharedContext:
         """One from `create_shared`, or one that was given back; making one takes milliseconds."""
@@ -253,18 +247,6 @@ class GLDevice(Disposable):
         """Have a function called, with the context current, by the next `collect`; from any thread."""
         self._trash.append(function)
 
-    def collect(self) -> int:
-        """Release dropped resources; called automatically when the context is entered.
-
-        Returns how many objects were released.
-        """
-        self.check()
-        self._switch.enter()
-        try:
-            return self._collect()
-        finally:
-            self._switch.leave()
-
     def dispose(self) -> None:
         """Destroy the context; call it before the game's window closes. A second call does nothing.
 
@@ -277,10 +259,9 @@ class GLDevice(Disposable):
         # A window that was closed first took its objects with it: what is left is to forget them.
         with contextlib.suppress(DeviceError), self.current():
             self.staging.dispose()
-            if self._timer is not None:
-                self._timer.release()
+            self.timer.release()
             self.gl.glDeleteSync(self._sentinel)
-            self._collect()
+            self.collect()
         # The display may be closed next, in whose library a thread must not be then.
         with self._creating:
             self._disposed = True
@@ -331,8 +312,11 @@ class GLDevice(Disposable):
         is_usable = not self._disposed and not self._lost
         return is_usable and is_current and bool(self.gl.glIsSync(self._sentinel))
 
-    def _collect(self, seconds: float = math.inf) -> int:
-        """Release dropped resources within a time limit; the rest follows next time."""
+    def collect(self, seconds: float = math.inf) -> int:
+        """Release dropped resources within a time limit; the rest follows next time.
+
+        Inside `current()`, which calls it for a moment. Returns how many objects were released.
+        """
         count, end = 0, perf_counter() + seconds
         while self._trash:
             self._trash.popleft()()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections import deque
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.base.errors import DisposedError, OutOfMemoryError
+from engine.base.errors import OutOfMemoryError
 from engine.device.gl.functions import GL, generate
 from engine.device.gl.staging_readback import StagingBuffer, StagingReadback
 
@@ -36,7 +37,7 @@ class StagingPool:
     def __init__(self, device: GLDevice) -> None:
         # The device owns the pool: a strong reference back would keep both until the garbage collector
         # runs.
-        self._device_ref = weakref.ref(device)
+        self._device: GLDevice = weakref.proxy(device)
         self._persistent = device.info.has_buffer_storage
         self._idle: dict[tuple[int, bool], list[StagingBuffer]] = {}
         self._idle_bytes = 0
@@ -52,7 +53,6 @@ class StagingPool:
         buffer: int,
         nbytes: int,
         dtype: npt.DTypeLike,
-        shape: tuple[int, ...] | None = None,
         *,
         written_by_shader: bool = True,
     ) -> StagingReadback:
@@ -61,8 +61,7 @@ class StagingPool:
         Args:
             buffer: OpenGL name of the buffer.
             nbytes: how much, in bytes.
-            dtype: of the array that is read.
-            shape: of the array that is read, one-dimensional if None.
+            dtype: of the array that is read, which has one dimension.
             written_by_shader: whether a shader may have stored into it: the copy then needs a barrier
                 (on which llvmpipe waits).
         """
@@ -75,7 +74,7 @@ class StagingPool:
             gl.glBindBuffer(GL.COPY_READ_BUFFER, buffer)
             gl.glBindBuffer(GL.COPY_WRITE_BUFFER, staging.buffer)
             gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, 0, nbytes)
-            return self._finish_read(staging, nbytes, dtype, shape)
+            return self._finish_read(staging, nbytes, dtype, (nbytes // np.dtype(dtype).itemsize,))
 
     def read_texture(
         self,
@@ -98,7 +97,7 @@ class StagingPool:
         """
         device = self._device
         gl = device.gl
-        nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        nbytes = prod(shape) * np.dtype(dtype).itemsize
         with device.current():
             staging = self._acquire(nbytes, upload=False)
             if not self._framebuffer:
@@ -185,15 +184,8 @@ class StagingPool:
         self._busy_uploads.clear()
         self._framebuffer = self._idle_bytes = 0
 
-    @property
-    def _device(self) -> GLDevice:
-        device = self._device_ref()
-        if device is None:
-            raise DisposedError("the OpenGL device behind this readback is gone")
-        return device
-
     def _finish_read(
-        self, staging: StagingBuffer, nbytes: int, dtype: npt.DTypeLike, shape: tuple[int, ...] | None
+        self, staging: StagingBuffer, nbytes: int, dtype: npt.DTypeLike, shape: tuple[int, ...]
     ) -> StagingReadback:
         device = self._device
         staging.fence = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
@@ -201,10 +193,7 @@ class StagingPool:
         device.gl.glFlush()
         device.counters.readbacks += 1
         device.counters.bytes_down += nbytes
-        item = np.dtype(dtype)
-        return StagingReadback(
-            device, staging, nbytes, item, (nbytes // item.itemsize,) if shape is None else shape
-        )
+        return StagingReadback(device, staging, nbytes, np.dtype(dtype), shape)
 
     def _finish_write(self, staging: StagingBuffer, nbytes: int) -> None:
         device = self._device
@@ -263,7 +252,7 @@ class StagingPool:
                 raise OutOfMemoryError(f"OpenGL has no memory for a staging buffer of {size} bytes")
         else:
             gl.glBufferData(GL.COPY_WRITE_BUFFER, size, None, GL.STREAM_DRAW if upload else GL.STREAM_READ)
-        staging = StagingBuffer(buffer, size, pointer, upload)
+        staging = StagingBuffer(buffer, size, pointer, upload, self._persistent)
         self._all.add(staging)
         return staging
 

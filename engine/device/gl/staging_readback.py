@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +18,16 @@ if TYPE_CHECKING:
     from engine.device.gl.device import GLDevice
 
 
+@dataclass(slots=True, eq=False)
 class StagingBuffer:
-    """A staging buffer; `pointer` is its mapped address, 0 if it is not mapped."""
+    """A staging buffer; `pointer` is its mapped address, 0 if it is not mapped; `persistent`: always."""
 
-    __slots__ = ("buffer", "fence", "persistent", "pointer", "size", "upload")
-
-    def __init__(self, buffer: int, size: int, pointer: int, upload: bool) -> None:
-        self.buffer = buffer
-        self.size = size
-        self.pointer = pointer
-        self.persistent = pointer != 0
-        self.upload = upload
-        self.fence = 0
+    buffer: int
+    size: int
+    pointer: int
+    upload: bool
+    persistent: bool
+    fence: int = 0
 
 
 class StagingReadback:

@@ -33,11 +33,6 @@ class GLTimer:
         self._flag = ctypes.c_uint(0)
         self._time = ctypes.c_uint64(0)
 
-    @property
-    def waiting(self) -> int:
-        """The number of groups of timestamps that have not been reported."""
-        return len(self._waiting)
-
     def stamp(self) -> int:
         """Add a timestamp after the commands issued so far; returns its number for `request`."""
         if not self._free:

@@ -95,13 +95,9 @@ class NativeSource:
         """The complete text of the module."""
         return written_out(self.source)
 
-    @property
-    def symbol(self) -> str:
-        """The symbol that the object file exports."""
-        return _symbol(self.key)
-
 
 def _symbol(key: str) -> str:
+    """The symbol that an object file compiled here exports."""
     return f"gameglue_{key[:40]}"
 
 
@@ -235,7 +231,7 @@ class NativeStore:
             read: dict[str, CompiledObject] = {}
             for key, given in words.items():
                 if key not in self._addresses:
-                    compiled = _read_object(self._path(key), key, given)
+                    compiled = _read_object(self.path(key), key, given)
                     if compiled is None and not self.pool.is_beside:
                         compiled = self._from_package(key, given)
                     if compiled is None or self._missing(compiled):
@@ -268,21 +264,18 @@ class NativeStore:
                 symbol = symbol_of(key) if is_prebuilt else _symbol(key)
                 self._addresses[key] = self._engine.get_function_address(symbol)
 
-    def path(self, source: NativeSource) -> Path | None:
+    def path(self, key: str) -> Path | None:
         """The file of one kernel's object code."""
-        return self._path(source.key)
-
-    def _path(self, key: str) -> Path | None:
         return None if self.folder is None else self.folder / f"{key}-{_this_machine()}.o"
 
     def is_kept(self, source: NativeSource) -> bool:
         """Whether the kernel is cached, judged by the file's name."""
-        path, prebuilt = self.path(source), self.prebuilt
+        path, prebuilt = self.path(source.key), self.prebuilt
         is_here = source.key in self._addresses or (path is not None and path.is_file())
         return is_here or (prebuilt is not None and source.key in prebuilt)
 
     def _read_or_compile(self, source: NativeSource, is_ahead: bool) -> Future[CompiledObject]:
-        stored = _read_object(self.path(source), source.key, source.words)
+        stored = _read_object(self.path(source.key), source.key, source.words)
         if stored is None:
             stored = self._from_package(source.key, 0)
             if stored is not None:
@@ -298,9 +291,9 @@ class NativeStore:
         self, source: NativeSource, is_ahead: bool, is_urgent: bool = True
     ) -> Future[CompiledObject]:
         request = CompileRequest(
-            source.name, source.whole_text, source.entry, source.signature, source.symbol
+            source.name, source.whole_text, source.entry, source.signature, _symbol(source.key)
         )
-        keep = functools.partial(_write_object, self.path(source), source)
+        keep = functools.partial(_write_object, self.path(source.key), source)
         return self.pool.submit(request, keep, is_ahead, is_urgent)
 
     # Kernels of the package, compiled again for this very processor

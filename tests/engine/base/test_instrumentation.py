@@ -241,7 +241,7 @@ def test_gpu_times_come_without_waiting(backend: BackendType, gl_device: GLDevic
             # The GPU's clock, set by the stamps themselves: no work before it was issued.
             assert start <= end
             assert start > enqueue[2] - 0.05
-        assert gl_device.timer.waiting == 0
+        assert not gl_device.timer._waiting
         assert not gl_device.counters.blocking
 
 

@@ -111,9 +111,7 @@ def test_shaders_run_here_and_leave_the_game_as_it_was(
 ) -> None:
     if kind == "compute" and not gl_device.info.supports_compute:
         pytest.skip("OpenGL here has no compute shaders")
-    found = gl_probe.probe_gl(gl_device, kind)
-    assert found.runs
-    assert found.seconds > 0
+    assert gl_probe.probe_gl(gl_device, kind).runs
 
 
 @pytest.mark.gl
@@ -127,7 +125,7 @@ def test_a_driver_that_computes_wrongly_is_not_taken(
     if not gl_device.info.supports_compute:
         pytest.skip("OpenGL here has no compute shaders")
     right = getattr(gl_probe, runner)
-    monkeypatch.setattr(gl_probe, runner, lambda ctx, values: (1.0, right(ctx, values)[1] * 0.5))
+    monkeypatch.setattr(gl_probe, runner, lambda ctx, values: right(ctx, values) * 0.5)
     with pytest.raises(DeviceError, match="wrong numbers"):
         select.create_backend(backend_type, gl_device if backend_type is BackendType.GPU_PIXEL else "gl")
 

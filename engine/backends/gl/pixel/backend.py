@@ -33,7 +33,6 @@ from engine.kernels.expr import Expr
 from engine.kernels.kernel import Kernel
 from engine.kernels.value import Value
 
-_OLDEST = 330
 # Per input, axis and texture a kernel takes a few arguments more than its own.
 _STAGE_ARGUMENTS = 64
 
@@ -41,8 +40,7 @@ _STAGE_ARGUMENTS = 64
 class GLPixelBackend(PixelTextures):
     """One stream of draws on a `GLDevice`, whose thread it belongs to.
 
-    deferred_transfers: see `transfer`; by default where the CPU does the drawing. Raises `DeviceError` on a
-    device older than OpenGL 3.3.
+    deferred_transfers: see `transfer`; by default where the CPU does the drawing.
     """
 
     name: ClassVar[str] = "gl_pixel"
@@ -50,11 +48,6 @@ class GLPixelBackend(PixelTextures):
     shares: ClassVar[bool] = True
 
     def __init__(self, device: GLDevice, *, deferred_transfers: bool | None = None) -> None:
-        if device.info.version_code < _OLDEST:
-            raise DeviceError(
-                f"fragment shaders need OpenGL 3.3, and this context has {device.info.version};"
-                " use BackendType.CPU"
-            )
         # The last unit is for what tuned kernels keep for themselves.
         super().__init__(device, min(device.limits.max_texture_image_units, 16) - 1)
         self._programs = PixelPrograms.of(device)

@@ -49,6 +49,16 @@ def _shader(
     )  # fmt: skip
 
 
+def _pixels(first: str, count: int) -> str:
+    """Statements that define `p0`...: where the pixels from number `first` on start in a packed image."""
+    return "\n".join(
+        f"    q = min({first} + {p}, LAST);\n"
+        f"    row = k_quotient(q, OW);\n"
+        f"    int p{p} = row * ROW_STEP + (q - row * OW) * COLUMN_STEP;"
+        for p in range(count)
+    )
+
+
 PACK_IMAGE = ("C4", "CG", "H", "W", "HP", "WP", "TOP", "LEFT")
 
 
@@ -139,12 +149,6 @@ def core() -> Shader:
         f"        a{j} += (v.x * y0 + v.y * y1) + (v.z * y2 + v.w * y3);"
         for j in range(ROWS)
     )
-    starts = "\n".join(
-        f"    q = min(quad * 4 + {p}, LAST);\n"
-        f"    row = k_quotient(q, OW);\n"
-        f"    int p{p} = row * ROW_STEP + (q - row * OW) * COLUMN_STEP;"
-        for p in range(COLUMNS)
-    )
     text = f"""
 void main() {{
     TEXEL;
@@ -155,7 +159,7 @@ void main() {{
     int at = k_remainder(set, X_SETS) * X_SET;
     int weight = (k_remainder(set, W_SETS) * BLOCKS + block) * W_BLOCK;
     int q, row;
-{starts}
+{_pixels("quad * 4", COLUMNS)}
     {" ".join(f"vec4 a{j} = vec4(0.0);" for j in range(ROWS))}
     vec4 v;
     int w = 0, h = 0;
@@ -191,12 +195,6 @@ def spread() -> Shader:
     Fragments are (images, C4, GROUPS); layer k + 4 * h holds channel k of pixels 4 * h to 4 * h + 3.
     """
     pixels = range(SPREAD_COLUMNS)
-    starts = "\n".join(
-        f"    q = min(group * {SPREAD_COLUMNS} + {p}, LAST);\n"
-        f"    row = k_quotient(q, OW);\n"
-        f"    int p{p} = row * ROW_STEP + (q - row * OW) * COLUMN_STEP;"
-        for p in pixels
-    )
     stores = "\n".join(
         f"    o{k + 4 * half} = vec4({', '.join(f'a{4 * half + p}.{c}' for p in range(4))});"
         for half in range(2)
@@ -210,7 +208,7 @@ void main() {{
     int image = lead * PLANE;
     int weight = k_remainder(lead, C4) * KH * KW;
     int q, row;
-{starts}
+{_pixels(f"group * {SPREAD_COLUMNS}", SPREAD_COLUMNS)}
     {" ".join(f"vec4 a{p} = vec4(0.0);" for p in pixels)}
     for (int h = 0; h < KH; ++h) {{
         int at = image + h * DOWN;

@@ -82,7 +82,7 @@ def test_the_native_replay_and_the_fallback_issue_the_same_calls(backend: GLBack
     native, fallback = Replayer(), Replayer()
     assert native.wait()
     fallback._pending = None
-    assert not fallback.is_native
+    assert not fallback.load()
     for replayer in (native, fallback):
         backend.upload(bound.buffers["y"], np.zeros(100, np.float32))
         with backend.device.current():

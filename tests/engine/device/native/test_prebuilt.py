@@ -66,7 +66,7 @@ def test_code_for_this_processor_takes_its_place_with_the_same_bits(
     assert store.compilations == 0
     # What has the address of the first one goes on with it.
     np.testing.assert_array_equal(computed(better), computed(first))
-    path = store.path(AXPY)
+    path = store.path(AXPY.key)
     assert path is not None
     assert path.is_file()
     assert load_one(NativeStore(tmp_path, pool), AXPY)

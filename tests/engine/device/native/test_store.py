@@ -53,7 +53,7 @@ def load_one(store: NativeStore, source: NativeSource) -> int:
 
 
 def file_of(store: NativeStore, source: NativeSource) -> Path:
-    path = store.path(source)
+    path = store.path(source.key)
     assert path is not None
     return path
 
@@ -177,7 +177,7 @@ def test_key_and_file_name_hold_everything_that_the_code_depends_on(
     def path() -> Path | None:
         native.machine_identity.cache_clear()
         module._this_machine.cache_clear()
-        return store.path(base)
+        return store.path(base.key)
 
     paths = {path()}
     for package in ("numba", "llvmlite"):
