@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -109,6 +110,14 @@ class Pinnable(Protocol):
         """Take over storage with the same elements."""
 
 
+class Sharer(Protocol):
+    """What reads a tensor's elements in the tensor's own memory for as long as they stay as they are."""
+
+    def part(self) -> None:
+        """Take a copy now: the elements may change once this returns."""
+        ...
+
+
 class CPUTensorData(TensorData):
     """Elements in a NumPy array. `array` returns it without a copy.
 
@@ -123,11 +132,14 @@ class CPUTensorData(TensorData):
     def __init__(self, array: np.ndarray, *, owned: bool = False) -> None:
         self.elements: np.ndarray = array
         self._owned = owned
-        self.readers: list[Reader] = []
-        self.writer: Writer | None = None
-        self._address: int | None = None
         self.dtype = array.dtype
         self.shape_or_none = array.shape
+
+    # Class attributes are the defaults, so that creating one costs little.
+    readers: Sequence[Reader] = ()
+    writer: Writer | None = None
+    _address: int | None = None
+    _sharer: weakref.ref[Sharer] | None = None
 
     @property
     def array(self) -> np.ndarray:
@@ -152,6 +164,8 @@ class CPUTensorData(TensorData):
         return tuple(reader for reader in self.readers if not reader.is_completed)
 
     def for_job(self, writes: bool) -> JobMemory | None:
+        if writes:
+            self.unshare()
         fence = self.fence
         before = [*(() if fence is None else (fence,)), *(self.reuse if writes else ())]
         return JobMemory(self.elements, before, None, self.is_written_by if writes else self.is_read_by)
@@ -170,14 +184,30 @@ class CPUTensorData(TensorData):
 
     def is_shared(self) -> None:
         """Keep the elements in place: another object shares them."""
+        self.unshare()
         self._owned = False
+
+    def is_shared_with(self, other: Sharer | None, address: int | None = None) -> None:
+        """Ask `other` to take a copy before the elements change, while it exists; `address` is theirs."""
+        self._sharer = None if other is None else weakref.ref(other)
+        self._address = address
+
+    def unshare(self) -> None:
+        """Let who shares the elements take a copy: the caller may change them."""
+        if self._sharer is not None:
+            other, self._sharer = self._sharer(), None
+            if other is not None:
+                other.part()
 
     def is_read_by(self, reader: Reader) -> None:
         """Leave the elements as they are until `reader` is done."""
-        self.readers = [*(r for r in self.readers if r is not reader and not r.is_completed), reader]
+        before = self.readers
+        others = [r for r in before if r is not reader and not r.is_completed] if before else ()
+        self.readers = [*others, reader]
 
     def to_write(self, keep: bool = True) -> np.ndarray:
         """The elements, to be written; `keep` them where not all will be."""
+        self.unshare()
         if self.writer is not None:
             if keep or not self._owned:
                 self.writer.complete()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -32,8 +32,18 @@ UNTYPED = np.dtype("V")
 """The element type of a subgraph's input that does not declare one."""
 
 
+class _Record:
+    """Base of dataclasses that are replaced by changed copies."""
+
+    __slots__ = ()
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with the given fields changed."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Input:
+class Input(_Record):
     """A value that the caller supplies.
 
     Attributes:
@@ -50,13 +60,9 @@ class Input:
     shape: DynamicTensorShape | None
     kind: Kind = "tensor"
 
-    def replace(self, **changes: Any) -> Input:
-        """A copy with the given fields changed."""
-        return dataclasses.replace(self, **changes)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Output:
+class Output(_Record):
     """A value that the model returns.
 
     Attributes:
@@ -71,13 +77,9 @@ class Output:
     shape: DynamicTensorShape | None
     kind: Kind = "tensor"
 
-    def replace(self, **changes: Any) -> Output:
-        """A copy with the given fields changed."""
-        return dataclasses.replace(self, **changes)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layer:
+class Layer(_Record):
     """One application of an operator.
 
     Attributes:
@@ -127,16 +129,12 @@ class Layer:
             names |= dict.fromkeys(self.captures)
         return tuple(names)
 
-    def replace(self, **changes: Any) -> Layer:
-        """A copy with the given fields changed."""
-        return dataclasses.replace(self, **changes)
-
     def __str__(self) -> str:
         return f"layer '{self.name}' ({qualified_op(self.domain, self.op_type)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Model:
+class Model(_Record):
     """A network as a graph: inputs, outputs, layers and constants.
 
     A model is also what a layer holds as its subgraph; then it may use names of the graph around it.
@@ -186,10 +184,6 @@ class Model:
     def dim_names(self) -> tuple[str, ...]:
         """The named dimensions of the inputs, each once, in order of appearance."""
         return tuple(dict.fromkeys(name for item in self.inputs if item.shape for name in item.shape.names))
-
-    def replace(self, **changes: Any) -> Model:
-        """A copy with the given fields changed."""
-        return dataclasses.replace(self, **changes)
 
     def _identified(self, identity: str) -> Model:
         """A copy that is identified by its source instead of its contents."""

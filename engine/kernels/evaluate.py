@@ -15,7 +15,6 @@ import numpy as np
 from engine.base.dtypes import as_dtype, from_numbers, to_numbers
 from engine.kernels.expr import BINARY, COMPARE, UNARY, Expr
 from engine.kernels.kernel import Kernel
-from engine.kernels.special import erf
 
 Array = Any
 
@@ -219,6 +218,15 @@ def _shift(function: Callable[[Array, Array], Array], fill_sign: bool) -> Callab
         return np.asarray(np.where((b >= width) | (b < 0), outside, shifted), a.dtype)
 
     return shift
+
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def erf(x: Array) -> np.ndarray:
+    """The error function, elementwise, in the dtype of `x`."""
+    x = np.asarray(x)
+    return np.asarray(_erf(x)).astype(x.dtype)
 
 
 _SAME_NAME = "abs sqrt exp log sin cos tan sinh cosh tanh floor ceil trunc sign isnan isinf".split()

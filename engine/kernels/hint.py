@@ -12,7 +12,7 @@ HintKind = Literal[
     "matmul", "conv", "shifted_matmul", "shifted_conv", "pool", "concat", "reduce", "transpose",
     "nearest", "recurrence", "softmax", "normalize", "sort", "scan", "position", "scatter", "select", "count",
     "nonzero", "compress", "suppression", "unpacked_matmul", "expert_matmul", "unpacked_expert_matmul",
-    "roi_align", "repeat", "repeated",
+    "roi_align", "blend", "resample", "leaves", "repeat", "repeated",
 ]  # fmt: skip
 
 
@@ -85,6 +85,17 @@ class Hint:
         along y and along x, below 0 where a sample is outside, and images (regions); attributes ratio and
         across, the bins of a row. Samples along y are alike in a row of bins, those along x in a column.
         Output is the mean of each bin's bilinear samples, (regions, C, bins).
+    blend: operands (planes, elements, shares) with planes (N, C, size), and for each group of places the
+        positions in a plane and their shares, (N, groups, taps, places); a position below 0 counts as 0.
+        Output is the sum of shares times elements, (N, C, groups, places).
+    resample: operands (x, rows, weights) with x (outer, size, inner) and tables that have, for tap t of the
+        element i of `out`, the row of x and its weight at first + t * out + i; attributes outer, size, out,
+        inner, first, taps, is_innermost, which tells that inner is 1 for every input shape, and
+        is_inner_static, that it is the same. Output is the sum of weights times rows, (outer, out, inner).
+    leaves: operands (x, nodes, splits, roots) with x (rows, features): trees whose nodes are known (nodes, 3)
+        int32, a feature and the node, or as -1 - i leaf i, where x is on the true side of the split and where
+        it is not; attribute mode, how they are compared ("LEQ", "LT", "GTE", "GT", "EQ" or "NEQ"). Output is
+        the leaf that each row reaches in each tree, (trees, rows).
     recurrence: a recurrent layer of known weights with ONNX's default activations, for backends that are
         bound to take it: no formula stands for it. Operands (x, w, r), then those of bias and first states
         that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).

@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.base.dtypes import INT32
 from engine.kernels.expr import Expr, arg, cast, lit, reduce, select
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 
@@ -44,6 +45,12 @@ class Blends:
         if taps <= _ADDED_TAPS:
             return functools.reduce(operator.add, (tap(lit(t)) for t in range(taps)))
         return reduce("sum", lit(taps) if taps <= _WRITTEN_TAPS else arg(taps), tap)
+
+    def hint(self, k: Builder, planes: Value) -> Hint:
+        """That of all blends in planes (images, channels, size); `lead` is the image, and maybe groups."""
+        images, *groups, taps, places = self.elements.shape
+        shape = (images, prod(groups), taps, places)
+        return Hint("blend", (planes, k.alias(self.elements, shape), k.alias(self.shares, shape)), {})
 
 
 def blends(

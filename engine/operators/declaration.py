@@ -84,6 +84,12 @@ def attribute_types(define: Callable[..., Any]) -> dict[str, AttributeType]:
     return {name: made for name, made in found.items() if made is not None}
 
 
+def list_of(item: type) -> AttributeType:
+    """A list of integers or numbers."""
+    _, many, types = _NAMES[item]
+    return AttributeType(f"a list of {many}", types, is_list=True, may_be_none=False)
+
+
 def _attribute_type(hint: Any) -> AttributeType | None:
     parts = [hint]
     if get_origin(hint) in (Union, UnionType):

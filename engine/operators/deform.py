@@ -59,7 +59,10 @@ def deformed_columns(
         return found if shares is None else found * shares[n, set_, t, place]
 
     lead = (channels, taps, images) if grouped else (images, channels, taps)
-    columns = k.compute((*lead, places), wide(x.dtype), formula)
+    is_plain = offset_group == 1 and not grouped and shares is None
+    columns = k.compute(
+        (*lead, places), wide(x.dtype), formula, hint=lambda: table.hint(k, planes) if is_plain else None
+    )
     return k.alias(columns, (*lead, *win.counts))
 
 

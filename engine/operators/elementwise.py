@@ -34,8 +34,8 @@ def _zero(x: Expr) -> Expr:
     return lit(0, x.dtype)
 
 
-def _unary(name: str, formula: Callable[[Expr], Expr], *, since: int = 1, to_bool: bool = False) -> None:
-    @operator(name, since=since, bound=bounds.broadcast)
+def _unary(name: str, formula: Callable[[Expr], Expr], *, to_bool: bool = False) -> None:
+    @operator(name, bound=bounds.broadcast)
     def define(k: Builder, x: Value) -> Value:
         return k.elementwise(formula, x, dtype=BOOL if to_bool else x.dtype)
 

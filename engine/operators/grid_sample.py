@@ -154,6 +154,9 @@ def grid_sample(
 
     table = blends(k, (batch,), count**axes, (places,), dtype, tap)
     blended = k.compute(
-        (batch, channels, places), x.dtype, lambda n, c, p: table.read(planes, (n, c), (n,), p)
+        (batch, channels, places),
+        x.dtype,
+        lambda n, c, p: table.read(planes, (n, c), (n,), p),
+        hint=lambda: table.hint(k, planes),
     )
     return k.alias(blended, shape)

@@ -1,11 +1,12 @@
-"""Linear algebra beyond products: the determinant."""
+"""Linear algebra beyond products: determinants and inverses."""
 
 from __future__ import annotations
 
 from math import prod
 
 from engine.base.dtypes import INT32
-from engine.kernels.expr import Expr, cast, eq, fold, lit, select, unary
+from engine.graph.model import CONTRIB
+from engine.kernels.expr import Expr, arg, cast, eq, fold, lit, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.reductions import wide
@@ -74,3 +75,46 @@ def eliminated(k: Builder, x: Value, pivots: Value) -> Value:
         return x[m, own, column] - factor * x[m, row, column]
 
     return k.compute((matrices, n - 1, n - 1), wide(x.dtype), formula)
+
+
+@operator("Inverse", domain=CONTRIB)
+def inverse(k: Builder, x: Value) -> Value:
+    """The inverse of each matrix, by Gauss and Jordan's elimination with the largest pivot of each column."""
+    size = x.shape[-1] if x.rank > 1 else 0
+    if x.rank < 2 or x.shape[-2] != size:
+        k.error(f"takes square matrices, not {list(x.shape)}")
+    squares = k.alias(x, (prod(x.shape[:-2]), size, size))
+    one, kind = lit(1.0, x.arithmetic), x.arithmetic
+
+    def beside_identity(b: Expr, i: Expr, j: Expr) -> Expr:
+        left = squares.load_where(j < arg(size), (b, i, j))
+        return select(eq(j - arg(size), i), one, left)
+
+    work = k.compute((squares.shape[0], size, 2 * size), wide(x.dtype), beside_identity)
+    for column in range(size):
+        work = reduced_column(k, work, column)
+    return k.alias(
+        k.compute(squares.shape, x.dtype, lambda b, i, j: cast(work[b, i, j + size], kind)), x.shape
+    )
+
+
+def reduced_column(k: Builder, work: Value, column: int) -> Value:
+    """(B, n, 2n) with column `column` made the identity's."""
+    batch, size, _ = work.shape
+
+    def largest(b: Expr) -> Expr:
+        def step(r: Expr, best: Expr, where: Expr) -> tuple[Expr, Expr]:
+            found = unary("abs", work[b, r + column, arg(column)])
+            return select(found > best, found, best), select(found > best, r + column, where)
+
+        return cast(fold(arg(size - column), (lit(-1.0, work.arithmetic), arg(column)), step)[1], "int32")
+
+    pivots = k.compute((batch,), INT32, largest)
+
+    def formula(b: Expr, i: Expr, j: Expr) -> Expr:
+        pivot, here = cast(pivots[b], "index"), arg(column)
+        row = select(eq(i, pivot), here, i)
+        scaled = work[b, pivot, j] / work[b, pivot, here]
+        return select(eq(i, here), scaled, work[b, row, j] - work[b, row, here] * scaled)
+
+    return k.compute(work.shape, work.dtype, formula)

@@ -214,14 +214,7 @@ def even_sizes(k: Builder, count: int, pieces: int) -> list[int]:
     return [largest(0, smallest(size, count - size * p)) for p in range(pieces)]
 
 
-@operator("Split", since=2, until=12)
-def split_2(k: Builder, x: Value, *, axis: int = 0, split: Sequence[int] = ()) -> tuple[Value, ...]:
-    """Pieces along an axis, of the given sizes or of one size."""
-    axis = k.axis(axis, x.rank)
-    return split_at(k, x, axis, split or even_sizes(k, x.shape[axis], len(k.layer.outputs)))
-
-
-@operator("Split", since=13, host=("split",))
+@operator("Split", since=13, host=("split",), attributes_before={"split": int})
 def split(
     k: Builder, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Value, ...]:
@@ -305,15 +298,10 @@ def slice_by(
     return k.compute(shape, x.dtype, formula, groups=tuple(groups))
 
 
-@operator("Slice", since=1, until=9, bound=bounds.sliced)
-def slice_1(
-    k: Builder, x: Value, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
-) -> Value:
-    """From start to end (exclusive; negative counts from the end) along each named axis."""
-    return slice_by(k, x, starts, ends, axes, None)
-
-
-@operator("Slice", since=10, host=("starts", "ends", "axes", "steps"), bound=bounds.sliced)
+@operator(
+    "Slice", since=10, host=("starts", "ends", "axes", "steps"), bound=bounds.sliced,
+    attributes_before={"starts": int, "ends": int, "axes": int},
+)  # fmt: skip
 def slice_(
     k: Builder, x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
 ) -> Value:

@@ -20,8 +20,8 @@ LONG = 1024
 Step = Callable[[Expr], Expr]
 Finish = Callable[[Expr, Expr], Expr]
 """The stored value from what a loop has gathered and how many elements it met (of the same type)."""
-Definition = Callable[[Builder, Value, frozenset[int], int], Value]
-"""The layer's output from its input, the axes to reduce and whether they stay as 1."""
+Definition = Callable[["Reduction"], Value]
+"""The reduced tensor, one axis per kept run."""
 
 
 def runs_of(rank: int, axes: frozenset[int]) -> list[tuple[int, ...]]:
@@ -156,14 +156,11 @@ def simple(name: str) -> Definition:
     def joined(total: Expr, count: Expr) -> Expr:
         return total / count if kind == "mean" else total
 
-    def define(k: Builder, x: Value, axes: frozenset[int], keepdims: int) -> Value:
-        reduction = Reduction(k, x, axes)
-        hint = reduction.hint(kind, term)
-        if after is _same or hint is None or x.dtype != FLOAT32:
-            found = reduction.compute(joins, TERMS[term], lambda t, n: after(joined(t, n)), x.dtype, hint)
-        else:
-            found = k.elementwise(after, reduction.compute(joins, TERMS[term], joined, x.dtype, hint))
-        return reduction.shaped(found, keepdims)
+    def define(reduction: Reduction) -> Value:
+        dtype, hint = reduction.x.dtype, reduction.hint(kind, term)
+        if after is _same or hint is None or dtype != FLOAT32:
+            return reduction.compute(joins, TERMS[term], lambda t, n: after(joined(t, n)), dtype, hint)
+        return reduction.k.elementwise(after, reduction.compute(joins, TERMS[term], joined, dtype, hint))
 
     return define
 
@@ -171,25 +168,23 @@ def simple(name: str) -> Definition:
 def extreme(kind: str) -> Definition:
     """ReduceMax or ReduceMin; booleans are compared as 0 and 1."""
 
-    def define(k: Builder, x: Value, axes: frozenset[int], keepdims: int) -> Value:
-        reduction = Reduction(k, x, axes)
-        if x.dtype == np.dtype(bool):
+    def define(reduction: Reduction) -> Value:
+        dtype = reduction.x.dtype
+        if dtype == np.dtype(bool):
             # Of nothing, the largest int32 is below 0 and the smallest above: the right bool either way.
-            found = reduction.compute(
-                kind, lambda e: cast(e, "int32"), lambda t, n: t > lit(0, "int32"), x.dtype
+            return reduction.compute(
+                kind, lambda e: cast(e, "int32"), lambda t, n: t > lit(0, "int32"), dtype
             )
-        else:
-            found = reduction.compute(kind, _same, lambda t, n: t, x.dtype, reduction.hint(kind))
-        return reduction.shaped(found, keepdims)
+        return reduction.compute(kind, _same, lambda t, n: t, dtype, reduction.hint(kind))
 
     return define
 
 
-def log_sum_exp(k: Builder, x: Value, axes: frozenset[int], keepdims: int) -> Value:
+def log_sum_exp(reduction: Reduction) -> Value:
     """log(sum(exp(x))), shifted by the maximum so that exp does not overflow."""
+    k, x = reduction.k, reduction.x
     if x.dtype.kind in "iub":
         k.error(f"takes floats, not {x.dtype.name}; cast the input")
-    reduction = Reduction(k, x, axes)
     dtype = wide(x.dtype)
     top = reduction.compute("max", _same, lambda t, n: t, dtype, reduction.hint("max"))
 
@@ -204,27 +199,21 @@ def log_sum_exp(k: Builder, x: Value, axes: frozenset[int], keepdims: int) -> Va
     powers = k.compute(reduction.sizes, dtype, shifted)
     sums = Reduction(k, powers, frozenset(a for a, kept in enumerate(reduction.kept) if not kept))
     total = sums.compute("sum", _same, lambda t, n: t, dtype, sums.hint("sum"))
-    found = k.elementwise(lambda s, p: unary("log", s) + shift(p), total, top, dtype=x.dtype)
-    return reduction.shaped(found, keepdims)
+    return k.elementwise(lambda s, p: unary("log", s) + shift(p), total, top, dtype=x.dtype)
 
 
 def _register(name: str, axes_input_since: int, define: Definition) -> None:
-    """One operator in its two styles: axes as an attribute, later as an input."""
+    """One operator, whose axes are an input since a version."""
 
-    @operator(name, since=1, until=axes_input_since - 1)
-    def by_attribute(k: Builder, x: Value, *, axes: Sequence[int] = (), keepdims: int = 1) -> Value:
-        """Over `axes`, or all."""
-        chosen = [k.axis(a, x.rank) for a in axes] or range(x.rank)
-        return define(k, x, frozenset(chosen), keepdims)
-
-    @operator(name, since=axes_input_since, host=("axes",))
-    def by_input(
+    @operator(name, since=axes_input_since, host=("axes",), attributes_before={"axes": int})
+    def reduced(
         k: Builder, x: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Value:
         """Over `axes`; without any, over all, or none with `noop_with_empty_axes`."""
         chosen = [k.axis(a, x.rank) for a in k.ints(axes)] if axes is not None else []
         everything = not chosen and not noop_with_empty_axes
-        return define(k, x, frozenset(range(x.rank) if everything else chosen), keepdims)
+        reduction = Reduction(k, x, frozenset(range(x.rank) if everything else chosen))
+        return reduction.shaped(define(reduction), keepdims)
 
 
 for _name in SIMPLE:

@@ -31,6 +31,7 @@ from engine.operators.declaration import (
     attribute_types,
     group_of,
     input_elements,
+    list_of,
     shown,
 )
 
@@ -77,6 +78,8 @@ class Operator:
     forms: Mapping[str, Form] = field(default_factory=dict)
     groups: Mapping[str, type[Any]] = field(default_factory=dict)
     """Parameters of the definition that stand for several attributes, with the dataclasses of these."""
+    listed: Mapping[str, type] = field(default_factory=dict)
+    """Inputs of the definition that this version has as attributes: lists of such items."""
 
     def host_positions(self, layer: Layer) -> tuple[int, ...]:
         """Which of a layer's inputs must be known on the host."""
@@ -88,7 +91,7 @@ class Operator:
     @cached_property
     def attribute_types(self) -> Mapping[str, AttributeType]:
         """What the attributes have to be, those that the definition gives a type."""
-        return attribute_types(self.define)
+        return {**attribute_types(self.define), **{name: list_of(item) for name, item in self.listed.items()}}
 
     @cached_property
     def elements(self) -> tuple[Elements, ...]:
@@ -156,7 +159,11 @@ class Operator:
     def build(self, builder: Builder, inputs: Sequence[Entry]) -> tuple[Entry, ...]:
         """Run the definition of a "kernel" operator for a layer that `check` has accepted."""
         self.check_inputs(builder.layer, inputs)
-        result = self.define(builder, *inputs, **self._given(builder.layer))
+        given = dict(self._given(builder.layer))
+        for name, item in self.listed.items():
+            if (numbers := given.pop(name, ())) or name not in self.optional:
+                given[name] = builder.constant(np.array(numbers, np.int64 if item is int else np.float32))
+        result = self.define(builder, *inputs, **given)
         return result if isinstance(result, tuple) else (result,)
 
     def open(self, builder: Builder, inputs: Sequence[Entry]) -> ControlFlow:
@@ -281,6 +288,7 @@ def operator(
     host: HostInputs = (),
     precision: Precision = "rounding",
     bound: BoundRule | None = None,
+    attributes_before: Mapping[str, type] | None = None,
     registry: Registry = OPERATORS,
 ) -> Callable[[D], D]:
     """Register what is decorated as the definition of an operator.
@@ -300,11 +308,16 @@ def operator(
         host: Inputs whose elements must be known before a kernel can be chosen.
         precision: How exact results are, for tests.
         bound: What becomes of an input whose exact size only the device knows.
+        attributes_before: Inputs that are attributes in the versions before `since`, lists of such items;
+            inputs behind them are new.
         registry: The list to add it to.
     """
 
     def register(define: D) -> D:
         registry.add(declare(define, name, since, until, domain, host, precision, kind, bound))
+        if attributes_before:
+            older = (name, 1, since - 1, domain, (), precision, kind, bound, attributes_before)
+            registry.add(declare(define, *older))
         return define
 
     return register
@@ -320,8 +333,9 @@ def declare(
     precision: Precision = "rounding",
     kind: Kind = "kernel",
     bound: BoundRule | None = None,
+    listed: Mapping[str, type] | None = None,
 ) -> Operator:
-    """An `Operator` from a definition's signature."""
+    """An `Operator` from a definition's signature; what follows `listed` inputs is not in this version."""
     inputs: list[str] = []
     optional: set[str] = set()
     variadic: str | None = None
@@ -341,16 +355,19 @@ def declare(
                     f.name: parameter.empty if f.default is MISSING else f.default for f in fields(group)
                 }
             continue
+        is_optional = parameter.default is not parameter.empty or "None" in str(parameter.annotation)
+        if is_optional:
+            optional.add(parameter.name)
         if parameter.kind is parameter.VAR_POSITIONAL:
             variadic = parameter.name
-        else:
+        elif not listed or not listed.keys() & {parameter.name, *attributes}:
             inputs.append(parameter.name)
-        if parameter.default is not parameter.empty or "None" in str(parameter.annotation):
-            optional.add(parameter.name)
+        elif parameter.name in listed:
+            attributes[parameter.name] = () if is_optional else parameter.empty
     if not callable(host):
         unknown = set(host) - set(inputs) - {variadic}
         assert not unknown, f"{name}: host inputs {unknown} are not parameters"
     return Operator(
         name, domain, since, until, define, host, precision, kind, bound,
-        tuple(inputs), frozenset(optional), variadic, attributes, forms, groups,
+        tuple(inputs), frozenset(optional), variadic, attributes, forms, groups, listed or {},
     )  # fmt: skip

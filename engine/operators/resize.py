@@ -220,8 +220,9 @@ def resample(
     for turn, a in enumerate(sorted(moving, key=lambda a: (ratios[a], -a))):
         only = [axis if b == a else Axis(n, n) for b, (axis, n) in enumerate(zip(axes, x.shape, strict=True))]
         is_last = turn == len(moving) - 1
-        x = _blended(k, x, only, sampling, dtype if is_last else wide)
-    return x
+        x = _blended(k, x, only, sampling, dtype if is_last and dtype.kind not in "iub" else wide)
+    # Apart from the blend, so that a backend may have a kernel for it.
+    return x if x.dtype == dtype else k.elementwise(lambda e: _stored(e, dtype), x, dtype=dtype)
 
 
 _WRITTEN_TAPS = 16
@@ -294,7 +295,19 @@ def _blended(
             value = select(inside, value, _number(extrapolation, value))
         return value if value.dtype == arithmetic_type(dtype) else _stored(value, dtype)
 
+    def resample_hint(axis: int) -> Hint:
+        attributes = {
+            "outer": prod(x.shape[:axis]), "size": x.shape[axis], "out": axes[axis].out,
+            "inner": prod(x.shape[axis + 1 :]), "first": offsets[axis], "taps": taps[axis],
+            "is_innermost": axis == x.rank - 1,
+            "is_inner_static": all(x.is_static(a) for a in range(axis + 1, x.rank)),
+        }  # fmt: skip
+        return Hint("resample", (x, rows, weights), attributes)
+
     def hint() -> Hint | None:
+        moving = [a for a in range(x.rank) if not idle[a]]
+        if sampling.mode != "nearest" and not crops and len(moving) == 1:
+            return resample_hint(moving[0])
         if sampling.mode != "nearest" or crops or x.rank < 2 or not all(idle[:-2]) or idle[-1]:
             return None
         planes = k.alias(x, (prod(x.shape[:-2]), *x.shape[-2:]))
@@ -405,19 +418,9 @@ def resize(
     return resample(k, x, found, sampling, extrapolation_value)
 
 
-def _upsample(k: Builder, x: Value, scales: Sequence[float], mode: str) -> Value:
-    sampling = Sampling("linear" if mode == "bilinear" else mode, "asymmetric", "simple")
-    return resample(k, x, scaled(k, x, range(x.rank), scales), sampling)
-
-
-@operator("Upsample", since=7, until=8)
-def upsample_7(k: Builder, x: Value, *, scales: Sequence[float], mode: str = "nearest") -> Value:
-    """By scales; mode nearest or linear."""
-    return _upsample(k, x, scales, mode)
-
-
 @operator("Resize", since=10, until=10, host=("scales",))
-@operator("Upsample", since=9, host=("scales",))
+@operator("Upsample", since=9, host=("scales",), attributes_before={"scales": float})
 def upsample(k: Builder, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
     """By scales; mode nearest or linear."""
-    return _upsample(k, x, floats(scales), mode)
+    sampling = Sampling("linear" if mode == "bilinear" else mode, "asymmetric", "simple")
+    return resample(k, x, scaled(k, x, range(x.rank), floats(scales)), sampling)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 from engine.kernels.value import Value
@@ -43,8 +42,13 @@ def flatten(k: Builder, x: Value, *, axis: int = 1) -> Value:
     return k.alias(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
-def _squeeze(k: Builder, x: Value, axes: Sequence[int]) -> Value:
-    gone = {k.axis(a, x.rank) for a in axes} if axes else {a for a, n in enumerate(x.shape) if n == 1}
+@operator("Squeeze", since=13, host=("axes",), bound=bounds.squeezed, attributes_before={"axes": int})
+def squeeze(k: Builder, x: Value, axes: Value | None = None) -> Value:
+    """Without the given axes, or all axes, of size 1."""
+    if axes is None:
+        gone = {a for a, n in enumerate(x.shape) if n == 1}
+    else:
+        gone = {k.axis(a, x.rank) for a in k.ints(axes)}
     if wrong := [a for a in sorted(gone) if x.shape[a] != 1]:
         k.error(
             f"cannot remove axis {wrong[0]} of {list(x.shape)}: its size is not 1", [x.shape[wrong[0]]], [1]
@@ -52,36 +56,13 @@ def _squeeze(k: Builder, x: Value, axes: Sequence[int]) -> Value:
     return k.alias(x, [n for a, n in enumerate(x.shape) if a not in gone])
 
 
-@operator("Squeeze", since=1, until=12, bound=bounds.squeezed)
-def squeeze_1(k: Builder, x: Value, *, axes: Sequence[int] = ()) -> Value:
-    """Without the given axes, or all axes, of size 1."""
-    return _squeeze(k, x, axes)
-
-
-@operator("Squeeze", since=13, host=("axes",), bound=bounds.squeezed)
-def squeeze(k: Builder, x: Value, axes: Value | None = None) -> Value:
-    """Without the given axes, or all axes, of size 1."""
-    if axes is not None and axes.size == 0:
-        return k.alias(x, x.shape)
-    return _squeeze(k, x, k.ints(axes) if axes is not None else ())
-
-
-def _unsqueeze(k: Builder, x: Value, axes: Sequence[int]) -> Value:
-    rank = x.rank + len(axes)
-    new = {k.axis(a, rank) for a in axes}
-    if len(new) != len(axes):
-        k.error(f"the axes {list(axes)} name one axis twice")
-    sizes = iter(x.shape)
-    return k.alias(x, [1 if a in new else next(sizes) for a in range(rank)])
-
-
-@operator("Unsqueeze", since=1, until=12, bound=bounds.unsqueezed)
-def unsqueeze_1(k: Builder, x: Value, *, axes: Sequence[int]) -> Value:
-    """With axes of size 1 inserted; `axes` count in the result."""
-    return _unsqueeze(k, x, axes)
-
-
-@operator("Unsqueeze", since=13, host=("axes",), bound=bounds.unsqueezed)
+@operator("Unsqueeze", since=13, host=("axes",), bound=bounds.unsqueezed, attributes_before={"axes": int})
 def unsqueeze(k: Builder, x: Value, axes: Value) -> Value:
     """With axes of size 1 inserted; `axes` count in the result."""
-    return _unsqueeze(k, x, k.ints(axes))
+    given = k.ints(axes)
+    rank = x.rank + len(given)
+    new = {k.axis(a, rank) for a in given}
+    if len(new) != len(given):
+        k.error(f"the axes {given} name one axis twice")
+    sizes = iter(x.shape)
+    return k.alias(x, [1 if a in new else next(sizes) for a in range(rank)])

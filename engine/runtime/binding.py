@@ -41,8 +41,10 @@ class UnboundInputs:
         if isinstance(feed, np.ndarray):
             return feed.copy()
         if isinstance(feed, BufferTensorData) and can_bind(feed, native):
-            self._copies.append(feed.copied())
-            return self._copies[-1]
+            copy = feed.copied()
+            if isinstance(copy, BufferTensorData):
+                self._copies.append(copy)
+            return copy
         return feed
 
     def bind(

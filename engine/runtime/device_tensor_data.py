@@ -51,7 +51,7 @@ class BufferTensorData(TensorData):
     def upload(self, array: np.ndarray) -> None:
         self.backend.upload(self.storage, array)
 
-    def copied(self) -> BufferTensorData:
+    def copied(self) -> BufferTensorData | CPUTensorData:
         """A copy on the same backend, in stream order."""
         backend = self.backend
         with backend.entered():
@@ -194,6 +194,20 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
         last = self.backend.fence()
         return None if last is None else last.of_this_run()
 
+    def copied(self) -> CPUTensorData:
+        """A copy of the elements, which a job may still write."""
+        data = CPUTensorData(self._seen(self.backend.copied(self.storage)), owned=True)
+        fence = self.fence
+        if fence is not None:
+            data.is_written_by(fence)
+        return data
+
+    def _seen(self, buffer: DeviceBuffer) -> np.ndarray:
+        """A buffer's elements in the tensor's shape."""
+        shape = self.shape_or_none
+        array: np.ndarray = buffer.array[: prod(shape)].reshape(shape)  # type: ignore[attr-defined]
+        return array
+
     @property
     def reuse(self) -> tuple[Reader, ...]:
         """The last job of the stream, too: a stream runs its jobs in order."""
@@ -202,11 +216,9 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
 
     def for_job(self, writes: bool) -> JobMemory:
         # Later schedules write the same memory, so they wait for the job.
-        shape = self.shape_or_none
-        array = self.storage.array[: prod(shape)].reshape(shape)  # type: ignore[attr-defined]
         last = self.backend.fence()
         before = () if last is None else (last,)
-        return JobMemory(array, before, self.backend.owner, self.backend.after)
+        return JobMemory(self._seen(self.storage), before, self.backend.owner, self.backend.after)
 
 
 def storage_of(backend: Backend) -> type[BufferTensorData]:

@@ -24,6 +24,9 @@ class Run:
     several.
     """
 
+    error: Exception | None = None
+    reported = False
+
     def __init__(
         self,
         session: Session,
@@ -36,8 +39,6 @@ class Run:
         self.turn = 0
         self.started = False
         self.finished = False
-        self.error: Exception | None = None
-        self.reported = False
         self.on_finished: list[Callable[[], None]] = []
         self.unbound = UnboundInputs(feeds)
         self._budget = budget

@@ -190,9 +190,14 @@ class Executor(Disposable):
 
     def _path_for(self, given: Sequence[Any]) -> FastPath | None:
         """The fast path of a plan that was used before, for inputs of other shapes than the last ones."""
-        shapes = [
-            item.shape if type(item) is np.ndarray else getattr(item, "sizes_or_none", None) for item in given
-        ]
+        shapes = []
+        for item in given:
+            if type(item) is np.ndarray:
+                shapes.append(item.shape)
+            elif type(item) is Tensor and (data := item.elements_on_cpu) is not None:
+                shapes.append(data.shape_or_none)
+            else:
+                shapes.append(getattr(item, "sizes_or_none", None))
         return None if None in shapes else self._session.cache.fast_path(tuple(shapes))
 
     def _refilled(self, given: Sequence[Any]) -> FastPath | None:
@@ -318,10 +323,15 @@ class Executor(Disposable):
     def copy_output(self, name: str | int | None = None, kind: type[list[Any]] | None = None) -> Any:
         """A copy of an output of the latest schedule, on the same backend, that the caller owns.
 
-        In the form of `peek_output`. Blocks only where the output's size is still being computed.
+        In the form of `peek_output`. Blocks only where the output's size is still being computed. On the CPU,
+        copies of an output after each schedule take over the memory in which it was computed.
         """
         if kind is not None:
             return as_list(self.copy_output(name), name)
+        latest = self._latest
+        if type(latest) is FastPath and get_ident() == self._thread:
+            if (data := latest.taken_over(name)) is not None:
+                return Tensor.of(data, owned=False)
         run, name = self._latest_run(), self._outputs.name(name)
         self._drive(run)
         return self._outputs.of(self, run, name, lambda output: output.copied())

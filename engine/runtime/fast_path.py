@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,11 @@ class FastPath(Run):
         inputs: Shape and type of each input.
     """
 
+    # Outputs, by their buffers, that stay there, and the turn in which others do not. Defaults of the class:
+    # Python takes longer to look into objects of 30 attributes.
+    _fixed: Collection[str] = ()
+    _own_turn = -1
+
     def __init__(
         self,
         session: Session,
@@ -63,6 +68,7 @@ class FastPath(Run):
         found = [recorded.inputs.get(name) for name in taken]
         self.targets = [places[0][1] if places else None for places in found]
         self._repeat = self.backend.repeater(self.program, self.targets, shapes, in_place)
+        self._values: dict[str | int | None, tuple[str, Value]] = {}
         self.outputs: dict[str | int | None, tuple[str, Location]] = {}
         # The checked tensors of the last schedule: storage keeps its shape and type.
         self._tensors: list[CPUTensorData | None] = []
@@ -113,15 +119,69 @@ class FastPath(Run):
 
         None for those that are no plain tensors.
         """
-        if not self.outputs:
+        if (known := self._named(name)) is None:
+            return None
+        located = known[0], self.locate(known[1])
+        if not self._has_own(known[1]):
+            self.outputs[name] = located
+        return located
+
+    def fix_outputs(self) -> None:
+        """Keep outputs in the program's buffers from the next schedule on: recorded commands use these."""
+        self._fixed = self._repeat.outputs
+
+    def fixed_output(self, name: str | int | None) -> Location | None:
+        """The location of an output after `fix_outputs`, which is not the present one while `has_own`."""
+        known = self._named(name)
+        return None if known is None else super().locate(known[1])
+
+    def _named(self, name: str | int | None) -> tuple[str, Value] | None:
+        """The name and the value of an output that is a plain tensor."""
+        if not self._values:
             trace = self.recorded.lowered.trace
             for number, item in enumerate(self.session.source.outputs):
                 value = trace.values[item.name]
                 if isinstance(value, Value) and value.bound is None:
-                    self.outputs[item.name] = self.outputs[number] = item.name, self.locate(value)
+                    self._values[item.name] = self._values[number] = item.name, value
                     if number == 0:
-                        self.outputs[None] = self.outputs[0]
-        return self.outputs.get(name)
+                        self._values[None] = self._values[0]
+        return self._values.get(name)
+
+    @property
+    def has_own(self) -> bool:
+        """Whether outputs have memory of their own since the latest schedule."""
+        return self._own_turn == self.turn
+
+    def _has_own(self, value: Value) -> bool:
+        return self._own_turn == self.turn and value.root.name in self._repeat.own
+
+    def locate(self, value: Value) -> Location:
+        """The location of a tensor of the latest schedule."""
+        own = self._repeat.own_output(value.root.name) if self._has_own(value) else None
+        if own is None:
+            return super().locate(value)
+        # Who looks at an output has no use for copies that take its memory over.
+        self._fixed = {*self._fixed, value.root.name}
+        return Location(value, self.backend, own)
+
+    def taken_over(self, name: str | int | None) -> CPUTensorData | None:
+        """An output's memory, which is the caller's from now on; None where it has to be copied instead."""
+        known = self._values.get(name) or self._named(name)
+        if known is None:
+            return None
+        root = known[1].root.name
+        if root not in self._repeat.outputs or root in self._fixed:
+            return None
+        value = known[1]
+        return self._repeat.take_output(root, value.shape, value.size, self._own_turn == self.turn)
+
+    def let_go(self) -> None:
+        """Release the plan, and inputs and outputs: a schedule of another plan follows."""
+        super().let_go()
+        if self._tensors:
+            self._form = self._checked = None
+            self._tensors, self._arrays, self._same = [], [], []
+        self._repeat.let_go()
 
     @property
     def is_plain(self) -> bool:
@@ -163,7 +223,7 @@ class FastPath(Run):
                 self._checked = mark
         repeat, tensors = self._repeat, self._tensors
         if not (repeat.again(tensors) or repeat.run(self._arrays, tensors)):
-            self._submit(self._arrays)
+            self._run(self._arrays, tensors)
         return True
 
     def take(self, inputs: Positional, given: Named | Positional | None = None) -> bool:
@@ -188,8 +248,18 @@ class FastPath(Run):
             return False
         arrays: Any = inputs if self._count is None else (*inputs, self._count)
         if not self._repeat.run(arrays):
-            self._submit(arrays)
+            self._run(arrays)
         return True
+
+    def _run(self, feeds: Sequence[Any], tensors: Sequence[CPUTensorData | None] = ()) -> None:
+        """Take inputs and enqueue the program, with memory of their own for outputs that were copied."""
+        if not self._repeat.run_apart(feeds, tensors, self._fixed):
+            self._submit(feeds)
+            return
+        self._own_turn, own = self.turn + 1, self._repeat.own
+        for key in [*self.outputs]:
+            if self._values[key][1].root.name in own:
+                del self.outputs[key]
 
     def _submit(self, feeds: Sequence[Feed]) -> None:
         """Bind inputs, and enqueue the program."""
@@ -212,7 +282,8 @@ class FastPath(Run):
             feed: Any = item if tensor is None else tensor.elements
             if tensor is None and type(item) is Tensor:
                 feed = item.available_data
-                if not isinstance(feed, BufferTensorData) or item.sizes != shape or feed.dtype != dtype:
+                is_there = isinstance(feed, BufferTensorData | CPUTensorData)
+                if not is_there or item.sizes != shape or feed.dtype != dtype:
                     return False
                 if not can_bind(feed, self.backend):
                     return False
@@ -220,7 +291,7 @@ class FastPath(Run):
             elif tensor is None or number >= len(known) or tensor is not known[number]:
                 if type(feed) is not np.ndarray or feed.shape != shape or feed.dtype != dtype:
                     return False
-            if tensor is not None and tensor.fence is not None:
+            if tensor is not None and tensor.writer is not None and tensor.fence is not None:
                 # An input that nothing reads has no buffer to wait with.
                 if None in self.targets or not can_bind(tensor, self.backend):
                     return False
@@ -240,7 +311,7 @@ class FastPath(Run):
             return True
         self._tensors, self._arrays = tensors, feeds
         if not self._repeat.run(feeds, tensors):
-            self._submit(feeds)
+            self._run(feeds, tensors)
         if given is not None and is_of_tensors:
             keys = self._names if type(given) is dict else range(len(inputs))
             self._form = type(given)

@@ -116,7 +116,8 @@ class RunOutput(TensorData):
         if value.bound is not None:
             return Tensor.wrap(np.ascontiguousarray(self.download()))
         data = data_at(self.run.locate(value))
-        return Tensor.of(data.copied()) if isinstance(data, BufferTensorData) else Tensor.of(data)
+        copy = data.copied() if isinstance(data, BufferTensorData) else data
+        return Tensor.of(copy, owned=isinstance(copy, BufferTensorData))
 
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]

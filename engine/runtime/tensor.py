@@ -250,6 +250,7 @@ class Tensor(Disposable):
         if self.is_readback_request_done():
             return self._arrive() if self._arrived is None else self._arrived
         if type(self._data) is CPUTensorData and self._data.fence is None:
+            self._data.unshare()
             return self._data.elements.reshape(self.shape)
         raise ValuePending(
             f"the value is not on the CPU yet; await a readback or download it, then {purpose}"

@@ -172,8 +172,13 @@ class Case:
             weights = next((a for n, a in self.arrays.items() if n.startswith(("w", "v1"))), second)
             weights = weights if weights.ndim == first.ndim else self._largest_constant(first.ndim)
             return size * math.prod(weights.shape[1:])
-        if self.op in ("LSTM", "GRU", "RNN"):
-            return math.prod(first.shape[:2]) * sum(a.size for a in self.arrays.values() if a.ndim == 3)
+        if self.op in ("Loop", "Scan"):
+            # Each step, an entry of a 3-D operand, multiplies a row by a matrix.
+            steps = next(a for a in self.arrays.values() if a.ndim == 3)
+            return len(steps) * self.arrays["w"].size
+        if self.op in ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"):
+            weights = [a for a in list(self.arrays.values())[1:3] if a.ndim == 3]
+            return math.prod(first.shape[:2]) * sum(a.size for a in weights)
         if "MatMul" in self.op or "Gemm" in self.op or self.op == "Einsum":
             return size * int(first.shape[-1])
         if "Attention" in self.op:

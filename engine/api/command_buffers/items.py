@@ -135,8 +135,10 @@ class Slot:
         slot = cls(buffer, shape, dtype, type(value) is Tensor)
         if isinstance(value, WorkerOutput):
             other = latest.get(id(value.worker)) or value.worker._plain_path()
-            found = None if other is None else other.output(value.name)
-            source = None if found is None else data_at(found[1])
+            if other is not None:
+                other.fix_outputs()
+            found = None if other is None else other.fixed_output(value.name)
+            source = None if found is None else data_at(found)
             if not isinstance(source, BufferTensorData) or not can_bind(source, fast_path.backend):
                 return None
             if source.dtype != dtype or source.storage.elements != buffer.elements:
@@ -232,6 +234,8 @@ def are_ready(schedules: Sequence[tuple[Worker, FastPath]]) -> bool:
         # Asked for every worker in every frame, so without the detour of a property.
         if worker._latest_path is None or fast_path.recorded.fast_path is not fast_path:
             return False
+        if fast_path.has_own:
+            return False
         if worker._thread != here:
             return False
     return True
@@ -254,5 +258,5 @@ def outside_outputs(items: Sequence[Item]) -> list[tuple[Worker, FastPath]]:
 
 
 def are_latest(outputs: Sequence[tuple[Worker, FastPath]]) -> bool:
-    """Whether each worker's latest schedule wrote the buffers of that plan, and not those of another size."""
-    return all(worker._latest_path is fast_path for worker, fast_path in outputs)
+    """Whether each worker's latest schedule wrote the buffers of that plan, and no others."""
+    return all(worker._latest_path is path and not path.has_own for worker, path in outputs)

@@ -74,6 +74,7 @@ def _item(command: ScheduleCommand, latest: dict[int, FastPath]) -> Item | None:
         if slot is None:
             return None
         slots[name] = slot
+    fast_path.fix_outputs()
     return Item(command, fast_path, slots)
 
 

@@ -196,10 +196,7 @@ class CPUBackend(HostBackend):
         """Copy a whole buffer in stream order."""
         assert isinstance(source, CPUBuffer)
         assert isinstance(target, CPUBuffer)
-        if self.stream.is_idle() and source.array.nbytes <= COPY_GRAIN:
-            np.copyto(target.array, source.array)
-            return
-        self.stream.copy(source.array, target.array)
+        self.stream.transfer(source.array, target.array)
 
     def readback(self, buffer: DeviceBuffer) -> CPUReadback:
         """A copy of the buffer's value as of now in the stream."""
@@ -293,8 +290,8 @@ class CPUBackend(HostBackend):
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
     ) -> Repeat:
-        """Where nothing is in flight, arrays go straight to where kernels read them, and tensors not even
-        there.
+        """Where nothing is in flight, arrays go straight to where kernels read them, tensors not even there,
+        and outputs to where they stay.
         """
         assert isinstance(program, CPUProgram)
         inputs = [target for target in targets if isinstance(target, CPUBuffer)]

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from engine.backends.gpu.blends import Blend
 from engine.backends.gpu.expert_products import ExpertProduct
 from engine.backends.gpu.regions import Regions
 from engine.backends.gpu.scans import Blocks, MarkedRows, Marks
@@ -125,6 +126,10 @@ class Kernels(ABC):
     @abstractmethod
     def emit_means(self, tuner: Tuner, step: Regions) -> bool:
         """Emit the step that takes means over bins of regions."""
+
+    @abstractmethod
+    def emit_blend(self, tuner: Tuner, blend: Blend) -> bool:
+        """Emit the steps that blend elements of planes at listed positions."""
 
     @abstractmethod
     def emit_suppression(self, tuner: Tuner, step: Suppression) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from engine.backends.gpu.blends import tune_blend
 from engine.backends.gpu.expert_products import tune_experts
 from engine.backends.gpu.kernels import Kernels
 from engine.backends.gpu.regions import tune_regions
@@ -24,6 +25,7 @@ def _experts(compute: Compute, tuner: Tuner, own: Kernels) -> bool:
 
 
 SHARED_RULES: Mapping[str, Rule] = {
+    "blend": lambda c, t, own: tune_blend(c, own.fits, partial(own.emit_blend, t)),
     "count": lambda c, t, own: tune_count(c, partial(own.emit_rows, t)),
     "expert_matmul": _experts,
     "nonzero": lambda c, t, own: tune_nonzero(c, partial(own.emit_marks, t)),

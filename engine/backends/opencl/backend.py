@@ -20,7 +20,7 @@ from engine.backends.opencl.partial_dispatch import CLPartialDispatch
 from engine.backends.opencl.printer import Signature
 from engine.backends.opencl.programs import ProgramStore
 from engine.backends.opencl.repeated import Repeater
-from engine.backends.opencl.repeated_kernel import print_repeated, print_together
+from engine.backends.opencl.repeated_kernel import print_repeated, print_together, work_alone
 from engine.backends.opencl.row_kernel import fits, step_of
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
 from engine.backends.opencl.template import CLTemplate
@@ -138,7 +138,8 @@ class OpenCLBackend(Backend):
         if repeated is None:
             return None
         kernel, values = print_repeated(repeated, step, _GROUP_SIZES[self.form])
-        return repeated.as_step(step, kernel, values), is_small(repeated.work, _MOST_WORK[self.form])
+        work = repeated.work if self.form == "gpu" else sum(map(work_alone, repeated.repeated.body))
+        return repeated.as_step(step, kernel, values), is_small(work, _MOST_WORK[self.form])
 
     def together(self, steps: Sequence[Step]) -> Sequence[Step]:
         """Neighbours of little work become one kernel of one group."""

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.backends.opencl.printer import OpenCLPrinter, element
+from engine.backends.opencl.storage import WORDS
 from engine.backends.opencl.tuned_kernel import Epilogue, TunedKernel, build, indent
 
 GROUP = 64
+STAGED = 512
+"""Columns of the input that the CPU form has at hand."""
+
 # Taps that are worth a group of their own on a CPU.
 _TAPS = 1 << 12
 NUMBERS = (
@@ -17,8 +22,7 @@ NUMBERS = (
 
 _START = {"max": "-INFINITY", "average": "0.0f", "sum": "0.0f"}
 # The comparison keeps NaN: once in, nothing is larger, and a NaN that comes is not equal to itself.
-_SCALAR_STEP = {"max": "a = v > a || v != v ? v : a;", "average": "a += v;", "sum": "a += v;"}
-_VECTOR_STEP = {"max": "a = (v > a) | (v != v) ? v : a;", "average": "a += v;", "sum": "a += v;"}
+_STEP = {"max": "a = v > a || v != v ? v : a;", "average": "a += v;", "sum": "a += v;"}
 
 
 def _columns(column: str) -> list[str]:
@@ -48,88 +52,107 @@ def rows_for(taps: int) -> int:
     return max(1, -(-_TAPS // max(1, taps)))
 
 
-def cpu(epilogue: Epilogue, kind: str) -> TunedKernel:
-    """One work-item computes `span` rows, 16 neighbours at a time, or one by one where there are fewer."""
+def cpu(epilogue: Epilogue, kind: str, storage: str) -> TunedKernel:
+    """One work-item computes `span` rows: elements along the columns of a window first, then along its rows.
+
+    What the windows of a row have in their columns is staged, between what stands for the elements outside.
+    """
+    word = OpenCLPrinter.TYPES[epilogue.item]
+    is_plain = word == WORDS[storage]
+    start = _START[kind] if word == "float" else "INT_MIN"
     # How many columns count is the same for all rows, and a loop without branches stores vectors.
     is_mean = kind == "average"
-    counted = ["int counts[16];", "for (int l = 0; l < width; ++l) {", *_indented(_columns("ow0 + l"))]
+    # A vector's NaNs are found beside the comparison, so that one does not wait for the other.
+    keeps_nan = kind == "max" and word == "float"
+    step = "a = v > a ? v : a;" if kind == "max" else "a += v;"
+    nan, step = ("int16 nan = 0;", f"{step} nan |= v != v;") if keeps_nan else ("", step)
+    finish = "a = nan ? (float16)NAN : a;" if keeps_nan else ""
+    counted = ["int counts[64];", "for (int l = 0; l < count; ++l) {", *_indented(_columns("next + l"))]
     counted = [*counted, "    counts[l] = columns;", "}"] if is_mean else []
     mean = ["acc /= (float)(rows * counts[l]);"] if is_mean else []
-    stored = ["const int flat = flat0 + l;", "float acc = tile[l];", *mean, *epilogue.lines]
+    stored = ["const int flat = flat0 + l;", f"{word} acc = tile[l];", *mean, *epilogue.lines]
+    loaded = f"{word}16 v = *(__global const pack*)(from + at);"
+    if not is_plain:
+        one = element(storage, "from", "at + l")
+        loaded = f"{word}16 v; for (int l = 0; l < 16; ++l) ((__private {word}*)&v)[l] = {one};"
     body = f"""\
     const int first = (f1 + (int)get_global_id(1)) * span, image = f2 + (int)get_global_id(2);
     if (first >= OH || image >= planes) return;
-    __global const float* X0 = X + (long)image * H * W;
-    const int n = image / C, m = image - n * C, width = min(16, OW);
+    __global const {WORDS[storage]}* X0 = X + (long)image * H * W;
+    const int n = image / C, m = image - n * C;
 {indent(epilogue.row_lines, 1)}\
-    // 16 neighbours, between what stands for those outside.
-    float edge[48];
-    for (int l = 0; l < 48; ++l) edge[l] = {_START[kind]};
-    for (int next = 0; next < OW; next += width) {{
-        // The last ones overlap those before them.
-        const int ow0 = min(next, OW - width);
+    const int lanes = max(1, min(64, ({STAGED} - 32 - (KW - 1) * dw) / sw));
+    {word} staged[{STAGED}], tile[64];
+    for (int next = 0; next < OW; next += lanes) {{
+        const int count = min(lanes, OW - next), w0 = next * sw - left;
+        const int reach = (count - 1) * sw + (KW - 1) * dw;
+        const int begin = max(w0, 0), end = min(w0 + reach + 1, W), few = end - begin < 16;
+        for (int c = 0; c < reach + 32; c += 16) *(pack*)(staged + c) = {start};
 {indent(counted, 2)}\
         for (int oh = first; oh < min(OH, first + span); ++oh) {{
 {_COUNT_ROWS if is_mean else ""}\
-            const int flat0 = (image * OH + oh) * OW + ow0;
-            float tile[16];
-            if (width == 16) {{
-                float16 a = {_START[kind]};
-                for (int kh = 0, h = oh * sh - top; kh < KH; ++kh, h += dh) {{
-                    if (h < 0 || h >= H) continue;
-                    for (int kw = 0, w = ow0 * sw - left; kw < KW; ++kw, w += dw) {{
-                        __global const float* from = X0 + (long)h * W + w;
-                        float part[16];
-                        if (w >= 0 && w + 15 * sw < W) {{
-                            if (sw == 1) {{
-                                for (int l = 0; l < 16; ++l) part[l] = from[l];
-                            }} else if (sw == 2) {{
-                                for (int l = 0; l < 16; ++l) part[l] = from[2 * l];
-                            }} else {{
-                                for (int l = 0; l < 16; ++l) part[l] = from[l * sw];
-                            }}
-                        }} else if (sw == 1 && W >= 16) {{
-                            const int base = min(max(w, 0), W - 16), shift = min(max(w - base, -16), 16);
-                            *(loose16*)(edge + 16) = *(__global const loose16*)(from + (base - w));
-                            *(loose16*)part = *(loose16*)(edge + 16 + shift);
-                        }} else {{
-                            for (int l = 0; l < 16; ++l) {{
-                                const int at = w + l * sw, inside = min(max(at, 0), W - 1);
-                                part[l] = at == inside ? from[inside - w] : {_START[kind]};
-                            }}
-                        }}
-                        const float16 v = *(loose16*)part;
-                        {_VECTOR_STEP[kind]}
+            const int h0 = oh * sh - top, skipped = h0 < 0 ? (dh - 1 - h0) / dh : 0;
+            const int taken = min(KH, (H - h0 + dh - 1) / dh);
+            for (int c = begin; c < end && !few; c += 16) {{
+                // The last ones overlap those before them.
+                const int at = min(c, end - 16);
+                {word}16 a = {start}; {nan}
+                for (int kh = skipped; kh < taken; ++kh) {{
+                    __global const {WORDS[storage]}* from = X0 + (long)(h0 + kh * dh) * W;
+                    {loaded}
+                    {step}
+                }}
+                {finish}
+                *(pack*)(staged + at - w0) = a;
+            }}
+            for (int w = begin; w < end && few; ++w) {{
+                {word} a = {start};
+                for (int kh = skipped; kh < taken; ++kh) {{
+                    __global const {WORDS[storage]}* from = X0 + (long)(h0 + kh * dh) * W;
+                    const {word} v = {element(storage, "from", "w")};
+                    {_STEP[kind]}
+                }}
+                staged[w - w0] = a;
+            }}
+            for (int b = 0; b < count; b += 16) {{
+                {word}16 a = {start}; {nan}
+                const {word}* source = staged + b * sw;
+                if (sw == 1) {{
+                    for (int kw = 0; kw < KW; ++kw, source += dw) {{
+                        const {word}16 v = *(const pack*)source;
+                        {step}
+                    }}
+                }} else if (sw == 2) {{
+                    for (int kw = 0; kw < KW; ++kw, source += dw) {{
+                        const {word}16 low = *(const pack*)source, high = *(const pack*)(source + 16);
+                        const {word}16 v = ({word}16)(low.even, high.even);
+                        {step}
+                    }}
+                }} else {{
+                    {word} each[16];
+                    for (int l = 0; l < 16; ++l) each[l] = {start};
+                    for (int kw = 0; kw < KW; ++kw, source += dw) {{
+                        for (int l = 0; l < min(16, count - b); ++l) each[l] = source[l * sw];
+                        const {word}16 v = *(const pack*)each;
+                        {step}
                     }}
                 }}
-                *(loose16*)tile = a;
-                for (int l = 0; l < 16; ++l) {{
-{indent(stored, 5)}\
-                }}
-            }} else {{
-                for (int l = 0; l < width; ++l) {{
-                    float a = {_START[kind]};
-                    for (int kh = 0, h = oh * sh - top; kh < KH; ++kh, h += dh) {{
-                        if (h < 0 || h >= H) continue;
-                        for (int kw = 0, w = l * sw - left; kw < KW; ++kw, w += dw) {{
-                            if (w < 0 || w >= W) continue;
-                            const float v = X0[(long)h * W + w];
-                            {_SCALAR_STEP[kind]}
-                        }}
-                    }}
-                    tile[l] = a;
-                }}
-                for (int l = 0; l < width; ++l) {{
-{indent(stored, 5)}\
-                }}
+                {finish}
+                *(pack*)(tile + b) = a;
+            }}
+            const int flat0 = (image * OH + oh) * OW + next;
+            for (int l = 0; l < count; ++l) {{
+{indent(stored, 4)}\
             }}
         }}
     }}
 """
-    head = "typedef float16 loose16 __attribute__((aligned(4)));\n"
-    numbers = (*NUMBERS, "span")
-    rounds = ("KH", "KW", "span", "OW")
-    return build(body, epilogue, ("X",), numbers, (1, 1, 1), rounds=rounds, head=head)
+    head = f"typedef {word}16 pack __attribute__((aligned(4)));\n"
+    numbers = (*NUMBERS, "span", "taps")
+    rounds = ("taps", "span", "OW")
+    return build(
+        body, epilogue, (f"X:{storage}",), numbers, (1, 1, 1), rounds=rounds, head=head, item=epilogue.item
+    )
 
 
 def gpu(epilogue: Epilogue, kind: str) -> TunedKernel:
@@ -147,7 +170,7 @@ def gpu(epilogue: Epilogue, kind: str) -> TunedKernel:
         for (int kw = 0, w = ow * sw - left; kw < KW; ++kw, w += dw) {{
             if (w < 0 || w >= W) continue;
             const float v = X0[h * W + w];
-            {_SCALAR_STEP[kind]}
+            {_STEP[kind]}
         }}
     }}
 {_COUNT_ROWS if kind == "average" else ""}\

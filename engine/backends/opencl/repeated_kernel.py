@@ -8,7 +8,9 @@ from typing import Any
 from engine.backends.gpu.repeated_kernel import RUNS, RepeatedKernel, tensors_of, waits_of, work_of
 from engine.backends.opencl.functions import functions_for
 from engine.backends.opencl.printer import AxisSplit, OpenCLPrinter, Signature, argument_word, extensions
+from engine.backends.opencl.row_kernel import VECTOR, row_split
 from engine.backends.opencl.storage import WORDS
+from engine.backends.opencl.strips import strip_lines, sums_of
 from engine.backends.opencl.tuned_kernel import FIRST_GROUP, TunedKernel, indent
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Step
@@ -45,7 +47,11 @@ class _Text:
         """The statements of all work-items for a step."""
         kernel = step.kernel
         assert isinstance(kernel, Kernel)
-        axes = AxisSplit.of(kernel.body, kernel.rank)
+        # A work-item alone has no neighbours that a compiler could join.
+        in_strips = local == 1 and step.window is None and kernel.rank > 0
+        axes, space = AxisSplit.of(kernel.body, kernel.rank), step.space
+        if in_strips:
+            axes, space = row_split(kernel), step.space[:-1]
         lines = [
             f"__global const {WORDS[kind]}* b{k} = {self.names[name]};"
             for k, (name, kind) in enumerate(zip(step.inputs, kernel.buffers, strict=True))
@@ -54,15 +60,19 @@ class _Text:
         for k, (kind, given) in enumerate(zip(kernel.params, step.values, strict=True)):
             lines.append(f"const {argument_word(kind)} p{k} = {self.number(given, kind)};")
         # Open numbers are checked for 32 bits with a sign, so these come as such.
-        for name, kind, given in zip(axes.names, axes.types, axes.values(step.space), strict=True):
+        for name, kind, given in zip(axes.names, axes.types, axes.values(space), strict=True):
             lines.append(
                 f"const {argument_word(kind)} {name} = {self.number(deferred(_signed, given), 'index')};"
             )
+        if in_strips:
+            rows, columns = (self.number(n, "index") for n in (_product(space), step.space[-1]))
+            return [
+                "{",
+                *(f"    {x}" for x in (*lines, *strip_lines(kernel, axes, rows, columns))),
+                "}",
+            ]
         if step.window is None:
-            total = 1
-            for size in step.space:
-                total = total * size
-            first, end = "0", self.number(total, "index")
+            first, end = "0", self.number(_product(step.space), "index")
         else:
             start, stride, elements = (self.number(value, "index") for value in step.window)
             lines.append(f"const int first = {start} + run * {stride};")
@@ -86,6 +96,14 @@ class _Text:
         function = f"{head}{body}}}\n"
         source = extensions(function) + functions_for(function) + function
         return TunedKernel(source, signature, (local, 1, 1), **properties)
+
+
+def _product(sizes: Sequence[int]) -> int:
+    """The product of sizes, which may be open."""
+    total = 1
+    for size in sizes:
+        total = total * size
+    return total
 
 
 @deferrable
@@ -125,6 +143,12 @@ def print_repeated(repeated: RepeatedKernel, step: Step, local: int) -> tuple[Tu
         "}",
     ]
     return text.kernel(lines, local, rounds=(1,), area=RUNS, is_alone=True), text.values
+
+
+def work_alone(step: Step) -> int:
+    """How many rounds of loops a generic step takes on a work-item alone, where strips are vectors."""
+    assert isinstance(step.kernel, Kernel)
+    return work_of(step) // (VECTOR if step.window is None and sums_of(step.kernel) else 1)
 
 
 def print_together(steps: Sequence[Step], local: int) -> Step:

@@ -54,7 +54,7 @@ def step_of(compute: Compute) -> Step:
     work = loop_rounds(kernel.body, step.values)
     tile = _tile(sizes)
     across, down = -(-columns // tile[1]), -(-rows // tile[0])
-    values = (*step.values, *_split(kernel).values(space[:-1]), rows, columns, work, across)
+    values = (*step.values, *row_split(kernel).values(space[:-1]), rows, columns, work, across)
     return replace(step, kernel=print_rows(kernel, tile), space=(across * down, 1, 1), values=values)
 
 
@@ -87,7 +87,7 @@ def _tile(sizes: Sequence[int]) -> Tile:
     return min(_TILES, key=cost)
 
 
-def _split(kernel: Kernel) -> AxisSplit:
+def row_split(kernel: Kernel) -> AxisSplit:
     """How the number of a row is split into the axes that a formula uses."""
     used = AxisSplit.of(kernel.body, kernel.rank).used
     return AxisSplit(tuple(axis for axis in used if axis != kernel.rank - 1), kernel.rank - 1)
@@ -98,7 +98,7 @@ def print_rows(kernel: Kernel, tile: Tile) -> TunedKernel:
 
     Its numbers are the formula's, those that split a row's, and those of `step_of`.
     """
-    split, last = _split(kernel), kernel.rank - 1
+    split, last = row_split(kernel), kernel.rank - 1
     sizes = ("rows", "columns", "work", "across", *FIRST_GROUP)
     names = [*(f"p{k}" for k in range(len(kernel.params))), *split.names, *sizes]
     indices: list[ArithmeticType] = ["index" for _ in sizes]

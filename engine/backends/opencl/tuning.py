@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 
+from engine.backends.gpu.blends import Blend
 from engine.backends.gpu.expert_products import ExpertProduct
 from engine.backends.gpu.kernels import GROUP, Kernels, ThreadStep
 from engine.backends.gpu.packed_products import tune_packed
@@ -17,6 +18,7 @@ from engine.backends.gpu.rules import SHARED_RULES
 from engine.backends.gpu.scans import Blocks, MarkedRows, Marks
 from engine.backends.gpu.suppressions import Suppression
 from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
+from engine.backends.opencl.blends import emit_blend
 from engine.backends.opencl.experts import TILES, emit_product, lay_out
 from engine.backends.opencl.packed_rows import read_packed
 from engine.backends.opencl.printer import element
@@ -24,6 +26,7 @@ from engine.backends.opencl.regions import emit_means
 from engine.backends.opencl.scans import emit_blocks, emit_marks, emit_rows
 from engine.backends.opencl.sort import SORT_HEAD, sort_statements
 from engine.backends.opencl.suppression import emit_alone, emit_step
+from engine.backends.opencl.trees import tune_leaves
 from engine.backends.opencl.tuned_kernel import (
     Epilogue,
     axis_names,
@@ -98,6 +101,9 @@ class CLKernels(Kernels):
 
     def emit_means(self, tuner: Tuner, step: Regions) -> bool:
         return emit_means(step, tuner, self._form)
+
+    def emit_blend(self, tuner: Tuner, blend: Blend) -> bool:
+        return emit_blend(blend, tuner, self._form)
 
     def emit_suppression(self, tuner: Tuner, step: Suppression) -> bool:
         return (emit_step if self._form == "gpu" else emit_alone)(tuner, step)
@@ -316,8 +322,9 @@ def _rows(w: Value, tuner: Tuner) -> str:
 
 def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
     (x,), attributes = compute.operands, compute.attributes
-    win = windows_first(compute)
-    if win is None or not compute.is_float32:
+    win, kind = windows_first(compute), attributes["kind"]
+    is_integer_max = form == "cpu" and kind == "max" and compute.body.dtype == "int32"
+    if win is None or not (compute.is_float32 or is_integer_max):
         return False
     sizes, out, begins, ends = (win.height, win.width), win.out, win.pads, pair(attributes["ends"], 0)
     margins = begins if attributes["include_pad"] else (0, 0)
@@ -329,12 +336,15 @@ def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
     )  # fmt: skip
     epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
     if form == "cpu":
-        kernel = pool_kernels.cpu(epilogue, attributes["kind"])
-        span = pool_kernels.rows_for(out[1] * win.taps)
-        numbers = (*numbers, span)
+        if (win.kernel[1] - 1) * win.dilations[1] > pool_kernels.STAGED // 2:
+            return False
+        kernel = pool_kernels.cpu(epilogue, kind, x.dtype.name)
+        taps = win.kernel[0] + win.kernel[1]
+        span = pool_kernels.rows_for(out[1] * taps)
+        numbers = (*numbers, span, taps)
         grid = (1, -(-out[0] // span), planes)
     else:
-        kernel = pool_kernels.gpu(epilogue, attributes["kind"])
+        kernel = pool_kernels.gpu(epilogue, kind)
         grid = (-(-prod(out) // pool_kernels.GROUP), 1, planes)
     inputs = (*epilogue.inputs, x.root.name)
     tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
@@ -365,6 +375,7 @@ def _emit_tiles(tuner: Tuner, w: Value, group: int, rows: int) -> str:
 
 
 RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
+    "leaves": tune_leaves,
     "pool": _pool,
     "unpacked_matmul": _packed,
 }

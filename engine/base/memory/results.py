@@ -8,12 +8,13 @@ array refers to any more.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from engine.base.memory.aligned import reserve
+from engine.base.memory.aligned import address_of, reserve
 
 LEAST = 1 << 17
 """Bytes of a result below which the C library has memory at hand."""
@@ -63,6 +64,37 @@ class ResultMemory:
         while len(pieces) > MOST_BLOCKS or sum(map(len, pieces)) > MOST_KEPT:
             del pieces[0]
         return made
+
+
+class TurnMemory:
+    """Memory of the outputs of a few runs, which is used again in turn. For one thread."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self) -> None:
+        # As in `ResultMemory`, each with its address.
+        self._pieces: deque[tuple[np.ndarray, int]] = deque()
+
+    def elements(self, size: int, dtype: np.dtype[Any], most: int) -> tuple[np.ndarray, int]:
+        """So many bytes as a 1-D array with elements of any value, for native kernels, and its address.
+
+        The oldest of `most` blocks, if it has about that size and no array refers to it, or else a new one.
+        """
+        pieces = self._pieces
+        while len(pieces) > most:
+            del pieces[0]
+        if len(pieces) == most:
+            found = pieces.popleft()
+            piece, address = found
+            if size <= len(piece) <= 2 * size and _references(piece) == _UNUSED:
+                pieces.append(found)
+                return piece[:size].view(dtype), address
+        # With room for the next sizes, if they grow.
+        piece = reserve(size + size // 4)
+        address = address_of(piece)
+        if len(piece) * most <= MOST_KEPT:
+            pieces.append((piece, address))
+        return piece[:size].view(dtype), address
 
 
 def _references(piece: np.ndarray) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.base.dtypes import INT32
 from engine.graph.model import CONTRIB
-from engine.kernels.expr import Expr, arg, cast, clamp, eq, fold, lit, reduce, select, unary
+from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, reduce, unary
 from engine.kernels.value import Value
 from engine.operators.activations import activated
 from engine.operators.builder import Builder
@@ -100,50 +100,6 @@ def fused_gemm(
     y = gemm(k, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
     params = [p for p in (activation_alpha, activation_beta, activation_gamma) if p is not None]
     return activated(k, y, activation, params)
-
-
-@operator("Inverse", domain=CONTRIB)
-def inverse(k: Builder, x: Value) -> Value:
-    """The inverse of each matrix, by Gauss and Jordan's elimination with the largest pivot of each column."""
-    size = x.shape[-1] if x.rank > 1 else 0
-    if x.rank < 2 or x.shape[-2] != size:
-        k.error(f"takes square matrices, not {list(x.shape)}")
-    squares = k.alias(x, (prod(x.shape[:-2]), size, size))
-    dtype = x.dtype if x.dtype.itemsize >= 4 else np.dtype(np.float32)
-    one, kind = lit(1.0, x.arithmetic), x.arithmetic
-
-    def beside_identity(b: Expr, i: Expr, j: Expr) -> Expr:
-        left = squares.load_where(j < arg(size), (b, i, j))
-        return select(eq(j - arg(size), i), one, left)
-
-    work = k.compute((squares.shape[0], size, 2 * size), dtype, beside_identity)
-    for column in range(size):
-        work = eliminated(k, work, column)
-    return k.alias(
-        k.compute(squares.shape, x.dtype, lambda b, i, j: cast(work[b, i, j + size], kind)), x.shape
-    )
-
-
-def eliminated(k: Builder, work: Value, column: int) -> Value:
-    """(B, n, 2n) with column `column` made the identity's."""
-    batch, size, _ = work.shape
-
-    def largest(b: Expr) -> Expr:
-        def step(r: Expr, best: Expr, where: Expr) -> tuple[Expr, Expr]:
-            found = unary("abs", work[b, r + column, arg(column)])
-            return select(found > best, found, best), select(found > best, r + column, where)
-
-        return cast(fold(arg(size - column), (lit(-1.0, work.arithmetic), arg(column)), step)[1], "int32")
-
-    pivots = k.compute((batch,), INT32, largest)
-
-    def formula(b: Expr, i: Expr, j: Expr) -> Expr:
-        pivot, here = cast(pivots[b], "index"), arg(column)
-        row = select(eq(i, pivot), here, i)
-        scaled = work[b, pivot, j] / work[b, pivot, here]
-        return select(eq(i, here), scaled, work[b, row, j] - work[b, row, here] * scaled)
-
-    return k.compute(work.shape, work.dtype, formula)
 
 
 @operator("CDist", domain=CONTRIB)

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from engine.base.dtypes import FLOAT32
 from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, lit, maximum, reduce, unary
 from engine.kernels.value import Value
@@ -69,10 +70,14 @@ def branchwise_rms_norm(
     if scale.size not in (width, streams * width):
         k.error(f"scale {list(scale.shape)} does not fit {streams} streams of {width}")
     weights = k.alias(scale, (streams, width) if scale.size != width else (width,))
-    ones = k.constant(np.ones(width, np.float32))
-    flat = convert(k, grouped, np.dtype(np.float32))
-    y = k.elementwise(lambda e, s: e * cast(s, e.dtype), rms_scaled(k, flat, ones, -1, epsilon)[0], weights)
-    return k.alias(convert(k, y, x.dtype), x.shape)
+    return k.alias(convert(k, rms_normal(k, grouped, weights, epsilon), x.dtype), x.shape)
+
+
+def rms_normal(k: Builder, x: Value, scale: Value, epsilon: float) -> Value:
+    """RMSNormalization over the last axis in float32, times a scale that broadcasts."""
+    ones = k.constant(np.ones(x.shape[-1], np.float32))
+    normal = rms_scaled(k, convert(k, x, FLOAT32), ones, -1, epsilon)[0]
+    return k.elementwise(lambda e, s: e * cast(s, e.dtype), normal, scale)
 
 
 def feature_gate(
@@ -138,13 +143,11 @@ def engram_gate(
     if key.rank != 4 or query.shape != key.shape or value.shape != (*key.shape[:2], key.shape[3]):
         k.error(f"takes (N, T, C, H) twice and (N, T, H), not {key}, {query} and {value}")
     width = key.shape[3]
-    ones = k.constant(np.ones(width, np.float32))
 
     def normal(x: Value, scale: Value) -> Value:
         if scale.shape != key.shape[2:]:
             k.error(f"a norm's scale must be {list(key.shape[2:])}, not {list(scale.shape)}")
-        flat = rms_scaled(k, convert(k, x, np.dtype(np.float32)), ones, -1, epsilon)[0]
-        return k.elementwise(lambda e, s: e * cast(s, e.dtype), flat, scale)
+        return rms_normal(k, x, scale, epsilon)
 
     left, right = normal(key, key_norm_scale), normal(query, query_norm_scale)
 
@@ -153,7 +156,7 @@ def engram_gate(
         dot = dot / arg(width**0.5, dot.dtype)
         return sigmoid(unary("sign", dot) * unary("sqrt", maximum(unary("abs", dot), 1e-6)))
 
-    gates = k.compute(key.shape[:3], np.dtype(np.float32), gate)
+    gates = k.compute(key.shape[:3], FLOAT32, gate)
     y = k.compute(
         key.shape, key.dtype,
         lambda n, t, c, h: gates[n, t, c] * cast(value[n, t, h], "float32"),

@@ -15,6 +15,7 @@ import numpy as np
 from engine.base.dtypes import INT32
 from engine.graph.model import ML
 from engine.kernels.expr import Expr, arg, cast, clamp, compare, eq, fold, lit, minimum, reduce, select, unary
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.ml.scores import TRANSFORMS, transformed
@@ -133,7 +134,10 @@ def leaves_of(k: Builder, x: Value, forest: Forest) -> Value:
         end = fold(depth, (start,), step)[0] if depth else start
         return cast(lit(-1) - end, "int32")
 
-    return k.compute((forest.roots.size, x.shape[0]), INT32, walk)
+    def hint() -> Hint | None:
+        return Hint("leaves", (x, nodes, splits, roots), {"mode": used[0]}) if width == 3 and used else None
+
+    return k.compute((forest.roots.size, x.shape[0]), INT32, walk, hint=hint)
 
 
 def gathered(k: Builder, leaves: Value, forest: Forest, outputs: int, how: str) -> Value:
@@ -144,6 +148,12 @@ def gathered(k: Builder, leaves: Value, forest: Forest, outputs: int, how: str) 
     first = k.constant(forest.first.astype(INT32))
     most = int(np.diff(forest.first).max(initial=0))
     single = bool(np.all(np.diff(forest.first) == 1))
+    if single and outputs == 1:
+        # What a leaf gives is looked up where the leaf is found.
+        last = arg(weights.size - 1)
+        leaves = k.elementwise(
+            lambda leaf: weights[clamp(cast(leaf, "index"), lit(0), last)], leaves, dtype=dtype
+        )
     kind = {"MIN": "min", "MAX": "max"}.get(how, "sum")
     neutral = {"min": float("inf"), "max": float("-inf")}.get(kind, 0.0)
 
@@ -156,6 +166,8 @@ def gathered(k: Builder, leaves: Value, forest: Forest, outputs: int, how: str) 
             return select(eq(cast(targets[entry], "index"), output), weight, lit(neutral, weight.dtype))
 
         def of_tree(tree: Expr) -> Expr:
+            if leaves.dtype == dtype:
+                return leaves[tree, row]
             leaf = cast(leaves[tree, row], "index")
             if single:
                 return given(leaf)

@@ -196,7 +196,7 @@ def test_errors_name_the_layer() -> None:
         ("DeformConv", [x[0], w, offset], {}, "takes x \\(N, C, ...\\)"),
         ("DeformConv", [x, w, offset[:, :9]], {}, "its offset is .* need \\[1, 18, 2, 2\\]"),
         ("DeformConv", [x, w, offset, one, offset], {}, "its mask is .* need \\[1, 9, 2, 2\\]"),
-        ("DeformConv", [x, w, offset], {"group": 2}, "2 channels do not fit"),
+        ("DeformConv", [x, w, offset], {"group": 2}, "2 input channels do not fit"),
         ("DeformConv", [x, w, offset], {"offset_group": 3}, "cannot divide"),
         ("Col2Im", [x[0], one * 4, one * 2], {}, "takes \\(N, C \\* 4, 9\\)"),
         ("MaxUnpool", [x, x[0].astype(np.int64)], {"kernel_shape": (2, 2)}, "takes x"),

@@ -1,13 +1,17 @@
-"""The CPU backend's fast path from inputs to a job: arrays are copied once, large tensors not at all."""
+"""The CPU backend's fast path from inputs to a job: arrays are copied once, large tensors not at all.
+
+Nor are outputs that a tensor takes over.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 import numpy as np
 
 from engine.backends.cpu.execution.memory import CPUBuffer
+from engine.backends.cpu.execution.own_output import OwnOutput
 from engine.backends.cpu.execution.program import CPUProgram, released
 from engine.backends.cpu.execution.stream import JobStream
 from engine.backends.repeat import Repeat
@@ -31,7 +35,8 @@ class CPURepeat(Repeat):
     """Where nothing is in flight, arrays go straight to where kernels read them, and tensors nowhere.
 
     Arrays have to be copied before `schedule` returns. A program that takes little longer than that runs on
-    the calling thread instead, and reads them in place.
+    the calling thread instead, and reads them in place. Outputs of which the caller takes copies are computed
+    in new memory, which these take over.
     """
 
     __slots__ = (
@@ -43,6 +48,8 @@ class CPURepeat(Repeat):
         "_stream",
         "_targets",
         "_views",
+        "outputs",
+        "own",
     )
 
     def __init__(
@@ -61,23 +68,29 @@ class CPURepeat(Repeat):
         self._is_small = max((view.nbytes for view in self._views), default=0) < SHORT_IN_PLACE_BYTES
         large = [view.nbytes for view, may in zip(self._views, in_place, strict=True) if may]
         self._saved_ns = sum(size for size in large if size >= IN_PLACE_BYTES) * _COPY_NS
-        self._elsewhere: ZeroCopyInputs | None = None
+        self.outputs = program.outputs
+        self.own: Mapping[str, OwnOutput] = {}
+        self._elsewhere: ZeroCopyCommands | None = None
 
-    def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> bool:
+    def run(
+        self,
+        arrays: Sequence[np.ndarray],
+        tensors: Sequence[CPUTensorData | None] = (),
+        own: Collection[str] = (),
+    ) -> bool:
         program, stream, is_watched = self._program, self._stream, instrumentation.installed != 0
         if (is_watched and not tensors) or (
             (stream.last is not None or stream.marks) and not stream.is_idle()
         ):
             return False
+        if stream.copied:  # see `run_apart`
+            return False
         is_quick = program.is_short or not tensors and program.is_quick(self._saved_ns)
-        if is_quick and not self._is_small:
-            self._run_here(arrays, tensors)
+        if own or (tensors and not program.is_short) or (is_quick and not self._is_small):
+            self._run_elsewhere(arrays, tensors, own, is_quick)
             return True
-        if tensors and not program.is_short:
-            if program.is_new:
-                program.was_enqueued()
-            self._run_elsewhere(arrays, tensors)
-            return True
+        if self.own:
+            self.own = {}
         for number, view in enumerate(self._views):
             view[...] = arrays[number]
         if program.is_short:
@@ -91,34 +104,49 @@ class CPURepeat(Repeat):
             program.job = stream.submit_repeated(program.job, program.commands, None)
         return True
 
-    def _run_here(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
-        here = self._copy_of_commands()
-        if not tensors:
+    def run_apart(
+        self,
+        arrays: Sequence[np.ndarray],
+        tensors: Sequence[CPUTensorData | None],
+        fixed: Collection[str],
+    ) -> bool:
+        stream = self._stream
+        if not stream.copied:
+            return False
+        own, stream.copied = stream.copied.difference(fixed), set()
+        return self.run(arrays, tensors, own)
+
+    def _run_elsewhere(
+        self,
+        arrays: Sequence[np.ndarray],
+        tensors: Sequence[CPUTensorData | None],
+        own: Collection[str],
+        is_quick: bool,
+    ) -> None:
+        """Run a copy of the commands, which reads inputs in place and writes outputs to new memory."""
+        program, stream, here = self._program, self._stream, self._elsewhere
+        if here is None:
+            here = ZeroCopyCommands(program, self._targets, self._in_place, stream.jobs)
+            self._elsewhere = here
+        if is_quick and not tensors:
             here.aim_for_now(arrays)
         elif not here.is_bound_to(arrays, tensors):
             here.aim(arrays, tensors)
+        self.own = here.aim_outputs(own, stream)
         for number in here.copied:
             self._views[number][...] = arrays[number]
-        self._program.run_copy_here(here.run_here, self._saved_ns)
-
-    def _copy_of_commands(self) -> ZeroCopyInputs:
-        here = self._elsewhere
-        if here is None:
-            jobs = self._stream.jobs
-            here = self._elsewhere = ZeroCopyInputs(self._program, self._targets, self._in_place, jobs)
-        return here
-
-    def _run_elsewhere(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
-        here = self._copy_of_commands()
-        if not here.is_bound_to(arrays, tensors):
-            here.aim(arrays, tensors)
-        for number in here.copied:
-            self._views[number][...] = arrays[number]
+        if is_quick:
+            program.run_copy_here(here.run_here, self._saved_ns)
+            return
+        if program.is_new:
+            program.was_enqueued()
         job: JobHandle
         if instrumentation.installed:
-            job = self._stream.submit_observed(here.commands, here.taken)
+            job = stream.submit_observed(here.commands, here.held)
+        elif self.own:
+            job = stream.submit(here.commands, here.held)
         else:
-            here.job = self._stream.submit_repeated(here.job, here.commands, here.taken)
+            here.job = stream.submit_repeated(here.job, here.commands, here.held)
             job = here.job.handle
         for tensor in here.read:
             tensor.is_read_by(job)
@@ -126,7 +154,14 @@ class CPURepeat(Repeat):
     def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
         here = self._elsewhere
         # The same list is the same tensors, whose elements are where they were.
-        if here is None or here.tensors is not tensors or here.copied or instrumentation.installed:
+        if (
+            here is None
+            or here.tensors is not tensors
+            or here.copied
+            or here.moved
+            or self._stream.copied
+            or instrumentation.installed
+        ):
             return False
         if here.job is None or not self._stream.repeat(here.job):
             return False
@@ -136,22 +171,42 @@ class CPURepeat(Repeat):
                 tensor.is_read_by(handle)
         return True
 
+    def own_output(self, name: str) -> CPUBuffer | None:
+        found = self.own.get(name)
+        return None if found is None else found.seen()
 
-class ZeroCopyInputs:
-    """A copy of a program's commands with their own argument blocks, which read inputs in place.
+    def take_output(
+        self, name: str, shape: tuple[int, ...], elements: int, is_apart: bool
+    ) -> CPUTensorData | None:
+        self._stream.copied.add(name)
+        found = self.own.get(name) if is_apart else None
+        return None if found is None else found.given(shape, elements)
 
-    To be changed only while they are not running. `read` are the tensors that are read where they lie;
-    inputs in `copied` have to be.
+    def let_go(self) -> None:
+        if self.own:
+            self.own = {}
+        if self._elsewhere is not None:
+            self._elsewhere.let_go()
+
+
+class ZeroCopyCommands:
+    """A copy of a program's commands with their own argument blocks, for inputs and outputs where they are.
+
+    To be changed only while they are not running. `read` are the tensors that are read in place; inputs in
+    `copied` have to be. `moved` are the outputs in other memory than the program's. Jobs hold `held`.
     """
 
     __slots__ = (
         "_allowed",
         "_home",
+        "_outputs",
         "_places",
         "_words",
         "commands",
         "copied",
+        "held",
         "job",
+        "moved",
         "read",
         "run_here",
         "taken",
@@ -174,11 +229,15 @@ class ZeroCopyInputs:
         self._allowed = [
             may and buffer.array.nbytes >= IN_PLACE_BYTES for may, buffer in zip(allowed, inputs, strict=True)
         ]
-        self.tensors: Sequence[CPUTensorData | None] = ()  # what `aim` was given
+        self._outputs = program.outputs
+        self.moved: tuple[str, ...] = ()
+        # What `aim` was given; None where the commands may read what is gone.
+        self.tensors: Sequence[CPUTensorData | None] | None = None
         self.job: RepeatedJob | None = None  # what runs it as it is aimed
         self.taken: list[tuple[int, np.ndarray]] = []
         self.read: list[CPUTensorData] = []
         self.copied: list[int] = []
+        self.held: object = None
 
     def is_bound_to(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> bool:
         """Whether the commands read these tensors in place."""
@@ -189,31 +248,65 @@ class ZeroCopyInputs:
         return True
 
     def aim(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
-        """Let the commands read these tensors in place, as far as possible."""
-        self.tensors, self.job = tensors, None
-        self.taken, self.read, self.copied = [], [], []
-        for number, tensor in enumerate(tensors):
-            address = tensor.address if tensor is not None and self._allowed[number] else 0
+        """Let the commands read these tensors in place, as far as possible; without any, copies."""
+        self.let_go()
+        self.tensors, words, allowed = tensors, self._words, self._allowed
+        for number, places in enumerate(self._places):
+            tensor = tensors[number] if tensors else None
+            address = tensor.address if tensor is not None and allowed[number] else 0
             if tensor is not None and address:
                 self.taken.append((number, arrays[number]))
                 self.read.append(tensor)
             else:
                 self.copied.append(number)
-            self._point(number, address)
+                address = self._home[number]
+            for place in places:
+                words[place] = address
 
     def aim_for_now(self, arrays: Sequence[np.ndarray]) -> None:
         """Let the commands read arrays in place, for a run that ends before their owner can change them."""
-        self.tensors, self.job = (), None
-        self.taken, self.read, self.copied = [], [], []
+        self.let_go()
         for number, array in enumerate(arrays):
             address = address_in_place(array) if self._allowed[number] else 0
             if not address:
                 self.copied.append(number)
-            self._point(number, address)
+                address = self._home[number]
+            for place in self._places[number]:
+                self._words[place] = address
 
-    def _point(self, number: int, address: int) -> None:
-        for place in self._places[number]:
-            self._words[place] = address or self._home[number]
+    def aim_outputs(self, own: Collection[str], stream: JobStream) -> Mapping[str, OwnOutput]:
+        """Let the commands write these outputs to new memory, as far as there is some, and the others to
+        that of the program; those in new memory.
+        """
+        outputs, words, before, made = self._outputs, self._words, self.moved, dict[str, OwnOutput]()
+        # Those of this run, of the one whose outputs are its inputs, and of the one before, until they go.
+        most, held = 3 * len(own), list[np.ndarray]()
+        for name, (buffer, places) in outputs.items() if own else ():
+            if name in own:
+                size = buffer.elements * buffer.dtype.itemsize
+                try:
+                    array, address = stream.own.elements(size, buffer.dtype, most)
+                except MemoryError:
+                    break  # a copy may find some later
+                made[name] = OwnOutput(array, address, stream)
+                held.append(array)
+                for place in places:
+                    words[place] = address
+        for name in before:
+            if name not in made:
+                buffer, places = outputs[name]
+                for place in places:
+                    words[place] = buffer.address
+        if before or made:
+            self.job = None
+        self.moved = (*made,)
+        self.held = self.taken, held
+        return made
+
+    def let_go(self) -> None:
+        """Hold no inputs and no new memory; commands that run hold what they need."""
+        self.tensors = self.job = self.held = None
+        self.taken, self.read, self.copied = [], [], []
 
 
 def seen(buffer: CPUBuffer, shape: tuple[int, ...]) -> np.ndarray:

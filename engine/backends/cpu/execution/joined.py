@@ -29,7 +29,7 @@ def join_parts(jobs: JobSystem, parts: Sequence[HostPart | CommandList]) -> Join
     nanoseconds = sum(part.program.fastest_ns for part in programs)
     # Timed like any other program, to decide whether it takes longer than waking a thread.
     fits = is_short and nanoseconds < INLINE_NS
-    joined = CPUProgram(_commands(parts), nanoseconds if fits else inf, jobs, {}, Pace())
+    joined = CPUProgram(_commands(parts), nanoseconds if fits else inf, jobs, {}, {}, Pace())
     commands = joined.commands
     assert commands is not None
     held: list[object] = []

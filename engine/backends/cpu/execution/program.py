@@ -9,6 +9,7 @@ from time import perf_counter_ns
 import numpy as np
 
 from engine.backends.cpu.codegen.cost import TRIAL_NS
+from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.host import INLINE_NS, TRIALS, HostProgram
 from engine.base.errors import DisposedError
 from engine.base.memory.aligned import address_of
@@ -52,7 +53,8 @@ class CPUProgram(HostProgram):
     """A plan as one command list, with the memory that it works in.
 
     `is_short`: it takes less time on the calling thread than waking another is worth. `is_new`: it has not
-    been enqueued yet. `places` says for the address of each input's buffer which words of the args it is in.
+    been enqueued yet. `places` says for the address of each input's buffer which words of the args it is in;
+    `outputs` has the buffer of each output, and the same words.
 
     Estimates are rough, so programs are tried on the calling thread: at once if they are expected to be
     short, by their estimates and by what others of the same kernels took at other sizes; otherwise from the
@@ -69,6 +71,7 @@ class CPUProgram(HostProgram):
         "is_short",
         "job",
         "nanoseconds",
+        "outputs",
         "places",
         "run_here",
     )
@@ -79,11 +82,13 @@ class CPUProgram(HostProgram):
         nanoseconds: float,
         jobs: JobSystem,
         places: Mapping[int, Sequence[int]],
+        outputs: Mapping[str, tuple[CPUBuffer, Sequence[int]]],
         pace: Pace,
     ) -> None:
         self.commands: CommandList | None = commands
         self.nanoseconds = nanoseconds
         self.places = places
+        self.outputs = outputs
         self.job: RepeatedJob | None = None  # what runs it on its own
         self._pace = pace
         self._fastest = nanoseconds * pace.ratio

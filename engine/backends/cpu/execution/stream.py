@@ -13,7 +13,7 @@ from engine.backends.cpu.execution.timing import ObservedJob, Stamped
 from engine.base import instrumentation
 from engine.base.errors import DisposedError
 from engine.base.memory.aligned import address_of, allocate
-from engine.base.memory.results import ResultMemory
+from engine.base.memory.results import ResultMemory, TurnMemory
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.stock import COPY_GRAIN, stock_functions
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
@@ -98,9 +98,22 @@ class JobStream:
         marks: What the next one waits for besides.
         owed: Readbacks of values as they are behind `last`, which have not been copied yet.
         results: Memory of the copies.
+        copied: Outputs that were copied since the last run, and so may be after the next.
+        own: Memory of outputs that need no copy.
     """
 
-    __slots__ = ("_copies", "_copy_function", "_disposed", "jobs", "last", "marks", "owed", "results")
+    __slots__ = (
+        "_copies",
+        "_copy_function",
+        "_disposed",
+        "copied",
+        "jobs",
+        "last",
+        "marks",
+        "owed",
+        "own",
+        "results",
+    )
 
     def __init__(self, jobs: JobSystem) -> None:
         self.jobs = jobs
@@ -108,6 +121,8 @@ class JobStream:
         self.marks: list[JobHandle] = []
         self.owed: PendingCopies = {}
         self.results = ResultMemory()
+        self.copied: set[str] = set()
+        self.own = TurnMemory()
         self._copies: list[_Copy] = []
         self._copy_function = stock_functions()["copy"]
         self._disposed = False
@@ -169,6 +184,13 @@ class JobStream:
         commands = copy.aim(address_of(target), address_of(source), source.nbytes)
         copy.handle = self.submit(commands, (source, target))
         return copy.handle
+
+    def transfer(self, source: np.ndarray, target: np.ndarray) -> JobHandle | None:
+        """Copy the bytes of an array into another in turn; None if that is done, else the job."""
+        if source.nbytes <= COPY_GRAIN and self.is_idle():
+            np.copyto(target, source)
+            return None
+        return self.copy(source, target)
 
     def upload(self, buffer: CPUBuffer, data: np.ndarray) -> None:
         """Copy an array, which may change at once, into a buffer by a job."""

@@ -17,7 +17,7 @@ from engine.backends.cpu.execution.template_source import LAYOUT, layout_functio
 from engine.backends.growing import Growing
 from engine.base.memory.aligned import ALIGNMENT, address_of
 from engine.compiler.memory_planner import place, share
-from engine.compiler.plan import Plan
+from engine.compiler.plan import Plan, Role
 from engine.device.jobs.command_list import REQUEST_WORDS, CommandList
 from engine.kernels.size import Number, Size, hint_of, largest
 
@@ -82,12 +82,12 @@ class Arrangement:
         integers, floats, inserted = words.close()
         self.numbers: tuple[Number, ...] = (*integers, *floats)
         self.given = words.reserve(len(self.numbers))
-        self.outer: list[tuple[str, list[int] | None]] = []
+        self.outer: list[tuple[str, Role, list[int]]] = []
         for name, spec in plan.buffers.items():
             if spec.role in ("input", "output", "table"):
                 given = words.reserve(1) - self.given
                 inserted += [(word, given) for word in pointers.get(name, [])]
-                self.outer.append((name, pointers.get(name, []) if spec.role == "input" else None))
+                self.outer.append((name, spec.role, pointers.get(name, [])))
         self.form = struct.Struct(f"={len(integers)}q{len(floats)}d{len(self.outer)}q")
         self.words = words.array()
         self.places = {
@@ -152,13 +152,16 @@ class CPUTemplate:
         addresses: list[int] = []
         held: list[Any] = [self._constants]
         inputs: dict[int, list[int]] = {}
-        for name, places in self._outer:
+        outputs: dict[str, tuple[CPUBuffer, list[int]]] = {}
+        for name, role, places in self._outer:
             outer = buffers[name]
             assert isinstance(outer, CPUBuffer)
             addresses.append(outer.address)
             held.append(outer.array)
-            if places is not None:
+            if role == "input":
                 inputs[outer.address] = places
+            elif role == "output" and places:
+                outputs[name] = outer, places
         try:
             self._form.pack_into(block.data, 8 * self._given, *values, *addresses)
         except struct.error as error:
@@ -175,7 +178,7 @@ class CPUTemplate:
         commands = CommandList.within(
             block, address, self._commands, number, self._request, (block, [arena, *held])
         )
-        return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, self._pace)
+        return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, outputs, self._pace)
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
         """None that is allocated ahead: memory on the CPU costs a frame nothing until it is used."""

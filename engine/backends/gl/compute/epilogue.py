@@ -9,7 +9,7 @@ from math import prod
 from engine.backends.gl.compute.printer import ComputePrinter, axis_values, function, shader_text
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
-from engine.backends.gl.storage import type_refusal
+from engine.backends.gl.storage import lanes, packed, type_refusal
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import acc
@@ -22,6 +22,8 @@ FIRST_GROUP = ("group_x", "group_y", "group_z")
 
 class Epilogue:
     """Prints `void finish(int i, int i0, ..., float v)`: stores the product `v` as element `i` of the output.
+
+    Where a word of the output holds several elements, it returns the bits of one instead.
 
     `v` is a float, or an int where the operands are int32.
     The tuned kernel knows the indices along the first `known` axes of the space; others are found by
@@ -118,9 +120,12 @@ class Epilogue:
         variables |= {axis: f"i{axis}" for axis in (*range(self._known), *self._axes)}
         lines, value = self._printer.body(kernel.body, variables)
         stored = self._printer.stored(value, kernel.body.dtype, kernel.dtype)
-        body = [*self._printer.unravel(self._axes, own), *lines, f"o[i] = {stored};"]
+        head, store = "void", f"o[i] = {stored};"
+        if lanes(kernel.dtype) > 1:
+            head, store = "uint", f"return {packed(stored, kernel.dtype)};"
+        body = [*self._printer.unravel(self._axes, own), *lines, store]
         known = "".join(f", int i{axis}" for axis in range(self._known))
-        return function(f"void finish(int i{known}, {_ITEMS[self.element]} v)", body) + "\n"
+        return function(f"{head} finish(int i{known}, {_ITEMS[self.element]} v)", body) + "\n"
 
 
 _ITEMS = {"float32": "float", "int32": "int"}

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from engine.backends.gl.compute.blends import emit_blend
 from engine.backends.gl.compute.conv import tune_conv
 from engine.backends.gl.compute.epilogue import grid_fits
 from engine.backends.gl.compute.experts import TILE, emit_product, lay_out
@@ -22,10 +23,12 @@ from engine.backends.gl.compute.packed_rows import read_packed
 from engine.backends.gl.compute.pool import tune_pool
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.regions import emit_means
+from engine.backends.gl.compute.resize import tune_resample
 from engine.backends.gl.compute.scans import emit_blocks, emit_marks, emit_rows
 from engine.backends.gl.compute.suppression import emit_step
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes, type_refusal, word_type
+from engine.backends.gpu.blends import Blend
 from engine.backends.gpu.expert_products import ExpertProduct
 from engine.backends.gpu.kernels import Kernels, ThreadStep
 from engine.backends.gpu.packed_products import tune_packed
@@ -51,6 +54,7 @@ PRODUCTS: Mapping[str, Rule] = {
 
 RULES: dict[str, Rule] = {
     "pool": tune_pool,
+    "resample": tune_resample,
 }
 """By the kind of a step's hint: rules that take operands as they are, apart from those of all GPUs."""
 
@@ -101,6 +105,9 @@ class ComputeKernels(Kernels):
 
     def emit_means(self, tuner: Tuner, step: Regions) -> bool:
         return emit_means(step, tuner, self._target)
+
+    def emit_blend(self, tuner: Tuner, blend: Blend) -> bool:
+        return emit_blend(blend, tuner, self._target)
 
     def emit_suppression(self, tuner: Tuner, step: Suppression) -> bool:
         return emit_step(self._target, tuner, step)

@@ -203,7 +203,7 @@ def test_what_programs_took_is_remembered_for_other_sizes(backend: CPUBackend) -
     jobs, commands = backend.jobs, CommandList([(1, 0, 0, 1)])
 
     def program(microseconds: float) -> CPUProgram:
-        return CPUProgram(commands, 1000 * microseconds, jobs, {}, pace)
+        return CPUProgram(commands, 1000 * microseconds, jobs, {}, {}, pace)
 
     def is_short(microseconds: float) -> tuple[bool, bool]:
         """At its first run and at the second one."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.base.memory.aligned import ALIGNMENT, address_in_place, address_of
-from engine.base.memory.results import LEAST, MOST, MOST_BLOCKS, MOST_KEPT, ResultMemory
+from engine.base.memory.results import LEAST, MOST, MOST_BLOCKS, MOST_KEPT, ResultMemory, TurnMemory
 
 F32 = np.dtype(np.float32)
 SHAPE = (3, LEAST // 8)
@@ -56,6 +56,33 @@ def test_few_bytes_are_kept() -> None:
     results = ResultMemory()
     held = [results.array((MOST,), np.dtype(np.uint8)) for _ in range(MOST_BLOCKS)]
     assert len(results._pieces) == MOST_KEPT // MOST < len(held)
+
+
+def test_outputs_take_the_memory_of_those_before_in_turn() -> None:
+    memory, places = TurnMemory(), []
+    held: list[np.ndarray] = []
+    for turn in range(9):
+        array, place = memory.elements(4000 + 8 * turn, F32, 3)
+        assert array.shape == (1000 + 2 * turn,)
+        assert address_in_place(array) == address_of(array) == place
+        places.append(place)
+        held = [*held[-1:], array]
+        del array
+    assert places == places[:3] * 3
+
+
+def test_outputs_take_no_memory_that_is_held_or_of_another_size() -> None:
+    memory = TurnMemory()
+    held = [memory.elements(4000, F32, 3) for _ in range(7)]
+    assert len({address for _, address in held}) == 7
+    assert len(memory._pieces) == 3
+    held.clear()
+    for size in (1000, 8000):
+        assert len(memory.elements(size, F32, 3)[0]) == size // 4
+    assert {len(piece) for piece, _ in memory._pieces} == {1250, 5000, 10_000}
+    for _ in range(3):
+        memory.elements(MOST_KEPT // 2, F32, 3)
+    assert len(memory._pieces) == 2
 
 
 @pytest.mark.parametrize("size", [1, LEAST - 4, MOST + 4])

@@ -385,9 +385,9 @@ def test_gqa_generates_on_every_backend(channel: str, make_worker: MakeWorker) -
         ("MultiHeadAttention", [(2, 4, 3, 2, 4)], {"num_heads": 3}, "takes 3 kinds"),
         (
             "GroupQueryAttention",
-            [(2, 4, 12)],
+            [(2, 4, 12), None, None, None, None, (2,), (1,)],
             {"num_heads": 3, "kv_num_heads": 2},
-            "lacks its input seq",
+            "does not divide",
         ),
         ("RotaryEmbedding", [(2, 4, 12), (3,), (9, 2), (9, 2)], {}, "do not fit"),
     ],

@@ -97,6 +97,7 @@ def test_open_sizes_give_the_commands_of_fixed_ones(backend: CPUBackend, size: i
     assert commands_of(opened, places) == commands_of(recorded, places)
     assert opened.nanoseconds == recorded.nanoseconds
     assert {*opened.places} == {*recorded.places} == {buffers["x"].address}
+    assert {*opened.outputs} == {*recorded.outputs} == {"y", "z"}
 
 
 @pytest.mark.parametrize("size", [3, 5])

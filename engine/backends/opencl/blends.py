@@ -1,0 +1,77 @@
+"""The step of a blend at listed positions.
+
+On a CPU a work-item takes 16 channels of several places, for which they are put last in strips; on a GPU four
+channels of a place.
+"""
+
+from __future__ import annotations
+
+from engine.backends.gpu.blends import NAMES, Blend, laid_out, statements
+from engine.backends.opencl import cpu_kernels
+from engine.backends.opencl.tuned_kernel import TunedKernel, build, indent
+from engine.base.dtypes import FLOAT32
+from engine.compiler.plan import Tuner
+
+_GROUP = 64
+_PLACES = 64
+"""What a work-item computes on a CPU."""
+
+_OPERANDS = ("X", "E:int32", "S")
+
+
+def emit_blend(blend: Blend, tuner: Tuner, form: str) -> bool:
+    """Emit the step."""
+    tables = (blend.elements.root.name, blend.shares.root.name)
+    if form == "gpu":
+        grid = (-(-blend.total // _GROUP), 1, 1)
+        inputs = (laid_out(blend, tuner), *tables)
+        tuner.emit(_gpu(blend), grid, (blend.total, *blend.numbers), inputs, blend.target)
+        return True
+    images, channels, size = blend.planes.shape
+    places, _, _, groups, _ = blend.numbers
+    strips = -(-channels // 16)
+    packed = tuner.temporary(images * strips * size * 16, FLOAT32)
+    matrix = (channels, size, channels * size, 1, size, strips)
+    grid = (-(-size // cpu_kernels.STRIP_ROWS), strips, images)
+    tuner.emit(cpu_kernels.strips("float32"), grid, matrix, (blend.planes.root.name,), packed)
+    grid = (-(-places // _PLACES), strips, images * groups)
+    tuner.emit(_cpu(), grid, (images * groups, *blend.numbers), (packed, *tables), blend.target)
+    return True
+
+
+def _gpu(blend: Blend) -> TunedKernel:
+    thread = f"const int t = (f0 + (int)get_group_id(0)) * {_GROUP} + (int)get_local_id(0);"
+    lines = statements(
+        blend, "float4", "vload4({}, X)".format, "X[{}]".format, "E[{}]".format, "S[{}]".format, "y"
+    )
+    body = indent([thread, *lines], 1)
+    return build(body, None, _OPERANDS, NAMES, (_GROUP, 1, 1), rounds=("taps",), area=4 * _GROUP)
+
+
+def _cpu() -> TunedKernel:
+    body = f"""\
+    const int first = (f0 + (int)get_global_id(0)) * {_PLACES}, strip = f1 + (int)get_global_id(1);
+    const int row = f2 + (int)get_global_id(2);
+    if (first >= places || row >= total) return;
+    const int n = row / groups, g = row - n * groups, strips = (channels + 15) / 16;
+    __global const float* X0 = X + ((long)n * strips + strip) * size * 16;
+    const int count = min(16, channels - 16 * strip), pitch = groups * places;
+    for (int begin = first; begin < min(first + {_PLACES}, places); begin += 16) {{
+        const int width = min(16, places - begin);
+        float tile[16][16];
+        for (int q = 0; q < width; ++q) {{
+            const int from = row * taps * places + begin + q;
+            float16 sum = 0.0f;
+            for (int k = 0; k < taps; ++k) {{
+                const int at = E[from + k * places];
+                if (at >= 0) sum += S[from + k * places] * *(__global const loose16*)(X0 + (long)at * 16);
+            }}
+            *(loose16*)tile[q] = sum;
+        }}
+        __global float* to = y + ((n * channels + 16 * strip) * groups + g) * places + begin;
+        for (int c = 0; c < count; ++c)
+            for (int q = 0; q < width; ++q) to[(long)c * pitch + q] = tile[q][c];
+    }}
+"""
+    area = 16 * _PLACES
+    return build(body, None, _OPERANDS, NAMES, (1, 1, 1), rounds=("taps",), area=area, head=cpu_kernels.LOOSE)
