@@ -37,7 +37,7 @@ def gathered() -> dict[str, _KERNEL]:
     from engine.api.asset import ModelLoader
     from engine.backends.cpu import backend
     from engine.backends.cpu.codegen.native_kernel import source_of
-    from engine.backends.cpu.execution.template_source import LAY_OUT
+    from engine.backends.cpu.execution.template_source import sources_of_sizes
     from engine.backends.cpu.kernels.convolution.winograd_weights import transforming_source
     from engine.backends.cpu.kernels.matmul.packing import packing_source
     from engine.backends.gl.commands import REPLAY
@@ -49,7 +49,15 @@ def gathered() -> dict[str, _KERNEL]:
     from engine.runtime.plan_store.cache_keys import MIX
     from engine.runtime.plans.session import Session
 
-    always = [*job_sources(), packing_source(), transforming_source(), LAY_OUT, MIX, SCALE_ROWS, REPLAY]
+    always = [
+        *job_sources(),
+        packing_source(),
+        transforming_source(),
+        *sources_of_sizes(),
+        MIX,
+        SCALE_ROWS,
+        REPLAY,
+    ]
     found: dict[str, NativeSource] = {source.key: source for source in always}
 
     class Gathering(backend.CPUBackend):

@@ -264,7 +264,6 @@ class Worker(Executor):
     def fence(self) -> JobHandle | None:
         """The last job of this worker's schedules so far, for jobs to depend on; None once all are done.
 
-
         Raises:
             InputError: On a GPU, where no job can wait for it: request a readback.
         """

@@ -5,14 +5,19 @@ from __future__ import annotations
 import hashlib
 import marshal
 import math
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from ctypes import addressof, c_char
 from functools import cache, lru_cache
 from importlib.util import MAGIC_NUMBER
+from itertools import groupby
 from pathlib import Path
+from struct import Struct
 from types import CodeType
 from typing import Any, NamedTuple
 
 from engine.base.cache import cache_dir, read_kept, write_kept
+from engine.kernels.size_function import SizeFunction
 
 _FORM = b"GGSIZES1" + MAGIC_NUMBER
 
@@ -28,13 +33,17 @@ class Line(NamedTuple):
         text: The statement.
         used: The names that it reads.
         made: The names that it assigns.
-        is_call: Whether it calls a Python function.
+        is_call: Whether it calls a function.
+        function: The one whose results all names are, if it is a `SizeFunction`.
+        args: The arguments that it is called with.
     """
 
     text: str
     used: tuple[str, ...]
     made: tuple[str, ...] = ()
     is_call: bool = False
+    function: SizeFunction[..., Any] | None = None
+    args: tuple[str, ...] = ()
 
 
 def ordered(lines: Sequence[Line], results: Iterable[str]) -> list[Line]:
@@ -52,7 +61,19 @@ def ordered(lines: Sequence[Line], results: Iterable[str]) -> list[Line]:
     late = _needed(lines, [line for line in lines if not line.made or line.is_call], results)
     first = [line for line, is_early in zip(lines, early, strict=True) if is_early]
     rest = [line for line, e, is_late in zip(lines, early, late, strict=True) if is_late and not e]
-    return first + rest
+    return first + _by_level(rest)
+
+
+def _by_level(lines: Sequence[Line]) -> list[Line]:
+    """The lines, with as many calls as possible behind one another."""
+    levels: dict[str, int] = {}
+    keys = []
+    for line in lines:
+        level = max([levels.get(name, 0) for name in line.used], default=0)
+        keys.append((level, line.is_call, line.function is not None))
+        levels.update(dict.fromkeys(line.made, level + line.is_call))
+    order = sorted(range(len(lines)), key=keys.__getitem__)
+    return [lines[place] for place in order]
 
 
 def _needed(lines: Sequence[Line], roots: Iterable[Line], results: Iterable[str]) -> list[bool]:
@@ -79,16 +100,46 @@ def compiled(
     It returns None if a guard fails, or one of `refusals` is raised. `constants` are the objects that lines
     name.
     """
-    body = "\n        ".join([*(line.text for line in lines), f"return [{', '.join(results)}]"])
     names: dict[str, Any] = {**constants} | {
         name: getattr(math, name) for name in ("floor", "ceil", "trunc", "inf", "nan")
     }
+    texts: list[str] = []
+    for library, grouped in groupby(lines, lambda line: line.function and line.function.library):
+        group = [*grouped]
+        run = library and library.run()
+        texts += _calls(group, run, names) if run else [line.text for line in group]
+    body = "\n        ".join([*texts, f"return [{', '.join(results)}]"])
     names["refusals"], names["numbers"] = refusals, frozenset((int, float))
     head = f"def program({', '.join(inputs)}):\n    try:\n        "
     text = f"{head}{body}\n    except refusals:\n        return None\n"
     exec(_code_of(text), names)
     made: Callable[..., list[Any] | None] = names["program"]
     return made
+
+
+def _calls(lines: Sequence[Line], run: Callable[[int, int, int], None], names: dict[str, Any]) -> list[str]:
+    """Statements of calls that do not depend on each other, in native code; adds what they name."""
+    functions = [line.function for line in lines if line.function is not None]
+    given, made, place = "=", "=", 0
+    calls: list[int] = []
+    for function in functions:
+        calls += [function.number, place]
+        given += f"{function.given}{8 * len(function.made)}x"
+        made += f"{8 * len(function.given)}x{function.made}"
+        place += len(function.given) + len(function.made)
+    table = array("q", calls)
+    n = sum(name.startswith("pack") for name in names)
+    names |= {
+        f"pack{n}": Struct(given).pack, f"unpack{n}": Struct(made).unpack_from, f"run{n}": run,
+        f"calls{n}": table.buffer_info()[0], f"table{n}": table, "c_char": c_char, "addressof": addressof,
+    }  # fmt: skip
+    args = ", ".join([arg for line in lines for arg in line.args])
+    results = ", ".join([name for line in lines for name in line.made])
+    return [
+        f"block = bytearray(pack{n}({args}))",
+        f"run{n}(addressof(c_char.from_buffer(block)), calls{n}, {len(lines)})",
+        f"{results}, = unpack{n}(block)",
+    ]
 
 
 @lru_cache(maxsize=128)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from engine.kernels.size import (
     put_together,
     taken_apart,
 )
+from engine.kernels.size_function import SizeFunction
 from engine.kernels.size_program import Line, compiled, ordered
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "truediv": "/", "mod": "%", "pow": "**"}
@@ -191,8 +193,15 @@ class SizeRecorder:
         found = function(*put_together(form, iter([hint_of(x) for x in given])))
         self._calls += 1
         made = f"r{self._calls}"
-        text = f"{made} = {self._constant(function)}({', '.join([self._text(x) for x in args])})"
+        called = f"{self._constant(function)}({', '.join([self._text(x) for x in args])})"
         used = tuple(x.name for x in given if isinstance(x, Size))
+        if isinstance(function, SizeFunction):
+            sizes = [self._new(number, None, None) for number in found]
+            names = tuple(size.name for size in sizes)
+            text = f"{', '.join(names)}, = {called}"
+            self.record.lines.append(Line(text, used, names, True, function, tuple(map(name_of, given))))
+            return tuple(sizes)
+        text = f"{made} = {called}"
         self.record.lines.append(Line(text, used, (made,), is_call=True))
         return self._unpacked(found, made)
 
@@ -289,7 +298,7 @@ class SizeRecorder:
         lines = ordered(record.lines, wanted)
         inputs = [size.name for size in record.inputs]
         # What is wrong with sizes, if anything, is told when they are planned for themselves.
-        refusals = (ArithmeticError, LookupError, ValueError, EngineError)
+        refusals = (ArithmeticError, LookupError, ValueError, EngineError, struct.error)
         return compiled(inputs, lines, wanted, self._constants, refusals)
 
     def _new(self, hint: Any, low: float | None, high: float | None, terms: Terms | None = None) -> Size:

@@ -177,8 +177,8 @@ class Case:
             steps = next(a for a in self.arrays.values() if a.ndim == 3)
             return len(steps) * self.arrays["w"].size
         if self.op in ("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"):
-            weights = [a for a in list(self.arrays.values())[1:3] if a.ndim == 3]
-            return math.prod(first.shape[:2]) * sum(a.size for a in weights)
+            products = sum(a.size for a in list(self.arrays.values())[1:3] if a.ndim == 3)
+            return math.prod(first.shape[:2]) * products
         if "MatMul" in self.op or "Gemm" in self.op or self.op == "Einsum":
             return size * int(first.shape[-1])
         if "Attention" in self.op:

@@ -48,10 +48,7 @@ class HostConversions:
     @staticmethod
     def of(backend: Backend) -> HostConversions:
         """Those of a backend."""
-        found = _conversions.get(backend)
-        if found is None:
-            found = _conversions[backend] = HostConversions()
-        return found
+        return _conversions.setdefault(backend, HostConversions())
 
     def to_tensor(
         self,

@@ -30,7 +30,7 @@ from engine.backends.cpu.execution.stream import (
     copy_now,
 )
 from engine.backends.cpu.execution.template import Arrangement, CPUTemplate
-from engine.backends.cpu.execution.template_source import missing_layout
+from engine.backends.cpu.execution.template_source import missing_of_sizes
 from engine.backends.cpu.execution.timing import time_commands
 from engine.backends.cpu.kernels.matmul.precision import arithmetics_for
 from engine.backends.cpu.plan_codec import CPUPlanCodec
@@ -129,7 +129,7 @@ class CPUBackend(HostBackend):
         """Compile or load missing kernels and return their number."""
         missing = self._missing(kernels)
         if missing:
-            addresses = native.load([*missing.values(), *missing_layout()], progress)
+            addresses = native.load([*missing.values(), *missing_of_sizes()], progress)
             self._functions |= {key: addresses[source.key] for key, source in missing.items()}
             _ = self.stream  # now, and not in the first schedule
         return len(missing)
@@ -140,7 +140,7 @@ class CPUBackend(HostBackend):
 
     def prepare_async(self, kernels: Iterable[AnyKernel]) -> native.PendingLoad | None:
         """Let child processes compile missing kernels."""
-        load = native.prepare_async([*self._missing(kernels).values(), *missing_layout()])
+        load = native.prepare_async([*self._missing(kernels).values(), *missing_of_sizes()])
         return None if load.done() else load
 
     def prepare_cached(self, words: Mapping[str, int]) -> bool:

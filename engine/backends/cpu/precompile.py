@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from engine.backends.cpu.execution.template_source import LAY_OUT
+from engine.backends.cpu.execution.template_source import sources_of_sizes
 from engine.backends.cpu.kernels.convolution.winograd_weights import transforming_source
 from engine.backends.cpu.kernels.matmul.packing import packing_source
 from engine.device import native
@@ -26,4 +26,4 @@ def precompile_kernels(is_certain: bool = False) -> None:
         return
     if is_certain:
         native.prepare_async([program])
-    native.prepare_ahead([program, packing_source(), transforming_source(), LAY_OUT, *others])
+    native.prepare_ahead([program, packing_source(), transforming_source(), *sources_of_sizes(), *others])

@@ -14,7 +14,7 @@ from typing import ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 from engine.backends.base import Progress
 from engine.base.cache import cache_dir, read_sealed, write_sealed
-from engine.base.errors import DeviceError, KernelCompileError
+from engine.base.errors import KernelCompileError
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.device.gl.limits import query_integer
@@ -47,7 +47,7 @@ class ProgramStore(ABC, Generic[Shader]):
 
     def __init__(self, device: GLDevice, folder: Path | None = None) -> None:
         # The store of a device is kept by the device's key in a weak dictionary: no reference back.
-        self._device = weakref.ref(device)
+        self.device: GLDevice = weakref.proxy(device)
         info = device.info
         self._identity = "\0".join((info.vendor, info.renderer, info.version))
         self._programs: dict[str, Linked] = {}
@@ -78,14 +78,6 @@ class ProgramStore(ABC, Generic[Shader]):
 
     def __contains__(self, key: str) -> bool:
         return key in self._programs
-
-    @property
-    def device(self) -> GLDevice:
-        """The device. Raises `DeviceError` once it is gone."""
-        device = self._device()
-        if device is None:
-            raise DeviceError("the OpenGL device of these programs is gone")
-        return device
 
     @property
     def home(self) -> GLDevice | SharedContext:

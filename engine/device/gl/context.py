@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
+from engine.base.errors import DeviceError
 from engine.device.gl.functions import FUNCTION_TYPE
 
 # What is current on a thread, as one platform describes it; the last item is the context's handle.
@@ -23,12 +24,6 @@ Binding = tuple[int, ...]
 NO_FLUSH_ON_RELEASE = (0x2097, 0)
 # In GLX and WGL: robust access, and reset notification by losing the context.
 ROBUST = (0x2094, 0x0004, 0x8256, 0x8252)
-
-
-def core_profile(version: tuple[int, int]) -> tuple[int, ...]:
-    """The attributes in GLX and WGL that ask for a version and the core profile."""
-    major, minor, profile_mask, core_profile_bit = 0x2091, 0x2092, 0x9126, 0x0001
-    return major, version[0], minor, version[1], profile_mask, core_profile_bit
 
 
 def attribute_list(*values: int, end: int = 0) -> Any:
@@ -93,6 +88,23 @@ class Platform(ABC):
     def creates_anywhere(self, of: Binding) -> bool:
         """Whether any thread may call `create_sibling` for a context that is current on another one."""
         return False
+
+    def first_created(
+        self,
+        create: Callable[[Any], int | None],
+        version: tuple[int, int],
+        attempts: Iterable[tuple[int, ...]],
+    ) -> int:
+        """The first core-profile context that GLX or WGL creates with the attributes of an attempt."""
+        major, minor, profile_mask, core_profile_bit = 0x2091, 0x2092, 0x9126, 0x0001
+        base = (major, version[0], minor, version[1], profile_mask, core_profile_bit)
+        for attempt in attempts:
+            if handle := create(attribute_list(*base, *attempt)):
+                return int(handle)
+        raise DeviceError(
+            f"{self.name} cannot create an OpenGL {version[0]}.{version[1]} context that shares objects with"
+            " the game's; update the graphics driver"
+        )
 
     @abstractmethod
     def destroy(self, context: NativeContext) -> None:

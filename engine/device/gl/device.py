@@ -111,7 +111,7 @@ class GLDevice(Disposable):
         self._creating = threading.Lock()
         self._finalizer = weakref.finalize(self, destroy_abandoned, self._native, self._thread)
         self._finalizer.atexit = False
-        _cache.register(self)
+        _by_own_context[self.ctx] = weakref.ref(self)
         _devices.add(self)
         if self._game_handle and not self._native.platform.creates_anywhere(self._native.binding):
             # Now rather than in a frame, as it takes milliseconds.
@@ -124,12 +124,17 @@ class GLDevice(Disposable):
 
         With None: the device of the context that is current on this thread, else this thread's private one.
         """
-        return _cache.device_for(ctx)
+        if ctx is None:
+            ctx = default_context_if_current()
+        if ctx is not None:
+            return _device_of_context(ctx)
+        return _private_device() if current_platform() is None else _device_of_current(None)
 
     @classmethod
     def existing(cls, ctx: moderngl.Context) -> GLDevice | None:
         """The device that was made for a context, if one was."""
-        return _cache.existing(ctx)
+        device = _by_context.get(ctx)
+        return None if device is None or device.is_disposed else device
 
     def current(
         self, *, after_game: bool = False, before_game: bool = False, flush: bool = True
@@ -333,62 +338,44 @@ class GLDevice(Disposable):
         return count
 
 
-class _DeviceCache:
-    """The device of each context; it keeps no context alive."""
-
-    def __init__(self) -> None:
-        self._by_context: weakref.WeakKeyDictionary[moderngl.Context, GLDevice] = weakref.WeakKeyDictionary()
-        # The device's own context leads to the device too.
-        self._by_own_context: weakref.WeakKeyDictionary[moderngl.Context, weakref.ref[GLDevice]]
-        self._by_own_context = weakref.WeakKeyDictionary()
-        self._by_handle: weakref.WeakValueDictionary[tuple[str, int], GLDevice] = (
-            weakref.WeakValueDictionary()
-        )
-        self._private: weakref.WeakValueDictionary[int, GLDevice] = weakref.WeakValueDictionary()
-
-    def register(self, device: GLDevice) -> None:
-        self._by_own_context[device.ctx] = weakref.ref(device)
-
-    def existing(self, ctx: moderngl.Context) -> GLDevice | None:
-        device = self._by_context.get(ctx)
-        return None if device is None or device.is_disposed else device
-
-    def device_for(self, ctx: moderngl.Context | None) -> GLDevice:
-        if ctx is None:
-            ctx = default_context_if_current()
-        if ctx is not None:
-            return self._device_for_context(ctx)
-        return self._private_device() if current_platform() is None else self._device_of_current(None)
-
-    def _device_for_context(self, ctx: moderngl.Context) -> GLDevice:
-        own = self._by_own_context.get(ctx)
-        device = own() if own is not None else self._by_context.get(ctx)
-        if device is None or device.is_disposed or device.is_lost:
-            with made_current(ctx):
-                device = self._by_context[ctx] = self._device_of_current(ctx)
-        return device
-
-    def _device_of_current(self, ctx: moderngl.Context | None) -> GLDevice:
-        """The device of this thread's current context, for any moderngl context of it."""
-        platform = current_platform()
-        if platform is None:
-            return GLDevice(ctx)
-        key = (platform.name, platform.current_context())
-        device = self._by_handle.get(key)
-        # The handle of a destroyed context may return as that of an unrelated one.
-        if device is None or not device.is_shared_with_current():
-            device = self._by_handle[key] = GLDevice(ctx)
-        return device
-
-    def _private_device(self) -> GLDevice:
-        key = threading.get_ident()
-        device = self._private.get(key)
-        if device is None or device.is_disposed or device.is_lost:
-            device = self._private[key] = GLDevice()
-        return device
+# The device of each context; none keeps a context alive. A device's own context leads to it, too.
+_by_context: weakref.WeakKeyDictionary[moderngl.Context, GLDevice] = weakref.WeakKeyDictionary()
+_by_own_context: weakref.WeakKeyDictionary[moderngl.Context, weakref.ref[GLDevice]]
+_by_own_context = weakref.WeakKeyDictionary()
+_by_handle: weakref.WeakValueDictionary[tuple[str, int], GLDevice] = weakref.WeakValueDictionary()
+_private: weakref.WeakValueDictionary[int, GLDevice] = weakref.WeakValueDictionary()
 
 
-_cache = _DeviceCache()
+def _device_of_context(ctx: moderngl.Context) -> GLDevice:
+    own = _by_own_context.get(ctx)
+    device = own() if own is not None else _by_context.get(ctx)
+    if device is None or device.is_disposed or device.is_lost:
+        with made_current(ctx):
+            device = _by_context[ctx] = _device_of_current(ctx)
+    return device
+
+
+def _device_of_current(ctx: moderngl.Context | None) -> GLDevice:
+    """The device of this thread's current context, for any moderngl context of it."""
+    platform = current_platform()
+    if platform is None:
+        return GLDevice(ctx)
+    key = (platform.name, platform.current_context())
+    device = _by_handle.get(key)
+    # The handle of a destroyed context may return as that of an unrelated one.
+    if device is None or not device.is_shared_with_current():
+        device = _by_handle[key] = GLDevice(ctx)
+    return device
+
+
+def _private_device() -> GLDevice:
+    key = threading.get_ident()
+    device = _private.get(key)
+    if device is None or device.is_disposed or device.is_lost:
+        device = _private[key] = GLDevice()
+    return device
+
+
 _devices: weakref.WeakSet[GLDevice] = weakref.WeakSet()
 
 

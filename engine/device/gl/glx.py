@@ -18,7 +18,6 @@ from engine.device.gl.context import (
     Platform,
     attribute_list,
     bind_functions,
-    core_profile,
     exported,
 )
 
@@ -186,14 +185,7 @@ class GLX(Platform):
             attempts.append(ROBUST)
         if "GLX_ARB_create_context_no_error" in extensions:
             attempts.append((_NO_ERROR, 1))
-        for attempt in attempts:
-            handle = create(display, config, share, 1, attribute_list(*core_profile(version), *attempt))
-            if handle:
-                return int(handle)
-        raise DeviceError(
-            f"GLX cannot create an OpenGL {version[0]}.{version[1]} context that shares objects with the"
-            " game's; update the graphics driver"
-        )
+        return self.first_created(lambda wanted: create(display, config, share, 1, wanted), version, attempts)
 
     def creates_anywhere(self, of: Binding) -> bool:
         """Whether Xlib was initialised for threads before it opened the display: SDL and glfw do so, and

@@ -12,9 +12,7 @@ from engine.device.gl.context import (
     Binding,
     NativeContext,
     Platform,
-    attribute_list,
     bind_functions,
-    core_profile,
     exported,
     is_loaded_on_windows,
 )
@@ -80,15 +78,10 @@ class WGL(Platform):
             raise DeviceError("WGL lacks wglCreateContextAttribsARB; install the graphics card's own driver")
         create = FUNCTION_TYPE(_p, _p, _p, _p)(address)
         # Sharing demands that both agree on the last one, and WGL cannot be asked what the game chose.
-        for attempt in (NO_FLUSH_ON_RELEASE, (), ROBUST):
-            handle = create(window, game, attribute_list(*core_profile(version), *attempt))
-            if handle:
-                # The window's device context serves both: the engine never draws to it.
-                return NativeContext(self, (window, int(handle)))
-        raise DeviceError(
-            f"WGL cannot create an OpenGL {version[0]}.{version[1]} context that shares objects with the"
-            " game's; update the graphics driver"
-        )
+        attempts = (NO_FLUSH_ON_RELEASE, (), ROBUST)
+        handle = self.first_created(lambda wanted: create(window, game, wanted), version, attempts)
+        # The window's device context serves both: the engine never draws to it.
+        return NativeContext(self, (window, handle))
 
     def destroy(self, context: NativeContext) -> None:
         """Destroy a context."""

@@ -135,7 +135,9 @@ def leaves_of(k: Builder, x: Value, forest: Forest) -> Value:
         return cast(lit(-1) - end, "int32")
 
     def hint() -> Hint | None:
-        return Hint("leaves", (x, nodes, splits, roots), {"mode": used[0]}) if width == 3 and used else None
+        if width > 3 or not used:
+            return None
+        return Hint("leaves", (x, nodes, splits, roots), {"mode": used[0], "depth": depth})
 
     return k.compute((forest.roots.size, x.shape[0]), INT32, walk, hint=hint)
 

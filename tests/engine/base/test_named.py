@@ -38,9 +38,9 @@ def test_a_module_is_imported_when_it_is_named() -> None:
     code = (
         "import sys\n"
         "from engine.kernels.size import DEFERRABLE\n"
-        "name = 'engine.backends.cpu.kernels.convolution.pixels'\n"
+        "name = 'engine.backends.cpu.kernels.matmul.matmul'\n"
         "assert name not in sys.modules\n"
-        "assert DEFERRABLE[name + '.cut_rows'] is sys.modules[name].cut_rows\n"
+        "assert DEFERRABLE[name + '.reading_ns'] is sys.modules[name].reading_ns\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod, trunc
 
 from engine.backends.cost import formula_ns
+from engine.backends.cpu.codegen import cuts
+from engine.backends.cpu.codegen.cuts import CHUNK_NS, CHUNKS_PER_THREAD
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.compiler.plan import RepeatedSteps, Step, StoredKernel
 from engine.kernels.kernel import Kernel
@@ -12,12 +14,6 @@ from engine.kernels.size import as_float, largest, smallest
 
 TRIAL_NS = 200_000.0
 """Plans estimated below this run on the calling thread a few times, to learn what they really take."""
-
-CHUNK_NS = 5_000.0
-"""Work below this is not worth handing to another thread."""
-
-CHUNKS_PER_THREAD = 4
-"""So many that a thread which starts late still finds something to do."""
 
 DETERMINISTIC_THREADS = 4
 """For how many threads work is cut where the cut must not depend on how many there are: 16 tasks at most."""
@@ -46,8 +42,6 @@ def step_ns(step: Step) -> float:
 
 def tasks_wanted(nanoseconds: float, threads: int) -> int:
     """The number of tasks that keep all threads busy."""
-    if threads == 1:
-        return 1
-    if type(nanoseconds) is float:
-        return max(1, min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))
+    if threads == 1 or type(nanoseconds) is float:
+        return cuts.tasks_wanted(nanoseconds, threads)
     return largest(1, smallest(trunc(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))

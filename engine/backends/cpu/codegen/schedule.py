@@ -4,18 +4,18 @@ A kernel has a `TaskGrid`, the axes along which its results are divided. From it
 argument block that say how many blocks an axis has and how large they are, the kernel's statements that find
 a task's block, and the values that a rule packs. A rule divides an axis with `evenly`, halves blocks with
 `halve` or `share` until they fit into memory and there are enough of them, or takes the division of the least
-`elapsed_ns`.
+estimated time (`engine.backends.cpu.codegen.cuts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cost import CHUNKS_PER_THREAD
+from engine.backends.cpu.codegen.cuts import up
 from engine.backends.cpu.codegen.epilogue import Epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.compiler.plan import Tuner
@@ -167,38 +167,6 @@ def evenly(size: int, wanted: int, step: int = 1) -> Blocks:
     if step > 1:
         block = up(block, step)
     return Blocks(-(-size // block), block)
-
-
-def divisions(size: int) -> Iterator[tuple[int, int]]:
-    """How an axis can be divided: counts of blocks, the fewest first, and the blocks' sizes.
-
-    Each count is the least with blocks of that size, and each size the least of so many blocks.
-    """
-    count, block = 1, size
-    yield count, block
-    while block > 1:
-        count = -(-size // (block - 1))
-        block = -(-size // count)
-        yield count, block
-
-
-def elapsed_ns(tasks: int, task_ns: float, threads: int, late: float = 0.0) -> float:
-    """Estimated time of all tasks, of which threads take chunks in turn.
-
-    late: what a thread that starts late costs, in chunks; in favour of more tasks, which even that out.
-    """
-    if threads == 1:
-        return tasks * task_ns
-    if 0 < tasks <= threads:
-        return (1 + late) * task_ns
-    chunk = -(-tasks // (threads * CHUNKS_PER_THREAD))
-    rounds = -(-tasks // (chunk * threads))
-    return (rounds + late) * chunk * task_ns
-
-
-def up(n: int, step: int) -> int:
-    """The next multiple of `step`."""
-    return -(-n // step) * step
 
 
 def emit(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.cpu.codegen.cost import CHUNKS_PER_THREAD
+from engine.backends.cpu.codegen.cuts import CHUNKS_PER_THREAD
 from engine.backends.cpu.execution.listing import Listing
 from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.program import CPUProgram, Pace

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import cache
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cost import CHUNK_NS, SHORTEST_BLOCK
+from engine.backends.cpu.codegen.cost import SHORTEST_BLOCK
+from engine.backends.cpu.codegen.cuts import CHUNK_NS, cut_tasks
 from engine.backends.cpu.codegen.printer import indent
 from engine.base.memory.aligned import ALIGNMENT
 from engine.base.memory.out_of_memory import MOST_BYTES
@@ -91,6 +92,11 @@ def layout_function() -> Callable[[int, int, int], None]:
     return ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
 
 
-def missing_layout() -> list[NativeSource]:
-    """The function's source, where it is yet to be compiled: with a plan's kernels, not after them."""
-    return [] if native.is_kept(LAY_OUT) else [LAY_OUT]
+def sources_of_sizes() -> list[NativeSource]:
+    """What new sizes need besides a plan's kernels: this function, and those that cut results into tasks."""
+    return [LAY_OUT, cut_tasks.library.source]
+
+
+def missing_of_sizes() -> list[NativeSource]:
+    """Those that are yet to be compiled: with a plan's kernels, not after them."""
+    return [source for source in sources_of_sizes() if not native.is_kept(source)]

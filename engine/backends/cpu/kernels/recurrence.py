@@ -20,7 +20,7 @@ from math import trunc
 import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cost import CHUNK_NS
+from engine.backends.cpu.codegen.cuts import CHUNK_NS
 from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
+from engine.backends.cpu.codegen.cuts import up
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit, evenly, up
+from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit, evenly
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import FLOAT32

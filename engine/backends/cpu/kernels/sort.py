@@ -8,7 +8,7 @@ and sorted when their memory is full. A few wanted ones are inserted where they 
 from __future__ import annotations
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cost import CHUNKS_PER_THREAD
+from engine.backends.cpu.codegen.cuts import CHUNKS_PER_THREAD
 from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text

@@ -27,6 +27,7 @@ from engine.backends.gl.compute.resize import tune_resample
 from engine.backends.gl.compute.scans import emit_blocks, emit_marks, emit_rows
 from engine.backends.gl.compute.suppression import emit_step
 from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.trees import tune_leaves
 from engine.backends.gl.storage import lanes, type_refusal, word_type
 from engine.backends.gpu.blends import Blend
 from engine.backends.gpu.expert_products import ExpertProduct
@@ -53,6 +54,7 @@ PRODUCTS: Mapping[str, Rule] = {
 """By the kind of a step's plain hint: products, whose operands are brought to float32 or int32 first."""
 
 RULES: dict[str, Rule] = {
+    "leaves": tune_leaves,
     "pool": tune_pool,
     "resample": tune_resample,
 }

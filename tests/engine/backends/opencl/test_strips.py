@@ -31,7 +31,7 @@ def test_a_layer(backend: OpenCLBackend, rows: int, columns: int, depth: int, tr
     x, w = RNG.standard_normal((rows, depth)), RNG.integers(-100, 100, (depth, columns))
     zeros = RNG.integers(-100, 100, columns)
     stored = w.T if transposed else w
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "x": x.astype(np.float32), "w": np.ascontiguousarray(stored).astype(np.int8),
         "zeros": zeros.astype(np.int8), "bias": RNG.standard_normal(columns).astype(np.float32),
     }  # fmt: skip

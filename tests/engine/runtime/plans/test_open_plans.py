@@ -383,6 +383,23 @@ def test_a_length_is_planned_once_for_all_other_sizes(channel: str, make_worker:
     assert not planned
 
 
+@pytest.mark.parametrize("channel", ["gl_compute", "opencl"], indirect=True)
+def test_a_recurrent_network_is_planned_once_for_all_batches(channel: str, make_worker: MakeWorker) -> None:
+    """Also where kernels divide by a size: with unsigned words, which were taken for sizes beyond 31 bits."""
+    model = ModelLoader.load(ASSETS / "gesture" / "gesture.onnx")
+    rng = np.random.default_rng(6)
+    apart, worker = plan_apart(make_worker(model, channel)), make_worker(model, channel)
+    worker._session.stored = worker._session.file = None
+    planned: list[Trace] = []
+    for batch in (5, 11, 33):
+        feeds = {"movement": rng.normal(size=(batch, 48, 3)).astype(np.float32)}
+        for one, other in zip(answers(worker, feeds), answers(apart, feeds), strict=True):
+            np.testing.assert_array_equal(one, other)
+        if batch == 5:
+            planned = count_plans(worker)
+    assert not planned
+
+
 def test_no_more_plans_are_kept_than_may_be() -> None:
     # Its result has another form at every size, as it is told as text which axes were cut.
     nodes = [node("Reshape", ["x", "shape"], ["r"]), node("ReduceSum", ["r", "axis"], ["y"], keepdims=0)]

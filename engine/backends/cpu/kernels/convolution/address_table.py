@@ -11,23 +11,23 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cost import tasks_wanted
+from engine.backends.cpu.codegen.cuts import cut_tasks
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, divisions, elapsed_ns
+from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid
 from engine.backends.cpu.codegen.tiles import Tile
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.cpu.kernels.matmul.panels import SPREAD, emit_rows, rows_evict_each_other
 from engine.backends.cpu.library import library_text
 from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferrable
+from engine.kernels.size import deferred
 
 TABLE_WORDS = 8192
 """Addresses that a task has room for (64 KiB)."""
 
 NS_PER_ADDRESS = 0.3
-NS_PER_TASK = 300.0
+_NS_PER_TASK = 300.0
 
 _NEAR_BYTES = 24 << 10
 """Input that leaves room for a panel of weights in the nearest cache."""
@@ -37,15 +37,6 @@ _FAR_BYTES = 512 << 10
 
 _SMALL_WEIGHTS = 64 << 10
 """Weights, in bytes, that the whole of a layer's input comes before."""
-
-_BYTES_PER_NS = 10.0
-"""How fast weights arrive that are in no near cache."""
-
-_LATE = 0.1
-"""What a thread that starts late costs, in tasks."""
-
-_FETCHED_UNSEEN = 0.15
-"""What their arrival takes of the time of others."""
 
 _GRID = TaskGrid(m="m_size", pixel="pixels")
 _ARGUMENTS = ArgumentBlock(
@@ -100,50 +91,6 @@ def fill_table(table, step, x, zeros, first, count, height, width, pixel_bytes, 
 """
 
 
-@deferrable
-def cut_tasks(
-    tiles: int, panels: int, groups: int, threads: int, tile_ns: float, panel_bytes: float, tile_bytes: float
-) -> Schedule:
-    """Blocks of panels and of tiles, of even cost for all threads; `tile_ns` is the cost of one panel's tile.
-
-    panel_bytes: of a panel's weights; tile_bytes: of the input under a tile.
-    """
-    if not tiles:
-        return Schedule(0, 0.0, (Blocks(1, panels), Blocks(0, 1)))
-    fetched = panel_bytes / _BYTES_PER_NS
-
-    def task_ns(across: int, along: int) -> float:
-        # A panel arrives while the one before is in use, if that is long enough; the first is waited for.
-        work = across * (max(along * tile_ns, fetched) + _FETCHED_UNSEEN * fetched)
-        read = _FETCHED_UNSEEN * along * tile_bytes / _BYTES_PER_NS
-        return work + fetched + read + NS_PER_TASK
-
-    whole = groups * task_ns(panels, tiles)
-    wanted = tasks_wanted(whole, threads)
-    best = 1, panels, 1, tiles
-    best_ns = task_ns(panels, tiles)
-    least = elapsed_ns(groups, best_ns, threads, _LATE)
-    for across, wide in divisions(panels):
-        grids = groups * across
-        if grids > wanted:
-            break
-        before = 0
-        # Of as many rounds of all threads, the one of the most tasks takes the least time.
-        for most in range(threads, wanted + threads, threads):
-            along = min(min(wanted, most) // grids, tiles)
-            if along > before:
-                before = along
-                long = -(-tiles // along)
-                along = -(-tiles // long)
-                one_ns = task_ns(wide, long)
-                nanoseconds = elapsed_ns(grids * along, one_ns, threads, _LATE)
-                if nanoseconds < least:
-                    best, best_ns, least = (across, wide, along, long), one_ns, nanoseconds
-    across, wide, along, long = best
-    tasks = groups * across * along
-    return Schedule(tasks, max(best_ns, whole / tasks), (Blocks(across, wide), Blocks(along, long)))
-
-
 @dataclass(frozen=True)
 class NHWCConv:
     """A convolution that these kernels can compute: channels last, float32, known weights."""
@@ -180,6 +127,17 @@ class NHWCConv:
     def epilogue(self) -> Epilogue:
         """The epilogue over one pixel's channels."""
         return print_epilogue(self.compute, _ARGUMENTS.end, len(self.compute.space) - 1)
+
+    def cut(
+        self, rows: int, panels: int, groups: int, threads: int, tile_ns: float, panel_bytes: float
+    ) -> Schedule:
+        """Tasks of panels of weights, of so many bytes, and tiles of `rows` pixels that take so long."""
+        tiles = -(-self.pixels // rows)
+        tile_bytes = float(self.bytes_of_pixel * rows)
+        tasks, task_ns, across, wide, along, long = deferred(
+            cut_tasks, tiles, panels, groups, threads, tile_ns, panel_bytes, tile_bytes, _NS_PER_TASK
+        )
+        return Schedule(tasks, task_ns, (Blocks(across, wide), Blocks(along, long)))
 
     def lay_apart(self, tuner: Tuner, tile: Tile) -> tuple[str, int]:
         """Lay pixels further apart where those of a tile evict each other; gives the input's buffer and the

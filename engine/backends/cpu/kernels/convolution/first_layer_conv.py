@@ -9,23 +9,17 @@ of a window lies at a fixed distance from the window's start, whatever the pixel
 from __future__ import annotations
 
 from functools import partial
-from math import inf
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cost import CHUNKS_PER_THREAD
+from engine.backends.cpu.codegen.cuts import MOST_FLOATS, MOST_PIXELS, cut_bands
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
 from engine.backends.cpu.codegen.schedule import (
-    Axis,
     Blocks,
     Schedule,
     TaskGrid,
-    divisions,
-    elapsed_ns,
     emit,
-    evenly,
-    halve,
 )
 from engine.backends.cpu.codegen.tiles import Tile, host_tile
 from engine.backends.cpu.kernels.convolution.pixel_tiles import (
@@ -43,18 +37,10 @@ from engine.backends.cpu.kernels.matmul.words import Words
 from engine.backends.cpu.library import library_text
 from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferrable, deferred
+from engine.kernels.size import deferred
 
 _MAX_DEPTH = 2048
 """Products of a sum that a task has room to note the places of."""
-
-_MAX_PIXELS = 4096
-_LEAST_PIXELS = 64
-_BAND_FLOATS = 16384
-"""Elements of a band that leave room in the nearest caches."""
-
-_MOST_FLOATS = 32768
-"""Elements that a band has room for where a row is long, or windows reach far (128 KiB)."""
 
 _NS_PER_COPY = 0.1
 _NS_PER_TASK = 100.0
@@ -78,15 +64,17 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     depth = channels * win.taps
     flops = 2.0 * padded_channels(m, tile) * depth
     pixel_ns = flops / FLOPS_PER_NS + m * NS_PER_RESULT
-    schedule = deferred(schedule_bands, win, channels, compute.space[0], pixel_ns, threads)
-    if int(attributes["group"]) != 1 or depth > _MAX_DEPTH or schedule is None:
+    if int(attributes["group"]) != 1 or depth > _MAX_DEPTH:
+        return False
+    schedule = _bands(win, channels, compute.space[0], pixel_ns, threads)
+    rows, columns = schedule.blocks
+    if columns.size == 0:
         return False
     epilogue = print_epilogue(compute, _ARGUMENTS.end, len(compute.space) - 1)
     elements = w.known
     weights = tuner.constant(
         f"{w.name}|planes{tile.width}", partial(pack_weights, elements, 1, tile, False, 0)
     )
-    rows, columns = schedule.blocks
     sizes = _ARGUMENTS.values(
         m_size=m, channels=channels, in_place=int(_in_place(win)), **window_values(win),
         **_GRID.values(rows, columns), band_rows=_reach(win, 0, rows.size),
@@ -110,41 +98,13 @@ def _reach(win: Windows, axis: int, count: int) -> int:
     return (count - 1) * win.strides[axis] + (win.kernel[axis] - 1) * win.dilations[axis] + 1
 
 
-@deferrable
-def schedule_bands(win: Windows, channels: int, batch: int, pixel_ns: float, threads: int) -> Schedule | None:
-    """Bands of even cost for all threads that fit into a task's memory; None if one pixel's does not.
-
-    Several rows are always whole ones.
-    """
-    in_place = _in_place(win)
-
-    def floats(rows: int, columns: int) -> int:
-        return 0 if in_place else channels * _reach(win, 0, rows) * _reach(win, 1, columns)
-
-    most = min(win.out[1], _MAX_PIXELS)
-    if batch * win.out[0] < threads:
-        # Signals of one row.
-        most = min(most, max(evenly(win.out[1], threads * CHUNKS_PER_THREAD).size, _LEAST_PIXELS))
-    columns = Axis(win.out[1], most).blocks
-    if floats(1, most) > _MOST_FLOATS:
-        (column,) = halve([Axis(win.out[1], most)], lambda column: floats(1, column.block) > _MOST_FLOATS)
-        columns = column.blocks
-    if floats(1, columns.size) > _MOST_FLOATS:
-        return None
-
-    best, least = (0, 0.0, 1, 0), inf
-    wide = floats(1, columns.size) // _reach(win, 0, 1)
-    for rows, count in divisions(win.out[0]):
-        held = wide * _reach(win, 0, rows)
-        too_many = held > _BAND_FLOATS or rows * columns.size > _MAX_PIXELS or columns.count > 1
-        if rows > 1 and too_many:
-            break
-        tasks, task_ns = batch * count * columns.count, rows * columns.size * pixel_ns + held * _NS_PER_COPY
-        nanoseconds = elapsed_ns(tasks, task_ns + _NS_PER_TASK, threads)
-        if nanoseconds < least:
-            best, least = (tasks, task_ns, count, rows), nanoseconds
-    tasks, task_ns, count, rows = best
-    return Schedule(tasks, task_ns, (Blocks(count, rows), columns) if tasks else ())
+def _bands(win: Windows, channels: int, batch: int, pixel_ns: float, threads: int) -> Schedule:
+    """Bands of rows, and columns, of size 0 where the input of a pixel does not fit into a task's memory."""
+    tasks, task_ns, bands, rows, across, columns = deferred(
+        cut_bands, *win.out, *win.strides, _reach(win, 0, 1), _reach(win, 1, 1),
+        0 if _in_place(win) else channels, batch, pixel_ns, _NS_PER_COPY, _NS_PER_TASK, threads,
+    )  # fmt: skip
+    return Schedule(tasks, task_ns, (Blocks(bands, rows), Blocks(across, columns)))
 
 
 def first_layer_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
@@ -161,8 +121,8 @@ def first_layer_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
         "m_total = m_size",
         "group, m0, m1 = 0, 0, m_size",
         f"offsets = stack_bytes({_MAX_DEPTH * 8})",
-        f"table = stack_bytes({(_MAX_PIXELS + rows) * 8})",
-        f"band = stack_bytes({(_MOST_FLOATS + SLACK) * 4})",
+        f"table = stack_bytes({(MOST_PIXELS + rows) * 8})",
+        f"band = stack_bytes({(MOST_FLOATS + SLACK) * 4})",
         f"sums = stack_bytes({rows * tile.width * 4})",
         "row_length = width if in_place == 1 else pitch",
         "plane = height * width if in_place == 1 else band_rows * pitch",

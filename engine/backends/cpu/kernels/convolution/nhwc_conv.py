@@ -10,7 +10,6 @@ from engine.backends.cpu.codegen.schedule import emit
 from engine.backends.cpu.codegen.tiles import Tile, host_tile
 from engine.backends.cpu.kernels.convolution.address_table import (
     NS_PER_ADDRESS,
-    cut_tasks,
     nhwc_conv_of,
     table_kernel,
 )
@@ -24,7 +23,6 @@ from engine.backends.cpu.kernels.convolution.pixel_tiles import (
     walk_tiles,
 )
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferred
 
 
 def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -42,9 +40,7 @@ def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     width = padded / panels
     tile_ns = rows * (width * (2.0 * conv.depth / FLOPS_PER_NS + NS_PER_RESULT))
     tile_ns += rows * conv.win.taps * NS_PER_ADDRESS / panels
-    tiles = -(-conv.pixels // rows)
-    fetched = 4.0 * conv.depth * width, conv.bytes_of_pixel * rows
-    schedule = deferred(cut_tasks, tiles, panels, conv.group, threads, tile_ns, *fetched)
+    schedule = conv.cut(rows, panels, conv.group, threads, tile_ns, 4.0 * conv.depth * width)
     epilogue = conv.epilogue()
     group, channels = conv.group, conv.channels
     weights = tuner.constant(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
+from engine.backends.cpu.codegen.cuts import up
 from engine.backends.cpu.codegen.epilogue import (
     EPILOGUE_BYTES,
     Epilogue,
@@ -15,12 +16,12 @@ from engine.backends.cpu.codegen.epilogue import (
     store_row_stride,
 )
 from engine.backends.cpu.codegen.printer import indent
-from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, evenly, up
+from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, evenly
 from engine.backends.cpu.codegen.tiles import MAX_TAPS
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.cpu.library import library_text
 from engine.backends.windows import Windows
-from engine.kernels.size import deferrable, deferred, largest, smallest
+from engine.kernels.size import largest, smallest
 
 TILES = ((8, 1), (4, 2), (2, 4), (1, 4))
 """How many pixels may go together, and with how many vectors of channels where there are so many."""
@@ -73,7 +74,7 @@ def schedule_pixels(
     padded = up(channels, lanes)
     vectors = batch * oh * ow * (padded // lanes)
     nanoseconds = vectors * (win.taps * NS_PER_TAP + NS_PER_VECTOR) + 200.0
-    rows = deferred(cut_rows, oh, batch, nanoseconds, threads)
+    rows = cut_rows(oh, batch, nanoseconds, threads)
     begin = smallest(-(-win.pads[1] // stride), ow)
     end = largest(smallest((win.width - 1 - reach + win.pads[1]) // stride + 1, ow), begin)
     sizes = PIXEL_ARGUMENTS.values(
@@ -83,12 +84,11 @@ def schedule_pixels(
     return Schedule.over((rows,), nanoseconds, batch), sizes
 
 
-@deferrable
 def cut_rows(rows: int, batch: int, nanoseconds: float, threads: int) -> Blocks:
     """Blocks of rows of results, of a whole batch that takes so long."""
     wanted = tasks_wanted(nanoseconds, threads)
     # As many for each thread, for rows of windows take equally long.
-    wanted = wanted // threads * threads if wanted > threads else wanted
+    wanted = largest(wanted // threads * threads, smallest(wanted, threads))
     return evenly(rows, -(-wanted // batch))
 
 

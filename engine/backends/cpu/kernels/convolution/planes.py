@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
+from engine.backends.cpu.codegen.cuts import up
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit, up
+from engine.backends.cpu.codegen.schedule import Schedule, emit
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.kernels.matmul.words import Words, byte_shift, element_text, store_text, word_type
 from engine.backends.cpu.library import library_text

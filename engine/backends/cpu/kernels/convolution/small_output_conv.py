@@ -17,7 +17,6 @@ from engine.backends.cpu.codegen.tiles import AVX512, NEON, Tile, host_tile
 from engine.backends.cpu.kernels.convolution.address_table import (
     NS_PER_ADDRESS,
     NHWCConv,
-    cut_tasks,
     nhwc_conv_of,
     table_kernel,
 )
@@ -29,7 +28,6 @@ from engine.backends.cpu.kernels.convolution.pixel_tiles import (
 )
 from engine.base.memory.pool import reserve_lasting
 from engine.compiler.plan import Compute, Tuner, storable
-from engine.kernels.size import deferred
 
 _MOST_OUTPUTS = 12
 _MOST_ROWS = 10
@@ -64,9 +62,7 @@ def tune_small_output_conv(compute: Compute, tuner: Tuner, threads: int) -> bool
     elements = w.known
     assert elements is not None
     tile_ns = rows * (outputs * sum_ns + conv.win.taps * NS_PER_ADDRESS / blocks)
-    tiles = -(-conv.pixels // rows)
-    read = 4.0 * products * outputs, conv.bytes_of_pixel * rows
-    schedule = deferred(cut_tasks, tiles, blocks, 1, threads, tile_ns, *read)
+    schedule = conv.cut(rows, blocks, 1, threads, tile_ns, 4.0 * products * outputs)
     epilogue = conv.epilogue()
     weights = tuner.constant(
         f"{w.name}|sums{outputs}x{tile.lanes}", partial(pack_sums, elements, outputs, tile.lanes)

@@ -16,13 +16,13 @@ from functools import partial
 import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
+from engine.backends.cpu.codegen.cuts import MOST_COLUMNS
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
 from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
 from engine.backends.cpu.codegen.tiles import Tile, host_tile
 from engine.backends.cpu.kernels.convolution.winograd_partition import (
-    MOST_COLUMNS,
     TILES,
     Way,
     choose_way,
@@ -33,7 +33,7 @@ from engine.backends.cpu.kernels.convolution.winograd_partition import (
 from engine.backends.cpu.kernels.convolution.winograd_weights import pack_weights
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import Number, Size, deferred
+from engine.kernels.size import Number, Size
 
 _GRID = TaskGrid(tile="tiles", m="m_size")
 _ARGUMENTS = ArgumentBlock(
@@ -102,7 +102,7 @@ def tune_winograd(
         return direct(compute, tuner, threads)
     m, channels = compute.operands[1].shape[:2]
     tile = host_tile()
-    way = deferred(choose_way, compute.space, channels, tile, threads)
+    way = choose_way(compute.space, channels, tile, threads)
     first, *others = way.images
     for results, images in zip(TILES, others, strict=True):
         if is_possible(results, channels, m) and _may_have(images):
@@ -249,7 +249,7 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
 
 
 def _choices(rows: tuple[int, ...], lanes: int) -> list[str]:
-    """Which tile takes the first of `count` rows: `winograd_cut.takes`, as statements."""
+    """Which tile takes the first of `count` rows: `cuts.rows_taken`, as statements."""
     lines = []
     for k, r in enumerate(rows):
         if k == len(rows) - 1:

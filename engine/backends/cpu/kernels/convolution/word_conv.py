@@ -12,10 +12,11 @@ from functools import partial
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
+from engine.backends.cpu.codegen.cuts import up
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share, up
+from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, Tile, by_height
 from engine.backends.cpu.kernels.convolution.plane_windows import tune_plane_conv
 from engine.backends.cpu.kernels.convolution.planes import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from engine.backends.cpu.codegen.schedule import up
+from engine.backends.cpu.codegen.cuts import up
 from engine.backends.cpu.kernels.matmul.precision import Arithmetic
 from engine.backends.cpu.library import library_text
 

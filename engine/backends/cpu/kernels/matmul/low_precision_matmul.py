@@ -12,10 +12,11 @@ import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
+from engine.backends.cpu.codegen.cuts import up
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share, up
+from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share
 from engine.backends.cpu.kernels.matmul.low_precision import (
     BAND_BYTES,
     NEAR_BYTES,

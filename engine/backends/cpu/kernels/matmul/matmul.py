@@ -14,11 +14,11 @@ from functools import partial
 import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cost import tasks_wanted
+from engine.backends.cpu.codegen.cuts import cut_product, up
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share, up
+from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
 from engine.backends.cpu.codegen.tiles import Tile, by_height, host_tile
 from engine.backends.cpu.kernels.matmul.packing import given, matrices_of, pack_panels
 from engine.backends.cpu.kernels.matmul.panels import SPREAD, emit_panels, emit_rows, rows_evict_each_other
@@ -32,9 +32,6 @@ FLOPS_PER_NS = 150.0
 
 NEAR_BYTES = 1 << 20
 """Weights of a model up to so many bytes, in all, are taken to stay in second-level cache."""
-
-LEFT_FLOATS = 1 << 17
-"""Rows of the left side that a task goes through once for every panel: these stay in second-level cache."""
 
 LEAST_IN_PLACE = 1 << 24
 """Bytes of a known right side with columns stored as rows, by which few rows are multiplied without packing:
@@ -102,7 +99,7 @@ def tune_matmul(
     matrix_ns = largest(2.0 * m * columns * k / FLOPS_PER_NS, deferred(reading_ns, 4 * k * n, weights))
     matrix_ns += m * n * (epilogue.nanoseconds / 2 + 0.02)
     total_ns = batch * matrix_ns + 50.0
-    blocks = deferred(cut_product, m, n, k, tile, batch, tasks_wanted(total_ns, threads))
+    blocks = blocks_of_product(m, n, k, tile, batch, total_ns, threads)
     sizes = _ARGUMENTS.values(
         m_size=m, n_size=n, k_size=k, **_GRID.values(*blocks), a_batch=a_batch, a_row=a_row,
         b_batch=b_steps[0], b_panel=b_steps[1], b_row=b_steps[2], in_place=b_steps[3],
@@ -113,31 +110,23 @@ def tune_matmul(
     return True
 
 
+def blocks_of_product(
+    m: int, n: int, k: int, tile: Tile, batch: int, nanoseconds: float, threads: int
+) -> tuple[Blocks, ...]:
+    """Cut m x n results, in a batch that takes so long, into blocks of whole tiles for all threads."""
+    size = tile.row_choices[0], tile.width
+    row_blocks, rows, column_blocks, columns = deferred(
+        cut_product, m, n, k, *size, batch, nanoseconds, threads
+    )
+    return Blocks(row_blocks, rows), Blocks(column_blocks, columns)
+
+
 @deferrable
 def reading_ns(size: int, whole: int = 0) -> float:
     """How long a core takes to read so many bytes of weights once: from second-level cache, or from beyond
     if all that is read in turn, `whole` bytes, is too much for that.
     """
     return size / (100.0 if max(size, whole) <= NEAR_BYTES else 25.0)
-
-
-@deferrable
-def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> tuple[Blocks, ...]:
-    """Cut m x n results into blocks of whole tiles, enough of them in the whole batch."""
-    height = tile.row_choices[0]
-    rows = min(up(m, height), max(height, LEFT_FLOATS // max(k, 1) // height * height))
-    columns = up(n, tile.width)
-    if wanted <= 1:
-        return Blocks(-(-m // rows), rows), Blocks(-(-n // columns), columns)
-    axes = [Axis.of_tiles(m, rows, height), Axis.of_tiles(n, columns, tile.width)]
-    return share(axes, max(batch, 1), wanted, _longer)
-
-
-def _longer(rows: Axis, columns: Axis) -> int | None:
-    """Shared rows save reading columns again, and vice versa."""
-    if columns.is_divisible and (columns.block * 2 >= rows.block or not rows.is_divisible):
-        return 1
-    return 0 if rows.is_divisible else None
 
 
 def _elements_of(value: Value) -> Callable[[], np.ndarray] | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
 from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit
 from engine.backends.cpu.codegen.tiles import by_height
-from engine.backends.cpu.kernels.matmul.matmul import cut_product
+from engine.backends.cpu.kernels.matmul.matmul import blocks_of_product
 from engine.backends.cpu.kernels.matmul.words import (
     Words,
     byte_shift,
@@ -26,7 +25,6 @@ from engine.backends.cpu.kernels.matmul.words import (
 )
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferred
 
 _GRID = TaskGrid(m="m_size", column="n_size")
 _ARGUMENTS = ArgumentBlock(
@@ -70,7 +68,7 @@ def tune_word_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     epilogue = print_epilogue(compute, _ARGUMENTS.end, core=compute.body.dtype, total=total)
     nanoseconds = 2.0 * m * panels * tile.width * k / words.flops_per_ns + 4.0 * k * n / 50.0
     nanoseconds = batch * (nanoseconds + m * n * (epilogue.nanoseconds / 2 + 0.02)) + 50.0
-    blocks = deferred(cut_product, m, n, depth, tile, batch, tasks_wanted(nanoseconds, threads))
+    blocks = blocks_of_product(m, n, depth, tile, batch, nanoseconds, threads)
     arguments = _ARGUMENTS.values(
         m_size=m, n_size=n, depth=depth, **_GRID.values(*blocks), a_batch=left.batch, a_row=left.row,
         b_batch=0 if b_strides[0] == 0 else panels * depth * tile.width * words.size,

@@ -10,18 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.backends.cpu.codegen.cuts import cut_tasks, elapsed_ns, next_division
 from engine.backends.cpu.codegen.schedule import (
     Axis,
     Blocks,
     Schedule,
     TaskGrid,
-    divisions,
-    elapsed_ns,
     evenly,
     halve,
     share,
 )
-from engine.backends.cpu.kernels.convolution.address_table import cut_tasks
 
 
 @pytest.mark.parametrize("outer", [1, 3])
@@ -83,12 +81,12 @@ def test_blocks_are_halved_until_there_are_enough_tasks() -> None:
 
 
 def test_the_estimate_counts_the_rounds_of_the_busiest_thread() -> None:
-    assert elapsed_ns(7, 10.0, 1) == 70.0
-    assert elapsed_ns(7, 10.0, 2) == 40.0
-    assert elapsed_ns(8, 10.0, 2) == 40.0
+    assert elapsed_ns(7, 10.0, 1, 0.0) == 70.0
+    assert elapsed_ns(7, 10.0, 2, 0.0) == 40.0
+    assert elapsed_ns(8, 10.0, 2, 0.0) == 40.0
     # Two threads take three chunks each, of three tasks.
-    assert elapsed_ns(17, 10.0, 2) == 90.0
-    assert elapsed_ns(8, 10.0, 2, late=0.5) == 45.0
+    assert elapsed_ns(17, 10.0, 2, 0.0) == 90.0
+    assert elapsed_ns(8, 10.0, 2, 0.5) == 45.0
 
 
 def test_printed_variables_are_out_of_reach() -> None:
@@ -98,7 +96,9 @@ def test_printed_variables_are_out_of_reach() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 12, 97, 1000])
 def test_divisions_have_each_size_of_blocks_once(size: int) -> None:
-    found = [*divisions(size)]
+    found = [(1, size)]
+    while found[-1][1] > 1:
+        found.append(next_division(size, found[-1][1]))
     assert {block for _, block in found} == {-(-size // count) for count in range(1, size + 1)}
     for count, block in found:
         assert (count, block) == (-(-size // block), -(-size // count))
@@ -111,13 +111,12 @@ def test_no_division_into_as_many_rounds_has_shorter_tasks(threads: int) -> None
         panels, tiles = rng.randint(1, 8), rng.randint(1, 200)
         tile_ns = rng.uniform(100.0, 3000.0)
         # Without memory to wait for, a task takes as long as its tiles.
-        found = cut_tasks(tiles, panels, 1, threads, tile_ns, 0.0, 0.0)
-        across, along = found.blocks
-        rounds = -(-found.tasks // threads)
+        tasks, _, _, wide, _, long = cut_tasks(tiles, panels, 1, threads, tile_ns, 0.0, 0.0, 300.0)
+        rounds = -(-tasks // threads)
         others = [
             -(-panels // a) * -(-tiles // b)
             for a in range(1, panels + 1)
             for b in range(1, tiles + 1)
-            if -(-a * b // threads) <= rounds and a * b <= found.tasks
+            if -(-a * b // threads) <= rounds and a * b <= tasks
         ]
-        assert across.size * along.size == min(others)
+        assert wide * long == min(others)

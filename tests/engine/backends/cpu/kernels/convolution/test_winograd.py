@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.codegen.cuts import row_tiles
 from engine.backends.cpu.codegen.tiles import AVX2, AVX512, NEON, PORTABLE, Tile, host_tile
 from engine.backends.cpu.kernels.convolution import winograd, winograd_partition
 from engine.backends.cpu.kernels.convolution.winograd_partition import (
+    TILES,
     Cut,
-    choose_cut,
+    Way,
     choose_way,
+    row_choices,
     scratch_bytes,
 )
 from engine.backends.cpu.kernels.convolution.winograd_weights import filter_matrix, pack_weights
@@ -87,8 +90,18 @@ def forced(
 ) -> None:
     """Cut every convolution like this, whatever it costs; tasks take `panels` panels of channels."""
     width = host_tile().width
-    cut = Cut(results, share, tiles, width, panels * width)
-    monkeypatch.setattr(winograd_partition, "choose_cut", lambda *_: cut)
+    take(monkeypatch, Cut(results, share, tiles, width, panels * width), row_choices(host_tile()))
+
+
+def take(monkeypatch: pytest.MonkeyPatch, cut: Cut, choices: Sequence[int]) -> None:
+    """Cut every convolution like this."""
+    most, middle, *least = choices
+    rows = row_tiles(cut.tiles, most, middle, *(least or [0]))
+
+    def way(space: Sequence[int], *_: object) -> Way:
+        return Way(cut, 1000.0, rows, (0, *(space[0] * (results == cut.results) for results in TILES)))
+
+    monkeypatch.setattr(winograd, "choose_way", way)
 
 
 SHAPES: dict[str, tuple[tuple[int, ...], int, tuple[int, int], tuple[int, int]]] = {
@@ -131,8 +144,7 @@ def test_every_number_of_rows(backend: CPUBackend, monkeypatch: pytest.MonkeyPat
 def test_narrower_vectors(backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, tile: Tile) -> None:
     monkeypatch.setattr(winograd, "host_tile", lambda: tile)
     for tiles in (1, 5, 14):
-        cut = Cut(4, 2 * tiles, tiles, tile.width, 2 * tile.width)
-        monkeypatch.setattr(winograd_partition, "choose_cut", lambda *_, cut=cut: cut)
+        take(monkeypatch, Cut(4, 2 * tiles, tiles, tile.width, 2 * tile.width), row_choices(tile))
         check(backend, *winograd_case((1, 18, 19, 21), 45), BOUNDS[4])
 
 
@@ -151,7 +163,7 @@ def test_random_shapes(backend: CPUBackend) -> None:
             continue
         case, expected = winograd_case(x_shape, int(rng.integers(20, 160)), pads, after)
         assert case.compute is not None
-        if choose_cut(case.compute.space, x_shape[3], host_tile(), backend.jobs.thread_count) is None:
+        if not results_of(case.compute.space, x_shape[3], host_tile(), backend.jobs.thread_count):
             continue
         (step,) = tuned_plan(backend, case).steps
         assert getattr(step.kernel, "name", "") == "winograd"
@@ -207,10 +219,15 @@ def test_other_convolutions_are_left_alone(backend: CPUBackend, changes: dict[st
     assert not tuner.steps
 
 
+def results_of(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> int:
+    """The size of tiles that are chosen, 0 for the direct way."""
+    return choose_way(space, channels, tile, threads).cut.results
+
+
 def test_few_channels_or_pixels_are_left_to_the_direct_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(winograd_partition, "_FLOPS_PER_NS", 11.5)  # whatever processor this is
-    assert choose_cut((1, 224, 224, 64), 3, AVX512, 2) is None
-    assert choose_cut((1, 1, 1, 512), 512, AVX512, 2) is None
+    assert not results_of((1, 224, 224, 64), 3, AVX512, 2)
+    assert not results_of((1, 1, 1, 512), 512, AVX512, 2)
 
 
 @pytest.mark.parametrize("tile", [AVX512, AVX2, NEON, PORTABLE])
@@ -220,8 +237,9 @@ def test_cuts_are_within_their_limits(tile: Tile, threads: int) -> None:
     for _ in range(60):
         channels, m = (int(n) for n in rng.integers(1, 1200, 2))
         space = (int(rng.integers(1, 4)), *(int(n) for n in rng.integers(1, 120, 2)), m)
-        cut = choose_cut(space, channels, tile, threads)
-        if cut is None:
+        way = choose_way(space, channels, tile, threads)
+        cut = way.cut
+        if not cut.results:
             continue
         deep = -(-channels // tile.lanes) * tile.lanes
         rows = (cut.tiles | 1) * deep + cut.tiles * cut.columns + tile.lanes
@@ -230,21 +248,20 @@ def test_cuts_are_within_their_limits(tile: Tile, threads: int) -> None:
         assert cut.columns <= 128
         assert cut.columns % tile.width == 0
         assert cut.group_columns % tile.width == 0
-        assert choose_way(space, channels, tile, threads).task_ns > 0
+        assert way.task_ns > 0
 
 
 def test_the_switch_limits_the_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     space = (1, 56, 56, 64)
 
-    def chosen() -> int | None:
-        cut = choose_cut(space, 64, AVX512, 2)
-        return None if cut is None else cut.results
+    def chosen() -> int:
+        return results_of(space, 64, AVX512, 2)
 
     assert chosen() == 4
     monkeypatch.setattr(winograd_partition, "LARGEST", 2)
     assert chosen() == 2
     monkeypatch.setattr(winograd_partition, "LARGEST", 0)
-    assert chosen() is None
+    assert chosen() == 0
 
 
 def test_the_switch_is_an_environment_variable() -> None:

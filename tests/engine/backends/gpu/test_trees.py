@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from engine.backends.opencl import OpenCLBackend
+from engine.backends.base import Backend
 from engine.compiler.plan import Compute, Tuner
-from engine.device.cl.device import CLDevice
 from engine.kernels.expr import acc, lit
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from tests.engine.backends.steps import result_of, tuned_plan, value
-
-pytestmark = pytest.mark.opencl
 
 FEATURES = 5
 COMPARE = {
     "LEQ": operator.le, "LT": operator.lt, "GTE": operator.ge, "GT": operator.gt, "EQ": operator.eq,
     "NEQ": operator.ne,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module", params=["cpu", "gpu"])
-def form(cl_device: CLDevice, request: pytest.FixtureRequest) -> Iterator[OpenCLBackend]:
-    backend = OpenCLBackend(cl_device, form=request.param)
-    yield backend
-    backend.dispose()
 
 
 class Trees:
@@ -62,7 +51,7 @@ class Trees:
         arrays = {"x": x, "nodes": nodes, "splits": self.splits, "roots": np.array(self.roots, np.int32)}
         operands = tuple(value(name, array, known=name != "x") for name, array in arrays.items())
         output = Value("y", (len(self.roots), len(x)), np.dtype(np.int32))
-        hint = Hint("leaves", operands, {"mode": mode})
+        hint = Hint("leaves", operands, {"mode": mode, "depth": max(self.leaves, 1)})
         return Compute(output, output.shape, lit(0, "int32"), "layer", "TreeEnsemble", hint), arrays
 
     def reached(self, row: np.ndarray, root: int, mode: str) -> int:
@@ -75,7 +64,7 @@ class Trees:
 
 @pytest.mark.parametrize("mode", COMPARE)
 @pytest.mark.parametrize("rows", [1, 40, 300])
-def test_each_row_reaches_its_leaf(form: OpenCLBackend, mode: str, rows: int) -> None:
+def test_each_row_reaches_its_leaf(form: Backend, mode: str, rows: int) -> None:
     trees = Trees([32, 1, 2, 7, 32, 16], rows)
     x = trees.rng.integers(0, 4, (rows, FEATURES)).astype(np.float32)
     x[::7, 2] = np.nan
@@ -86,7 +75,9 @@ def test_each_row_reaches_its_leaf(form: OpenCLBackend, mode: str, rows: int) ->
         np.testing.assert_array_equal(leaves, [trees.reached(row, root, mode) + 1 for row in x])
 
 
-def test_trees_with_more_leaves_than_a_word_has_bits_are_walked(form: OpenCLBackend) -> None:
+@pytest.mark.opencl
+@pytest.mark.parametrize("form", ["cpu", "gpu"], indirect=True)
+def test_trees_with_more_leaves_than_a_word_has_bits_are_walked_on_opencl(form: Backend) -> None:
     compute, _ = Trees([4, 33], 1).compute(np.zeros((3, FEATURES), np.float32), "LEQ")
     tuner = Tuner(compute, lambda name, make: name, lambda elements, dtype: "scratch")
     assert not form.tune(compute, tuner)

@@ -1,0 +1,73 @@
+"""Decision trees: a thread walks a tree for a row, and loads all numbers of a node at once."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
+from engine.backends.gl.compute.flat import (
+    LOCAL_SIZE,
+    THREAD,
+    divide,
+    divisor_names,
+    divisor_values,
+    flat_grid,
+)
+from engine.backends.gl.compute.printer import element
+from engine.backends.gl.compute.target import Target
+from engine.backends.gl.storage import lanes
+from engine.base.dtypes import FLOAT32, INT32
+from engine.compiler.plan import Compute, Tuner, storable
+
+_OPERATORS = {"LEQ": "<=", "LT": "<", "GTE": ">=", "GT": ">", "EQ": "==", "NEQ": "!="}
+_NODE_NS = 10.0
+_NAMES = ("threads", "rows", "features", "depth")
+
+
+def tune_leaves(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    """Rule for hints of kind "leaves" of float32."""
+    x, nodes, splits, roots = compute.operands
+    if x.dtype != FLOAT32 or splits.dtype != FLOAT32 or lanes(compute.output.dtype.name) != 1:
+        return False
+    if nodes.known is None or splits.known is None or not splits.size:
+        return False
+    (rows, features), trees, depth = x.shape, roots.size, compute.attributes["depth"]
+    if depth > target.limits.max_loop_rounds:
+        return False
+    grid = flat_grid(rows * trees, target)
+    label = f"{nodes.root.name}:{splits.root.name}:records"
+    records = tuner.constant(label, partial(node_records, nodes.known, splits.known))
+    operands = [(x.root.name, 1), (records, 4), (roots.root.name, 1)]
+    finish = Epilogue(compute, operands, 0, target, ("float32", "int32", "int32"))
+    if not finish.fits() or not grid_fits(grid, target):
+        return False
+    names = (*_NAMES, *divisor_names(("rows",)), *FIRST_GROUP)
+    values = (rows * trees, rows, features, depth, *divisor_values([rows]), 0, 0, 0)
+    node = "texelFetch(b1, max(at, 0))" if target.texels else "b1[max(at, 0)]"
+    value = element("b0", "row * features + node.x", "float32", target.texels)
+    passes = f"{value} {_OPERATORS[compute.attributes['mode']]} intBitsToFloat(node.y)"
+    lines = [
+        THREAD,
+        "if (t >= threads) return;",
+        f"int tree = {divide('t', 'rows')}, row = t - tree * rows;",
+        f"int at = {element('b2', 'tree', 'int32', target.texels)};",
+        "for (int k = 0; k < depth; ++k) {",
+        f"    ivec4 node = {node};",
+        f"    at = at < 0 ? at : {passes} ? node.z : node.w;",
+        "}",
+        "finish(t, -1 - at);",
+    ]
+    main = finish.main(names, lines)
+    kernel = finish.kernel_for(main, len(names), (LOCAL_SIZE, 1), (3,), _NODE_NS, is_folded=True)
+    finish.emit(tuner, kernel, grid, values)
+    return True
+
+
+@storable
+def node_records(nodes: np.ndarray, splits: np.ndarray) -> np.ndarray:
+    """(nodes, 4) int32: feature, bits of the split, and where a row goes on."""
+    table = nodes.reshape(-1, 3)
+    bits = splits.astype(FLOAT32).view(INT32)
+    return np.stack([table[:, 0], bits, table[:, 1], table[:, 2]], 1).astype(INT32).reshape(-1)
