@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from threading import Thread
 
 import numpy as np
@@ -19,7 +18,6 @@ from engine import (
     Worker,
     job,
 )
-from engine.backends.cpu.execution.program import CPUProgram
 from engine.backends.cpu.execution.stream import LEAST_SHARED
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.runtime.fast_path import FastPath
@@ -181,36 +179,6 @@ def test_a_short_program_reads_large_inputs_in_place(make_worker: MakeWorker, th
                 np.testing.assert_array_equal(worker.peek_output("z").download_to_array(), rows)
         assert is_direct(worker)
         worker.dispose()
-
-
-def test_arrays_are_read_in_place_where_schedule_waits(
-    make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By all threads; they may change once it returns. Whole arrays and ones with gaps."""
-    n, waits = 400_000, []
-    run_and_wait = CPUProgram.run_and_wait
-
-    def counted(program: CPUProgram, run: Callable[[], object], saved_ns: float) -> None:
-        waits.append(saved_ns)
-        run_and_wait(program, run, saved_ns)
-
-    monkeypatch.setattr(CPUProgram, "run_and_wait", counted)
-    monkeypatch.setattr(CPUProgram, "is_worth_waiting_for", lambda *_: True)
-    with JobSystem(2) as jobs:
-        worker = difference(make_worker, "cpu", jobs=jobs)
-        gaps = np.zeros(2 * n, np.float32)[::2]
-        for step in range(12):
-            a = gaps if step % 3 == 2 else np.zeros(n, np.float32)
-            b = np.zeros(n, np.float32)
-            a[:], b[:] = numbers(n, step), numbers(n, step + 9)
-            wanted = a - 2 * b
-            worker.schedule(a=a, b=b)
-            a[:], b[:] = 0, 1
-            np.testing.assert_array_equal(result(worker), wanted)
-        assert is_direct(worker)
-        worker.dispose()
-    assert len(waits) >= 10
-    assert all(waits)
 
 
 def test_an_input_may_be_empty(channel: str, make_worker: MakeWorker) -> None:

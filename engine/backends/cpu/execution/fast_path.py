@@ -6,7 +6,6 @@ Nor are outputs that a tensor takes over.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from math import prod
 
 import numpy as np
@@ -35,9 +34,9 @@ _COPY_NS = 0.05
 class CPURepeat(Repeat):
     """Where nothing is in flight, arrays go straight to where kernels read them, and tensors nowhere.
 
-    Arrays have to be copied before `schedule` returns. A program that takes little longer than that reads
-    them in place instead, on the calling thread or on all threads while that one waits. Outputs of which the
-    caller takes copies are computed in new memory, which these take over.
+    Arrays have to be copied before `schedule` returns. A program that takes little longer than that runs on
+    the calling thread instead, and reads them in place. Outputs of which the caller takes copies are computed
+    in new memory, which these take over.
     """
 
     __slots__ = (
@@ -49,7 +48,6 @@ class CPURepeat(Repeat):
         "_stream",
         "_targets",
         "_views",
-        "_waited",
         "outputs",
         "own",
     )
@@ -73,7 +71,6 @@ class CPURepeat(Repeat):
         self.outputs = program.outputs
         self.own: Mapping[str, OwnOutput] = {}
         self._elsewhere: ZeroCopyCommands | None = None
-        self._waited: RepeatedJob | None = None  # what runs the copy of the commands while `run` waits
 
     def run(
         self,
@@ -88,12 +85,9 @@ class CPURepeat(Repeat):
             return False
         if stream.copied:  # see `run_apart`
             return False
-        waits = not (tensors or program.is_short) and program.is_worth_waiting_for(
-            self._saved_ns, stream.jobs.thread_count
-        )
-        is_quick = program.is_short or not (tensors or waits) and program.is_quick(self._saved_ns)
-        if own or waits or (tensors and not program.is_short) or (is_quick and not self._is_small):
-            self._run_elsewhere(arrays, tensors, own, is_quick, waits)
+        is_quick = program.is_short or not tensors and program.is_quick(self._saved_ns)
+        if own or (tensors and not program.is_short) or (is_quick and not self._is_small):
+            self._run_elsewhere(arrays, tensors, own, is_quick)
             return True
         if self.own:
             self.own = {}
@@ -128,14 +122,13 @@ class CPURepeat(Repeat):
         tensors: Sequence[CPUTensorData | None],
         own: Collection[str],
         is_quick: bool,
-        waits: bool,
     ) -> None:
         """Run a copy of the commands, which reads inputs in place and writes outputs to new memory."""
         program, stream, here = self._program, self._stream, self._elsewhere
         if here is None:
             here = ZeroCopyCommands(program, self._targets, self._in_place, stream.jobs)
             self._elsewhere = here
-        if waits or (is_quick and not tensors):
+        if is_quick and not tensors:
             here.aim_for_now(arrays)
         elif not here.is_bound_to(arrays, tensors):
             here.aim(arrays, tensors)
@@ -144,9 +137,6 @@ class CPURepeat(Repeat):
             self._views[number][...] = arrays[number]
         if is_quick:
             program.run_copy_here(here.run_here, self._saved_ns)
-            return
-        if waits:
-            program.run_and_wait(partial(self._run_and_wait, here.commands), self._saved_ns)
             return
         if program.is_new:
             program.was_enqueued()
@@ -160,15 +150,6 @@ class CPURepeat(Repeat):
             job = here.job.handle
         for tensor in here.read:
             tensor.is_read_by(job)
-
-    def _run_and_wait(self, commands: CommandList) -> None:
-        self._waited = self._stream.submit_repeated(self._waited, commands, None)
-        try:
-            self._waited.handle.complete()
-        except BaseException:
-            # Ctrl-C. The arrays may change or end as soon as this returns.
-            self._waited.handle.complete()
-            raise
 
     def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
         here = self._elsewhere

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import inf
 from time import perf_counter_ns
 
 import numpy as np
@@ -66,8 +65,6 @@ class CPUProgram(HostProgram):
         "_fastest",
         "_pace",
         "_run",
-        "_shared",
-        "_shared_trials",
         "_trials",
         "commands",
         "is_new",
@@ -96,8 +93,6 @@ class CPUProgram(HostProgram):
         self._pace = pace
         self._fastest = nanoseconds * pace.ratio
         self._trials = TRIALS
-        # The same on all threads while the calling one waits.
-        self._shared, self._shared_trials = inf, TRIALS
         self.is_new = True
         self._run: Callable[[], object] = jobs.runner(commands)
         self.is_short = nanoseconds < TRIAL_NS and self._fastest < INLINE_NS
@@ -128,32 +123,6 @@ class CPUProgram(HostProgram):
             return self._fastest < enough and self.nanoseconds < _MOST_TRIED_NS
         most = min(TRIAL_NS + saved_ns * _ROUGHLY, _MOST_TRIED_NS)
         return self.nanoseconds < most and self.nanoseconds * self._pace.ratio < _HOPELESS * enough
-
-    def is_worth_waiting_for(self, saved_ns: float, threads: int) -> bool:
-        """Whether it is better run on all threads, and waited for, where that saves the calling thread other
-        work; see `is_quick`. Tried once it is known what it takes on one thread, or that it takes too long.
-        """
-        enough = INLINE_NS + saved_ns
-        if not self._shared_trials:
-            return self._shared < min(self._fastest, enough)
-        if threads == 1 or not saved_ns or self.is_new or (self._trials and self.is_quick(saved_ns)):
-            return False
-        return self._fastest < threads * enough
-
-    def run_and_wait(self, run: Callable[[], object], saved_ns: float) -> None:
-        """Run a copy of its commands on all threads, which reads its inputs elsewhere, and wait for it; see
-        `is_worth_waiting_for`.
-        """
-        if not self._shared_trials:
-            run()
-            return
-        before = perf_counter_ns()
-        run()
-        took = perf_counter_ns() - before
-        # The first run does not count, as in `run_copy_here`.
-        is_hopeless = self._shared_trials < TRIALS and took > _HOPELESS * (INLINE_NS + saved_ns)
-        self._shared = min(self._shared, took)
-        self._shared_trials = 0 if is_hopeless else self._shared_trials - 1
 
     def run_copy_here(self, run: Callable[[], object], saved_ns: float) -> None:
         """Run a copy of its commands, which reads its inputs elsewhere, on this thread; see `is_quick`."""

@@ -189,38 +189,6 @@ def test_a_program_may_take_as_long_as_it_saves(
     assert not program.is_short
 
 
-@pytest.mark.parametrize(
-    ("alone", "shared", "is_worth_it"),
-    [
-        ([300] * 8, (900, 159, *[300] * 6), True),
-        ([300] * 8, (161,) * 8, False),
-        ([300] * 8, (900, 481), False),
-        ([150] * 8, (151,) * 8, False),
-        ([150] * 8, (140,) * 8, True),
-    ],
-)
-def test_a_program_may_be_waited_for_as_long_as_that_saves(
-    backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, alone: list[int], shared: tuple[int, ...],
-    is_worth_it: bool,
-) -> None:  # fmt: skip
-    """On all threads, once it is known what it takes on one, and where that is no faster."""
-    n, saved_ns, runs = 300_000, 100_000.0, []
-    program = backend.record(chain(n, 3), {"x": backend.create(n, F32), "y": backend.create(n, F32)})
-    program.was_enqueued()
-    stamps = iter([stamp for took in (*alone, *shared) for stamp in (0, 1000 * took)])
-    monkeypatch.setattr("engine.backends.cpu.execution.program.perf_counter_ns", lambda: next(stamps))
-    for _ in alone:
-        assert not program.is_worth_waiting_for(saved_ns, 2)
-        program.run_copy_here(lambda: None, saved_ns)
-    assert not program.is_worth_waiting_for(saved_ns, 1)
-    assert not program.is_worth_waiting_for(0.0, 2)
-    for _ in shared:
-        assert program.is_worth_waiting_for(saved_ns, 2)
-        program.run_and_wait(lambda: runs.append(1), saved_ns)
-    assert len(runs) == len(shared)
-    assert program.is_worth_waiting_for(saved_ns, 2) == is_worth_it
-
-
 def test_what_programs_took_is_remembered_for_other_sizes(backend: CPUBackend) -> None:
     """So that sizes that come once are run on the calling thread only where that is expected to be short."""
     pace = Pace()
