@@ -78,7 +78,8 @@ class TurnMemory:
     def elements(self, size: int, dtype: np.dtype[Any], most: int) -> tuple[np.ndarray, int]:
         """So many bytes as a 1-D array with elements of any value, for native kernels, and its address.
 
-        The oldest of `most` blocks, if it has about that size and no array refers to it, or else a new one.
+        The oldest of `most` blocks, if it has about that size or is small, and no array refers to it, or else a
+        new one.
         """
         pieces = self._pieces
         while len(pieces) > most:
@@ -86,7 +87,7 @@ class TurnMemory:
         if len(pieces) == most:
             found = pieces.popleft()
             piece, address = found
-            if size <= len(piece) <= 2 * size and _references(piece) == _UNUSED:
+            if size <= len(piece) <= max(2 * size, LEAST) and _references(piece) == _UNUSED:
                 pieces.append(found)
                 return piece[:size].view(dtype), address
         # With room for the next sizes, if they grow.
