@@ -78,7 +78,7 @@ class TurnMemory:
     def elements(self, size: int, dtype: np.dtype[Any], most: int) -> tuple[np.ndarray, int]:
         """So many bytes as a 1-D array with elements of any value, for native kernels, and its address.
 
-        The oldest of `most` blocks, if it has about that size or is small, and no array refers to it, or else a
+        The oldest of `most` blocks, if no array refers to it, and it has about that size or is small; else a
         new one.
         """
         pieces = self._pieces

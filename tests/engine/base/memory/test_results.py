@@ -77,9 +77,12 @@ def test_outputs_take_no_memory_that_is_held_or_of_another_size() -> None:
     assert len({address for _, address in held}) == 7
     assert len(memory._pieces) == 3
     held.clear()
-    for size in (1000, 8000):
+    for size in (1000, 8000, 2 * LEAST, LEAST // 2):
         assert len(memory.elements(size, F32, 3)[0]) == size // 4
-    assert {len(piece) for piece, _ in memory._pieces} == {1250, 5000, 10_000}
+    assert sorted(len(piece) for piece, _ in memory._pieces) == [10_000, 5 * LEAST // 8, 5 * LEAST // 2]
+    memory.elements(LEAST, F32, 3)
+    memory.elements(LEAST, F32, 3)
+    assert sorted(len(piece) for piece, _ in memory._pieces) == [5 * LEAST // 8, *[5 * LEAST // 4] * 2]
     for _ in range(3):
         memory.elements(MOST_KEPT // 2, F32, 3)
     assert len(memory._pieces) == 2
