@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from engine.backends.gpu.integers import check_integers
 from engine.backends.tensor_data import CPUTensorData, TensorData, changes
 from engine.base.errors import InputError
 from engine.compiler.trace import InputShape, SequenceShape, leaf_names
 from engine.graph.model import Input, Model
-from engine.runtime.integer_checks import check_computed_integers, check_int32
+from engine.runtime.integer_checks import check_computed_integers
 from engine.runtime.plans.session import HOST_INPUT_LIMIT, Session
 from engine.runtime.tensor import Tensor
 
@@ -213,7 +214,7 @@ class Inputs:
                 raise InputError(f"input '{item.name}' needs {_described(item)}, got shape {tuple(shape)}")
             self._fitting[item.name] = shape
         if self._is_narrow and isinstance(feed, np.ndarray):
-            check_int32(feed, f"input '{item.name}'", self._backend)
+            check_integers(feed, f"input '{item.name}'", self._backend)
         return feed, shape
 
     def _array(self, item: Input, value: ArrayLike) -> np.ndarray:

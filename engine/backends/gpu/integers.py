@@ -7,18 +7,18 @@ import numpy as np
 from engine.base.errors import InputError
 
 
-def exceeds_32_bits(data: np.ndarray) -> bool:
-    """Whether a 64-bit integer tensor holds values that 32 bits cannot."""
-    if data.dtype.kind not in "iu" or data.dtype.itemsize < 8 or data.size == 0:
-        return False
-    info = np.iinfo(np.int32 if data.dtype.kind == "i" else np.uint32)
-    return bool(data.max() > info.max or data.min() < info.min)
+def beyond_32_bits(array: np.ndarray) -> int | None:
+    """An element of a 64-bit integer array that 32 bits cannot hold, or None."""
+    if array.dtype not in (np.int64, np.uint64) or not array.size:
+        return None
+    info = np.iinfo(np.int32 if array.dtype == np.int64 else np.uint32)
+    low, high = int(array.min()), int(array.max())
+    return low if low < info.min else high if high > info.max else None
 
 
-def check_integers(data: np.ndarray) -> None:
-    """Raise `InputError` for an integer tensor with values beyond 32 bits."""
-    if exceeds_32_bits(data):
+def check_integers(array: np.ndarray, subject: str = "a tensor", backend: str = "GPU backends") -> None:
+    """Raise `InputError` for an input or constant with values that do not fit 32 bits."""
+    if (found := beyond_32_bits(array)) is not None:
         raise InputError(
-            f"an {data.dtype} tensor holds values beyond 32 bits, which GPU backends cannot keep;"
-            " use BackendType.CPU"
+            f"{subject} holds {found}, beyond the 32-bit integers of {backend}; use BackendType.CPU"
         )

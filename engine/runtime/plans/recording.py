@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer
+from engine.backends.gpu.integers import check_integers
 from engine.base.errors import OutOfMemoryError
 from engine.base.generators import Offload, SmallSteps
 from engine.base.lifetime import drop_aside
@@ -21,7 +22,6 @@ from engine.compiler.lower import Place, Segment
 from engine.compiler.plan import BufferSpec, Packed, Plan
 from engine.graph.model import Model
 from engine.kernels.value import Value
-from engine.runtime.integer_checks import check_int32
 from engine.runtime.plans.recorded_plan import RecordedPlan, Submission, Transfers
 from engine.runtime.plans.shared_memory import LEAST_TOUCHED, Needs, SharedBuffer, allocating
 
@@ -371,7 +371,7 @@ class Recorder:
     def _filled(self, place: Place, name: str, array: np.ndarray) -> DeviceBuffer:
         backend = self._backends[place]
         if not backend.keeps_int64:
-            check_int32(array, f"the constant '{name}' of model '{self._model.name}'", backend.name)
+            check_integers(array, f"the constant '{name}' of model '{self._model.name}'", backend.name)
         with self._allocating(backend, name, array.size, array.dtype):
             return backend.constant(array) if array.size else backend.create(1, array.dtype)
 

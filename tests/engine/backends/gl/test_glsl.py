@@ -10,7 +10,7 @@ import pytest
 from engine.backends.gl.glsl import float_literal, pack_arguments
 from engine.backends.gl.glsl_functions import FUNCTIONS, functions_for
 from engine.backends.gl.storage import FORMS, from_memory, to_memory, type_refusal
-from engine.backends.gpu.integers import exceeds_32_bits
+from engine.backends.gpu.integers import beyond_32_bits
 from engine.base.dtypes import as_dtype
 from engine.device.gl.device import GLDevice
 from tests.conftest import RunChild
@@ -69,12 +69,12 @@ def test_memory_holds_every_type_in_its_own_size(name: str) -> None:
 
 
 def test_what_32_bits_cannot_hold_is_seen() -> None:
-    assert exceeds_32_bits(np.array([2**31]))
-    assert exceeds_32_bits(np.array([-(2**31) - 1]))
-    assert exceeds_32_bits(np.array([2**32], np.uint64))
-    assert not exceeds_32_bits(np.array([2**32 - 1], np.uint64))
-    assert not exceeds_32_bits(np.array([], np.int64))
-    assert not exceeds_32_bits(np.array([1e30]))
+    assert beyond_32_bits(np.array([1, 2**31])) == 2**31
+    assert beyond_32_bits(np.array([-(2**31) - 1])) == -(2**31) - 1
+    assert beyond_32_bits(np.array([2**32], np.uint64)) == 2**32
+    assert beyond_32_bits(np.array([2**32 - 1], np.uint64)) is None
+    assert beyond_32_bits(np.array([], np.int64)) is None
+    assert beyond_32_bits(np.array([1e30])) is None
     assert "float64" in (type_refusal(["float32", "float64"]) or "")
     assert type_refusal(["float16", "int64", "bool"]) is None
 

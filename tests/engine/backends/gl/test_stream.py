@@ -123,7 +123,7 @@ def test_integers_beyond_32_bits_are_told(backend: GLBackend) -> None:
     readback.wait()
     np.testing.assert_array_equal(readback.array(), fits)
     assert readback.array().dtype == np.int64
-    with pytest.raises(InputError, match="beyond 32 bits"):
+    with pytest.raises(InputError, match="beyond the 32-bit integers"):
         backend.upload(buffer, np.array([0, 2**31]))
     with pytest.raises(InputError, match="expected 2 elements of int64, got 3"):
         backend.upload(buffer, np.array([0, 1, 2]))

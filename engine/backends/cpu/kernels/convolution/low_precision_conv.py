@@ -247,12 +247,12 @@ def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithm
     cells = cells_of(win, channels, arithmetic)
     if (x_first and not cells.packed_rows) or (arithmetic.bytewise and channels < _LEAST_CHANNELS):
         return False
-    bands = deferred(cut_bands, win, cells)
+    bands = deferred(cut_cells, win, cells)
     if bands is None:
         return False
     batch, pixels = x.shape[0], win.out[0] * win.out[1]
     nanoseconds = product_ns(pixels, columns, cells.column_bytes // 2, win.height * win.width * channels)
-    bands, panels, held = share_bands(win, cells, bands, columns, batch, threads, nanoseconds)
+    bands, panels, held = share_cells(win, cells, bands, columns, batch, threads, nanoseconds)
     blocks = (panels, bands.rows, bands.columns)
 
     taps = cells.tap_rows * cells.tap_columns
@@ -325,7 +325,7 @@ def cells_of(win: Windows, channels: int, arithmetic: Arithmetic) -> Cells:
 
 
 @deferrable
-def cut_bands(win: Windows, cells: Cells) -> Bands | None:
+def cut_cells(win: Windows, cells: Cells) -> Bands | None:
     """Bands as high as fit a task's memory; None if not even part of a row fits."""
     (kh, kw), (sh, sw), (dh, dw) = win.kernel, win.strides, win.dilations
     row_phases = min(sh, kh) if dh == 1 else sh
@@ -343,7 +343,7 @@ def cut_bands(win: Windows, cells: Cells) -> Bands | None:
     return bands if bands.fits(cells) else None
 
 
-def share_bands(
+def share_cells(
     win: Windows, cells: Cells, bands: Bands, columns: int, batch: int, threads: int, nanoseconds: float
 ) -> tuple[Bands, Blocks, int]:
     """Smaller bands, or parts of the columns, until all threads have work: bands, columns of a task, and of

@@ -114,7 +114,7 @@ def tune_low_precision_matmul(compute: Compute, tuner: Tuner, threads: int, arit
         return False
     groups = -(-k // arithmetic.group)
     total_ns = product_ns(m, n, k, m * k) + 100.0
-    cut = deferred(cut_product, m, n, groups, batch, threads, total_ns)
+    cut = deferred(cut_packed, m, n, groups, batch, threads, total_ns)
 
     at_once, sides = cut.groups_at_once, (count, k, n)
     name = f"{b.name}|{arithmetic.precision}|{sides}|{b_strides}"
@@ -158,7 +158,7 @@ def scales_of_matrices(elements: np.ndarray, sizes: tuple[int, ...], strides: tu
 
 
 @deferrable
-def cut_product(m: int, n: int, groups: int, batch: int, threads: int, nanoseconds: float) -> Cut:
+def cut_packed(m: int, n: int, groups: int, batch: int, threads: int, nanoseconds: float) -> Cut:
     """Tasks for all threads; the columns of a task are as few as stay near, its rows fit into the band."""
     wanted = tasks_wanted(nanoseconds * batch, threads)
     fitting = BAND_BYTES // row_pitch(groups)

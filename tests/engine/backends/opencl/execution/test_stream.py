@@ -144,7 +144,7 @@ def test_copies_and_empty_buffers(backend: OpenCLBackend) -> None:
     assert empty.array().shape == (0,)
     with pytest.raises(InputError, match="3 values"):
         backend.upload(first, np.zeros(3))
-    with pytest.raises(InputError, match="beyond 32 bits"):
+    with pytest.raises(InputError, match="beyond the 32-bit integers"):
         backend.create(2, np.dtype(np.int64), np.array([0, 2**31]))
     first.release()
     first.release()

@@ -12,7 +12,7 @@ import pytest
 
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.kernels.convolution import low_precision_conv
-from engine.backends.cpu.kernels.convolution.low_precision_conv import cells_of, cut_bands, share_bands
+from engine.backends.cpu.kernels.convolution.low_precision_conv import cells_of, cut_cells, share_cells
 from engine.backends.cpu.kernels.matmul.low_precision import BAND_BYTES, SLACK_BYTES
 from engine.backends.cpu.kernels.matmul.precision import Arithmetic, Unit, units_of
 from engine.backends.windows import Windows
@@ -148,11 +148,11 @@ def test_bands_fit_the_memory_of_a_task() -> None:
         out = tuple((n - s) // t + 1 for n, s, t in zip(sizes, spans, strides, strict=True))
         win = Windows(sizes[0], sizes[1], kernel, strides, dilations, (0, 0), out)  # type: ignore[arg-type]
         cells = cells_of(win, channels, Arithmetic("bf16", "amx"))
-        bands = cut_bands(win, cells)
+        bands = cut_cells(win, cells)
         if bands is None:
             continue
         found += 1
-        shared, panels, held = share_bands(win, cells, bands, columns, 1, 2, 1e6)
+        shared, panels, held = share_cells(win, cells, bands, columns, 1, 2, 1e6)
         assert shared.rows.size <= bands.rows.size
         assert shared.columns.size <= bands.columns.size
         for blocks, size in zip((panels, shared.rows, shared.columns), (columns, *out), strict=True):

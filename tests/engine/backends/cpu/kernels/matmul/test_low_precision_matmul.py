@@ -15,7 +15,7 @@ from engine.backends.cpu.kernels.matmul.low_precision import (
     pack_columns,
     row_pitch,
 )
-from engine.backends.cpu.kernels.matmul.low_precision_matmul import cut_product
+from engine.backends.cpu.kernels.matmul.low_precision_matmul import cut_packed
 from engine.backends.cpu.kernels.matmul.precision import Arithmetic, Unit, units_of
 from engine.device.jobs.system import JobSystem
 from tests.engine.backends.cpu.hinted import Case, check, matmul_case, run_tuned, tuned_plan
@@ -120,7 +120,7 @@ def test_cuts_fit_the_memory_of_a_task() -> None:
     rng = np.random.default_rng(16)
     for _ in range(300):
         m, n, groups = (int(2 ** rng.uniform(0, high)) for high in (12, 13, 10))
-        cut = cut_product(m, n, groups, 1, 2, 1e6)
+        cut = cut_packed(m, n, groups, 1, 2, 1e6)
         rows, columns = cut.rows.size, cut.columns.size
         whole = -(-min(m, rows) // 16) * 16
         held = min(groups, cut.groups_at_once)
