@@ -133,8 +133,8 @@ def match_axes(consumer: Compute, producer: Compute) -> dict[int, Expr] | None:
     """
     wanted_extents, own_extents = consumer.extents, producer.extents
     if wanted_extents is None or own_extents is None:
-        # Nothing is known of other input shapes. Equal spaces are taken to be equal there, too; of open sizes,
-        # those that are one number.
+        # Nothing is known of other input shapes. Equal spaces are taken to be equal there, too; of open
+        # sizes, those that are one number.
         if [*map(name_of, consumer.space)] == [*map(name_of, producer.space)]:
             return {axis: index(axis) for axis in range(len(producer.space))}
         if has_sizes(consumer.space) or has_sizes(producer.space):
