@@ -19,7 +19,7 @@ from engine.backends.gl.compute.record import program_key
 from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.backends.gl.programs import Linked
 from engine.backends.opencl.backend import OpenCLBackend
-from engine.backends.opencl.programs import Source
+from engine.backends.opencl.execution.programs import Source
 from engine.compiler.plan import AnyKernel
 from engine.device.cl.device import CLDevice
 from engine.device.gl.device import GLDevice

@@ -16,7 +16,7 @@ from engine.base.dtypes import FLOAT_TYPES, INTEGER_TYPES, SIGNED_TYPES, bits_of
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import Recall
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, nodes, substitute
-from engine.kernels.size import has_sizes
+from engine.kernels.size import has_sizes, name_of
 from engine.kernels.value import Value
 
 DEPTH_LIMIT = 120
@@ -133,11 +133,12 @@ def match_axes(consumer: Compute, producer: Compute) -> dict[int, Expr] | None:
     """
     wanted_extents, own_extents = consumer.extents, producer.extents
     if wanted_extents is None or own_extents is None:
+        # Nothing is known of other input shapes. Equal spaces are taken to be equal there, too; open sizes are
+        # equal where they are one number.
+        if [*map(name_of, consumer.space)] == [*map(name_of, producer.space)]:
+            return {axis: index(axis) for axis in range(len(producer.space))}
         if has_sizes(consumer.space) or has_sizes(producer.space):
             return None
-        # Nothing is known of other input shapes. Equal spaces are taken to be equal there, too.
-        if consumer.space == producer.space:
-            return {axis: index(axis) for axis in range(len(producer.space))}
         wanted_extents, own_extents = (tuple((n,) for n in c.space) for c in (consumer, producer))
     supply = [(k, sizes) for k, sizes in enumerate(own_extents) if any(n != 1 for n in sizes)]
     indices: dict[int, Expr] = {}

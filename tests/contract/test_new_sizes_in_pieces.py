@@ -25,7 +25,7 @@ from engine.backends.gl.compute.memory import GLMemory
 from engine.backends.gl.pixel.memory import Texture
 from engine.backends.gl.record import GLRecorder
 from engine.backends.opencl.backend import OpenCLBackend
-from engine.backends.opencl.programs import Compiled
+from engine.backends.opencl.execution.programs import Compiled
 from engine.runtime.loading import handle
 from tests.graphs import model, node
 

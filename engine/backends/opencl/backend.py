@@ -14,18 +14,25 @@ from engine.backends.base import Backend, DeviceBuffer, DeviceLimit, Program, Pr
 from engine.backends.cost import formula_ns
 from engine.backends.gpu.integers import check_integers
 from engine.backends.gpu.repeated_kernel import is_small, neighbours, repeated_kernel
-from engine.backends.opencl.dispatches import CLProgram, Command, Repetition, command_count, dispatches, each
-from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Slot, Transfers
-from engine.backends.opencl.partial_dispatch import CLPartialDispatch
-from engine.backends.opencl.printer import Signature
-from engine.backends.opencl.programs import ProgramStore
-from engine.backends.opencl.repeated import Repeater
-from engine.backends.opencl.repeated_kernel import print_repeated, print_together, work_alone
-from engine.backends.opencl.row_kernel import fits, step_of
-from engine.backends.opencl.storage import WORDS, device_dtype, to_device
-from engine.backends.opencl.template import CLTemplate
-from engine.backends.opencl.timing import ObservedEvents
-from engine.backends.opencl.tuned_kernel import TunedKernel
+from engine.backends.opencl.codegen.printer import Signature
+from engine.backends.opencl.codegen.repeated_kernel import print_repeated, print_together, work_alone
+from engine.backends.opencl.codegen.row_kernel import fits, step_of
+from engine.backends.opencl.codegen.storage import WORDS, device_dtype, to_device
+from engine.backends.opencl.codegen.tuned_kernel import TunedKernel
+from engine.backends.opencl.execution.dispatches import (
+    CLProgram,
+    Command,
+    Repetition,
+    command_count,
+    dispatches,
+    each,
+)
+from engine.backends.opencl.execution.memory import CLBuffer, CLReadback, HostPool, Slot, Transfers
+from engine.backends.opencl.execution.partial_dispatch import CLPartialDispatch
+from engine.backends.opencl.execution.programs import ProgramStore
+from engine.backends.opencl.execution.repeated import Repeater
+from engine.backends.opencl.execution.template import CLTemplate
+from engine.backends.opencl.execution.timing import ObservedEvents
 from engine.backends.opencl.tuning import tune
 from engine.backends.plan_codec import KernelTextCodec
 from engine.backends.plan_template import PlanTemplate, Template

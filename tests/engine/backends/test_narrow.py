@@ -13,7 +13,7 @@ from engine.backends.base import Backend, DeviceBuffer
 from engine.backends.gl.compute.memory import GLComputeBuffer
 from engine.backends.gl.pixel.memory import GLPixelBuffer
 from engine.backends.opencl import OpenCLBackend
-from engine.backends.opencl.memory import CLBuffer
+from engine.backends.opencl.execution.memory import CLBuffer
 from engine.base.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.base.shapes import DynamicTensorShape
 from engine.compiler.plan import Compute

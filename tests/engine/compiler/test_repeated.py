@@ -143,7 +143,7 @@ def test_a_kernel_goes_through_some_runs_at_a_time(steps: int, single: str, make
 def test_numbers_of_a_kernel_may_be_in_a_buffer(
     make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.backends.opencl.printer._ARGUMENT_BYTES", 64)
+    monkeypatch.setattr("engine.backends.opencl.codegen.printer._ARGUMENT_BYTES", 64)
     arrays = inputs_of("LSTM", 70, 2, 3, 4)
     made = one_layer("LSTM", arrays, {"hidden_size": 4}, opset=21, outputs=3, known=WEIGHTS)
     worker = make_worker(made, "opencl")

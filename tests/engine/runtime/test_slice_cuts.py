@@ -115,8 +115,8 @@ def test_a_step_of_several_dispatches_is_cut_too(
     make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """OpenCL drivers end dispatches that take too long, so a long step is recorded as several."""
-    monkeypatch.setattr("engine.backends.opencl.dispatches._MAX_WORK", 3000)
-    monkeypatch.setattr("engine.backends.opencl.tuned_kernel._MAX_MULTIPLICATIONS", 1 << 14)
+    monkeypatch.setattr("engine.backends.opencl.execution.dispatches._MAX_WORK", 3000)
+    monkeypatch.setattr("engine.backends.opencl.codegen.tuned_kernel._MAX_MULTIPLICATIONS", 1 << 14)
     worker = make_worker(convolutions(), "opencl", slice_ms=FEW_MS)
     (expected,) = whole(worker, picture(0), "y")
     for _ in range(2):

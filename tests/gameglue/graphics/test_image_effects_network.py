@@ -174,7 +174,7 @@ backend = glcontext.get_backend_by_name("egl")
 game = moderngl.create_context(context=wrap(backend(mode="standalone", glversion=430)))
 gl = GLDevice(game, loader_wrapper=wrap)
 from engine.device.gl import device as module
-module._cache._by_context[game] = gl
+module._by_context[game] = gl
 kind, device = {
     "cpu": (BackendType.CPU, None),
     "gl_compute": (BackendType.GPU_COMPUTE, gl),

@@ -13,7 +13,7 @@ from engine.backends.gl.glsl import OpenWords, pack_arguments
 from engine.backends.gl.pixel.layout import Layout, layouts
 from engine.backends.gl.pixel.printer import inverse_bits, inverses
 from engine.backends.gpu.open_arrays import OpenArray, OpenSlots, Variables
-from engine.backends.opencl.functions import divider, dividers
+from engine.backends.opencl.codegen.functions import divider, dividers
 from engine.base.dtypes import ArithmeticType
 from engine.kernels.size_recorder import SizeRecorder
 

@@ -127,8 +127,8 @@ def test_steps_that_are_cut_at_some_sizes(
     rng = np.random.default_rng(6)
     given = [feeds(rng, size) for size in SIZES]
     expected = expected_for(make_worker, channel, given)
-    monkeypatch.setattr("engine.backends.opencl.dispatches._MAX_WORK", 3000)
-    monkeypatch.setattr("engine.backends.opencl.tuned_kernel._MAX_MULTIPLICATIONS", 1 << 14)
+    monkeypatch.setattr("engine.backends.opencl.execution.dispatches._MAX_WORK", 3000)
+    monkeypatch.setattr("engine.backends.opencl.codegen.tuned_kernel._MAX_MULTIPLICATIONS", 1 << 14)
     monkeypatch.setattr("engine.backends.gl.pixel.record._DRAW_NS", 3e3)
     worker = open_worker(make_worker, channel)
     for one, wanted in zip(given, expected, strict=True):

@@ -16,13 +16,19 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.gpu.open_arrays import OpenArray, OpenSlots, Values, Variables, check_limits, owned
 from engine.backends.growing import GrowingBlock
-from engine.backends.opencl.dispatches import CLProgram, Command, dispatches, fits_one, largest_dispatch
-from engine.backends.opencl.functions import dividers
-from engine.backends.opencl.memory import CLBuffer
-from engine.backends.opencl.printer import LOCAL_SIZE, GenericSource, argument_word
-from engine.backends.opencl.programs import Compiled, set_arguments
-from engine.backends.opencl.storage import device_dtype
-from engine.backends.opencl.tuned_kernel import FIRST_GROUP
+from engine.backends.opencl.codegen.functions import dividers
+from engine.backends.opencl.codegen.printer import LOCAL_SIZE, GenericSource, argument_word
+from engine.backends.opencl.codegen.storage import device_dtype
+from engine.backends.opencl.codegen.tuned_kernel import FIRST_GROUP
+from engine.backends.opencl.execution.dispatches import (
+    CLProgram,
+    Command,
+    dispatches,
+    fits_one,
+    largest_dispatch,
+)
+from engine.backends.opencl.execution.memory import CLBuffer
+from engine.backends.opencl.execution.programs import Compiled, set_arguments
 from engine.compiler.plan import Plan, Step
 from engine.kernels.c_printer import saturate
 from engine.kernels.size import Number, has_sizes, hint_of

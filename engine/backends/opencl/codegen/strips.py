@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.backends.opencl.printer import AxisSplit, OpenCLPrinter
+from engine.backends.opencl.codegen.printer import AxisSplit, OpenCLPrinter
 from engine.kernels.c_printer import SUM_BLOCK
 from engine.kernels.expr import LOOPS, Expr, nodes, substitute
 from engine.kernels.kernel import Kernel

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.backends.opencl.tuned_kernel import Epilogue, TunedKernel, build, indent
+from engine.backends.opencl.codegen.tuned_kernel import Epilogue, TunedKernel, build, indent
 from engine.compiler.plan import storable
 
 COLUMNS = 16

@@ -1,6 +1,6 @@
 """Products with the weights of chosen experts.
 
-On a CPU a work-item computes a tile of six rows of one expert by 16 columns, as `cpu_kernels.matmul` does.
+On a CPU a work-item computes a tile of six rows of one expert by 16 columns, as `cpu_products.matmul` does.
 On a GPU it computes four by four, and reads four numbers along k at a time.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 from functools import partial
 
 from engine.backends.gpu.expert_products import NAMES, ExpertProduct
-from engine.backends.opencl import cpu_kernels
-from engine.backends.opencl.tuned_kernel import Epilogue, build, indent
+from engine.backends.opencl.codegen.tuned_kernel import Epilogue, build, indent
+from engine.backends.opencl.kernels import cpu_products
 from engine.backends.operands import flattened
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import Value
 
-TILES = {"cpu": (6, cpu_kernels.COLUMNS), "gpu": (4, 4)}
+TILES = {"cpu": (6, cpu_products.COLUMNS), "gpu": (4, 4)}
 _LOCAL = {"cpu": 1, "gpu": 64}
 
 
@@ -26,15 +26,15 @@ def lay_out(w: Value, tuner: Tuner, form: str) -> str:
         if known is None:
             return w.root.name
         return tuner.constant(f"{w.name}:rows", partial(flattened, known))
-    strips = -(-n // cpu_kernels.COLUMNS)
+    strips = -(-n // cpu_products.COLUMNS)
     if known is not None:
         label = f"{w.name}:experts:{experts}x{n}x{k}"
-        return tuner.constant(label, partial(cpu_kernels.pack_strips, known, experts, (n * k, 1, k), k, n))
-    name = tuner.temporary(experts * strips * k * cpu_kernels.COLUMNS, w.dtype)
+        return tuner.constant(label, partial(cpu_products.pack_strips, known, experts, (n * k, 1, k), k, n))
+    name = tuner.temporary(experts * strips * k * cpu_products.COLUMNS, w.dtype)
     numbers = (n, k, n * k, 1, k, strips)
     tuner.emit(
-        cpu_kernels.strips("float32"),
-        (-(-k // cpu_kernels.STRIP_ROWS), strips, experts),
+        cpu_products.strips("float32"),
+        (-(-k // cpu_products.STRIP_ROWS), strips, experts),
         numbers,
         (w.root.name,),
         name,
@@ -76,7 +76,7 @@ def emit_product(product: ExpertProduct, compute: Compute, tuner: Tuner, form: s
     operands = [f"{name}:{kind}" for name, kind in zip("XWSE", product.kinds, strict=True)]
     kernel = build(
         body, epilogue, operands, NAMES, (local, 1, 1), rounds=("k",), area=local * rows * columns,
-        head=cpu_kernels.LOOSE,
+        head=cpu_products.LOOSE,
     )  # fmt: skip
     grid = (-(-product.values[0] // local), 1, 1)
     inputs = (*epilogue.inputs, *product.inputs)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from engine.backends.opencl import OpenCLBackend
-from engine.backends.opencl.dispatches import command_count
-from engine.backends.opencl.row_kernel import VECTOR, step_of
+from engine.backends.opencl.codegen.row_kernel import VECTOR, step_of
+from engine.backends.opencl.execution.dispatches import command_count
 from engine.compiler.plan import Compute, Plan
 from engine.device.cl.device import CLDevice
 from engine.kernels.expr import FLAT, Expr, arg, cast, index, lit, load, reduce
@@ -85,7 +85,7 @@ def test_a_step_of_rows_is_cut_into_dispatches(
 ) -> None:
     step = windows()
     expected = both(processor, step, {"x": X})[1]
-    monkeypatch.setattr("engine.backends.opencl.tuned_kernel._MAX_MULTIPLICATIONS", 1 << 17)
+    monkeypatch.setattr("engine.backends.opencl.codegen.tuned_kernel._MAX_MULTIPLICATIONS", 1 << 17)
     by_rows = processor.generic(step)
     assert command_count(processor.programs, by_rows) > 9
     np.testing.assert_array_equal(result_of(processor, Plan([by_rows]), {"x": X}, step.output), expected)

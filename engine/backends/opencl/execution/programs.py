@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from engine.backends.opencl.printer import GenericSource, Signature
-from engine.backends.opencl.tuned_kernel import TunedKernel
+from engine.backends.opencl.codegen.printer import GenericSource, Signature
+from engine.backends.opencl.codegen.tuned_kernel import TunedKernel
 from engine.base.errors import KernelCompileError
 from engine.compiler.plan import AnyKernel
 from engine.device.cl.binaries import binary_path, compile_program, read_binary, write_binary

@@ -6,7 +6,7 @@ neighbouring addresses.
 
 from __future__ import annotations
 
-from engine.backends.opencl.tuned_kernel import Epilogue, TunedKernel, build, indent
+from engine.backends.opencl.codegen.tuned_kernel import Epilogue, TunedKernel, build, indent
 
 SIDE = 16
 COLUMNS = 64

@@ -194,7 +194,7 @@ def test_a_kernel_with_many_numbers(backend: OpenCLBackend) -> None:
 def test_a_large_space_is_cut_into_dispatches(
     backend: OpenCLBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.backends.opencl.dispatches._MAX_WORK", 3000)
+    monkeypatch.setattr("engine.backends.opencl.execution.dispatches._MAX_WORK", 3000)
     x = Value("x", (3, 50, 7), F32)
     data = np.arange(prod(x.shape), dtype=np.float32).reshape(x.shape)
     body = x[index(0), index(1), index(2)] * cast(index(1), "float32") + reduce("sum", 10, lambda r: x.at(r))

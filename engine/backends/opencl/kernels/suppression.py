@@ -12,9 +12,9 @@ from engine.backends.gpu.suppressions import (
     overlap_function,
     statements,
 )
-from engine.backends.opencl.cpu_kernels import LOOSE
-from engine.backends.opencl.printer import element
-from engine.backends.opencl.tuned_kernel import TunedKernel, build, indent
+from engine.backends.opencl.codegen.printer import element
+from engine.backends.opencl.codegen.tuned_kernel import TunedKernel, build, indent
+from engine.backends.opencl.kernels.cpu_products import LOOSE
 from engine.compiler.plan import Tuner
 
 _AREA = 32

@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.backends.gpu.repeated_kernel import RUNS, RepeatedKernel, tensors_of, waits_of, work_of
-from engine.backends.opencl.functions import functions_for
-from engine.backends.opencl.printer import AxisSplit, OpenCLPrinter, Signature, argument_word, extensions
-from engine.backends.opencl.row_kernel import VECTOR, row_split
-from engine.backends.opencl.storage import WORDS
-from engine.backends.opencl.strips import strip_lines, sums_of
-from engine.backends.opencl.tuned_kernel import FIRST_GROUP, TunedKernel, indent
+from engine.backends.opencl.codegen.functions import functions_for
+from engine.backends.opencl.codegen.printer import (
+    AxisSplit,
+    OpenCLPrinter,
+    Signature,
+    argument_word,
+    extensions,
+)
+from engine.backends.opencl.codegen.row_kernel import VECTOR, row_split
+from engine.backends.opencl.codegen.storage import WORDS
+from engine.backends.opencl.codegen.strips import strip_lines, sums_of
+from engine.backends.opencl.codegen.tuned_kernel import FIRST_GROUP, TunedKernel, indent
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Step
 from engine.kernels.expr import RunNumber

@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.gpu.grid_ranges import Grid, box_at, fitting
-from engine.backends.opencl.dispatches import CLProgram, Command, Repetition, command_count, most_groups
-from engine.backends.opencl.printer import GenericSource
-from engine.backends.opencl.timing import ObservedEvents
-from engine.backends.opencl.tuned_kernel import FIRST_GROUP, TunedKernel
+from engine.backends.opencl.codegen.printer import GenericSource
+from engine.backends.opencl.codegen.tuned_kernel import FIRST_GROUP, TunedKernel
+from engine.backends.opencl.execution.dispatches import (
+    CLProgram,
+    Command,
+    Repetition,
+    command_count,
+    most_groups,
+)
+from engine.backends.opencl.execution.timing import ObservedEvents
 from engine.backends.partial_dispatch import Cut, PartialDispatch, TimedInterval, Timing
 from engine.base import instrumentation
 from engine.base.errors import DeviceError, DisposedError

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer, Readback
 from engine.backends.growing import GrowingBlock
-from engine.backends.opencl.storage import device_dtype, from_device
+from engine.backends.opencl.codegen.storage import device_dtype, from_device
 from engine.base.errors import DeviceError, DisposedError, ValuePending
 from engine.device.cl.device import CLDevice
 

@@ -92,7 +92,7 @@ def test_pooling_keeps_nan_and_infinity(tuned: OpenCLBackend) -> None:
 
 
 def test_a_long_step_is_cut_into_dispatches(tuned: OpenCLBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.backends.opencl.tuned_kernel._MAX_MULTIPLICATIONS", 200_000)
+    monkeypatch.setattr("engine.backends.opencl.codegen.tuned_kernel._MAX_MULTIPLICATIONS", 200_000)
     x, w = normal(2, 6, 30, 30), normal(30, 6, 3, 3)
     geometry = ((1, 1), (1, 1), (1, 1), (1, 1), 1)
     step = conv_compute(value("x", x), value("w", w, known=True), *geometry)

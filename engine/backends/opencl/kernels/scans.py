@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from engine.backends.gpu.scans import ROW_NAMES, Blocks, MarkedRows, Marks, row_statements
-from engine.backends.opencl.printer import OpenCLPrinter, element
-from engine.backends.opencl.tuned_kernel import Epilogue, build, divide, divisor_names, divisor_values, indent
+from engine.backends.opencl.codegen.printer import OpenCLPrinter, element
+from engine.backends.opencl.codegen.tuned_kernel import (
+    Epilogue,
+    build,
+    divide,
+    divisor_names,
+    divisor_values,
+    indent,
+)
 from engine.compiler.plan import Compute, Tuner
 
 _GROUP = 64

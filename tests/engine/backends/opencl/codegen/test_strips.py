@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.backends.opencl import OpenCLBackend
-from engine.backends.opencl.repeated_kernel import print_together
+from engine.backends.opencl.codegen.repeated_kernel import print_together
 from engine.compiler.plan import Compute
 from engine.kernels.expr import FLAT, Expr, arg, cast, index, lit, load, reduce, unary
 from engine.kernels.value import Value

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.opencl.dispatches import Part, Repetition, Setting, dispatches
-from engine.backends.opencl.printer import GenericSource
-from engine.backends.opencl.programs import Compiled, ProgramStore, set_arguments
+from engine.backends.opencl.codegen.printer import GenericSource
+from engine.backends.opencl.execution.dispatches import Part, Repetition, Setting, dispatches
+from engine.backends.opencl.execution.programs import Compiled, ProgramStore, set_arguments
 from engine.compiler.plan import RepeatedSteps, Step
 from engine.kernels.expr import RunNumber
 

@@ -13,8 +13,8 @@ from math import prod
 
 import numpy as np
 
-from engine.backends.opencl.functions import TEMPLATES, divider, functions_for
-from engine.backends.opencl.storage import WORDS, WRAP
+from engine.backends.opencl.codegen.functions import TEMPLATES, divider, functions_for
+from engine.backends.opencl.codegen.storage import WORDS, WRAP
 from engine.base.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.c_printer import CPrinter, saturate
 from engine.kernels.expr import Expr, nodes

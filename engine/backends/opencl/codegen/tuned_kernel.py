@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from engine.backends.opencl.functions import divider, functions_for
-from engine.backends.opencl.printer import AxisSplit, OpenCLPrinter, Signature, extensions
+from engine.backends.opencl.codegen.functions import divider, functions_for
+from engine.backends.opencl.codegen.printer import AxisSplit, OpenCLPrinter, Signature, extensions
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute
 from engine.kernels.expr import acc

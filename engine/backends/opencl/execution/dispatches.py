@@ -11,9 +11,9 @@ import numpy as np
 
 from engine.backends.base import Program
 from engine.backends.cost import loop_rounds
-from engine.backends.opencl.printer import GenericSource
-from engine.backends.opencl.programs import Compiled, ProgramStore
-from engine.backends.opencl.tuned_kernel import Dispatch, TunedKernel
+from engine.backends.opencl.codegen.printer import GenericSource
+from engine.backends.opencl.codegen.tuned_kernel import Dispatch, TunedKernel
+from engine.backends.opencl.execution.programs import Compiled, ProgramStore
 from engine.compiler.plan import RepeatedSteps, Step
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import largest, smallest

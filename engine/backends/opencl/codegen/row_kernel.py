@@ -16,9 +16,9 @@ from dataclasses import replace
 from math import prod
 
 from engine.backends.cost import loop_rounds
-from engine.backends.opencl.functions import functions_for
-from engine.backends.opencl.printer import AxisSplit, OpenCLPrinter, Signature, extensions
-from engine.backends.opencl.tuned_kernel import FIRST_GROUP, TunedKernel, indent
+from engine.backends.opencl.codegen.functions import functions_for
+from engine.backends.opencl.codegen.printer import AxisSplit, OpenCLPrinter, Signature, extensions
+from engine.backends.opencl.codegen.tuned_kernel import FIRST_GROUP, TunedKernel, indent
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute, Step
 from engine.device.cl.device import CLLimits

@@ -6,8 +6,8 @@ On a CPU a work-item computes all channels of a bin, several in a vector; on a G
 from __future__ import annotations
 
 from engine.backends.gpu.regions import NAMES, WIDTH, Dialect, Regions, statements
-from engine.backends.opencl.printer import element
-from engine.backends.opencl.tuned_kernel import build, indent
+from engine.backends.opencl.codegen.printer import element
+from engine.backends.opencl.codegen.tuned_kernel import build, indent
 from engine.compiler.plan import Tuner
 
 _GROUP = 64

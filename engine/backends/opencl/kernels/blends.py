@@ -7,8 +7,8 @@ channels of a place.
 from __future__ import annotations
 
 from engine.backends.gpu.blends import NAMES, Blend, laid_out, statements
-from engine.backends.opencl import cpu_kernels
-from engine.backends.opencl.tuned_kernel import TunedKernel, build, indent
+from engine.backends.opencl.codegen.tuned_kernel import TunedKernel, build, indent
+from engine.backends.opencl.kernels import cpu_products
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Tuner
 
@@ -32,8 +32,8 @@ def emit_blend(blend: Blend, tuner: Tuner, form: str) -> bool:
     strips = -(-channels // 16)
     packed = tuner.temporary(images * strips * size * 16, FLOAT32)
     matrix = (channels, size, channels * size, 1, size, strips)
-    grid = (-(-size // cpu_kernels.STRIP_ROWS), strips, images)
-    tuner.emit(cpu_kernels.strips("float32"), grid, matrix, (blend.planes.root.name,), packed)
+    grid = (-(-size // cpu_products.STRIP_ROWS), strips, images)
+    tuner.emit(cpu_products.strips("float32"), grid, matrix, (blend.planes.root.name,), packed)
     grid = (-(-places // _PLACES), strips, images * groups)
     tuner.emit(_cpu(), grid, (images * groups, *blend.numbers), (packed, *tables), blend.target)
     return True
@@ -74,4 +74,6 @@ def _cpu() -> TunedKernel:
     }}
 """
     area = 16 * _PLACES
-    return build(body, None, _OPERANDS, NAMES, (1, 1, 1), rounds=("taps",), area=area, head=cpu_kernels.LOOSE)
+    return build(
+        body, None, _OPERANDS, NAMES, (1, 1, 1), rounds=("taps",), area=area, head=cpu_products.LOOSE
+    )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
-from engine.backends.opencl.printer import OpenCLPrinter, element
-from engine.backends.opencl.storage import WORDS
-from engine.backends.opencl.tuned_kernel import Epilogue, TunedKernel, build, indent
+from engine.backends.opencl.codegen.printer import OpenCLPrinter, element
+from engine.backends.opencl.codegen.storage import WORDS
+from engine.backends.opencl.codegen.tuned_kernel import Epilogue, TunedKernel, axis_names, build, indent
+from engine.backends.windows import pair, windows_first
+from engine.compiler.plan import Compute, Tuner
 
 GROUP = 64
 STAGED = 512
@@ -181,3 +184,35 @@ def gpu(epilogue: Epilogue, kind: str) -> TunedKernel:
 {indent(epilogue.lines, 1)}\
 """
     return build(body, epilogue, ("X",), NUMBERS, (GROUP, 1, 1), rounds=("KH", "KW"), area=GROUP)
+
+
+def tune_pool(compute: Compute, tuner: Tuner, form: str) -> bool:
+    """Rule for hints of kind "pool" of float32, and for maxima of integers on CPUs."""
+    (x,), attributes = compute.operands, compute.attributes
+    win, kind = windows_first(compute), attributes["kind"]
+    is_integer_max = form == "cpu" and kind == "max" and compute.body.dtype == "int32"
+    if win is None or not (compute.is_float32 or is_integer_max):
+        return False
+    sizes, out, begins, ends = (win.height, win.width), win.out, win.pads, pair(attributes["ends"], 0)
+    margins = begins if attributes["include_pad"] else (0, 0)
+    limits = [n + e if attributes["include_pad"] else n for n, e in zip(sizes, ends, strict=True)]
+    planes = x.shape[0] * x.shape[1]
+    numbers: tuple[int, ...] = (
+        *sizes, *out, x.shape[1], planes, *win.kernel, *win.strides, *win.dilations, *begins, *margins,
+        *limits,
+    )  # fmt: skip
+    epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
+    if form == "cpu":
+        if (win.kernel[1] - 1) * win.dilations[1] > STAGED // 2:
+            return False
+        kernel = cpu(epilogue, kind, x.dtype.name)
+        taps = win.kernel[0] + win.kernel[1]
+        span = rows_for(out[1] * taps)
+        numbers = (*numbers, span, taps)
+        grid = (1, -(-out[0] // span), planes)
+    else:
+        kernel = gpu(epilogue, kind)
+        grid = (-(-prod(out) // GROUP), 1, planes)
+    inputs = (*epilogue.inputs, x.root.name)
+    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
+    return True

@@ -7,9 +7,9 @@ work-items share a column, so that neighbours read neighbouring words.
 from __future__ import annotations
 
 from engine.backends.gpu.packed_products import PackedRows
-from engine.backends.opencl.cpu_kernels import LOOSE
-from engine.backends.opencl.printer import element
-from engine.backends.opencl.tuned_kernel import Epilogue, TunedKernel, build, indent
+from engine.backends.opencl.codegen.printer import element
+from engine.backends.opencl.codegen.tuned_kernel import Epilogue, TunedKernel, build, indent
+from engine.backends.opencl.kernels.cpu_products import LOOSE
 from engine.compiler.plan import Compute, Tuner
 
 _LANES = 32
@@ -52,7 +52,7 @@ def _zero(rows: PackedRows, column: str) -> str:
     return f"(float)(Z[({column}) * zero_bytes + block / 2] >> block % 2 * 4 & 15)"
 
 
-# No functions of 16 floats, as in `engine.backends.opencl.suppression`.
+# No functions of 16 floats, as in `engine.backends.opencl.kernels.suppression`.
 _VECTORS = (
     LOOSE
     + """\

@@ -1,0 +1,1 @@
+"""Recorded plans on OpenCL: programs, memory, dispatches."""

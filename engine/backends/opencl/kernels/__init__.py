@@ -1,0 +1,1 @@
+"""Tuned kernels in OpenCL C, and the rules that choose them."""

@@ -1,0 +1,226 @@
+"""Rules of matrix products and convolutions: operands are packed, then tiles are computed.
+
+The kernels are those of `cpu_products` and `gpu_products`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from engine.backends.opencl.codegen.tuned_kernel import Epilogue, axis_names
+from engine.backends.opencl.kernels import cpu_products, gpu_products
+from engine.backends.operands import emit, flattened
+from engine.backends.windows import Windows, windows_first
+from engine.compiler.plan import Compute, Tuner, storable
+from engine.kernels.expr import arg, index, lit, load
+from engine.kernels.value import Value
+
+# Tiles read up to this many elements beyond an image; what they read there is dropped.
+_SLACK = 64
+
+
+def matmul_on_cpu(compute: Compute, tuner: Tuner) -> bool:
+    """Rule for matrix products on CPUs: tiles of rows x 16 columns."""
+    (a, b), attributes = compute.operands, compute.attributes
+    m, n, k, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
+    a_b, a_m, a_k = attributes["a_strides"]
+    b_b, b_k, b_n = attributes["b_strides"]
+    strips = -(-n // cpu_products.COLUMNS)
+    source, b_strip, readable = b.root.name, cpu_products.COLUMNS, n
+    if b.known is not None or b_n != 1:
+        slices = batch if b_b else 1
+        if b.known is not None:
+            known = b.known
+            label = f"{b.root.name}:strips:{slices}:{b_b}:{k}x{n}:{b_k}:{b_n}"
+            pack = partial(cpu_products.pack_strips, known, slices, (b_b, b_k, b_n), k, n)
+            source = tuner.constant(label, pack)
+        else:
+            source = tuner.temporary(slices * strips * k * cpu_products.COLUMNS, b.dtype)
+            matrix = (n, k, b_b, b_k, b_n, strips)
+            tuner.emit(
+                cpu_products.strips(b.dtype.name),
+                (-(-k // cpu_products.STRIP_ROWS), strips, slices),
+                matrix,
+                (b.root.name,),
+                source,
+            )
+        b_strip, b_k, readable = k * cpu_products.COLUMNS, cpu_products.COLUMNS, strips * cpu_products.COLUMNS
+        b_b = strips * b_strip if b_b else 0
+    row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
+    epilogue = Epilogue(compute, row, column)
+    rows = cpu_products.rows_for(6)
+    kernel = cpu_products.matmul(epilogue, rows)
+    numbers = (m, n, k, a_b, a_m, a_k, b_b, b_strip, b_k, readable)
+    grid = (-(-m // rows), strips, batch)
+    inputs = (*epilogue.inputs, a.root.name, source)
+    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
+def matmul_on_gpu(compute: Compute, tuner: Tuner) -> bool:
+    """Rule for matrix products on GPUs: tiles in local memory."""
+    (a, b), attributes = compute.operands, compute.attributes
+    m, n, k, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
+    row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
+    epilogue = Epilogue(compute, row, column)
+    per_item = gpu_products.rows_for(64)
+    kernel = gpu_products.matmul(epilogue, per_item)
+    numbers = (m, n, k, *attributes["a_strides"], *attributes["b_strides"])
+    grid = (-(-m // (gpu_products.SIDE * per_item)), -(-n // gpu_products.COLUMNS), batch)
+    inputs = (*epilogue.inputs, a.root.name, _rows(b, tuner))
+    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """A convolution over rows and columns.
+
+    `packed`: rows and columns of a packed image; `phases`: images per channel.
+    """
+
+    images: int
+    channels: int
+    outputs: int
+    group: int
+    win: Windows
+
+    @staticmethod
+    def of(compute: Compute) -> _Geometry | None:
+        """The geometry of a hinted step; None for three or more spatial axes."""
+        (x, w), win = compute.operands, windows_first(compute)
+        if win is None:
+            return None
+        return _Geometry(x.shape[0], x.shape[1], w.shape[0], int(compute.attributes["group"]), win)
+
+    @property
+    def packed(self) -> tuple[int, int]:
+        """Rows and columns of a packed image: what the last window reaches."""
+        if self.win.is_pointwise:
+            return self.win.height, self.win.width
+        rows, columns = (-(-r // s) for r, s in zip(self.win.reach, self.win.strides, strict=True))
+        return rows, columns
+
+    @property
+    def phases(self) -> int:
+        """Packed images per channel."""
+        return prod(self.win.strides)
+
+
+def _pack(geometry: _Geometry, x: Value, tuner: Tuner, form: str) -> str:
+    """The name of the packed input."""
+    if geometry.win.is_pointwise:
+        return x.root.name
+    rows, columns = geometry.packed
+    planes = geometry.images * geometry.channels
+    scratch = tuner.temporary(planes * geometry.phases * rows * columns + _SLACK, x.dtype)
+    win = geometry.win
+    numbers = (win.height, win.width, rows, columns, *win.strides, *win.pads, planes)
+    if form == "cpu":
+        grid = (-(-rows // cpu_products.PACK_ROWS), geometry.phases, planes)
+        tuner.emit(cpu_products.pack(x.dtype.name), grid, numbers, (x.root.name,), scratch)
+    else:
+        grid = (-(-rows * columns // gpu_products.GROUP), geometry.phases, planes)
+        tuner.emit(gpu_products.pack(x.dtype.name), grid, numbers, (x.root.name,), scratch)
+    return scratch
+
+
+def conv_on_cpu(compute: Compute, tuner: Tuner) -> bool:
+    """Rule for convolutions over one or two axes on CPUs."""
+    x, w = compute.operands
+    geometry = _Geometry.of(compute)
+    if geometry is None:
+        return False
+    per_group, channels = geometry.outputs // geometry.group, geometry.channels // geometry.group
+    rows, group = cpu_products.rows_for(per_group), geometry.group
+    if w.known is not None:
+        known = w.known.reshape(w.shape)
+        label = f"{w.name}:tiles:{'x'.join(map(str, w.shape))}:{group}:{rows}"
+        weights = tuner.constant(label, partial(pack_tiles, known, group, rows))
+    else:
+        weights = _emit_tiles(tuner, w, group, rows)
+    source = _pack(geometry, x, tuner, "cpu")
+    (hq, wq), (oh, ow) = geometry.packed, geometry.win.out
+    plane, (sh, sw), (dh, dw) = hq * wq, geometry.win.strides, geometry.win.dilations
+    x_c = plane * geometry.phases
+    positions = (oh - 1) * wq + ow
+    span = cpu_products.positions_for(rows * channels * prod(geometry.win.kernel))
+    readable = positions if geometry.win.is_pointwise else 1 << 30
+    epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
+    numbers = (
+        positions, per_group, channels, *geometry.win.kernel, group, oh, ow, wq,
+        x_c * geometry.channels, x_c * channels, x_c, plane, sh, sw,
+        dh // sh, dw // sw, dh % sh, dw % sw, readable, span,
+    )  # fmt: skip
+    grid = (-(-per_group // rows), -(-positions // span), geometry.images * group)
+    inputs = (*epilogue.inputs, source, weights)
+    kernel = cpu_products.conv(epilogue, rows)
+    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
+def conv_on_gpu(compute: Compute, tuner: Tuner) -> bool:
+    """Rule for convolutions over one or two axes on GPUs."""
+    x, w = compute.operands
+    geometry = _Geometry.of(compute)
+    if geometry is None:
+        return False
+    per_group, channels = geometry.outputs // geometry.group, geometry.channels // geometry.group
+    if per_group < 4:
+        # A tile would be nearly empty: depthwise convolutions are left to the generic kernel.
+        return False
+    per_item = gpu_products.rows_for(per_group)
+    source = _pack(geometry, x, tuner, "gpu")
+    (hq, wq), (oh, ow) = geometry.packed, geometry.win.out
+    plane, depth = hq * wq, channels * prod(geometry.win.kernel)
+    x_c = plane * geometry.phases
+    taps = tuner.temporary(depth, np.dtype(np.int32))
+    numbers = (depth, *geometry.win.kernel, x_c, plane, wq, *geometry.win.strides, *geometry.win.dilations)
+    tuner.emit(gpu_products.taps(), (-(-depth // gpu_products.GROUP), 1, 1), numbers, (), taps)
+    positions = (oh - 1) * wq + ow
+    epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
+    sizes = (per_group, positions, depth, geometry.group, oh, ow, wq, x_c * geometry.channels, x_c * channels)
+    grid = (
+        -(-per_group // (gpu_products.SIDE * per_item)),
+        -(-positions // gpu_products.COLUMNS),
+        geometry.images * geometry.group,
+    )
+    inputs = (*epilogue.inputs, source, _rows(w, tuner), taps)
+    kernel = gpu_products.conv(epilogue, per_item)
+    tuner.emit(kernel, grid, (*sizes, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
+def _rows(w: Value, tuner: Tuner) -> str:
+    """The name of weights as they are: known ones may have no buffer of their own (`operands.plain`)."""
+    known = w.known
+    if known is None:
+        return w.root.name
+    return tuner.constant(f"{w.name}:rows", partial(flattened, known))
+
+
+@storable
+def pack_tiles(known: np.ndarray, group: int, rows: int) -> np.ndarray:
+    """Weights (M, C, *kernel) as (group, tile, *kernel, c, row); a group's last tile is filled up with 0."""
+    per_group, channels, taps = known.shape[0] // group, known.shape[1], prod(known.shape[2:])
+    tiles = -(-per_group // rows)
+    wide = np.zeros((group, tiles * rows, channels, taps), known.dtype)
+    wide[:, :per_group] = known.reshape(group, per_group, channels, taps)
+    tiled = wide.reshape(group, tiles, rows, channels, taps).transpose(0, 1, 4, 3, 2)
+    return np.ascontiguousarray(tiled).reshape(-1)
+
+
+def _emit_tiles(tuner: Tuner, w: Value, group: int, rows: int) -> str:
+    """Computed weights as `pack_tiles` lays them out; the name of the tensor."""
+    per_group, channels, taps = w.shape[0] // group, w.shape[1], prod(w.shape[2:])
+    g, tile, tap, c, row = map(index, range(5))
+    of_group = tile * lit(rows) + row
+    position = ((g * per_group + of_group) * channels + c) * taps + tap
+    space = group, -(-per_group // rows), taps, channels, rows
+    name = tuner.temporary(prod(space), w.dtype)
+    emit(tuner, load(w, position, of_group < arg(per_group)), space, w.dtype, name)
+    return name
