@@ -1,4 +1,4 @@
-"""Entries, which stand for a layer's tensors, sequences and optionals, to arrays and back."""
+"""Converts a layer's tensors, sequences and optionals between `Value` and arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that move elements: each output index reads one input index."""
+"""Transpose, Expand, Concat, Split, Slice and others: an output element is an input element or zero."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Inputs:
         changes.add()
 
     def in_order(self, given: Named) -> tuple[Any, ...]:
-        """CheckedInputs or kept values in the model's order; empty if they need the full check."""
+        """Given or kept values in the model's order; empty if they need the full check."""
         if len(given) != self._count:
             if not self.kept or not given.keys() <= self._items.keys():
                 return ()
@@ -102,7 +102,7 @@ class Inputs:
             return ()
 
     def completed(self, given: Named) -> list[InputValue] | None:
-        """CheckedInputs or kept values in the model's order; None if one is missing."""
+        """Given or kept values in the model's order; None if one is missing."""
         try:
             return [given[name] if name in given else self.kept[name] for name in self._items]
         except KeyError:

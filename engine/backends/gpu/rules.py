@@ -1,4 +1,4 @@
-"""The rules for hints that all GPU backends share, by the kind of a step's hint."""
+"""The rules for hints that OpenCL and GL compute share, by the kind of a step's hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native functions that fill in the open sizes of tensors and traces.
+"""Python closures that fill in the open sizes of tensors and traces.
 
 Each function `of_...` appends the numbers that it needs to a list, and returns a function that takes the
 values of the whole list.
