@@ -144,7 +144,7 @@ class ModelLoader(metaclass=SpellingType):
 
 
 def _ready(source: ModelSource, dims: Mapping[str, int] | None) -> Model:
-    """The model after all passes, which the same file went through only once."""
+    """The model after the passes for all backends, which the same file went through only once."""
     begin_ahead()
     data, folder, name = _contents(source)
     stored = GraphFile(data, name, dims)
