@@ -20,8 +20,8 @@ from engine.backends.growing import Growing
 from engine.backends.partial_dispatch import PartialDispatch
 from engine.backends.plan_codec import PlanCodec
 from engine.backends.plan_template import PlanTemplate, Template
+from engine.backends.program_replay import ProgramReplay
 from engine.backends.readback import PendingRead, ShapedRead, check_out
-from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData
 from engine.base.dtypes import STORAGE_TYPES
 from engine.base.generators import SmallSteps
@@ -398,19 +398,19 @@ class Backend(ABC):
     def readback(self, buffer: DeviceBuffer) -> Readback:
         """Start a copy of the buffer's value, as of now in the stream, to the CPU."""
 
-    def repeater(
+    def program_replay(
         self,
         program: Program,
         targets: Sequence[DeviceBuffer | None],
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
-    ) -> Repeat:
+    ) -> ProgramReplay:
         """What may run the program faster for arrays of these shapes, which go into `targets`.
 
         An array without a target is dropped. Where an array is that of a tensor and `in_place` allows it, the
         program may read it there: then nothing else reads that target.
         """
-        return Repeat()
+        return ProgramReplay()
 
     def reader(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Read:
         """A function that waits for the buffer's value as of then in the stream, seen in a shape, which may

@@ -13,7 +13,7 @@ from engine.base.dtypes import INT64, TEXT, arithmetic_type
 from engine.base.memory.out_of_memory import MOST_BYTES, out_of_memory
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.plan import Compute
-from engine.compiler.plan_memo import Recall
+from engine.compiler.plan_memo import PlanMemo
 from engine.compiler.repeated import aligned, repeat_of
 from engine.graph.model import Layer
 from engine.kernels.evaluate import TooLongError, evaluate
@@ -296,7 +296,7 @@ class PlanBuilder(ShapeBuilder):
     recorded: Sequence[Shapes] | None = None
     """What this layer made in each of the model's samples; None where the samples say nothing."""
 
-    recall: Recall | None = None
+    memo: PlanMemo | None = None
     """Where the tensors of earlier plans are, if the layer may make the same ones."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -360,9 +360,9 @@ class PlanBuilder(ShapeBuilder):
         return found
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
-        if self.recall is None or self.foldable or np.dtype(dtype).kind == "O":
+        if self.memo is None or self.foldable or np.dtype(dtype).kind == "O":
             return super().tensor(name, shape, dtype)
-        return self.recall.tensor(name, shape, dtype)
+        return self.memo.tensor(name, shape, dtype)
 
     @property
     def is_sampled(self) -> bool:

@@ -14,7 +14,7 @@ from functools import partial
 
 from engine.base.dtypes import FLOAT_TYPES, INTEGER_TYPES, SIGNED_TYPES, bits_of
 from engine.compiler.plan import Compute
-from engine.compiler.plan_memo import Recall
+from engine.compiler.plan_memo import PlanMemo
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, nodes, substitute
 from engine.kernels.size import has_sizes, name_of
 from engine.kernels.value import Value
@@ -24,9 +24,9 @@ DEPTH_LIMIT = 120
 
 
 def fuse_elementwise(
-    computes: Sequence[Compute], kept: Iterable[Value], fan_in: int, recall: Recall | None = None
+    computes: Sequence[Compute], kept: Iterable[Value], fan_in: int, memo: PlanMemo | None = None
 ) -> list[Compute]:
-    """Join elementwise formulas to their producers. `kept` are tensors that must exist on their own; `recall`
+    """Join elementwise formulas to their producers. `kept` are tensors that must exist on their own; `memo`
     knows what became of those that met before.
     """
     pinned = {v.root for v in kept}
@@ -40,10 +40,10 @@ def fuse_elementwise(
             compute = current
             current = None
             for producer in _candidates(compute, made, pinned, readers):
-                if recall is None:
+                if memo is None:
                     current = join(producer, compute, fan_in)
                 else:
-                    current = recall.joined(producer, compute, partial(join, producer, compute, fan_in))
+                    current = memo.joined(producer, compute, partial(join, producer, compute, fan_in))
                 if current is not None:
                     del made[producer.output]
                     break

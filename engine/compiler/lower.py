@@ -18,7 +18,7 @@ from engine.base.memory.pool import Pool
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.plan import AnyKernel, BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
-from engine.compiler.plan_memo import Recall, Tuned
+from engine.compiler.plan_memo import PlanMemo, Tuned
 from engine.compiler.repeated import Repeats, lower_repeat, refusal_of
 from engine.compiler.size_tensors import sizes_computed
 from engine.compiler.trace import InputShapes, ShapeOf, Tracer, live
@@ -107,7 +107,7 @@ class Planner:
         self.native = native
         self.cpu = cpu
         self.tracer = Tracer(model, native.fan_in, whole=native.whole)
-        self.recall = self.tracer.recall = Recall(len(model.layers)) if self.tracer.is_dynamic else None
+        self.memo = self.tracer.memo = PlanMemo(len(model.layers)) if self.tracer.is_dynamic else None
         self.packed: dict[str, Packed] = {} if packed is None else packed
         self.pool = Pool(0) if pool is None else pool
         self._own: dict[str, np.ndarray] = {}
@@ -126,7 +126,7 @@ class Planner:
 
         What plans have in common is no use here: it belongs to sizes.
         """
-        with self._recalling_nothing():
+        with self._without_memo():
             return self._lowered(self.tracer.trace(shapes, known))
 
     def resume(self, trace: Trace, known: Elements, results: Sequence[Any] | None) -> Lowered:
@@ -137,17 +137,17 @@ class Planner:
         self, trace: Trace, known: Elements, results: Sequence[Any] | None, sizes: ShapeOf
     ) -> Lowered:
         """`resume` where sizes are open in the trace, and in what continues it."""
-        with self._recalling_nothing():
+        with self._without_memo():
             return self._lowered(self.tracer.resume(trace, known, results, sizes))
 
     @contextmanager
-    def _recalling_nothing(self) -> Iterator[None]:
-        recall, self.recall = self.recall, None
-        self.tracer.recall = None
+    def _without_memo(self) -> Iterator[None]:
+        memo, self.memo = self.memo, None
+        self.tracer.memo = None
         try:
             yield
         finally:
-            self.recall = self.tracer.recall = recall
+            self.memo = self.tracer.memo = memo
 
     def _lowered(self, trace: Trace) -> Lowered:
         with sizes_computed(trace.computes) as computes:
@@ -156,7 +156,7 @@ class Planner:
     def _segmented(self, trace: Trace, computes: Sequence[Compute]) -> Lowered:
         wanted = trace.kept
         computes = live(computes, wanted)
-        computes = fuse_elementwise(computes, wanted, self.native.fan_in, self.recall)
+        computes = fuse_elementwise(computes, wanted, self.native.fan_in, self.memo)
         lowered = Lowered(trace)
         if trace.stop is not None and (call := trace.stop.call) is not None and self.cpu is not None:
             why = "is a NumPy function, which runs on the CPU"
@@ -229,7 +229,7 @@ class Planner:
 
     def _tuned(self, place: Place, compute: Compute) -> Tuned:
         """The target's own kernels for a formula, or the generic one."""
-        found = None if self.recall is None else self.recall.tuned.get((place, compute))
+        found = None if self.memo is None else self.memo.tuned.get((place, compute))
         if found is not None:
             return found
         target = self.native if place == "native" else self.cpu
@@ -247,8 +247,8 @@ class Planner:
         else:
             parts = target.split(compute, self._between(made, compute))
             made.steps.extend(map(target.generic, parts))
-        if self.recall is not None and not made.constants:
-            self.recall.tuned.keep((place, compute), made)
+        if self.memo is not None and not made.constants:
+            self.memo.tuned.keep((place, compute), made)
         return made
 
     def _constant(self, made: Tuned, compute: Compute) -> Callable[[str, Callable[[], np.ndarray]], str]:

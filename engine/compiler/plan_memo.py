@@ -3,7 +3,7 @@
 Where a cache grows by one entry, a few layers see another shape, and all others the tensors that they saw
 before. So tensors of a plan are the very objects of an earlier one wherever their properties are the same; a
 layer that is given the same objects is not built again, formulas that meet again are not joined again, and
-the result is not tuned again. Everything is worked out from objects that do not change, so what is recalled
+the result is not tuned again. Everything is worked out from objects that do not change, so what is memoised
 is what would have been made.
 """
 
@@ -21,7 +21,7 @@ from engine.compiler.plan import BufferSpec, Compute, Step
 from engine.kernels.value import Entry, Signature, Value
 
 SHAPES_AT_ONCE = 4
-"""About so many plans are recalled whole; of parts that they have in common there is one."""
+"""About so many plans are memoised whole; of parts that they have in common there is one."""
 
 LARGEST_KNOWN = 64
 """Known elements that are compared to tell whether a tensor is the same: shapes, axes, scalars."""
@@ -70,7 +70,7 @@ class Tuned:
     constants: dict[str, np.ndarray]
 
 
-class Recall:
+class PlanMemo:
     """The memory of one model's planner."""
 
     def __init__(self, layers: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from engine.compiler.builders import PlanBuilder, ShapeBuilder, Shapes
 from engine.compiler.plan import Compute
-from engine.compiler.plan_memo import Built, Recall
+from engine.compiler.plan_memo import Built, PlanMemo
 from engine.compiler.walk import CONTROL_PHASES, Elements, Frame, Graph, LayerKey, Walk
 from engine.graph.model import Layer
 from engine.kernels.value import Entry, Value, leaves
@@ -69,10 +69,10 @@ class PlanWalk(Walk):
         count: Value,
         samples: Sequence[Mapping[LayerKey, Shapes | None]] | None,
         whole: frozenset[str] = frozenset(),
-        recall: Recall | None = None,
+        memo: PlanMemo | None = None,
     ) -> None:
         super().__init__(graphs, frames, learned)
-        self.recall = recall
+        self.memo = memo
         self.fan_in = fan_in
         self.whole = whole
         self.count = count
@@ -87,7 +87,7 @@ class PlanWalk(Walk):
         made.whole = frozenset() if foldable and phase not in CONTROL_PHASES else self.whole
         made.recorded = self._recorded((frame.layer.name, phase))
         if len(self.frames) == 1 and phase == "kernel":
-            made.recall = self.recall
+            made.memo = self.memo
         return made
 
     def mark(self) -> int:
@@ -99,10 +99,10 @@ class PlanWalk(Walk):
         # What was cut to size in that run is none of the others'.
         self._exact.clear()
 
-    def recalled(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
-        if self.recall is None or len(self.frames) > 1:
+    def memoised(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
+        if self.memo is None or len(self.frames) > 1:
             return False
-        made = self.recall.layers.get((frame.layer.name, entries))
+        made = self.memo.layers.get((frame.layer.name, entries))
         if made is None or (self.learned and any(v.root.name in self.learned for v in leaves(*entries))):
             return False
         self.computes += made.computes
@@ -114,18 +114,18 @@ class PlanWalk(Walk):
 
     def remember(self, frame: Frame, layer: Layer, builder: ShapeBuilder, entries: tuple[Entry, ...]) -> None:
         assert isinstance(builder, PlanBuilder)
-        if builder.recall is None:
+        if builder.memo is None:
             return
         names = [name for name in layer.outputs if name]
         for name in names:
             value = frame.values[name]
             if isinstance(value, Value):
-                frame.values[name] = builder.recall.known(value)
+                frame.values[name] = builder.memo.known(value)
         outputs = {name: frame.values[name] for name in names}
         if not builder.foldable:
             signatures = tuple((v, v.signature) for v in leaves(*outputs.values()))
             made = Built(tuple(builder.computes), outputs, signatures)
-            builder.recall.layers.keep((layer.name, entries), made)
+            builder.memo.layers.keep((layer.name, entries), made)
 
     def _recorded(self, key: LayerKey) -> list[Shapes] | None:
         if self.samples is None:

@@ -23,7 +23,7 @@ from engine.compiler.builders import Shapes
 from engine.compiler.entries import as_entries, mapped
 from engine.compiler.guesses import Guesses
 from engine.compiler.plan import Compute
-from engine.compiler.plan_memo import Recall
+from engine.compiler.plan_memo import PlanMemo
 from engine.compiler.plan_walk import PlanWalk, SampleWalk
 from engine.compiler.sample_sizes import find_sizes, shrunk, vary
 from engine.compiler.walk import Elements, Frame, Graph, LayerKey, Trace
@@ -149,7 +149,7 @@ class Tracer:
         self.graphs: dict[int, Graph] = {}
         self.constant_names: set[str] = set()
         self.root = Graph(model, self.graphs, self.constant_names)
-        self.recall: Recall | None = None
+        self.memo: PlanMemo | None = None
         """Where plans for other shapes find what they have in common, once somebody wants that."""
         self._operators = {
             layer.name: op
@@ -394,7 +394,7 @@ class Tracer:
             self.count,
             samples,
             self.whole,
-            self.recall,
+            self.memo,
         )
 
     def _finish(self, walk: PlanWalk, received: tuple[Value, ...]) -> Trace:
@@ -424,7 +424,7 @@ class Tracer:
         return value
 
     def _given(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
-        return Value(name, shape, dtype) if self.recall is None else self.recall.tensor(name, shape, dtype)
+        return Value(name, shape, dtype) if self.memo is None else self.memo.tensor(name, shape, dtype)
 
     def _input_signature(self, name: str, shape: tuple[int, ...]) -> Signature | None:
         if self.is_dynamic and not self.samples:

@@ -210,7 +210,7 @@ class Walk(ABC):
     def hand_over(self, builder: ShapeBuilder, frame: Frame) -> None:
         """Give a builder the formulas of a run that stands for all."""
 
-    def recalled(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
+    def memoised(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
         """Whether the layer at `frame` was given the same before, and all that it makes is there again."""
         return False
 
@@ -316,7 +316,7 @@ class Walk(ABC):
     def _layer(self, frame: Frame) -> Stop | None:
         layer, operator = frame.layer, frame.graph.operators[frame.position]
         entries = tuple([self.look_up(name) if name else None for name in layer.inputs])
-        if self.recalled(frame, entries):
+        if self.memoised(frame, entries):
             return None
         given = leaves(*entries)
         texts = [v for v in given if v.dtype == object]

@@ -25,7 +25,7 @@ class Body:
 
     A run is `tentative` where nobody knows yet whether it is due. If it fails, or cannot continue without
     data, it is given up, as if it had never begun. Outputs from number `exact_from` on are handed over with
-    their exact sizes, where data decides those. One run may stand for all that follow: see `StandIn`.
+    their exact sizes, where data decides those. One run may stand for all that follow: see `RolledLoop`.
     """
 
     graph: Model

@@ -1,9 +1,9 @@
 """If, Loop and SequenceMap: layers that run other layers.
 
-A loop whose number of runs is known has one run in the plan, which is repeated (`StandIn`), or as many copies
-of its body where the backend or the body does not allow that. Where each run decides whether there is
-another, runs continue as if there were one, and keep the old state if not (`RunsAhead`): after some of them
-the plan stops to ask. So a loop waits for its own data once in a while, not at every turn.
+A loop whose number of runs is known has one run in the plan, which is repeated (`RolledLoop`), or as many
+copies of its body where the backend or the body does not allow that. Where each run decides whether there is
+another, runs continue as if there were one, and keep the old state if not (`SpeculativeRuns`): after some of
+them the plan stops to ask. So a loop waits for its own data once in a while, not at every turn.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from engine.operators.bodies import (
 )
 from engine.operators.builder import REPEATED, Builder
 from engine.operators.control import Body, ControlFlow
+from engine.operators.loop_rolling import RolledLoop, alike
 from engine.operators.registry import operator
-from engine.operators.runs_ahead import RunsAhead, Stack, chosen, first_runs, one_more
-from engine.operators.stand_in import StandIn, alike
+from engine.operators.speculative_runs import SpeculativeRuns, Stack, chosen, first_runs, one_more
 
 CHUNK = REPEATED
 """Fewest runs of a body made in advance of knowing whether they are due: wasted work against waiting."""
@@ -132,10 +132,10 @@ class Loop(ControlFlow):
         # What a run would stack where none is due, for its shapes; empty where that is not known.
         self.sample: tuple[Value, ...] | None = None
         # The run that stands for all, and whether there may be one.
-        self.stand_in: StandIn | None = None
+        self.rolled: RolledLoop | None = None
         self.looks_for_all = True
         # Runs made in advance of which one stands for all; whether data decides that, and whether it may.
-        self.runs_ahead: RunsAhead | None = None
+        self.speculative: SpeculativeRuns | None = None
         self.data_decides = False
         self.looks_for_ahead = True
 
@@ -165,11 +165,11 @@ class Loop(ControlFlow):
             return None
         if self.looks_for_all and self.is_counted and not self._is_over and self.limit <= MOST_RUNS:
             self.looks_for_all = False
-            self.stand_in = StandIn.begin(k, self.limit, self.carried) if self.carried else None
-            if self.stand_in is not None:
-                taken = (self.stand_in.number(k), k.constant(np.array(True)), *self.stand_in.before)
+            self.rolled = RolledLoop.begin(k, self.limit, self.carried) if self.carried else None
+            if self.rolled is not None:
+                taken = (self.rolled.number(k), k.constant(np.array(True)), *self.rolled.before)
                 return Body(self.body, taken, "each", True, len(self.carried) + 1, stands_for_all=True)
-        if self.stand_in is not None:
+        if self.rolled is not None:
             return None
         if self.runs >= LONGEST or (self.is_counted and self.limit > LONGEST):
             is_known = self.is_counted and not self.is_endless
@@ -181,26 +181,28 @@ class Loop(ControlFlow):
         if self.data_decides and self.looks_for_ahead and not self._is_over:
             most = min(self.limit, LONGEST) - self.runs
             count_ahead = min(max(CHUNK, self.runs // SHARE), most)
-            self.runs_ahead = RunsAhead.open(k, self.runs, count_ahead, self.carried, self.active, self.due)
-            self.looks_for_ahead = self.runs_ahead is not None
-            if self.runs_ahead is not None:
+            self.speculative = SpeculativeRuns.open(
+                k, self.runs, count_ahead, self.carried, self.active, self.due
+            )
+            self.looks_for_ahead = self.speculative is not None
+            if self.speculative is not None:
                 label, first = f"{self.runs} on", len(self.carried) + 1
-                return Body(self.body, self.runs_ahead.inputs(k), label, True, first, stands_for_all=True)
+                return Body(self.body, self.speculative.inputs(k), label, True, first, stands_for_all=True)
         number = k.constant(np.array(self.runs, INT64))
         tentative = self._is_over or self.active is not None
         inputs = (number, k.constant(np.array(True)), *self.carried)
         return Body(self.body, inputs, str(self.runs), tentative, exact_from=len(self.carried) + 1)
 
     def runs_left(self) -> int:
-        is_sure = self.is_counted and self.stand_in is None and not self._is_over
+        is_sure = self.is_counted and self.rolled is None and not self._is_over
         return self.limit - self.runs if is_sure else 0
 
     def gave_up(self) -> None:
-        if self.stand_in is not None:
-            self.stand_in = None
+        if self.rolled is not None:
+            self.rolled = None
             return
-        if self.runs_ahead is not None:
-            self.runs_ahead, self.looks_for_ahead = None, False
+        if self.speculative is not None:
+            self.speculative, self.looks_for_ahead = None, False
             return
         if self._is_over:
             self.sample = ()
@@ -208,9 +210,9 @@ class Loop(ControlFlow):
 
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         condition, after = outputs[0], outputs[1 : len(self.carried) + 1]
-        if self.stand_in is not None:
-            if not self.stand_in.took(k, after, outputs[len(self.carried) + 1 :]):
-                self.stand_in = None
+        if self.rolled is not None:
+            if not self.rolled.took(k, after, outputs[len(self.carried) + 1 :]):
+                self.rolled = None
             return
         stacks = tuple(x for x in outputs[len(self.carried) + 1 :] if isinstance(x, Value))
         if not isinstance(condition, Value) or len(stacks) + len(self.carried) + 1 < len(outputs):
@@ -219,14 +221,14 @@ class Loop(ControlFlow):
             self.sample = stacks
             return
         found = truth(k, condition)
-        if self.runs_ahead is not None:
-            self.looks_for_ahead = found is None and self.runs_ahead.took(k, condition, after, stacks)
+        if self.speculative is not None:
+            self.looks_for_ahead = found is None and self.speculative.took(k, condition, after, stacks)
             if self.looks_for_ahead:
-                self.carried, self.active, self.due = self.runs_ahead.states(k)
-                self.stacks.append(self.runs_ahead.stack(k, len(stacks)))
-                self.runs += self.runs_ahead.count
-                self.ahead += self.runs_ahead.count
-            self.runs_ahead = None
+                self.carried, self.active, self.due = self.speculative.states(k)
+                self.stacks.append(self.speculative.stack(k, len(stacks)))
+                self.runs += self.speculative.count
+                self.ahead += self.speculative.count
+            self.speculative = None
             return
         self.is_steady = all(map(alike, after, self.carried))
         if self.active is not None:
@@ -250,9 +252,9 @@ class Loop(ControlFlow):
 
     def results(self, k: Builder) -> tuple[Entry, ...]:
         first = len(self.carried) + 1
-        if self.stand_in is not None:
+        if self.rolled is not None:
             numbers = range(len(self.body.outputs) - first)
-            return (*self.stand_in.states(k), *(self.stand_in.stack(k, n) for n in numbers))
+            return (*self.rolled.states(k), *(self.rolled.stack(k, n) for n in numbers))
         found = []
         for position in range(len(self.body.outputs) - first):
             slices = [stack.tensors[position] for stack in self.stacks]
@@ -280,39 +282,39 @@ class SequenceMap(ControlFlow):
             k.error("its sequences have different lengths")
         self.outputs: list[tuple[Entry, ...]] = []
         # The run that stands for all, and whether there may be one.
-        self.stand_in: StandIn | None = None
+        self.rolled: RolledLoop | None = None
         self.looks_for_all = all(map(are_alike, self.inputs))
 
     def next_run(self, k: Builder) -> Body | None:
         if self.looks_for_all:
             self.looks_for_all = False
-            self.stand_in = StandIn.begin(k, self.length, ())
-            if self.stand_in is not None:
+            self.rolled = RolledLoop.begin(k, self.length, ())
+            if self.rolled is not None:
                 taken = tuple([entry_of(k, x, run_number()) for x in self.inputs])
                 return Body(self.body, taken, "each", True, 0, stands_for_all=True)
         step = len(self.outputs)
-        if self.stand_in is not None or step >= self.length:
+        if self.rolled is not None or step >= self.length:
             return None
         taken = tuple(x.items[step] if isinstance(x, ListValue) else x for x in self.inputs)
         return Body(self.body, taken, str(step))
 
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
-        if self.stand_in is None:
+        if self.rolled is None:
             self.outputs.append(outputs)
-        elif not self.stand_in.took(k, (), outputs):
-            self.stand_in = None
+        elif not self.rolled.took(k, (), outputs):
+            self.rolled = None
 
     def runs_left(self) -> int:
-        return self.length - len(self.outputs) if self.stand_in is None else 0
+        return self.length - len(self.outputs) if self.rolled is None else 0
 
     def gave_up(self) -> None:
-        self.stand_in = None
+        self.rolled = None
 
     def results(self, k: Builder) -> tuple[Entry, ...]:
         found: list[Entry] = []
         for position, declared in enumerate(self.body.outputs):
-            if self.stand_in is not None:
-                rows = self.stand_in.stack(k, position)
+            if self.rolled is not None:
+                rows = self.rolled.stack(k, position)
                 items = [slice_at(k, rows, 0, step) for step in range(self.length)]
                 found.append(k.sequence(items, rows.dtype, rows))
                 continue

@@ -14,8 +14,8 @@ from engine.kernels.value import Entry, Value
 from engine.operators.bodies import nothing_from, slice_at, stacked
 from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow
+from engine.operators.loop_rolling import RolledLoop
 from engine.operators.registry import operator
-from engine.operators.stand_in import StandIn
 
 
 def one_for_each(k: Builder, name: str, given: Sequence[int], count: int) -> Sequence[int]:
@@ -54,18 +54,18 @@ class Scan(ControlFlow):
         # What a run would stack where there is none, for its shapes; empty where that is not known.
         self.sample: tuple[Value, ...] | None = None
         # The run that stands for all, and whether there may be one.
-        self.stand_in: StandIn | None = None
+        self.rolled: RolledLoop | None = None
         self.looks_for_all = True
 
     def next_run(self, k: Builder) -> Body | None:
         if self.looks_for_all:
             self.looks_for_all = False
-            self.stand_in = StandIn.begin(k, self.length, self.states)
-            if self.stand_in is not None:
-                taken = (*self.stand_in.before, *self.slices(k, run_number()))
+            self.rolled = RolledLoop.begin(k, self.length, self.states)
+            if self.rolled is not None:
+                taken = (*self.rolled.before, *self.slices(k, run_number()))
                 return Body(self.body, taken, "each", True, len(self.states), stands_for_all=True)
         step = len(self.stacks)
-        if self.stand_in is not None or (step >= self.length and (step or self.sample is not None)):
+        if self.rolled is not None or (step >= self.length and (step or self.sample is not None)):
             return None
         inputs = (*self.states, *self.slices(k, step))
         return Body(self.body, inputs, str(step), not self.length, exact_from=len(self.states))
@@ -78,9 +78,9 @@ class Scan(ControlFlow):
 
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         count = len(self.states)
-        if self.stand_in is not None:
-            if not self.stand_in.took(k, outputs[:count], outputs[count:]):
-                self.stand_in = None
+        if self.rolled is not None:
+            if not self.rolled.took(k, outputs[:count], outputs[count:]):
+                self.rolled = None
             return
         stacks = tuple(x for x in outputs[count:] if isinstance(x, Value))
         if len(stacks) + count < len(outputs):
@@ -92,19 +92,19 @@ class Scan(ControlFlow):
         self.stacks.append(stacks)
 
     def runs_left(self) -> int:
-        return self.length - len(self.stacks) if self.stand_in is None else 0
+        return self.length - len(self.stacks) if self.rolled is None else 0
 
     def gave_up(self) -> None:
-        if self.stand_in is None:
+        if self.rolled is None:
             self.sample = ()
-        self.stand_in = None
+        self.rolled = None
 
     def results(self, k: Builder) -> tuple[Entry, ...]:
         found = []
         ways = [*zip(self.output_axes, map(bool, self.output_reverse), strict=True)]
-        if self.stand_in is not None:
-            stacks = (self.stand_in.stack(k, number, *way) for number, way in enumerate(ways))
-            return (*self.stand_in.states(k), *stacks)
+        if self.rolled is not None:
+            stacks = (self.rolled.stack(k, number, *way) for number, way in enumerate(ways))
+            return (*self.rolled.states(k), *stacks)
         for position, (axis, is_backwards) in enumerate(ways):
             slices = [stack[position] for stack in self.stacks]
             if slices:

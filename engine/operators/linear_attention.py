@@ -18,7 +18,7 @@ from engine.base.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, cast, eq, lit, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.recurrence import stack
+from engine.operators.recurrent_common import stack
 from engine.operators.registry import operator
 
 RULES = {

@@ -6,7 +6,7 @@ from engine.kernels.expr import Expr, arg
 from engine.kernels.value import Value
 from engine.operators.activations import Activation
 from engine.operators.builder import Builder
-from engine.operators.recurrence import Attributes, Direction, Recurrence, Step, columns
+from engine.operators.recurrent_common import Attributes, Direction, Recurrence, Step, columns
 from engine.operators.registry import operator
 
 

@@ -67,7 +67,7 @@ class FastPath(Run):
             shapes.append(count.shape)
         found = [recorded.inputs.get(name) for name in taken]
         self.targets = [places[0][1] if places else None for places in found]
-        self._repeat = self.backend.repeater(self.program, self.targets, shapes, in_place)
+        self._replay = self.backend.program_replay(self.program, self.targets, shapes, in_place)
         self._values: dict[str | int | None, tuple[str, Value]] = {}
         self.outputs: dict[str | int | None, tuple[str, Location]] = {}
         # The checked tensors of the last schedule: storage keeps its shape and type.
@@ -128,7 +128,7 @@ class FastPath(Run):
 
     def fix_outputs(self) -> None:
         """Keep outputs in the program's buffers from the next schedule on: recorded commands use these."""
-        self._fixed = self._repeat.outputs
+        self._fixed = self._replay.outputs
 
     def fixed_output(self, name: str | int | None) -> Location | None:
         """The location of an output after `fix_outputs`, which is not the present one while `has_own`."""
@@ -153,11 +153,11 @@ class FastPath(Run):
         return self._own_turn == self.turn
 
     def _has_own(self, value: Value) -> bool:
-        return self._own_turn == self.turn and value.root.name in self._repeat.own
+        return self._own_turn == self.turn and value.root.name in self._replay.own
 
     def locate(self, value: Value) -> Location:
         """The location of a tensor of the latest schedule."""
-        own = self._repeat.own_output(value.root.name) if self._has_own(value) else None
+        own = self._replay.own_output(value.root.name) if self._has_own(value) else None
         if own is None:
             return super().locate(value)
         # Who looks at an output has no use for copies that take its memory over.
@@ -170,10 +170,10 @@ class FastPath(Run):
         if known is None:
             return None
         root = known[1].root.name
-        if root not in self._repeat.outputs or root in self._fixed:
+        if root not in self._replay.outputs or root in self._fixed:
             return None
         value = known[1]
-        return self._repeat.take_output(root, value.shape, value.size, self._own_turn == self.turn)
+        return self._replay.take_output(root, value.shape, value.size, self._own_turn == self.turn)
 
     def let_go(self) -> None:
         """Release the plan, and inputs and outputs: a schedule of another plan follows."""
@@ -181,7 +181,7 @@ class FastPath(Run):
         if self._tensors:
             self._form = self._checked = None
             self._tensors, self._arrays, self._same = [], [], []
-        self._repeat.let_go()
+        self._replay.let_go()
 
     @property
     def is_plain(self) -> bool:
@@ -221,7 +221,7 @@ class FastPath(Run):
                 return False
             if is_kept:
                 self._checked = mark
-        repeat, tensors = self._repeat, self._tensors
+        repeat, tensors = self._replay, self._tensors
         if not (repeat.again(tensors) or repeat.run(self._arrays, tensors)):
             self._run(self._arrays, tensors)
         return True
@@ -247,16 +247,16 @@ class FastPath(Run):
         if self._decided and not self._are_as_decided(inputs):
             return False
         arrays: Any = inputs if self._count is None else (*inputs, self._count)
-        if not self._repeat.run(arrays):
+        if not self._replay.run(arrays):
             self._run(arrays)
         return True
 
     def _run(self, feeds: Sequence[Any], tensors: Sequence[CPUTensorData | None] = ()) -> None:
         """Take inputs and enqueue the program, with memory of their own for outputs that were copied."""
-        if not self._repeat.run_apart(feeds, tensors, self._fixed):
+        if not self._replay.run_apart(feeds, tensors, self._fixed):
             self._submit(feeds)
             return
-        self._own_turn, own = self.turn + 1, self._repeat.own
+        self._own_turn, own = self.turn + 1, self._replay.own
         for key in [*self.outputs]:
             if self._values[key][1].root.name in own:
                 del self.outputs[key]
@@ -310,7 +310,7 @@ class FastPath(Run):
             self._submit(feeds)
             return True
         self._tensors, self._arrays = tensors, feeds
-        if not self._repeat.run(feeds, tensors):
+        if not self._replay.run(feeds, tensors):
             self._run(feeds, tensors)
         if given is not None and is_of_tensors:
             keys = self._names if type(given) is dict else range(len(inputs))

@@ -13,7 +13,7 @@ from engine import BackendType, Model, SystemInfo
 from engine.base.errors import InputError
 from gameglue.cli.backends import choice_of
 from gameglue.cli.console import CompileProgress, measuring, output, print_json, properties, table, title
-from gameglue.cli.sides import whole_proto
+from gameglue.cli.diff_runners import whole_proto
 from gameglue.inference.backend_choice import BackendChoice, exact_choice, open_worker, why_unavailable
 from gameglue.profiling.compare import Timing
 from gameglue.profiling.layers import LayerTime, LayerTimes, PeerTime, measure_layers

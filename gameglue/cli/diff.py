@@ -25,8 +25,8 @@ from gameglue.cli.console import (
     table,
     title,
 )
+from gameglue.cli.diff_runners import EngineSide, OnnxRuntimeSide, OnnxSide, ReferenceSide, Side, chunks
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
-from gameglue.cli.sides import EngineSide, OnnxRuntimeSide, OnnxSide, ReferenceSide, Side, chunks
 from gameglue.inference.backend_choice import ALL_CHOICES, BackendChoice
 
 TOLERANCE, NARROW_TOLERANCE = 1e-4, 4e-3

@@ -9,8 +9,8 @@ from typing import Self
 import numpy as np
 
 from gameglue.errors import MeshError
-from gameglue.graphics.mesh_forms import call_of, remembers_form
 from gameglue.graphics.obj_file import read_obj
+from gameglue.graphics.primitives import call_of, remembers_form
 from gameglue.graphics.surface_normals import smooth_normals
 from gameglue.scene.vector import Vec3
 

@@ -33,7 +33,7 @@ from gameglue.host.component_error import ComponentError
 from gameglue.host.drawing_threads import prefer_this_thread
 from gameglue.host.frame import Frame
 from gameglue.host.frame_loop import FrameLoop
-from gameglue.host.idle_time import Rest
+from gameglue.host.idle_time import IdleTime
 from gameglue.host.lifecycle import Lifecycle
 from gameglue.host.loaders import register_loaders
 from gameglue.host.resources import Resources
@@ -213,7 +213,7 @@ class App(SceneLoading, FrameLoop):
         self.audio = Audio(surface.is_window if audio is None else audio)
         self.graphics = Graphics(surface, self._lifecycle, self._failed)
         is_software = self.graphics.is_software
-        self._rest = Rest(
+        self._idle_time = IdleTime(
             self.inference,
             infers=lambda: is_software and not deterministic and "inference" in self.frame.names,
             pending=lambda: self.graphics.pending,
@@ -350,8 +350,8 @@ class App(SceneLoading, FrameLoop):
             "component errors": len(self.errors),
             "fixed time dropped (s)": round(self.time.fixed.dropped, 3),
         }
-        if self._rest.limit:
-            own["limit"] = self._rest.limit
+        if self._idle_time.limit:
+            own["limit"] = self._idle_time.limit
         return FrameReport.of(self.profiler, self.title, {**own, **metadata})
 
     def _record(self, recording: Recording | None) -> None:

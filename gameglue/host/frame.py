@@ -109,7 +109,7 @@ def _gui(app: App) -> None:
 
 
 def _inference(app: App) -> None:
-    if app._rest.took_inference():
+    if app._idle_time.took_inference():
         return
     budget, slack = app.frame_budget_ms, app._slack
     app.inference.pump(slack.budget_ms(clock.perf_counter()) if budget == "slack" else budget)

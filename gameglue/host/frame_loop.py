@@ -15,7 +15,7 @@ from gameglue.errors import FrameError
 from gameglue.host.clock import Time
 from gameglue.host.frame import Frame
 from gameglue.host.garbage_collection import long_lived_kept
-from gameglue.host.idle_time import Rest
+from gameglue.host.idle_time import IdleTime
 from gameglue.host.interrupts import Interrupts
 from gameglue.host.watchdog import Watchdog
 from gameglue.inference import FrameSlack
@@ -55,7 +55,7 @@ class FrameLoop(ABC):
     graphics: Graphics
     profiler: Profiler
     _gpu_phases: GPUPhases | None
-    _rest: Rest
+    _idle_time: IdleTime
     _slack: FrameSlack
     _watchdog: Watchdog | None
 
@@ -206,10 +206,10 @@ class FrameLoop(ABC):
         if not self.real_time:
             # Nobody waits for the next frame: inference continues as it would with a faster device, and what
             # is loaded or planned takes no more frames than in real time.
-            self._rest.spend(_UNPACED_REST, loading=1.0 / self.target_frame_rate)
+            self._idle_time.spend(_UNPACED_REST, loading=1.0 / self.target_frame_rate)
         elif self._last_frame is not None and not self._quitting:
             end = self._last_frame + 1.0 / self.target_frame_rate
-            self._rest.spend(end - self._time_source())
+            self._idle_time.spend(end - self._time_source())
             left = end - self._time_source()
             if left > 0.0:
                 self._sleep(left)

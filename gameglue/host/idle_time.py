@@ -1,4 +1,4 @@
-"""`Rest`: spends the idle time between frames on loading and inference."""
+"""`IdleTime`: spends the idle time between frames on loading and inference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ went by without inference that waits, after which every rest has some, and a res
 being drawn now and then, behind them."""
 
 
-class Rest:
+class IdleTime:
     """Gives what is being loaded, and on some machines inference, the time between two frames.
 
     Where a driver draws on the processor, what is enqueued within a frame waits for the frame's picture, or

@@ -18,9 +18,8 @@ from typing import Any
 from engine import DisposedError, InputError, background_planning, unfinished_workers
 from engine.base.spelling import suggestion
 from gameglue.errors import RequestCancelledError, RequestExpiredError, RequestReplacedError
+from gameglue.inference.continuations import Continuation
 from gameglue.inference.failures import Failures, described, line_of_caller
-from gameglue.inference.line import Line, Task, Terms
-from gameglue.inference.pumped import PumpedWork
 from gameglue.inference.reading import (
     Pumpable,
     Readable,
@@ -33,6 +32,7 @@ from gameglue.inference.reading import (
 from gameglue.inference.request import Callback, InferenceRequest, RequestState
 from gameglue.inference.sharing import Budget, Sharer, join
 from gameglue.inference.stats import QueueStats, WorkerShare
+from gameglue.inference.worker_queue import Task, Terms, WorkerQueue
 from gameglue.scripting.coroutines import ErrorHandler
 
 _MEMORY = 0.97
@@ -105,11 +105,11 @@ class InferenceQueue:
         self._count = 0
         self._terms = Terms(self._clock_ms, in_flight)
         self._budget = Budget(self._clock_ms, counts_slices=deterministic)
-        self._known: weakref.WeakKeyDictionary[SlicedWorker, Line] = weakref.WeakKeyDictionary()
-        self._lines: list[Line] = []
-        self._registered: list[PumpedWork] = []
+        self._known: weakref.WeakKeyDictionary[SlicedWorker, WorkerQueue] = weakref.WeakKeyDictionary()
+        self._lines: list[WorkerQueue] = []
+        self._registered: list[Continuation] = []
         self._tensors: list[Task] = []
-        self._open: dict[InferenceRequest, tuple[Line | None, Task]] = {}
+        self._open: dict[InferenceRequest, tuple[WorkerQueue | None, Task]] = {}
         self._ended: Counter[RequestState] = Counter()
         self._failures = Failures(on_error)
 
@@ -225,7 +225,7 @@ class InferenceQueue:
         if not isinstance(work, Pumpable):
             raise TypeError(f"cannot register {type(work).__name__}: it has no method pump(budget_ms)")
         if all(known.work is not work for known in self._registered):
-            pumped = PumpedWork(work, self._failures)
+            pumped = Continuation(work, self._failures)
             join(pumped, self._sharers)
             self._registered.append(pumped)
 
@@ -350,10 +350,10 @@ class InferenceQueue:
     def _clock_ms(self) -> float:
         return 1e3 * self._time_source()
 
-    def _line(self, worker: SlicedWorker) -> Line:
+    def _line(self, worker: SlicedWorker) -> WorkerQueue:
         line = self._known.get(worker)
         if line is None:
-            line = self._known[worker] = Line(worker, self._terms)
+            line = self._known[worker] = WorkerQueue(worker, self._terms)
         return line
 
     def _request(
@@ -363,7 +363,7 @@ class InferenceQueue:
         expires = math.inf if deadline_ms is None else self.milliseconds() + deadline_ms
         return InferenceRequest(self, self._count, priority, expires, payload, callback, line_of_caller())
 
-    def _replace(self, line: Line, key: Hashable, cancel_running: bool, place: int) -> int:
+    def _replace(self, line: WorkerQueue, key: Hashable, cancel_running: bool, place: int) -> int:
         """Take out what makes way for a newer request of `key`; returns the place that is free."""
         for task in line.tasks:
             if task.key != key or task.request not in self._open:

@@ -203,7 +203,7 @@ def profile_frames(
             inference.pause(plan.is_paused(number))
             recording.label = plan.label(number)
             pace.frame()
-            late.append(app._rest.late)
+            late.append(app._idle_time.late)
     app.profiler.stop()
     if app._watchdog is not None:
         app._watchdog.stop()
@@ -273,7 +273,7 @@ class _Pace:
         began = self._clock()
         self._app.step(1.0 / (self._rate or self._app.target_frame_rate))
         end = began + 1.0 / self._rate if self._rate else began
-        self._app._rest.spend(end - self._clock())
+        self._app._idle_time.spend(end - self._clock())
         left = end - self._clock()
         if left > 0.0:
             self._sleep(left)

@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from engine.backends.cpu.execution.timing import Stamped
+from engine.device.jobs.builtin_commands import builtin_functions
 from engine.device.jobs.command_list import CommandList
-from engine.device.jobs.stock import stock_functions
 from engine.device.jobs.system import JobSystem
 from gameglue.host.drawing_threads import prefer_this_thread
 from tests.benchmarks.setting import BenchmarkParser, console, print_end, print_setting, print_table
@@ -59,7 +59,7 @@ def work_of(milliseconds: float) -> CommandList:
     def filled(count: int) -> tuple[CommandList, Callable[[], None]]:
         target = np.zeros(count, np.int64)
         words = np.array([target.ctypes.data, 0, 8], np.int64)
-        row = (stock_functions()["fill"], words.ctypes.data, count, -(-count // _CHUNKS))
+        row = (builtin_functions()["fill"], words.ctypes.data, count, -(-count // _CHUNKS))
         made = CommandList([row], (words, target))
         return made, partial(jobs.run_inline, made)
 

@@ -18,8 +18,8 @@ import numpy as np
 from engine import JobSystem
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL, GLFunctions
+from engine.device.jobs.builtin_commands import builtin_functions
 from engine.device.jobs.command_list import CommandList
-from engine.device.jobs.stock import stock_functions
 from tests.contract.place import Place
 
 Call = Callable[[], object]
@@ -148,7 +148,7 @@ def job_calls() -> Iterator[tuple[str, Call]]:
     """Waiting for a job that is not done."""
     target, source = np.zeros(1 << 22, np.float32), np.ones(1 << 22, np.float32)
     words = np.array([target.ctypes.data, source.ctypes.data], np.int64)
-    row = (stock_functions()["copy"], words.ctypes.data, target.nbytes, target.nbytes)
+    row = (builtin_functions()["copy"], words.ctypes.data, target.nbytes, target.nbytes)
     with JobSystem(1) as jobs:
         commands = CommandList([row] * 20, (words, target, source))
         yield "JobHandle.complete", lambda: jobs.submit(commands).complete()

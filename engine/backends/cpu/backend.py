@@ -17,7 +17,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Read, Storage
 from engine.backends.cpu.codegen.cost import DETERMINISTIC_THREADS, step_ns
 from engine.backends.cpu.codegen.native_kernel import source_of
-from engine.backends.cpu.execution.fast_path import CPURepeat, seen
+from engine.backends.cpu.execution.fast_path import CPUReplay, seen
 from engine.backends.cpu.execution.joined import join_parts
 from engine.backends.cpu.execution.memory import CPUBuffer, native_type
 from engine.backends.cpu.execution.partial_run import CPUPartialDispatch
@@ -36,8 +36,8 @@ from engine.backends.cpu.kernels.matmul.precision import arithmetics_for
 from engine.backends.cpu.plan_codec import CPUPlanCodec
 from engine.backends.cpu.precompile import precompile_kernels
 from engine.backends.host import HostBackend, HostPart, JoinedJob
+from engine.backends.program_replay import ProgramReplay
 from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
-from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
 from engine.base.dtypes import STORAGE_TYPES
@@ -46,7 +46,7 @@ from engine.base.memory.aligned import allocate, is_readable_in_place, reserve
 from engine.compiler.passes import channels_last, join_quantized, remove_dead_layers, unpack_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device import native
-from engine.device.jobs.stock import COPY_GRAIN
+from engine.device.jobs.builtin_commands import COPY_GRAIN
 from engine.device.jobs.system import (
     CommandList,
     JobHandle,
@@ -283,21 +283,21 @@ class CPUBackend(HostBackend):
         """Nanoseconds on one thread, shared out among the threads."""
         return step_ns(step) / self.jobs.thread_count
 
-    def repeater(
+    def program_replay(
         self,
         program: Program,
         targets: Sequence[DeviceBuffer | None],
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
-    ) -> Repeat:
+    ) -> ProgramReplay:
         """Where nothing is in flight, arrays go straight to where kernels read them, tensors not even there,
         and outputs to where they stay.
         """
         assert isinstance(program, CPUProgram)
         inputs = [target for target in targets if isinstance(target, CPUBuffer)]
         if len(inputs) < len(targets):
-            return super().repeater(program, targets, shapes, in_place)
-        return CPURepeat(self.stream, program, inputs, shapes, in_place)
+            return super().program_replay(program, targets, shapes, in_place)
+        return CPUReplay(self.stream, program, inputs, shapes, in_place)
 
     def join_parts(self, parts: Sequence[HostPart | CommandList]) -> JoinedJob:
         """Short programs that need nothing of each other run side by side, each on one thread."""

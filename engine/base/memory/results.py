@@ -66,7 +66,7 @@ class ResultMemory:
         return made
 
 
-class TurnMemory:
+class OutputRing:
     """Memory of the outputs of a few runs, which is used again in turn. For one thread."""
 
     __slots__ = ("_pieces",)

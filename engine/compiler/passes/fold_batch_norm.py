@@ -8,8 +8,8 @@ import numpy as np
 
 from engine.compiler.plan import storable
 from engine.device.native import NativeSource
+from engine.device.native.parallel_range import call_in_parts
 from engine.device.native.prelude import PRELUDE
-from engine.device.native.ranges import call_in_parts
 from engine.graph.model import Layer, Model
 
 

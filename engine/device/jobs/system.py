@@ -30,6 +30,16 @@ import numpy as np
 from engine.base.errors import DeviceError, DisposedError, InputError
 from engine.base.memory.aligned import address_of, allocate
 from engine.device import native
+from engine.device.jobs.builtin_commands import (
+    COPY,
+    COPY_GRAIN,
+    FILL,
+    LISTS,
+    PART,
+    STAMP,
+    WINDOW,
+    builtin_functions,
+)
 from engine.device.jobs.command_list import NOTHING, CommandList
 from engine.device.jobs.layout import (
     INLINE_EDGES,
@@ -43,7 +53,6 @@ from engine.device.jobs.layout import (
 )
 from engine.device.jobs.program import program_source
 from engine.device.jobs.stack import job_stacks
-from engine.device.jobs.stock import COPY, COPY_GRAIN, FILL, LISTS, PART, STAMP, WINDOW, stock_functions
 from engine.device.jobs.threads import (
     Priority,
     abandon,
@@ -301,7 +310,7 @@ class JobSystem:
             depends_on: Jobs that have to be done first.
         """
         words = np.array([target.ctypes.data, source.ctypes.data], np.int64)
-        row = (stock_functions()["copy"], words.ctypes.data, source.nbytes, COPY_GRAIN)
+        row = (builtin_functions()["copy"], words.ctypes.data, source.nbytes, COPY_GRAIN)
         return self.submit(CommandList([row], (words, source, target)), depends_on)
 
     def submit_repeated(

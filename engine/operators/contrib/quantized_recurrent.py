@@ -16,8 +16,8 @@ from engine.operators.builder import Builder
 from engine.operators.linear import matmul
 from engine.operators.movement import transpose
 from engine.operators.quantization import dynamic_range, quantised
-from engine.operators.recurrence import Attributes, Direction, Recurrence, columns
 from engine.operators.recurrent import LstmCell
+from engine.operators.recurrent_common import Attributes, Direction, Recurrence, columns
 from engine.operators.registry import operator
 
 

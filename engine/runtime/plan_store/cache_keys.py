@@ -13,8 +13,8 @@ import numpy as np
 from engine.base import source_files
 from engine.device import native
 from engine.device.native import NativeSource
+from engine.device.native.parallel_range import call_in_parts
 from engine.device.native.prelude import PRELUDE
-from engine.device.native.ranges import call_in_parts
 from engine.graph.model import Input, Layer, Model, Output
 
 _LARGE = 1 << 21

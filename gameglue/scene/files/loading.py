@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 from engine import Loading
 from engine.runtime.loading.handle import Steps
 from gameglue.host.resources import Resources
-from gameglue.scene.files.kinds import Problem, find_kind
+from gameglue.scene.files.component_types import Problem, find_kind
 from gameglue.scene.files.locations import SCENE, find_file, name_of, read_text
 from gameglue.scene.files.reading import ObjectReader, check_head
 from gameglue.scene.files.text import Node, parse

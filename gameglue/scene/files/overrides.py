@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from engine.base.spelling import near
 from gameglue.errors import GameError, SceneError
-from gameglue.scene.files.kinds import Problem
+from gameglue.scene.files.component_types import Problem
 from gameglue.scene.files.paths import children_of, find_component, find_object
 from gameglue.scene.files.properties import PROPERTIES, set_property
 from gameglue.scene.game_object import GameObject, give_fields

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import unquote
 
 from engine.base.spelling import near
-from gameglue.scene.files.kinds import Problem, find_kind
+from gameglue.scene.files.component_types import Problem, find_kind
 from gameglue.scene.game_object import GameObject
 from gameglue.scene.transform import Transform
 from gameglue.scripting.behaviour import MonoBehaviour

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from engine.base.spelling import near
-from gameglue.scene.files.kinds import Problem
+from gameglue.scene.files.component_types import Problem
 from gameglue.scene.game_object import GameObject
 from gameglue.scene.vector import Quaternion, Vec3
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.base.spelling import near
 from gameglue.errors import GameError, SceneError
-from gameglue.scene.files.kinds import Problem, find_kind
+from gameglue.scene.files.component_types import Problem, find_kind
 from gameglue.scene.files.locations import VERSION
 from gameglue.scene.files.overrides import Target, find_override
 from gameglue.scene.files.paths import find_target

@@ -9,7 +9,7 @@ from typing import Any
 from gameglue.errors import SceneError
 from gameglue.host.resources import Resources
 from gameglue.scene.copying import Twins, copy_value
-from gameglue.scene.files.kinds import Problem, name_kind
+from gameglue.scene.files.component_types import Problem, name_kind
 from gameglue.scene.files.locations import VERSION, name_of
 from gameglue.scene.files.paths import children_of, name_component, paths_below
 from gameglue.scene.files.properties import properties_of

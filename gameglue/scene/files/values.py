@@ -21,7 +21,7 @@ from typing import Annotated, Any, Protocol, Union, get_args, get_origin
 import numpy as np
 
 from engine.base.spelling import near
-from gameglue.scene.files.kinds import Problem
+from gameglue.scene.files.component_types import Problem
 from gameglue.scene.files.text import Node
 from gameglue.scene.game_object import GameObject
 from gameglue.scene.transform import Transform

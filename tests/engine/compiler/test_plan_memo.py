@@ -1,4 +1,4 @@
-"""Plans that recall what earlier ones have worked out are those that would have been made anew."""
+"""Plans that memo what earlier ones have worked out are those that would have been made anew."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from engine import ModelLoader
 from engine.backends.cpu.backend import CPUBackend
 from engine.compiler.lower import Lowered, Planner
-from engine.compiler.plan_memo import LARGEST_KNOWN, SHAPES_AT_ONCE, Recall, Recent
+from engine.compiler.plan_memo import LARGEST_KNOWN, SHAPES_AT_ONCE, PlanMemo, Recent
 from engine.graph.model import Model
 from engine.kernels.value import Value
 from tests.graphs import node, proto
@@ -43,16 +43,16 @@ def planner_of(model: Model) -> Planner:
 
 
 def check(model: Model, every: Iterable[Shapes]) -> Planner:
-    recalling = planner_of(model)
+    memoising = planner_of(model)
     for shapes in every:
-        fresh, found = planner_of(model).lower(shapes), recalling.lower(shapes)
+        fresh, found = planner_of(model).lower(shapes), memoising.lower(shapes)
         assert contents(found) == contents(fresh)
         for output in model.outputs:
             one, other = (t.trace.tensor(output.name) for t in (found, fresh))
             assert (one.name, one.root.name, one.shape, one.signature) == (
                 other.name, other.root.name, other.shape, other.signature
             )  # fmt: skip
-    return recalling
+    return memoising
 
 
 def shapes_of(feeds: dict[str, np.ndarray]) -> Shapes:
@@ -95,8 +95,8 @@ def test_layers_that_see_the_same_are_not_built_again(monkeypatch: pytest.Monkey
             built.append(key[0])
         keep(self, key, made)
 
-    assert planner.recall is not None
-    layers = planner.recall.layers
+    assert planner.memo is not None
+    layers = planner.memo.layers
     monkeypatch.setattr(Recent, "keep", counting)
     planner.lower(shapes_of(decoder_inputs(0, 5)))
     whole = len(built)
@@ -145,7 +145,7 @@ def test_a_model_of_fixed_shapes_recalls_nothing() -> None:
     model = ModelLoader.load(
         proto([node("Exp", ["x"], ["y"])], {"x": ("float32", [3])}, {"y": ("float32", [3])})
     )
-    assert planner_of(model).recall is None
+    assert planner_of(model).memo is None
 
 
 def test_what_is_used_least_goes_first() -> None:
@@ -158,16 +158,16 @@ def test_what_is_used_least_goes_first() -> None:
 
 
 def test_tensors_of_the_same_facts_are_one_object() -> None:
-    recall = Recall(10)
-    assert recall.layers.most == 10 * SHAPES_AT_ONCE
-    one = recall.tensor("t", (2, 3), np.dtype(np.float32))
-    assert recall.tensor("t", (2, 3), np.dtype(np.float32)) is one
-    assert recall.tensor("t", (3, 2), np.dtype(np.float32)) is not one
-    assert recall.tensor("t", (2, 3), np.dtype(np.int32)) is not one
+    memo = PlanMemo(10)
+    assert memo.layers.most == 10 * SHAPES_AT_ONCE
+    one = memo.tensor("t", (2, 3), np.dtype(np.float32))
+    assert memo.tensor("t", (2, 3), np.dtype(np.float32)) is one
+    assert memo.tensor("t", (3, 2), np.dtype(np.float32)) is not one
+    assert memo.tensor("t", (2, 3), np.dtype(np.int32)) is not one
 
     def known(*numbers: int) -> Value:
         array = np.array(numbers)
-        return recall.known(Value("k", array.shape, array.dtype, None, array))
+        return memo.known(Value("k", array.shape, array.dtype, None, array))
 
     same = known(1, 2)
     assert known(1, 2) is same
@@ -177,8 +177,8 @@ def test_tensors_of_the_same_facts_are_one_object() -> None:
 
 
 def test_what_no_plan_holds_is_forgotten() -> None:
-    recall = Recall(10)
-    one = recall.tensor("t", (2, 3), np.dtype(np.float32))
-    assert len(recall._tensors) == 1
+    memo = PlanMemo(10)
+    one = memo.tensor("t", (2, 3), np.dtype(np.float32))
+    assert len(memo._tensors) == 1
     del one
-    assert len(recall._tensors) == 0
+    assert len(memo._tensors) == 0

@@ -16,9 +16,9 @@ from engine.kernels.value import Value
 from engine.operators import OPERATORS
 from engine.operators.builder import Builder
 from engine.operators.registry import declare
-from gameglue.cli import main, sides
+from gameglue.cli import diff_runners, main
 from gameglue.cli.diff import difference
-from gameglue.cli.sides import EngineSide, Values, chunks, whole_proto
+from gameglue.cli.diff_runners import EngineSide, Values, chunks, whole_proto
 from tests.graphs import model, node, proto
 
 Capture = pytest.CaptureFixture[str]
@@ -128,9 +128,9 @@ def test_large_models_are_watched_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
     )
     names, inputs = ("a", "b", "c", "y"), {"x": np.zeros((8, 4), np.float32)}
     assert list(chunks(loaded, inputs, names)) == [names]
-    monkeypatch.setattr(sides, "CHUNK_BYTES", 300)
+    monkeypatch.setattr(diff_runners, "CHUNK_BYTES", 300)
     assert list(chunks(loaded, inputs, names)) == [("a", "b"), ("c", "y")]
-    monkeypatch.setattr(sides, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(diff_runners, "CHUNK_BYTES", 1)
     assert list(chunks(loaded, inputs, names)) == [("a",), ("b",), ("c",), ("y",)]
 
 
@@ -149,7 +149,7 @@ def test_what_the_other_side_cannot_run_is_told(
     def fail(*_: object) -> None:
         raise RuntimeError("no kernel for it")
 
-    monkeypatch.setattr(sides.ReferenceSide, "run", fail)
+    monkeypatch.setattr(diff_runners.ReferenceSide, "run", fail)
     assert main(["diff", net, "--against", "onnx-reference"]) == 2
     assert "onnx-reference cannot run this model: no kernel for it" in capsys.readouterr().err
 

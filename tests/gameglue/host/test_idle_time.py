@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gameglue import App
-from gameglue.host.idle_time import MOST_IN_FLIGHT, Rest
+from gameglue.host.idle_time import MOST_IN_FLIGHT, IdleTime
 from gameglue.inference import InferenceQueue
 
 
@@ -55,10 +55,10 @@ def rest_of(
     infers: bool = True,
     pending: Callable[[], int] = lambda: 0,
     mark: Callable[[], None] = lambda: None,
-) -> Rest:
+) -> IdleTime:
     queue = InferenceQueue(unfinished=tuple, time_source=clock)
     queue.register(work)
-    return Rest(
+    return IdleTime(
         queue, infers=lambda: infers, pending=pending, mark=mark, time_source=clock, sleep=clock.sleep
     )
 
@@ -158,7 +158,7 @@ def test_nothing_is_enqueued_behind_what_is_not_done(clock: Clock) -> None:
         nonlocal done_at
         done_at = clock.now + 0.002
 
-    rest = Rest(
+    rest = IdleTime(
         Endless(),
         infers=lambda: True,
         pending=lambda: int(clock.now < done_at),

@@ -75,7 +75,7 @@ def test_a_profile_waits_for_the_renderer_between_frames(
     app: App = make_app(sleep=lambda seconds: naps.append(app._in_frame))
     # At the end of every frame two pictures are in flight, until the third poll.
     pending = itertools.cycle((2, 2, 0))
-    monkeypatch.setattr(app._rest, "_pending", lambda: next(pending))
+    monkeypatch.setattr(app._idle_time, "_pending", lambda: next(pending))
     profile = profile_frames(app, Plan(frames=20, block=5, settle=1, warm_up=0), layers=False)
     assert naps == [False] * 2 * 20
     assert [len(profile.late[side]) for side in (RUNNING, PAUSED)] == [8, 8]

@@ -14,7 +14,7 @@ from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.own_output import OwnOutput
 from engine.backends.cpu.execution.program import CPUProgram, released
 from engine.backends.cpu.execution.stream import JobStream
-from engine.backends.repeat import Repeat
+from engine.backends.program_replay import ProgramReplay
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
 from engine.base.memory.aligned import address_in_place
@@ -31,7 +31,7 @@ _COPY_NS = 0.05
 """Nanoseconds that the calling thread takes to copy a byte."""
 
 
-class CPURepeat(Repeat):
+class CPUReplay(ProgramReplay):
     """Where nothing is in flight, arrays go straight to where kernels read them, and tensors nowhere.
 
     Arrays have to be copied before `schedule` returns. A program that takes little longer than that runs on

@@ -12,8 +12,8 @@ from engine.backends.cpu.execution.program import CPUProgram, Pace
 from engine.backends.cpu.execution.stream import LEAST_SHARED
 from engine.backends.host import INLINE_NS, HostBackend, HostBuffer, HostPart, JoinedJob
 from engine.base.memory.aligned import address_of
+from engine.device.jobs.builtin_commands import COPY_GRAIN, builtin_functions
 from engine.device.jobs.command_list import CommandList
-from engine.device.jobs.stock import COPY_GRAIN, stock_functions
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
 
@@ -84,7 +84,7 @@ def _commands(parts: Sequence[HostPart | CommandList]) -> CommandList:
         if len(lists) > 1:
             table = np.array([(_address(each), len(each)) for each in lists], np.int64)
             held.extend((lists, table))
-            lists = [np.array([(stock_functions()["lists"], _address(table), len(lists), 1)], np.int64)]
+            lists = [np.array([(builtin_functions()["lists"], _address(table), len(lists), 1)], np.int64)]
         rows.extend(lists)
 
     for part in parts:
@@ -113,7 +113,7 @@ def _rows(part: HostPart, held: list[object]) -> np.ndarray:
 
 
 def _copies(pairs: Sequence[tuple[np.ndarray, HostBuffer]], held: list[object]) -> np.ndarray:
-    copy, rows = stock_functions()["copy"], []
+    copy, rows = builtin_functions()["copy"], []
     for source, target in pairs:
         words = np.array([target.address, address_of(source)], np.int64)
         held.extend((words, source, target.array))

@@ -14,8 +14,8 @@ import numpy as np
 from engine.backends.cpu.codegen.cost import step_ns
 from engine.backends.cpu.execution.arguments import as_word, count_words, has_blocks
 from engine.compiler.plan import RepeatedSteps, Step
+from engine.device.jobs.builtin_commands import builtin_functions
 from engine.device.jobs.repetition import BEGIN, TURN
-from engine.device.jobs.stock import stock_functions
 from engine.kernels.expr import RunNumber
 from engine.kernels.size import Number, Size, as_float
 
@@ -132,7 +132,7 @@ class Listing:
         function, start, units = self._functions[step.kernel.key], len(words), step.space[0]
         if window is not None:
             words.add(function, window.start)
-            function, units = stock_functions()["window"], window.elements
+            function, units = builtin_functions()["window"], window.elements
         words.add(*step.space)
         if has_blocks(step):
             blocks, units = words.reserve(2), prod(step.space[:-1])

@@ -15,9 +15,9 @@ from engine.backends.partial_dispatch import Between, Cut, PartialDispatch, Timi
 from engine.base import instrumentation
 from engine.base.errors import DisposedError
 from engine.compiler.plan import Plan
+from engine.device.jobs.builtin_commands import builtin_functions
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.repetition import BEGIN, count_runs, some_runs, units_of
-from engine.device.jobs.stock import stock_functions
 from engine.device.jobs.system import JobHandle
 
 _CHUNKS = 16
@@ -64,7 +64,7 @@ class CPUPartialDispatch(PartialDispatch):
         self._program = program
         self._submit = submit
         self._run_here = run_here
-        self._part = stock_functions()["part"]
+        self._part = builtin_functions()["part"]
         # Steps without elements have no commands.
         steps = [k for k, step in enumerate(plan.steps) if prod(step.space)]
         table = program.commands.array[: program.commands.count]

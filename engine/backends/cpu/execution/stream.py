@@ -13,9 +13,9 @@ from engine.backends.cpu.execution.timing import ObservedJob, Stamped
 from engine.base import instrumentation
 from engine.base.errors import DisposedError
 from engine.base.memory.aligned import address_of, allocate
-from engine.base.memory.results import ResultMemory, TurnMemory
+from engine.base.memory.results import OutputRing, ResultMemory
+from engine.device.jobs.builtin_commands import COPY_GRAIN, builtin_functions
 from engine.device.jobs.command_list import CommandList
-from engine.device.jobs.stock import COPY_GRAIN, stock_functions
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
 LEAST_SHARED = 1 << 22
@@ -122,9 +122,9 @@ class JobStream:
         self.owed: PendingCopies = {}
         self.results = ResultMemory()
         self.copied: set[str] = set()
-        self.own = TurnMemory()
+        self.own = OutputRing()
         self._copies: list[_Copy] = []
-        self._copy_function = stock_functions()["copy"]
+        self._copy_function = builtin_functions()["copy"]
         self._disposed = False
 
     def is_idle(self) -> bool:

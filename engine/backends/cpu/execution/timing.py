@@ -15,9 +15,9 @@ import numpy as np
 
 from engine.base import instrumentation
 from engine.device import native
+from engine.device.jobs.builtin_commands import STAMP
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.repetition import units_of
-from engine.device.jobs.stock import STAMP
 from engine.device.jobs.system import JobHandle
 
 

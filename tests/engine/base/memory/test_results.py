@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.base.memory.aligned import ALIGNMENT, address_in_place, address_of
-from engine.base.memory.results import LEAST, MOST, MOST_BLOCKS, MOST_KEPT, ResultMemory, TurnMemory
+from engine.base.memory.results import LEAST, MOST, MOST_BLOCKS, MOST_KEPT, OutputRing, ResultMemory
 
 F32 = np.dtype(np.float32)
 SHAPE = (3, LEAST // 8)
@@ -59,7 +59,7 @@ def test_few_bytes_are_kept() -> None:
 
 
 def test_outputs_take_the_memory_of_those_before_in_turn() -> None:
-    memory, places = TurnMemory(), []
+    memory, places = OutputRing(), []
     held: list[np.ndarray] = []
     for turn in range(9):
         array, place = memory.elements(4000 + 8 * turn, F32, 3)
@@ -72,7 +72,7 @@ def test_outputs_take_the_memory_of_those_before_in_turn() -> None:
 
 
 def test_outputs_take_no_memory_that_is_held_or_of_another_size() -> None:
-    memory = TurnMemory()
+    memory = OutputRing()
     held = [memory.elements(4000, F32, 3) for _ in range(7)]
     assert len({address for _, address in held}) == 7
     assert len(memory._pieces) == 3

@@ -72,7 +72,7 @@ def run_script(text: str, timeout: float = 240) -> str:
     head = (
         "import os, sys, time, numpy as np\n"
         "from engine.device.jobs.system import *\n"
-        "from engine.device.jobs.stock import stock_functions\n"
+        "from engine.device.jobs.builtin_commands import builtin_functions\n"
         "nothing = np.zeros((0, 4), np.int64)\n"
     )
     result = subprocess.run(
@@ -98,7 +98,8 @@ def test_the_program_ends_while_jobs_are_queued() -> None:
         "jobs = JobSystem(2)\n"
         "block = np.zeros(1 << 20, np.int8)\n"
         "args = np.array([block.ctypes.data, 1, 1])\n"
-        "work = np.array([[stock_functions()['fill'], args.ctypes.data, block.size, block.size]] * 100_000)\n"
+        "fill = [builtin_functions()['fill'], args.ctypes.data, block.size, block.size]\n"
+        "work = np.array([fill] * 100_000)\n"
         "handles = [jobs.submit(work) for _ in range(1000)]\n"
     )
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from engine.device import native
+from engine.device.jobs.builtin_commands import builtin_functions
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.repetition import BEGIN, HEADER_WORDS, TURN, count_runs, some_runs, table_of, units_of
-from engine.device.jobs.stock import stock_functions
 from engine.device.jobs.system import JobSystem
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE
@@ -51,12 +51,12 @@ class Walk:
         self.kept = np.zeros((count, N), np.int64)
         self.last = np.zeros(N, np.int64)
         even, odd = (row.ctypes.data for row in self.states)
-        copy = stock_functions()["copy"]
+        copy = builtin_functions()["copy"]
         words = [0, 0, count, 0]
         assert len(words) == HEADER_WORDS
         stepping, keeping, ending = 4, 8, 12
         words += [even, odd, N, 0]
-        words += [stock_functions()["copy"], 0, self.kept.ctypes.data, odd]
+        words += [builtin_functions()["copy"], 0, self.kept.ctypes.data, odd]
         words += [self.last.ctypes.data, even]
         table = len(words)
         words[3] = 8 * table
@@ -86,7 +86,7 @@ class Walk:
             [
                 (BEGIN, address, 2, 4),
                 (step, args(stepping), N, grain),
-                (stock_functions()["window"], args(keeping), 8 * N, 8 * grain),
+                (builtin_functions()["window"], args(keeping), 8 * N, 8 * grain),
                 (TURN, address, 2, 1),
                 (copy, args(ending), 8 * N, 8 * N),
             ],
@@ -128,7 +128,7 @@ def polled(system: JobSystem, commands: CommandList) -> None:
 
 def listed(system: JobSystem, commands: CommandList) -> None:
     words = np.array([commands.address, commands.count], np.int64)
-    row = (stock_functions()["lists"], words.ctypes.data, 1, 1)
+    row = (builtin_functions()["lists"], words.ctypes.data, 1, 1)
     system.run_inline(CommandList([row], (words, commands)))
 
 
@@ -171,7 +171,7 @@ def test_runs_inside_runs(step: int, system: JobSystem) -> None:
     """The inner runs begin anew in each of the outer ones, from where the last have ended."""
     walk = Walk(step, 6, 50)
     back = np.array([walk.states[0].ctypes.data, walk.last.ctypes.data], np.int64)
-    again = (stock_functions()["copy"], back.ctypes.data, 8 * N, 8 * N)
+    again = (builtin_functions()["copy"], back.ctypes.data, 8 * N, 8 * N)
     header = np.array([0, 0, 5, 8 * HEADER_WORDS, *table_of([])], np.int64)
     inner = [*walk.rows.tolist(), again]
     address = header.ctypes.data

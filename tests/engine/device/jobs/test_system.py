@@ -15,9 +15,9 @@ import pytest
 
 from engine.base.errors import DisposedError, InputError
 from engine.device.jobs import program as jobs_program
+from engine.device.jobs.builtin_commands import builtin_functions
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.layout import LAYOUT
-from engine.device.jobs.stock import stock_functions
 from engine.device.jobs.system import JobHandle, JobSystem
 from tests.engine.device.jobs.gates import Gate
 
@@ -336,7 +336,7 @@ def test_closing_lets_everything_finish(functions: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
 def test_stock_fill_and_copy(pair: JobSystem, width: int) -> None:
-    stock = stock_functions()
+    stock = builtin_functions()
     array = np.zeros(1000, f"i{width}")
     other = np.zeros_like(array)
     fill = command(stock["fill"], array[1:], -3, width, total=998, grain=100)

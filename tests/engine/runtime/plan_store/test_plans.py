@@ -25,7 +25,7 @@ from engine.operators.builder import Builder
 from engine.runtime.plan_store import files, plans
 from engine.runtime.plan_store.cache_keys import digest_of_engine, digest_of_model
 from tests.engine.conftest import CHANNELS, MakeWorker
-from tests.engine.operators.test_stand_in import feeds_for, nested, run
+from tests.engine.operators.test_loop_rolling import feeds_for, nested, run
 from tests.graphs import mlp, model, node, proto
 from tests.networks import reference
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gameglue import App, GameObject, MonoBehaviour, Quaternion, Scene, SceneError, SpriteRenderer, Vec3
-from gameglue.scene.files.kinds import Problem, find_kind, name_kind
+from gameglue.scene.files.component_types import Problem, find_kind, name_kind
 from tests.gameglue.scene.files.conftest import Write
 from tests.gameglue.scene.files.parts import Bearer, Logbook, Mood, Musket, Raider, Stats
 

@@ -17,7 +17,7 @@ from engine.backends.cpu.library import library_text
 from engine.base.memory.pool import reserve_lasting
 from engine.compiler.plan import storable
 from engine.device.native import NativeSource
-from engine.device.native.ranges import call_in_parts
+from engine.device.native.parallel_range import call_in_parts
 
 POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.5**0.5, -(0.5**0.5), 2.0**0.5, -(2.0**0.5))}
 """Where F(2 x 2) and F(4 x 4) interpolate, apart from infinity; `library/winograd.py` has the rest."""

@@ -13,7 +13,7 @@ from engine.base.memory.parallel import in_parts
 from engine.base.memory.pool import reserve_lasting
 from engine.compiler.plan import storable
 from engine.device.native import NativeSource
-from engine.device.native.ranges import call_in_parts
+from engine.device.native.parallel_range import call_in_parts
 
 _ARGUMENTS = ArgumentBlock("out rows width depth taps channels", first=0)
 

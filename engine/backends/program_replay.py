@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from engine.backends.base import DeviceBuffer
 
 
-class Repeat:
+class ProgramReplay:
     """Takes inputs of a program and runs it, where a backend can do that faster than with `upload` and `run`.
 
     Inputs come as arrays and, where some are those of tensors, these beside them, in the same order. The

@@ -10,7 +10,7 @@ from gameglue.inference.reading import Pumpable
 from gameglue.inference.sharing import Sharer, Step
 
 
-class PumpedWork(Sharer):
+class Continuation(Sharer):
     """Advances one piece of work once a frame, until it is dropped or raises."""
 
     def __init__(self, work: Pumpable, failures: Failures) -> None:

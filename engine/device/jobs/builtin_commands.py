@@ -8,7 +8,7 @@ from engine.device.jobs.waiting import CALL_OS
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE
 
-_STOCK_TEXT = """
+_BUILTIN_TEXT = """
 def copy(args, begin, end):
     copy_bytes(arg_i64(args, 0) + begin, arg_i64(args, 1) + begin, end - begin)
 
@@ -65,8 +65,8 @@ def stamp(args, begin, end):
     call_os(arg_i64(args, 0), arg_i64(args, 1), arg_i64(args, 2), 0, 0, 0, 0)
 """
 
-COPY = NativeSource("copy", PRELUDE + _STOCK_TEXT, "copy")
-FILL = NativeSource("fill", PRELUDE + _STOCK_TEXT, "fill")
+COPY = NativeSource("copy", PRELUDE + _BUILTIN_TEXT, "copy")
+FILL = NativeSource("fill", PRELUDE + _BUILTIN_TEXT, "fill")
 PART = NativeSource("part of a command", PRELUDE + _PART_TEXT, "part")
 LISTS = NativeSource("lists of commands", PRELUDE + JUMP + _LISTS_TEXT, "lists")
 WINDOW = NativeSource("window of a command", PRELUDE + _WINDOW_TEXT, "window")
@@ -77,7 +77,7 @@ COPY_GRAIN = 1 << 18
 """Bytes that one thread copies at a time; fewer are copied by the caller, where nothing is in flight."""
 
 
-def stock_functions() -> dict[str, int]:
+def builtin_functions() -> dict[str, int]:
     """Addresses of the stock commands.
 
     "copy": args (destination, source), total in bytes. "fill": args (destination, pattern, width in bytes: 1,

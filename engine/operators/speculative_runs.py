@@ -12,7 +12,7 @@ from engine.base.dtypes import INT64
 from engine.kernels.expr import cast, select
 from engine.kernels.value import Entry, Value
 from engine.operators.builder import Builder
-from engine.operators.stand_in import StandIn, alike
+from engine.operators.loop_rolling import RolledLoop, alike
 
 
 class Stack(NamedTuple):
@@ -47,13 +47,13 @@ def one_more(k: Builder, due: Value, active: Value) -> Value:
     return k.elementwise(lambda n, a: n + cast(a, "int64"), due, active)
 
 
-class RunsAhead:
+class SpeculativeRuns:
     """Runs of which one stands for all: the states have with them whether a run is due, and how many were."""
 
-    def __init__(self, stand_in: StandIn, begin: int) -> None:
-        self._stand_in = stand_in
+    def __init__(self, rolled: RolledLoop, begin: int) -> None:
+        self._rolled = rolled
         self.begin = begin
-        self.count = stand_in.count
+        self.count = rolled.count
 
     @classmethod
     def open(
@@ -64,7 +64,7 @@ class RunsAhead:
         carried: Sequence[Entry],
         active: Value | None,
         due: Value | None,
-    ) -> RunsAhead | None:
+    ) -> SpeculativeRuns | None:
         """`count` runs from number `begin` on; None where they are to be made one by one.
 
         active: whether the first one is due, None where it is. due: how many before it were, None for all.
@@ -74,28 +74,28 @@ class RunsAhead:
             k.constant(np.array(True)) if active is None else active,
             k.constant(np.array(begin, INT64)) if due is None else due,
         )
-        stand_in = StandIn.begin(k, count, states, may_be_sizes=False)
-        return None if stand_in is None else cls(stand_in, begin)
+        rolled = RolledLoop.begin(k, count, states, may_be_sizes=False)
+        return None if rolled is None else cls(rolled, begin)
 
     def inputs(self, k: Builder) -> tuple[Value, ...]:
         """What the body takes: the number of the run, a condition, the states."""
-        *carried, _, _ = self._stand_in.before
-        return (self._stand_in.number(k, self.begin), k.constant(np.array(True)), *carried)
+        *carried, _, _ = self._rolled.before
+        return (self._rolled.number(k, self.begin), k.constant(np.array(True)), *carried)
 
     def took(self, k: Builder, condition: Value, after: Sequence[Entry], kept: Sequence[Entry]) -> bool:
         """Receive what the body yields; False if the runs cannot be a repeat."""
-        *carried, active, due = self._stand_in.before
+        *carried, active, due = self._rolled.before
         if not all(map(alike, after, carried)):
             return False
         after = [chosen(k, active, new, old) for new, old in zip(after, carried, strict=True)]
         goes_on = k.elementwise(and_, active, k.alias(condition, ()))
-        return self._stand_in.took(k, (*after, goes_on, one_more(k, due, active)), kept)
+        return self._rolled.took(k, (*after, goes_on, one_more(k, due, active)), kept)
 
     def states(self, k: Builder) -> tuple[tuple[Value, ...], Value, Value]:
         """The states after the last run, whether another one is due, and how many were."""
-        *carried, active, due = self._stand_in.states(k)
+        *carried, active, due = self._rolled.states(k)
         return tuple(carried), active, due
 
     def stack(self, k: Builder, count: int) -> Stack:
         """What they have stacked, `count` tensors."""
-        return Stack(tuple([self._stand_in.stack(k, number) for number in range(count)]), self.count)
+        return Stack(tuple([self._rolled.stack(k, number) for number in range(count)]), self.count)

@@ -22,7 +22,7 @@ def alike(new: Entry, old: Entry) -> bool:
     )
 
 
-class StandIn:
+class RolledLoop:
     """A loop whose runs are a repeat; `before` are the states that its body takes."""
 
     def __init__(self, count: int, first: Sequence[Value], before: Sequence[Value]) -> None:
@@ -35,7 +35,7 @@ class StandIn:
     @classmethod
     def begin(
         cls, k: Builder, count: int, states: Sequence[Entry], may_be_sizes: bool = True
-    ) -> StandIn | None:
+    ) -> RolledLoop | None:
         """None where the runs are to be made one by one: few of them, or states whose elements are sizes.
 
         Integers that are known before the first run may be known after all of them, and shapes may depend on

@@ -222,9 +222,9 @@ def test_a_run_that_stands_for_all(
     kind: str, channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = REPEATED[kind]
-    monkeypatch.setattr("engine.operators.stand_in.MOST_COUNTED", 16)
+    monkeypatch.setattr("engine.operators.loop_rolling.MOST_COUNTED", 16)
     repeating = make_worker(made, channel)
-    monkeypatch.setattr("engine.operators.stand_in.REPEATED", 1 << 30)
+    monkeypatch.setattr("engine.operators.loop_rolling.REPEATED", 1 << 30)
     unrolled = make_worker(made, channel)
     assert 3 * repeating.plan_report().steps < unrolled.plan_report().steps
     for seed in range(2):
@@ -244,7 +244,7 @@ def test_runs_inside_of_runs(
     made = NESTED[kind]
     worker = make_worker(made, channel)
     assert worker.plan_report().steps < 20
-    monkeypatch.setattr("engine.operators.stand_in.REPEATED", 1 << 30)
+    monkeypatch.setattr("engine.operators.loop_rolling.REPEATED", 1 << 30)
     unrolled = make_worker(made, channel)
     for seed in range(2):
         feeds = feeds_for(made, seed=seed)

@@ -1,4 +1,4 @@
-"""`Line`: the queue of requests to one worker, and the measured cost of its steps."""
+"""`WorkerQueue`: the queue of requests to one worker, and the measured cost of its steps."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Terms:
     """Whether nothing begins that has not begun."""
 
 
-class Line(Sharer):
+class WorkerQueue(Sharer):
     """One worker's tasks: those that wait, the one whose slices are being enqueued, those being read.
 
     The first one that waits has the urgency of the most urgent one behind it, as that has to wait for it.
