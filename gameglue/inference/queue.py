@@ -106,7 +106,7 @@ class InferenceQueue:
         self._terms = Terms(self._clock_ms, in_flight)
         self._budget = Budget(self._clock_ms, counts_slices=deterministic)
         self._known: weakref.WeakKeyDictionary[SlicedWorker, WorkerQueue] = weakref.WeakKeyDictionary()
-        self._lines: list[WorkerQueue] = []
+        self._worker_queues: list[WorkerQueue] = []
         self._registered: list[Continuation] = []
         self._tensors: list[Task] = []
         self._open: dict[InferenceRequest, tuple[WorkerQueue | None, Task]] = {}
@@ -162,23 +162,23 @@ class InferenceQueue:
         known = [output.name for output in worker.model.outputs]
         names, alone = select_outputs(known, outputs)
         _check_names(worker, named)
-        line = self._line(worker)
+        queue = self._worker_queue(worker)
         request = self._request(priority, deadline_ms, payload, callback)
         place = request.number
         if latest_only is not False:
-            place = self._replace(line, latest_only, cancel_running, place)
+            place = self._replace(queue, latest_only, cancel_running, place)
         frame = request.frame if self.deterministic else 0
         task = Task(
             request, worker, kept(inputs), kept(named), names, alone,
             (frame, -priority, place), latest_only, hides_progress=self.deterministic,
         )  # fmt: skip
-        if line not in self._lines:  # it may be there empty, where the only request made way
-            join(line, self._sharers)
+        if queue not in self._worker_queues:  # it may be there empty, where the only request made way
+            join(queue, self._sharers)
             # Its only task may just have made way: then it stands in the list already.
-            if line not in self._lines:
-                self._lines.append(line)
-        line.join(task)
-        self._open[request] = (line, task)
+            if queue not in self._worker_queues:
+                self._worker_queues.append(queue)
+        queue.join(task)
+        self._open[request] = (queue, task)
         return request
 
     def result(
@@ -216,7 +216,7 @@ class InferenceQueue:
         """Give a worker `weight` times the part of the budget that others of its urgency get."""
         if not weight > 0.0:
             raise InputError(f"a worker's weight must be above 0, got {weight}")
-        self._line(worker).weight = weight
+        self._worker_queue(worker).weight = weight
 
     # Work that continues by itself
 
@@ -280,13 +280,13 @@ class InferenceQueue:
         `slices_per_frame` slices instead.
         """
         self._expire()
-        lines = self._lines
+        queues = self._worker_queues
         self._terms.jobs.begin_frame(
-            self._clock_ms(), not any(line.is_on_jobs and line.is_busy for line in lines)
+            self._clock_ms(), not any(queue.is_on_jobs and queue.is_busy for queue in queues)
         )
         if self.deterministic:
-            for line in lines:
-                for task in line.waiting:
+            for queue in queues:
+                for task in queue.waiting:
                     task.accept()
         spent = self._budget.spend(self._sharers, self.slices_per_frame if self.deterministic else budget_ms)
         for sharer in self._sharers:
@@ -312,16 +312,16 @@ class InferenceQueue:
     @property
     def stats(self) -> QueueStats:
         """Requests in progress, and how the latest `pump` spent its budget."""
-        lines, budget = self._lines, self._budget
+        queues, budget = self._worker_queues, self._budget
         total = sum(sharer.recent for sharer in self._sharers)
         return QueueStats(
             frame=self.frame,
-            waiting=sum(len(line.waiting) for line in lines),
-            running=sum(line.running is not None for line in lines),
-            reading=sum(len(line.reading) for line in lines) + len(self._tensors),
+            waiting=sum(len(queue.waiting) for queue in queues),
+            running=sum(queue.running is not None for queue in queues),
+            reading=sum(len(queue.reading) for queue in queues) + len(self._tensors),
             budget_ms=budget.given,
             spent_ms=budget.spent,
-            saved_ms=sum(line.saved for line in lines),
+            saved_ms=sum(queue.saved for queue in queues),
             debt_ms=budget.debt,
             done=self._ended["done"],
             cancelled=self._ended["cancelled"],
@@ -329,15 +329,15 @@ class InferenceQueue:
             failed=self._ended["failed"],
             workers=tuple(
                 WorkerShare(
-                    line.name,
-                    len(line.waiting),
-                    int(line.running is not None),
-                    len(line.reading),
-                    line.spent,
-                    line.recent / total if total else 0.0,
-                    line.weight,
+                    queue.name,
+                    len(queue.waiting),
+                    int(queue.running is not None),
+                    len(queue.reading),
+                    queue.spent,
+                    queue.recent / total if total else 0.0,
+                    queue.weight,
                 )
-                for line in lines
+                for queue in queues
             ),
         )
 
@@ -345,16 +345,16 @@ class InferenceQueue:
 
     @property
     def _sharers(self) -> list[Sharer]:
-        return [*self._registered, *self._lines]
+        return [*self._registered, *self._worker_queues]
 
     def _clock_ms(self) -> float:
         return 1e3 * self._time_source()
 
-    def _line(self, worker: SlicedWorker) -> WorkerQueue:
-        line = self._known.get(worker)
-        if line is None:
-            line = self._known[worker] = WorkerQueue(worker, self._terms)
-        return line
+    def _worker_queue(self, worker: SlicedWorker) -> WorkerQueue:
+        queue = self._known.get(worker)
+        if queue is None:
+            queue = self._known[worker] = WorkerQueue(worker, self._terms)
+        return queue
 
     def _request(
         self, priority: int, deadline_ms: float | None, payload: object, callback: Callback | None
@@ -363,12 +363,12 @@ class InferenceQueue:
         expires = math.inf if deadline_ms is None else self.milliseconds() + deadline_ms
         return InferenceRequest(self, self._count, priority, expires, payload, callback, line_of_caller())
 
-    def _replace(self, line: WorkerQueue, key: Hashable, cancel_running: bool, place: int) -> int:
+    def _replace(self, queue: WorkerQueue, key: Hashable, cancel_running: bool, place: int) -> int:
         """Take out what makes way for a newer request of `key`; returns the place that is free."""
-        for task in line.tasks:
+        for task in queue.tasks:
             if task.key != key or task.request not in self._open:
                 continue
-            waits = task in line.waiting and not task.is_accepted
+            waits = task in queue.waiting and not task.is_accepted
             if self.deterministic:
                 waits = waits and task.request.frame == self.frame
             if waits:
@@ -392,10 +392,10 @@ class InferenceQueue:
         found = self._open.pop(request, None)
         if found is None:
             return
-        line, task = found
+        queue, task = found
         if not (self.deterministic and task.is_accepted):
-            if line is not None:
-                line.drop(task)
+            if queue is not None:
+                queue.drop(task)
             else:
                 self._tensors.remove(task)
         self._ended[state] += 1
@@ -406,14 +406,14 @@ class InferenceQueue:
         found: list[Task] = []
         if self.deterministic:
             due = self.frame - self.latency_frames
-            for line in self._lines:
-                found += line.take_due(lambda task: task.request.frame <= due)
+            for queue in self._worker_queues:
+                found += queue.take_due(lambda task: task.request.frame <= due)
             found += [task for task in self._tensors if task.request.frame <= due]
         else:
-            for line in self._lines:
-                found += line.take_arrived()
-                if getattr(line.worker(), "is_disposed", False):
-                    found += line.fail_all(DisposedError(f"the worker of {line.name!r} was disposed"))
+            for queue in self._worker_queues:
+                found += queue.take_arrived()
+                if getattr(queue.worker(), "is_disposed", False):
+                    found += queue.fail_all(DisposedError(f"the worker of {queue.name!r} was disposed"))
             found += [task for task in self._tensors if task.has_arrived()]
         self._tensors = [task for task in self._tensors if task not in found]
         return found
@@ -451,10 +451,10 @@ class InferenceQueue:
             self._failures.report(self, component, f"the callback {name}", error)
 
     def _forget_idle(self) -> None:
-        for line in self._lines:
-            if line.is_empty:
-                line.saved = 0.0
-        self._lines = [line for line in self._lines if not line.is_empty]
+        for queue in self._worker_queues:
+            if queue.is_empty:
+                queue.saved = 0.0
+        self._worker_queues = [queue for queue in self._worker_queues if not queue.is_empty]
 
 
 _OPTIONS = tuple(

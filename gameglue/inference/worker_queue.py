@@ -82,7 +82,7 @@ class Task:
     alone: bool = True
     """Whether the result is the one output itself."""
     order: tuple[int, ...] = ()
-    """Where it stands in its worker's line; a request that replaces another takes its place."""
+    """Where it stands in its worker's queue; a request that replaces another takes its place."""
     key: Hashable = False
     """Which requests make way for a newer one of the same worker: False for none."""
     hides_progress: bool = False
@@ -151,11 +151,11 @@ class Task:
 
 @dataclass
 class Terms:
-    """What all lines of a queue go by."""
+    """What all worker queues of an inference queue go by."""
 
     clock_ms: Callable[[], float]
     in_flight: int
-    """How many tasks of one line may be read back at a time before the next begins."""
+    """How many tasks of one worker queue may be read back at a time before the next begins."""
     jobs: JobRoom = field(default_factory=JobRoom)
     paused: bool = False
     """Whether nothing begins that has not begun."""
