@@ -71,14 +71,14 @@ PART = NativeSource("part of a command", PRELUDE + _PART_TEXT, "part")
 LISTS = NativeSource("lists of commands", PRELUDE + JUMP + _LISTS_TEXT, "lists")
 WINDOW = NativeSource("window of a command", PRELUDE + _WINDOW_TEXT, "window")
 STAMP = NativeSource("stamp", PRELUDE + CALL_OS + _STAMP_TEXT, "stamp")
-
+SOURCES = {"copy": COPY, "fill": FILL, "part": PART, "stamp": STAMP, "lists": LISTS, "window": WINDOW}
 
 COPY_GRAIN = 1 << 18
 """Bytes that one thread copies at a time; fewer are copied by the caller, where nothing is in flight."""
 
 
 def builtin_functions() -> dict[str, int]:
-    """Addresses of the stock commands.
+    """Addresses of the built-in commands.
 
     "copy": args (destination, source), total in bytes. "fill": args (destination, pattern, width in bytes: 1,
     2, 4 or 8), total in elements. "part": args (function, its args, first), total in that function's units.
@@ -87,6 +87,5 @@ def builtin_functions() -> dict[str, int]:
     command list, how many commands it has) for each list, total the number of lists; each is run by one
     thread.
     """
-    stock = {"copy": COPY, "fill": FILL, "part": PART, "stamp": STAMP, "lists": LISTS, "window": WINDOW}
-    addresses = native.load([*stock.values()])
-    return {name: addresses[source.key] for name, source in stock.items()}
+    addresses = native.load([*SOURCES.values()])
+    return {name: addresses[source.key] for name, source in SOURCES.items()}

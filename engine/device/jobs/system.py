@@ -30,16 +30,7 @@ import numpy as np
 from engine.base.errors import DeviceError, DisposedError, InputError
 from engine.base.memory.aligned import address_of, allocate
 from engine.device import native
-from engine.device.jobs.builtin_commands import (
-    COPY,
-    COPY_GRAIN,
-    FILL,
-    LISTS,
-    PART,
-    STAMP,
-    WINDOW,
-    builtin_functions,
-)
+from engine.device.jobs.builtin_commands import COPY_GRAIN, SOURCES, builtin_functions
 from engine.device.jobs.command_list import NOTHING, CommandList
 from engine.device.jobs.layout import (
     INLINE_EDGES,
@@ -478,7 +469,7 @@ def leave_a_core_to_the_game() -> None:
 def job_sources() -> list[native.NativeSource]:
     """The sources of all kernels of a job system, for precompiling."""
     kind, _, futex = waiting_functions(None)
-    return [program_source(kind, futex), COPY, FILL, LISTS, PART, STAMP, WINDOW]
+    return [program_source(kind, futex), *SOURCES.values()]
 
 
 def _aligned_words(count: int) -> tuple[np.ndarray, memoryview, int]:

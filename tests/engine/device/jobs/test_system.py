@@ -335,7 +335,7 @@ def test_closing_lets_everything_finish(functions: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
-def test_stock_fill_and_copy(pair: JobSystem, width: int) -> None:
+def test_built_in_fill_and_copy(pair: JobSystem, width: int) -> None:
     stock = builtin_functions()
     array = np.zeros(1000, f"i{width}")
     other = np.zeros_like(array)
