@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable
-from functools import cached_property, update_wrapper
+from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from sys import modules
 from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints
@@ -59,7 +59,7 @@ class SizeFunction(Generic[Arguments, Result]):
         *given, made = get_type_hints(function).values()
         self.given = "".join([_LETTERS[kind] for kind in given])
         self.made = "".join([_LETTERS[kind] for kind in get_args(made)])
-        self.library = _libraries.setdefault(function.__module__, SizeLibrary(function.__module__))
+        self.library = _library_of(function.__module__)
         self.number = self.library.add(self)
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -70,7 +70,11 @@ class SizeLibrary:
     """The functions of a module, which one native function calls: `run`."""
 
     def __init__(self, module: str) -> None:
+        path = modules[module].__file__
+        assert path is not None
         self._module = module
+        # While the module is imported: what a file becomes later is not what this process runs.
+        self._text = _OWN_IMPORT.sub("", Path(path).read_text(encoding="utf-8"))
         self._functions: list[SizeFunction[..., Any]] = []
 
     def add(self, function: SizeFunction[..., Any]) -> int:
@@ -81,9 +85,6 @@ class SizeLibrary:
     @cached_property
     def source(self) -> NativeSource:
         """The source of `run`."""
-        path = modules[self._module].__file__
-        assert path is not None
-        text = _OWN_IMPORT.sub("", Path(path).read_text(encoding="utf-8"))
         lines = ["def call_all(block, calls, count):", "    for k in range(count):"]
         lines += ["        kind, at = load_i64(calls, 2 * k), block + 8 * load_i64(calls, 2 * k + 1)"]
         for number, function in enumerate(self._functions):
@@ -95,7 +96,7 @@ class SizeLibrary:
                 f"            store_{_ACCESS[kind]}(at, {len(given) + place}, r{number}[{place}])"
                 for place, kind in enumerate(made)
             ]
-        text = "\n".join([PRELUDE + _DECORATOR + text, *lines, ""])
+        text = "\n".join([PRELUDE + _DECORATOR + self._text, *lines, ""])
         return NativeSource(f"{self._module} at new sizes", text, "call_all")
 
     def run(self) -> Callable[[int, int, int], None] | None:
@@ -112,7 +113,9 @@ class SizeLibrary:
         return _CALL(address)
 
 
-_libraries: dict[str, SizeLibrary] = {}
+@cache
+def _library_of(module: str) -> SizeLibrary:
+    return SizeLibrary(module)
 
 
 def size_function(function: Callable[Arguments, Result]) -> SizeFunction[Arguments, Result]:

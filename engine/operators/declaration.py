@@ -7,7 +7,6 @@ is declared by ONNX's schema where the operator is ONNX's; formulas of onnxrunti
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from types import UnionType
@@ -62,8 +61,7 @@ class AttributeGroup:
 
 def group_of(define: Callable[..., Any], parameter: inspect.Parameter) -> type[Any] | None:
     """The attributes that a definition's parameter stands for; None where it is a single one."""
-    known = vars(sys.modules.get(define.__module__, inspect))
-    found = known.get(str(parameter.annotation))
+    found = getattr(define, "__globals__", {}).get(str(parameter.annotation))
     return found if inspect.isclass(found) and issubclass(found, AttributeGroup) else None
 
 
