@@ -23,6 +23,8 @@ from engine.operators.registry import operator
 
 MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 """How a node compares a feature with its split, in the order of their numbers."""
+COMPARISONS = {"LEQ": "<=", "LT": "<", "GTE": ">=", "GT": ">", "EQ": "==", "NEQ": "!="}
+"""The modes that compare a feature with the split, as C and GLSL write them."""
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 

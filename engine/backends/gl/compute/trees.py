@@ -20,8 +20,8 @@ from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner, storable
+from engine.operators.ml.trees import COMPARISONS
 
-_OPERATORS = {"LEQ": "<=", "LT": "<", "GTE": ">=", "GT": ">", "EQ": "==", "NEQ": "!="}
 _NODE_NS = 10.0
 _NAMES = ("threads", "rows", "features", "depth")
 
@@ -47,7 +47,7 @@ def tune_leaves(compute: Compute, tuner: Tuner, target: Target) -> bool:
     values = (rows * trees, rows, features, depth, *divisor_values([rows]), 0, 0, 0)
     node = "texelFetch(b1, max(at, 0))" if target.texels else "b1[max(at, 0)]"
     value = element("b0", "row * features + node.x", "float32", target.texels)
-    passes = f"{value} {_OPERATORS[compute.attributes['mode']]} intBitsToFloat(node.y)"
+    passes = f"{value} {COMPARISONS[compute.attributes['mode']]} intBitsToFloat(node.y)"
     lines = [
         THREAD,
         "if (t >= threads) return;",

@@ -18,6 +18,7 @@ from engine.backends.operands import emit
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import index
+from engine.operators.ml.trees import COMPARISONS
 
 _LEAVES = 32
 _BIT_HASH = 0x077CB531
@@ -27,7 +28,6 @@ _GROUP = 64
 _ROWS, _TREES = 256, 4
 """What a work-item computes on a processor."""
 _WIDTH = 32
-_OPERATORS = {"LEQ": "<=", "LT": "<", "GTE": ">=", "GT": ">", "EQ": "==", "NEQ": "!="}
 _NUMBERS = ("rows", "trees", "nodes")
 
 
@@ -44,20 +44,20 @@ def tune_leaves(compute: Compute, tuner: Tuner, form: str) -> bool:
         return False
     most = max(1, *(len(tree[0]) for tree in trees if tree))
     make = partial(forest_table, nodes, splits.known, roots.known, most)
-    facts = tuner.constant(f"{table.root.name}:{splits.root.name}:compared", make)
+    compared = tuner.constant(f"{table.root.name}:{splits.root.name}:compared", make)
     ends = tuner.constant(f"{table.root.name}:ends", partial(leaf_table, nodes, roots.known))
     # A vector may reach beyond the last row of the last feature.
     rows, features = x.shape
     by_feature = tuner.temporary(rows * features + _WIDTH, FLOAT32)
     emit(tuner, x[index(1), index(0)], (features, rows), FLOAT32, by_feature)
     epilogue = Epilogue(compute, {}, axis_names(compute, 2, {0: "tree", 1: "row"}))
-    kernel = _kernel(epilogue, _OPERATORS[compute.attributes["mode"]], form)
+    kernel = _kernel(epilogue, COMPARISONS[compute.attributes["mode"]], form)
     if form == "cpu":
         grid = (-(-rows // _ROWS), -(-len(trees) // _TREES), 1)
     else:
         grid = (-(-rows // _GROUP), len(trees), 1)
     values = (rows, len(trees), most, *epilogue.values)
-    tuner.emit(kernel, grid, values, (*epilogue.inputs, by_feature, facts, ends), compute.output.name)
+    tuner.emit(kernel, grid, values, (*epilogue.inputs, by_feature, compared, ends), compute.output.name)
     return True
 
 
