@@ -201,6 +201,20 @@ def out_size(size: int, kernel: int, stride: int, dilation: int, begin: int, end
     return (size + begin + end - (kernel - 1) * dilation - 1) // stride + 1
 
 
+def random_windows(
+    rng: np.random.Generator, longest: int, padding: int = 2
+) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    """Sizes below `longest`, a kernel, and attributes, of which at least one window fits."""
+    while True:
+        kernel, strides, dilations, pads, ends = (
+            tuple(int(v) for v in rng.integers(low, high, 2))
+            for low, high in ((1, 6), (1, 4), (1, 3), (0, padding + 1), (0, padding + 1))
+        )
+        size = tuple(int(v) for v in rng.integers(1, longest, 2))
+        if min(map(out_size, size, kernel, strides, dilations, pads, ends)) >= 1:
+            return size, kernel, {"strides": strides, "dilations": dilations, "pads": pads, "ends": ends}
+
+
 def conv_case(
     seed: int, x_shape: Sequence[int], w_shape: Sequence[int], *,
     strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int], ends: Sequence[int],

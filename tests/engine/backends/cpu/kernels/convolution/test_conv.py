@@ -10,7 +10,7 @@ import pytest
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.compiler.plan import Tuner
-from tests.engine.backends.cpu.hinted import Case, check, conv_case, out_size, tuned_plan
+from tests.engine.backends.cpu.hinted import Case, check, conv_case, random_windows, tuned_plan
 
 PLAIN: dict[str, Any] = {
     "strides": (1, 1), "dilations": (1, 1), "pads": (0, 0), "ends": (0, 0), "group": 1, "epilogue": None,
@@ -110,21 +110,13 @@ def test_epilogues(backend: CPUBackend, epilogue: str, group: int) -> None:
 
 def test_random_shapes(backend: CPUBackend) -> None:
     rng = np.random.default_rng(5)
-    tried = 0
-    while tried < 30:
-        kernel, strides, dilations, pads, ends = (
-            tuple(int(v) for v in rng.integers(low, high, 2))
-            for low, high in ((1, 6), (1, 4), (1, 3), (0, 4), (0, 4))
-        )
-        size = tuple(int(v) for v in rng.integers(1, 34, 2))
-        if min(map(out_size, size, kernel, strides, dilations, pads, ends)) < 1:
-            continue
+    for tried in range(30):
+        size, kernel, given = random_windows(rng, 34, padding=3)
         group = int(rng.choice([1, 1, 2, 3]))
         c, m = group * int(rng.integers(1, 9)), group * int(rng.integers(1, 20))
         batch = int(rng.integers(1, 3))
-        given = {"strides": strides, "dilations": dilations, "pads": pads, "ends": ends, "group": group}
-        check(backend, case((batch, c, *size), (m, c // group, *kernel), tried, epilogue="bias", **given))
-        tried += 1
+        shapes = (batch, c, *size), (m, c // group, *kernel)
+        check(backend, case(*shapes, tried, epilogue="bias", group=group, **given))
 
 
 def test_large_planes_are_cut_for_all_threads(backend: CPUBackend) -> None:

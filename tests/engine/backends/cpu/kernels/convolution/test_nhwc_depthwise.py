@@ -12,7 +12,7 @@ from engine.backends.cpu.kernels.convolution.nhwc_depthwise import tune_nhwc_dep
 from engine.compiler.plan import Tuner
 from engine.kernels.expr import Expr, acc, arg, lit, load, maximum, minimum
 from engine.kernels.value import Value
-from tests.engine.backends.cpu.hinted import Case, conv_case, out_size, run_tuned
+from tests.engine.backends.cpu.hinted import Case, conv_case, random_windows, run_tuned
 from tests.engine.backends.cpu.last import assert_close, first_to_last
 from tests.engine.backends.steps import F32
 
@@ -80,19 +80,10 @@ def test_bounds_let_what_is_not_a_number_through(backend: CPUBackend, bound: str
 
 def test_random_shapes(backend: CPUBackend) -> None:
     rng = np.random.default_rng(9)
-    tried = 0
-    while tried < 16:
-        kernel, strides, dilations, pads, ends = (
-            tuple(int(v) for v in rng.integers(low, high, 2))
-            for low, high in ((1, 6), (1, 4), (1, 3), (0, 3), (0, 3))
-        )
-        size = tuple(int(v) for v in rng.integers(1, 30, 2))
-        if min(map(out_size, size, kernel, strides, dilations, pads, ends)) < 1:
-            continue
-        given = {"strides": strides, "dilations": dilations, "pads": pads, "ends": ends}
+    for tried in range(16):
+        size, kernel, given = random_windows(rng, 30)
         last, expected = first_to_last(case((1, int(rng.integers(2, 40)), *size), kernel, tried, **given))
         assert_close(run_tuned(backend, last), expected)
-        tried += 1
 
 
 def test_several_outputs_per_channel_are_left_to_others() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
-from tests.engine.backends.cpu.hinted import out_size, run_tuned
+from tests.engine.backends.cpu.hinted import random_windows, run_tuned
 from tests.engine.backends.cpu.kernels.convolution.test_pool import SHAPES, case
 from tests.engine.backends.cpu.last import assert_close, first_to_last
 
@@ -44,18 +44,9 @@ def test_nan_is_the_largest(backend: CPUBackend) -> None:
 
 def test_random_shapes(backend: CPUBackend) -> None:
     rng = np.random.default_rng(8)
-    tried = 0
-    while tried < 16:
-        kernel, strides, dilations, pads, ends = (
-            tuple(int(v) for v in rng.integers(low, high, 2))
-            for low, high in ((1, 6), (1, 4), (1, 3), (0, 3), (0, 3))
-        )
-        size = tuple(int(v) for v in rng.integers(1, 30, 2))
-        if min(map(out_size, size, kernel, strides, dilations, pads, ends)) < 1:
-            continue
-        given = {"strides": strides, "dilations": dilations, "pads": pads, "ends": ends}
+    for tried in range(16):
+        size, kernel, given = random_windows(rng, 30)
         shape = (1, int(rng.integers(1, 40)), *size)
         for kind, include in (("max", False), ("average", bool(tried % 2))):
             last, expected = first_to_last(case(kind, shape, kernel, tried, include_pad=include, **given))
             assert_close(run_tuned(backend, last), expected)
-        tried += 1

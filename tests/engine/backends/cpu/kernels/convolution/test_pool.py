@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
-from tests.engine.backends.cpu.hinted import Case, check, out_size, pool_case
+from tests.engine.backends.cpu.hinted import Case, check, pool_case, random_windows
 
 PLAIN: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0), "ends": (0, 0)}
 
@@ -61,16 +61,7 @@ def test_nan_is_the_largest(backend: CPUBackend) -> None:
 
 def test_random_shapes(backend: CPUBackend) -> None:
     rng = np.random.default_rng(6)
-    tried = 0
-    while tried < 24:
-        kernel, strides, dilations, pads, ends = (
-            tuple(int(v) for v in rng.integers(low, high, 2))
-            for low, high in ((1, 6), (1, 4), (1, 3), (0, 3), (0, 3))
-        )
-        size = tuple(int(v) for v in rng.integers(1, 40, 2))
-        if min(map(out_size, size, kernel, strides, dilations, pads, ends)) < 1:
-            continue
-        given = {"strides": strides, "dilations": dilations, "pads": pads, "ends": ends}
+    for tried in range(24):
+        size, kernel, given = random_windows(rng, 40)
         check(backend, case("max", (1, 2, *size), kernel, tried, **given))
         check(backend, case("average", (1, 2, *size), kernel, tried, include_pad=bool(tried % 2), **given))
-        tried += 1
