@@ -43,8 +43,8 @@ class Guarded:
 _guarded: list[Guarded] = []
 
 
-def _cut(block: np.ndarray, size: int) -> np.ndarray:
-    """As `aligned._cut`, of a block of its own with guards on both sides."""
+def _on_cache_line(block: np.ndarray, size: int) -> np.ndarray:
+    """As `aligned.on_cache_line`, of a block of its own with guards on both sides."""
     before, behind = aligned.ALIGNMENT, aligned.SLACK
     held = np.full(size + 2 * before + behind, GUARD, np.uint8)
     skip = -aligned.address_of(held) % aligned.ALIGNMENT + before
@@ -79,7 +79,7 @@ def _arena_of(backend: cpu.CPUBackend, size: int) -> np.ndarray:
 
 def install() -> None:
     """Guard what is allocated from now on."""
-    aligned.on_cache_line = _cut
+    aligned.on_cache_line = _on_cache_line
     template.place = _place
     cpu.CPUBackend.arena_of = _arena_of  # type: ignore[assignment,method-assign]
     # Their temporaries share slots, which have no guards between them.

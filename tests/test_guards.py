@@ -24,7 +24,7 @@ GUARDED_TESTS = (
 @pytest.mark.parametrize("place", [-1, 12, 64])
 def test_what_is_written_beside_an_allocation_is_found(place: int) -> None:
     guards.check()
-    memory = guards._cut(np.zeros(12, np.uint8), 12)
+    memory = guards._on_cache_line(np.zeros(12, np.uint8), 12)
     memory[:] = 1
     guards.check()
     around = memory.base

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 
-def facts_of(folder: Path) -> tuple[str, ...]:
+def metadata_of(folder: Path) -> tuple[str, ...]:
     """Names, sizes and times of all Python files below a folder; none where there are no files.
 
     The time of the last change of the entry is among them, which nothing sets back. To read all files takes
@@ -35,7 +35,7 @@ def facts_of(folder: Path) -> tuple[str, ...]:
 
 
 _FOLDER = Path(__file__).parents[1]
-AT_IMPORT = facts_of(_FOLDER)
+AT_IMPORT = metadata_of(_FOLDER)
 
 
 def are_unchanged() -> bool:
@@ -44,4 +44,4 @@ def are_unchanged() -> bool:
     Modules that are imported after an edit come from the new files. A process that mixes both must not store
     what it computes.
     """
-    return facts_of(_FOLDER) == AT_IMPORT
+    return metadata_of(_FOLDER) == AT_IMPORT

@@ -355,7 +355,7 @@ def test_an_edit_of_the_engine_makes_plans_anew(tmp_path: Path, monkeypatch: pyt
     for text in ("SIZE = 1\n", "SIZE = 2\n"):
         (root / "sub" / "part.py").write_text(text)
         monkeypatch.setattr(source_files, "_FOLDER", root)
-        monkeypatch.setattr(source_files, "AT_IMPORT", source_files.facts_of(root))
+        monkeypatch.setattr(source_files, "AT_IMPORT", source_files.metadata_of(root))
         digest_of_engine.cache_clear()
         found.add(digest_of_engine())
         with open_worker(network()) as worker:
@@ -379,7 +379,7 @@ def test_nothing_is_stored_once_the_sources_have_changed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process may have imported some modules before the edit and others after it."""
-    monkeypatch.setattr(source_files, "facts_of", lambda folder: ("another.py 1 2 3",))
+    monkeypatch.setattr(source_files, "metadata_of", lambda folder: ("another.py 1 2 3",))
     open_worker(network()).dispose()
     assert list(folder.iterdir()) == []
     monkeypatch.undo()
