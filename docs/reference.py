@@ -35,7 +35,8 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         (
             "ModelLoader", "ModelAsset", "Model", "Layer", "Input", "Output", "Loading", "Progress",
             "Worker", "WorkerOutput", "Schedule", "WorkerMemory", "PlanReport", "StepCosts", "StepCost",
-            "BackendType", "BackendChoice", "ALL_CHOICES", "default_choice", "exact_choice", "open_worker",
+            "BackendType", "BackendChoice", "BACKEND_CHOICES", "default_choice", "resolve_choice",
+            "open_worker",
             "IWorker", "WorkerFactory", "background_planning",
         ),
     ),
@@ -70,7 +71,7 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "App and program",
         "The frame loop, and the main program of a game.",
         (
-            "App", "host.clock.Time", "host.frame.Frame", "Phase", "play", "PlayOptions", "Facts",
+            "App", "host.clock.Time", "host.frame.Frame", "Phase", "play", "PlayOptions", "ReportEntries",
             "ComponentError", "Resources", "HotReload", "WatchedEffect", "WatchedWorker", "freeze_support",
         ),
     ),
@@ -107,7 +108,8 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Graphics",
         "Pictures, sprites, drawing, and effects.",
         (
-            "graphics.graphics.Graphics", "Texture", "RenderTarget", "Color", "Palette", "faded", "Canvas",
+            "graphics.graphics.Graphics", "Texture", "RenderTarget", "Color", "Palette", "with_alpha",
+            "Canvas",
             "Gui", "Page", "Rect", "Camera", "Camera2D", "Renderer", "SpriteRenderer", "SpriteSheet",
             "SpriteAnimator", "AnimationClip", "TextRenderer", "LineRenderer", "TileMap", "ParticleSystem",
             "Particles", "ImageEffect", "Effect", "WebCamTexture",

@@ -122,7 +122,7 @@ if TYPE_CHECKING:
         Texture,
         TileMap,
         WebCamTexture,
-        faded,
+        with_alpha,
     )
     from gameglue.graphics import Effect as Effect
     from gameglue.graphics import Gui as Gui
@@ -130,18 +130,18 @@ if TYPE_CHECKING:
     from gameglue.host.app import App
     from gameglue.host.component_error import ComponentError as ComponentError
     from gameglue.host.frame import Phase as Phase
-    from gameglue.host.playing import Facts, PlayOptions
+    from gameglue.host.playing import PlayOptions, ReportEntries
     from gameglue.host.program import play
     from gameglue.host.resources import Resources as Resources
     from gameglue.inference import InferenceQueue, InferenceRequest
     from gameglue.inference import QueueStats as QueueStats
     from gameglue.inference import WorkerShare as WorkerShare
     from gameglue.inference.backend_choice import (
-        ALL_CHOICES,
+        BACKEND_CHOICES,
         BackendChoice,
         default_choice,
-        exact_choice,
         open_worker,
+        resolve_choice,
     )
     from gameglue.inference.backend_choice import Progress as Progress
     from gameglue.inference.brain import Brain
@@ -210,16 +210,16 @@ _PLACES = {
         "Color", "DirectionalLight", "Effect", "Gui", "ImageEffect", "LineRenderer", "Mesh", "MeshRenderer",
         "Page", "Palette", "ParticleSystem", "ParticleSystem3D", "Particles", "PictureNetwork", "Rect",
         "RenderTarget", "Renderer", "SpriteAnimator", "SpriteRenderer", "SpriteSheet", "TextRenderer",
-        "Texture", "TileMap", "WebCamTexture", "faded"),
+        "Texture", "TileMap", "WebCamTexture", "with_alpha"),
     "gameglue.host.app": ("App",),
     "gameglue.host.component_error": ("ComponentError",),
     "gameglue.host.frame": ("Phase",),
-    "gameglue.host.playing": ("Facts", "PlayOptions"),
+    "gameglue.host.playing": ("ReportEntries", "PlayOptions"),
     "gameglue.host.program": ("play",),
     "gameglue.host.resources": ("Resources",),
     "gameglue.inference": ("InferenceQueue", "InferenceRequest", "QueueStats", "WorkerShare"),
-    "gameglue.inference.backend_choice": ("ALL_CHOICES", "BackendChoice", "Progress", "default_choice",
-        "exact_choice", "open_worker"),
+    "gameglue.inference.backend_choice": ("BACKEND_CHOICES", "BackendChoice", "Progress", "default_choice",
+        "resolve_choice", "open_worker"),
     "gameglue.inference.brain": ("Brain",),
     "gameglue.input": ("GamepadAxis", "GamepadButton", "GamepadConnected", "GamepadDisconnected",
         "InputActions", "InputRecording", "InputScript", "InputState", "KeyEvent", "LEFT", "MIDDLE",
@@ -250,11 +250,11 @@ if not TYPE_CHECKING:
 # The names that games are written with. The others can be imported by name, and are documented with what
 # they belong to.
 __all__ = [
-    "ALL_CHOICES", "AmbientLight", "AnimationClip", "App", "AudioClip", "AudioListener", "AudioSource",
+    "BACKEND_CHOICES", "AmbientLight", "AnimationClip", "App", "AudioClip", "AudioListener", "AudioSource",
     "BackendChoice", "BackendType", "Brain", "CLDevice", "CPUTensorData", "Camera", "Camera2D", "Camera3D",
     "Canvas", "ChannelSwizzle", "Color", "CommandBuffer", "ComputeTensorData", "CoordOrigin", "Coroutine",
     "DenseNetwork", "DeviceError", "DirectionalLight", "DisposedError", "DynamicTensorShape", "EngineError",
-    "Event", "Evolution", "Facts", "FieldError", "GLDevice", "GameError", "GameObject", "Graphics",
+    "Event", "Evolution", "ReportEntries", "FieldError", "GLDevice", "GameError", "GameObject", "Graphics",
     "GraphicsError", "HookError", "ImageEffect", "InferenceQueue", "InferenceRequest", "InputError",
     "InputScript", "JobHandle", "JobSystem", "KernelCompileError", "LEFT", "LineRenderer", "Loading",
     "MIDDLE", "Mesh", "MeshRenderer", "Model", "ModelAsset", "ModelImportError", "ModelLoader",
@@ -266,7 +266,7 @@ __all__ = [
     "TextRenderer", "Texture", "TextureConverter", "TextureTensorData", "TextureTransform", "TileMap",
     "Transform", "UnsupportedLayerError", "ValuePending", "Vec3", "WaitForEndOfFrame", "WaitForFixedUpdate",
     "WaitForSeconds", "WaitForSecondsRealtime", "WaitUntil", "WaitUntilDone", "WaitWhile", "WebCamError",
-    "WebCamTexture", "Worker", "default_choice", "exact_choice", "faded", "freeze_support", "job",
+    "WebCamTexture", "Worker", "default_choice", "resolve_choice", "with_alpha", "freeze_support", "job",
     "next_frame", "numpy_operator", "open_worker", "play", "require_component", "seconds",
 ]
 # fmt: on

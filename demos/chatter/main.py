@@ -10,10 +10,10 @@ from demos.chatter.scenery import Scenery
 from demos.chatter.village import PEOPLE, Feet, Person, Village
 from demos.chatter.voices import Voices
 from demos.chatter.words import MOODS, Vocabulary
-from gameglue import App, Facts, ModelLoader, PlayOptions, default_choice, open_worker
+from gameglue import App, ModelLoader, PlayOptions, ReportEntries, default_choice, open_worker
 
 
-def build(app: App, options: PlayOptions) -> Facts:
+def build(app: App, options: PlayOptions) -> ReportEntries:
     """Load the network and create the village."""
     choice = options.choice or default_choice(app.ctx is not None)[0]
     app.frame_budget_ms = 6.0  # of 16.7 ms: little else happens here

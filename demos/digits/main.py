@@ -9,10 +9,10 @@ from demos.digits.panels import Panels
 from demos.digits.pens import AutoPen, MousePen
 from demos.digits.reader import DigitReader
 from demos.digits.sheet import Sheet
-from gameglue import App, Facts, PlayOptions
+from gameglue import App, PlayOptions, ReportEntries
 
 
-def build(app: App, options: PlayOptions) -> Facts:
+def build(app: App, options: PlayOptions) -> ReportEntries:
     """Load the network and create the scene."""
     game = app.scene.create("digits")
     sheet = game.add_component(Sheet)

@@ -9,7 +9,7 @@ import numpy as np
 
 from demos.digits.preprocess import INPUT_SIDE
 from demos.digits.sheet import Sheet
-from gameglue import ALL_CHOICES, Brain, EngineError, InferenceRequest, WaitUntil, exact_choice
+from gameglue import BACKEND_CHOICES, Brain, EngineError, InferenceRequest, WaitUntil, resolve_choice
 
 
 class DigitReader(Brain):
@@ -46,8 +46,8 @@ class DigitReader(Brain):
     async def start(self) -> None:
         """Load the next backend with each B, without delaying frames; the old one runs until then."""
         assert self.choice is not None
-        first = ALL_CHOICES.index(exact_choice(self.choice, self.worker)) + 1
-        for choice in itertools.cycle(ALL_CHOICES[first:] + ALL_CHOICES[:first]):
+        first = BACKEND_CHOICES.index(resolve_choice(self.choice, self.worker)) + 1
+        for choice in itertools.cycle(BACKEND_CHOICES[first:] + BACKEND_CHOICES[:first]):
             await WaitUntil(lambda: self.input.get_key_down("b"))
             self.message = f"loading {choice.label}"
             try:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gameglue import ALL_CHOICES, App, EngineError, ModelLoader, open_worker
+from gameglue import BACKEND_CHOICES, App, EngineError, ModelLoader, open_worker
 
 
 def main() -> dict[str, np.ndarray]:
@@ -11,7 +11,7 @@ def main() -> dict[str, np.ndarray]:
     image = np.random.default_rng(1).random((1, 1, 28, 28), np.float32)
     with App("each backend", headless=True) as app:  # has the OpenGL context that two of them use
         model = ModelLoader.load(app.resources.find("digits/digits.onnx"))
-        for choice in ALL_CHOICES:
+        for choice in BACKEND_CHOICES:
             try:
                 with open_worker(model, choice) as worker:
                     worker.schedule(image)

@@ -6,7 +6,7 @@ import numpy as np
 
 from demos.gesture.strokes import GESTURES, SIGNS
 from demos.gesture.wand import FIELD
-from gameglue import MonoBehaviour, Page, ParticleSystem, faded
+from gameglue import MonoBehaviour, Page, ParticleSystem, with_alpha
 
 COLORS = dict(zip(GESTURES, ("gray", "#5ce69e", "#4dc2ff", "#ff7a40", "yellow", "#bd80ff"), strict=True))
 _FALL = {"none": 160.0, "circle": 130.0, "triangle": -330.0, "zigzag": 60.0}  # of sparks, pixels a second^2
@@ -22,7 +22,11 @@ class Effects(MonoBehaviour):
         self.signs: list[tuple[str, float, float, float, np.ndarray]] = []
         self.sparks: dict[str, ParticleSystem] = {}
         for spell, color in COLORS.items():
-            look = {"colors": (color, faded(color, 0.0)), "gravity": -_FALL.get(spell, 0.0), "softness": 1.0}
+            look = {
+                "colors": (color, with_alpha(color, 0.0)),
+                "gravity": -_FALL.get(spell, 0.0),
+                "softness": 1.0,
+            }
             self.sparks[spell] = self.game_object.add_component(ParticleSystem, **_SPARKS, **look)
 
     def burst(self, spell: str, x: float, y: float, count: int) -> None:

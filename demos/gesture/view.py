@@ -12,7 +12,7 @@ from demos.gesture.effects import COLORS
 from demos.gesture.strokes import GESTURES, SIGNS
 from demos.gesture.trail import WINDOW
 from demos.gesture.wand import FIELD
-from gameglue import MonoBehaviour, Page, Palette, faded
+from gameglue import MonoBehaviour, Page, Palette, with_alpha
 
 _NAMES = dict(zip(GESTURES, ("fizzle", "gale", "frost", "fire", "lightning", "void"), strict=True))
 _X, _WIDE, _MIDDLE = 626, 312, FIELD.center[0]
@@ -87,7 +87,7 @@ class View(MonoBehaviour):
             told = f"{battle.score} points in {battle.wave} waves: N for another try"
         page.text(told, _MIDDLE, 570, 15, Palette.MUTED, "center")
         if since < 0.9:
-            color = faded(COLORS[battle.last_spell], 1.0 - since)
+            color = with_alpha(COLORS[battle.last_spell], 1.0 - since)
             page.text(_NAMES[battle.last_spell] + "!", _MIDDLE, 100 - 14 * since, 30, color, "center")
 
     def _draw_panels(self, page: Page) -> None:
@@ -104,6 +104,6 @@ class View(MonoBehaviour):
                 page.polyline(SIGNS[gesture] * 30 + (_X + 36, y), color, width=3, glow=4 + 10 * share)
             page.text(_NAMES[gesture], _X + 66, y - 9, 15, Palette.TEXT if share > 0.5 else Palette.MUTED)
             page.text(f"{share * 100:.0f} %", _X + _WIDE - 16, y - 9, 13, align="right")
-            page.meter(_X + 66, y + 6, _WIDE - 82, 9, share, faded(color, 0.25 + 0.75 * share))
+            page.meter(_X + 66, y + 6, _WIDE - 82, 9, share, with_alpha(color, 0.25 + 0.75 * share))
         room = page.card(_X, 496, _WIDE, 98, f"an LSTM reads the last {WINDOW} s of movement")
         page.rows(room.x, room.y + 12, room.width, {"answer after": self.wand.answer_after})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from demos.othello.match import BATCH, STRENGTHS, Match
 from demos.othello.view import View
-from gameglue import App, Brain, Facts, PlayOptions
+from gameglue import App, Brain, PlayOptions, ReportEntries
 
 
-def build(app: App, options: PlayOptions) -> Facts:
+def build(app: App, options: PlayOptions) -> ReportEntries:
     """Load the network and create the board."""
     # A GPU needs little of it. Without a window, frames may take longer.
     app.frame_budget_ms = 50.0 if app.headless else 8.0

@@ -10,19 +10,19 @@ from demos.painter.panel import Panel
 from gameglue import (
     App,
     BackendType,
-    Facts,
     ModelLoader,
     PlayOptions,
+    ReportEntries,
     TextureConverter,
     default_choice,
-    exact_choice,
     open_worker,
+    resolve_choice,
 )
 
 STYLES = ("comic", "etching", "gouache")
 
 
-def build(app: App, options: PlayOptions) -> Facts:
+def build(app: App, options: PlayOptions) -> ReportEntries:
     """Load the networks and create the scene."""
     choice = options.choice or default_choice(app.ctx is not None)[0]
     workers = {
@@ -31,7 +31,7 @@ def build(app: App, options: PlayOptions) -> Facts:
         )
         for style in STYLES
     }
-    choice = exact_choice(choice, workers[STYLES[0]])
+    choice = resolve_choice(choice, workers[STYLES[0]])
     game = app.scene.create("painter")
     painter = game.add_component(Painter, workers=workers, camera=build_island(app))
     if (

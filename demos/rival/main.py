@@ -7,10 +7,10 @@ import numpy as np
 from demos.rival.match import Match
 from demos.rival.school import School
 from demos.rival.view import View
-from gameglue import App, AudioSource, Brain, Facts, PlayOptions
+from gameglue import App, AudioSource, Brain, PlayOptions, ReportEntries
 
 
-def build(app: App, options: PlayOptions) -> Facts:
+def build(app: App, options: PlayOptions) -> ReportEntries:
     """Load the network and create the scene."""
     game = app.scene.create("rival")
     brain = Brain.open(game, "rival/rival.onnx", options, {"batch": 1})

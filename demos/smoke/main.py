@@ -13,11 +13,11 @@ from demos.smoke.simulation import Simulation
 from gameglue import (
     App,
     BackendChoice,
-    Facts,
     Model,
     ModelLoader,
     PlayOptions,
     Progress,
+    ReportEntries,
     Worker,
     default_choice,
     open_worker,
@@ -37,7 +37,7 @@ def load_worker(model: Model, choice: BackendChoice, progress: Progress | None) 
     return worker, min(times)
 
 
-def build(app: App, options: PlayOptions) -> Facts:
+def build(app: App, options: PlayOptions) -> ReportEntries:
     """Load the network and create the scene."""
     choice = options.choice or default_choice(app.ctx is not None)[0]
     app.frame_budget_ms = 6.0  # of 16.7 ms: little else happens here

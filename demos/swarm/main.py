@@ -8,7 +8,7 @@ from demos.swarm.panel import Panel
 from demos.swarm.shoal import MODEL, Shoal
 from demos.swarm.view import SeaView
 from demos.swarm.world import Sea
-from gameglue import RIGHT, App, BackendType, Facts, MonoBehaviour, PlayOptions, default_choice
+from gameglue import RIGHT, App, BackendType, MonoBehaviour, PlayOptions, ReportEntries, default_choice
 
 FISH = 4096
 
@@ -44,7 +44,7 @@ class Player(MonoBehaviour):
             self.app.quit()
 
 
-def build(app: App, options: PlayOptions) -> Facts:
+def build(app: App, options: PlayOptions) -> ReportEntries:
     """Load the network and create the scene."""
     choice = options.choice or default_choice(app.ctx is not None)[0]
     on_gl = choice.backend is not BackendType.CPU and choice.device != "opencl"

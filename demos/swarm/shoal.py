@@ -7,7 +7,7 @@ from itertools import cycle
 import numpy as np
 
 from demos.swarm.world import Floats, Sea
-from gameglue import ALL_CHOICES, BackendChoice, Brain, EngineError, InferenceRequest, exact_choice
+from gameglue import BACKEND_CHOICES, BackendChoice, Brain, EngineError, InferenceRequest, resolve_choice
 
 MODEL = "swarm/swarm.onnx"
 LEAST, MOST = 256, 32768
@@ -23,8 +23,8 @@ class Shoal(Brain):
         self.steering: Floats = np.zeros((self.sea.count, 2), np.float32)
         self.message = ""
         self.is_loading = False
-        self.runs_on = exact_choice(self.choice or ALL_CHOICES[0], self.worker)
-        others = (choice for choice in ALL_CHOICES if choice != self.runs_on)
+        self.runs_on = resolve_choice(self.choice or BACKEND_CHOICES[0], self.worker)
+        others = (choice for choice in BACKEND_CHOICES if choice != self.runs_on)
         self._choices = cycle((*others, self.runs_on))
 
     def update(self) -> None:

@@ -13,23 +13,23 @@ from gameglue import (
     App,
     BackendType,
     Camera2D,
-    Facts,
     ModelLoader,
     PlayOptions,
+    ReportEntries,
     default_choice,
-    exact_choice,
     open_worker,
+    resolve_choice,
 )
 
 
-def build(app: App, options: PlayOptions) -> Facts:
+def build(app: App, options: PlayOptions) -> ReportEntries:
     """Load both networks and create the scene."""
     choice = options.choice or default_choice(app.ctx is not None)[0]
     worker, judge = (
         open_worker(ModelLoader.load(app.resources.find(f"upscale/{name}.onnx")), choice, options.progress)
         for name in ("upscale", "compare")
     )
-    label = exact_choice(choice, worker).label
+    label = resolve_choice(choice, worker).label
     # The network was trained on cities with other seeds.
     city = app.scene.create("city").add_component(City, seed=9000 + (options.seed or 0))
     # The small camera draws the game; the large one draws the reference for measuring.

@@ -173,7 +173,7 @@ class Backend(ABC):
     fan_in: int = 7
     """How many tensors one kernel may read here."""
 
-    whole: frozenset[str] = frozenset()
+    whole_layers: frozenset[str] = frozenset()
     """Kinds of hints that `tune` always takes, so that a definition may omit their formula."""
 
     initial_cost_scale: float = 1.0

@@ -130,7 +130,7 @@ class ShapeBuilder(Builder):
                 )
 
     def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
-        return tuple([self._own(s) for s in states]) if "repeat" in self.whole else None
+        return tuple([self._own(s) for s in states]) if "repeat" in self.whole_layers else None
 
     def _own(self, state: Value) -> Value:
         """A tensor that only the runs of a repeat write."""

@@ -197,7 +197,7 @@ class _Splitter:
         """Replace loops by loads of what other kernels compute, until the formula is short enough."""
         while (extents := Extents(space, formula)).rounds(formula) > self.most:
             loop = max(extents.outermost(formula), key=lambda x: (extents.rounds(x), repr(x.attr)))
-            place = _Place(loop, space)
+            place = _LoopSite(loop, space)
             replace = self._reduction if loop.op == "reduce" else self._chain
             found = replace(place, extents)
             if found is None or len(self.made) >= MOST_KERNELS:
@@ -205,7 +205,7 @@ class _Splitter:
             formula = substitute(formula, found.get)
         return formula
 
-    def _plain(self, x: Expr, place: _Place) -> Expr | None:
+    def _plain(self, x: Expr, place: _LoopSite) -> Expr | None:
         """A formula in the space of a loop, without loops of its own."""
         moved = place.moved(x)
         if not Extents(place.space, moved).outermost(moved):
@@ -213,7 +213,7 @@ class _Splitter:
         value = self.stored(moved, place.space)
         return None if value is None else _loaded(value, place.inner, x.dtype)
 
-    def _reduction(self, place: _Place, extents: Extents) -> dict[Expr, Expr] | None:
+    def _reduction(self, place: _LoopSite, extents: Extents) -> dict[Expr, Expr] | None:
         """A reduction over chunks, whose results are reduced in turn."""
         loop = place.loop
         kind, var = loop.attr
@@ -256,7 +256,7 @@ class _Splitter:
         whole = self.stored(total(place.inner), place.space)
         return None if whole is None else {loop: _loaded(whole, place.own, loop.dtype)}
 
-    def _chain(self, place: _Place, extents: Extents) -> dict[Expr, Expr] | None:
+    def _chain(self, place: _LoopSite, extents: Extents) -> dict[Expr, Expr] | None:
         """A sequential loop as a chain of shorter ones."""
         loop = place.loop
         var, names = loop.attr
@@ -300,7 +300,7 @@ class _Splitter:
             for k, (v, x) in enumerate(zip(values, after, strict=True))
         }
 
-    def _ahead(self, place: _Place, extents: Extents) -> dict[Expr, Expr] | None:
+    def _ahead(self, place: _LoopSite, extents: Extents) -> dict[Expr, Expr] | None:
         """Precompute loops nested in a sequential loop for each iteration, if they need no carried value."""
         loop = place.loop
         if not extents.is_exact(loop):
@@ -320,7 +320,7 @@ class _Splitter:
         return found
 
 
-class _Place:
+class _LoopSite:
     """A loop in the index space around it, and the axes of that which it depends on."""
 
     def __init__(self, loop: Expr, outer: tuple[int, ...]) -> None:

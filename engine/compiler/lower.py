@@ -33,7 +33,7 @@ class Target(Repeats, Protocol):
     """Properties of a backend that planning depends on."""
 
     fan_in: int
-    whole: frozenset[str]
+    whole_layers: frozenset[str]
 
     def refusal(self, compute: Compute) -> str | None:
         """Why a step cannot run there, or None."""
@@ -106,7 +106,7 @@ class Planner:
         self.model = model
         self.native = native
         self.cpu = cpu
-        self.tracer = Tracer(model, native.fan_in, whole=native.whole)
+        self.tracer = Tracer(model, native.fan_in, whole_layers=native.whole_layers)
         self.memo = self.tracer.memo = PlanMemo(len(model.layers)) if self.tracer.is_dynamic else None
         self.packed: dict[str, Packed] = {} if packed is None else packed
         self.pool = Pool(0) if pool is None else pool

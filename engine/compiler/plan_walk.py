@@ -21,13 +21,13 @@ class SampleWalk(Walk):
         frames: list[Frame],
         fan_in: int,
         count: Value,
-        whole: frozenset[str] = frozenset(),
+        whole_layers: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(graphs, frames, {})
         # There are several of these for a model.
         self.most_seconds /= 4
         self.fan_in = fan_in
-        self.whole = whole
+        self.whole_layers = whole_layers
         self.count = count
         self.shapes: dict[LayerKey, Shapes | None] = {}
         self._key = ("", "")
@@ -42,7 +42,7 @@ class SampleWalk(Walk):
         made = ShapeBuilder(
             frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
         )
-        made.whole = frozenset() if foldable and phase not in CONTROL_PHASES else self.whole
+        made.whole_layers = frozenset() if foldable and phase not in CONTROL_PHASES else self.whole_layers
         return made
 
     def built(self, builder: ShapeBuilder) -> None:
@@ -68,13 +68,13 @@ class PlanWalk(Walk):
         fan_in: int,
         count: Value,
         samples: Sequence[Mapping[LayerKey, Shapes | None]] | None,
-        whole: frozenset[str] = frozenset(),
+        whole_layers: frozenset[str] = frozenset(),
         memo: PlanMemo | None = None,
     ) -> None:
         super().__init__(graphs, frames, learned)
         self.memo = memo
         self.fan_in = fan_in
-        self.whole = whole
+        self.whole_layers = whole_layers
         self.count = count
         self.samples = samples
         self.computes: list[Compute] = []
@@ -84,7 +84,7 @@ class PlanWalk(Walk):
         made = PlanBuilder(
             frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
         )
-        made.whole = frozenset() if foldable and phase not in CONTROL_PHASES else self.whole
+        made.whole_layers = frozenset() if foldable and phase not in CONTROL_PHASES else self.whole_layers
         made.recorded = self._recorded((frame.layer.name, phase))
         if len(self.frames) == 1 and phase == "kernel":
             made.memo = self.memo

@@ -133,7 +133,7 @@ class Tracer:
     """Traces the operators' definitions of one model; holds its samples' shapes.
 
     `fan_in` is how many tensors a kernel may read: layers with many inputs become as many steps as it takes.
-    `whole` are the kinds of layers that the backend computes as one (see `Builder.whole`).
+    `whole_layers` are the kinds of layers that the backend computes as one (see `Builder.whole_layers`).
     `is_random` says whether any layer draws numbers.
     """
 
@@ -141,11 +141,11 @@ class Tracer:
         self,
         model: Model,
         fan_in: int = FAN_IN,
-        whole: frozenset[str] = frozenset(),
+        whole_layers: frozenset[str] = frozenset(),
     ) -> None:
         self.model = model
         self.fan_in = fan_in
-        self.whole = whole
+        self.whole_layers = whole_layers
         self.graphs: dict[int, Graph] = {}
         self.constant_names: set[str] = set()
         self.root = Graph(model, self.graphs, self.constant_names)
@@ -323,7 +323,7 @@ class Tracer:
         for item in self.model.inputs:
             values[item.name] = Value(item.name, shapes[item.name], item.dtype)
         count = Value(SCHEDULE_COUNT, (1,), np.dtype(np.uint32))
-        return SampleWalk(self.graphs, [Frame(self.root, values)], self.fan_in, count, self.whole)
+        return SampleWalk(self.graphs, [Frame(self.root, values)], self.fan_in, count, self.whole_layers)
 
     def _stops(self) -> bool:
         """Whether a model of fixed input shapes has others that depend on data."""
@@ -393,7 +393,7 @@ class Tracer:
             self.fan_in,
             self.count,
             samples,
-            self.whole,
+            self.whole_layers,
             self.memo,
         )
 

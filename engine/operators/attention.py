@@ -44,7 +44,7 @@ class Heads(NamedTuple):
         return Heads(x, (batch, heads, rows, columns), (rows * columns, columns, 1))
 
 
-class Place(NamedTuple):
+class ScoreIndex(NamedTuple):
     """Where a score stands: batch, query head, query and key."""
 
     batch: Expr
@@ -53,7 +53,7 @@ class Place(NamedTuple):
     key: Expr
 
 
-Rule = Callable[[Expr, Place], Expr]
+Rule = Callable[[Expr, ScoreIndex], Expr]
 """A score as a function of what it was and where it stands."""
 
 
@@ -82,10 +82,10 @@ class Geometry:
         """The same, as (batch, heads, queries, keys)."""
         return self.batch, self.heads, self.queries, self.keys
 
-    def place(self, matrix: Expr, row: Expr, key: Expr) -> Place:
+    def place(self, matrix: Expr, row: Expr, key: Expr) -> ScoreIndex:
         """From indices of `space`."""
         head = matrix % self.kv_heads * self.group + row // self.queries
-        return Place(matrix // self.kv_heads, head, row % self.queries, key)
+        return ScoreIndex(matrix // self.kv_heads, head, row % self.queries, key)
 
 
 def split_heads(k: Builder, x: Value, heads: int) -> Value:
@@ -220,12 +220,12 @@ def weighted(k: Builder, probabilities: Value, value: Heads, geometry: Geometry,
 # Masks
 
 
-def reach_of(offset: Callable[[Expr], Expr], left: int, right: int) -> Callable[[Place], Expr]:
+def reach_of(offset: Callable[[Expr], Expr], left: int, right: int) -> Callable[[ScoreIndex], Expr]:
     """Whether a query at position `offset(batch)` + its index may see a key at most `left` before it and
     `right` behind it; -1 for any distance, in not more than one of them.
     """
 
-    def allowed(place: Place) -> Expr:
+    def allowed(place: ScoreIndex) -> Expr:
         position = place.query + offset(place.batch)
         before, behind = place.key >= position - left, place.key <= position + right
         return behind if left < 0 else before if right < 0 else before & behind
@@ -233,7 +233,7 @@ def reach_of(offset: Callable[[Expr], Expr], left: int, right: int) -> Callable[
     return allowed
 
 
-def only(allowed: Callable[[Place], Expr]) -> Rule:
+def only(allowed: Callable[[ScoreIndex], Expr]) -> Rule:
     """-inf where a key is out of sight."""
     return lambda score, place: select(allowed(place), score, lit(-inf, score.dtype))
 
@@ -253,7 +253,7 @@ def mask_rule(k: Builder, mask: Value, geometry: Geometry, scores: Value) -> Rul
         mask.signature[-1] == scores.signature[-1]  # type: ignore[index]
     )
 
-    def rule(score: Expr, place: Place) -> Expr:
+    def rule(score: Expr, place: ScoreIndex) -> Expr:
         if mask.size == 0:
             # An empty tensor has no buffer to read.
             return lit(-inf, score.dtype)
@@ -303,7 +303,7 @@ def _rules(
 def combined(rules: Sequence[Rule]) -> Rule:
     """One rule after another."""
 
-    def rule(score: Expr, place: Place) -> Expr:
+    def rule(score: Expr, place: ScoreIndex) -> Expr:
         for each in rules:
             score = each(score, place)
         return score

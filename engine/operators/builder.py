@@ -59,7 +59,7 @@ class Builder(ABC):
     """Tells the repetitions of a layer apart, where a loop's body has it."""
     fan_in: int = FAN_IN
     """How many tensors one kernel may read."""
-    whole: frozenset[str] = frozenset()
+    whole_layers: frozenset[str] = frozenset()
     """Kinds of hints that the backend is bound to take, so that a definition need not spell them out."""
 
     @abstractmethod

@@ -174,7 +174,7 @@ class Recurrence:
         names = [name.lower() for name in a.activations]
         count = len(DIRECTIONS[a.direction])
         return (
-            "recurrence" in self.k.whole
+            "recurrence" in self.k.whole_layers
             and all(v.known is not None for v in weights)
             and self.x.dtype == FLOAT32
             and self.x.size > 0

@@ -191,7 +191,7 @@ def decided(k: Builder, boxes: Candidates, overlaps: Value, kept: Value, start: 
 def kept_boxes(k: Builder, boxes: Candidates) -> Value:
     """Which of the sorted boxes of each row are kept, and behind them how many: (rows, most + 1)."""
     shape = (boxes.order.shape[0], boxes.most + 1)
-    if "suppression" in k.whole:
+    if "suppression" in k.whole_layers:
         return k.compute(shape, INT32, lambda *at: lit(0, "int32"), hint=lambda: boxes.hint(bound=True))
     kept = k.compute(shape, INT32, lambda *at: lit(0, "int32"))
     start = 0

@@ -14,7 +14,7 @@ from engine.base.errors import InputError
 from gameglue.cli.backends import choice_of
 from gameglue.cli.console import CompileProgress, measuring, output, print_json, properties, table, title
 from gameglue.cli.diff_runners import whole_proto
-from gameglue.inference.backend_choice import BackendChoice, exact_choice, open_worker, why_unavailable
+from gameglue.inference.backend_choice import BackendChoice, open_worker, resolve_choice, why_unavailable
 from gameglue.profiling.compare import Timing
 from gameglue.profiling.layers import LayerTime, LayerTimes, PeerTime, measure_layers
 from gameglue.profiling.peer import PeerProfile
@@ -35,7 +35,7 @@ def show_layers(
     with CompileProgress(f"{choice.label}: preparing kernels") as progress:
         worker = open_worker(model, choice, progress)
     with worker, measuring() as show:
-        label = exact_choice(choice, worker).label
+        label = resolve_choice(choice, worker).label
         times = measure_layers(
             worker,
             inputs,

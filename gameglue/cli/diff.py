@@ -27,7 +27,7 @@ from gameglue.cli.console import (
 )
 from gameglue.cli.diff_runners import EngineSide, OnnxRuntimeSide, OnnxSide, ReferenceSide, Side, chunks
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
-from gameglue.inference.backend_choice import ALL_CHOICES, BackendChoice
+from gameglue.inference.backend_choice import BACKEND_CHOICES, BackendChoice
 
 TOLERANCE, NARROW_TOLERANCE = 1e-4, 4e-3
 """What may differ unless --tolerance says otherwise; the second is for floats of 16 bits."""
@@ -40,7 +40,8 @@ DIVERGED = 1
 
 _OTHERS: dict[str, type[OnnxSide]] = {"onnxruntime": OnnxRuntimeSide, "onnx-reference": ReferenceSide}
 _BACKENDS: dict[str, BackendChoice] = {
-    choice.backend.value if choice.device in (None, "gl") else choice.device: choice for choice in ALL_CHOICES
+    choice.backend.value if choice.device in (None, "gl") else choice.device: choice
+    for choice in BACKEND_CHOICES
 }
 _WORST = 20  # rows of the table
 

@@ -20,7 +20,7 @@ from gameglue.cli.environment import VARIABLES
 from gameglue.graphics.context import how_to_get_opengl
 from gameglue.graphics.surface import has_display
 from gameglue.host.pygame_ce import import_pygame
-from gameglue.inference.backend_choice import ALL_CHOICES, why_unavailable
+from gameglue.inference.backend_choice import BACKEND_CHOICES, why_unavailable
 
 Rows = list[tuple[str, object]]
 
@@ -210,4 +210,4 @@ def _packages(advice: list[str]) -> Rows:
 
 def _backends(advice: list[str]) -> Rows:
     info = SystemInfo.query()
-    return [(choice.label, why_unavailable(choice, info) or "runs here") for choice in ALL_CHOICES]
+    return [(choice.label, why_unavailable(choice, info) or "runs here") for choice in BACKEND_CHOICES]

@@ -25,10 +25,10 @@ from gameglue.cli.console import (
 from gameglue.cli.models import add_model_options, dims_of, find_model
 from gameglue.cli.texture_input import add_texture_options, show_texture
 from gameglue.inference.backend_choice import (
-    ALL_CHOICES,
+    BACKEND_CHOICES,
     BackendChoice,
-    exact_choice,
     open_worker,
+    resolve_choice,
     why_unavailable,
 )
 
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = optimize(before, records)
     chosen = [
         choice
-        for choice in ALL_CHOICES
+        for choice in BACKEND_CHOICES
         if wanted is None or choice.backend is wanted.backend and wanted.device in (None, choice.device)
     ]
     if arguments.json:
@@ -176,7 +176,7 @@ def _report(model: Model, choice: BackendChoice) -> tuple[str, PlanReport] | str
             CompileProgress(f"{choice.label}: preparing kernels") as progress,
             open_worker(model, choice, progress) as worker,
         ):
-            return exact_choice(choice, worker).label, worker.plan_report()
+            return resolve_choice(choice, worker).label, worker.plan_report()
     except EngineError as error:
         return f"cannot run it: {error}"
 

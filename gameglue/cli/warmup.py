@@ -14,7 +14,7 @@ from engine.device import native
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import CompileProgress, output, paragraph, table
 from gameglue.cli.models import add_dim_option, dims_of, find_model
-from gameglue.inference.backend_choice import ALL_CHOICES, BackendChoice, open_worker, why_unavailable
+from gameglue.inference.backend_choice import BACKEND_CHOICES, BackendChoice, open_worker, why_unavailable
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
@@ -51,10 +51,10 @@ def run(arguments: argparse.Namespace) -> int:
         _give_way()
     # Plans are stored for so many threads: have them be those of a game's frame loop.
     leave_a_core_to_the_game()
-    choices = [choice_of(arguments) or BackendChoice(ALL_CHOICES[0].backend)]
+    choices = [choice_of(arguments) or BackendChoice(BACKEND_CHOICES[0].backend)]
     if arguments.all:
         info = SystemInfo.query()
-        choices = [choice for choice in ALL_CHOICES if why_unavailable(choice, info) is None]
+        choices = [choice for choice in BACKEND_CHOICES if why_unavailable(choice, info) is None]
     rows, failures = [], 0
     for name in arguments.models:
         for choice in choices:

@@ -10,7 +10,7 @@ from gameglue.graphics.camera import (
 )
 from gameglue.graphics.camera3d import Camera3D, MeshRenderer
 from gameglue.graphics.canvas import Canvas
-from gameglue.graphics.colors import Color, Palette, faded
+from gameglue.graphics.colors import Color, Palette, with_alpha
 from gameglue.graphics.device import Effect, RenderTarget, Texture
 from gameglue.graphics.graphics import Graphics
 from gameglue.graphics.gui import Gui
@@ -57,5 +57,5 @@ __all__ = [
     "Texture",
     "TileMap",
     "WebCamTexture",
-    "faded",
+    "with_alpha",
 ]

@@ -111,13 +111,13 @@ def _above_one(color: object) -> str:
     return f"a colour's numbers go from 0 to 1, not 0 to 255, got {color!r}"
 
 
-def faded(color: Color, opacity: float) -> tuple[float, float, float, float]:
+def with_alpha(color: Color, opacity: float) -> tuple[float, float, float, float]:
     """A colour with its alpha multiplied by `opacity`, 0 to 1: for what comes and goes.
 
     Raises:
         ValueError: There is no such colour.
 
-    >>> faded("#ff000080", 0.5)[0], round(faded("#ff0000", 0.5)[3], 2)
+    >>> with_alpha("#ff000080", 0.5)[0], round(with_alpha("#ff0000", 0.5)[3], 2)
     (1.0, 0.5)
     """
     red, green, blue, alpha = parse_color(color)

@@ -1,4 +1,4 @@
-"""`PlayOptions`: the options of a played game; `Facts`: entries that it adds to the report."""
+"""`PlayOptions`: the options of a played game; `ReportEntries`: entries that it adds to the report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gameglue.inference.backend_choice import BackendChoice, Progress
 if TYPE_CHECKING:
     from gameglue.host.app import App
 
-Facts = Callable[[], Mapping[str, object]]
+ReportEntries = Callable[[], Mapping[str, object]]
 """What a demo adds to the report, called after the last frame."""
 
 
@@ -35,4 +35,4 @@ class PlayOptions:
     full_size: bool = False
 
 
-Build = Callable[["App", PlayOptions], Facts | None]
+Build = Callable[["App", PlayOptions], ReportEntries | None]

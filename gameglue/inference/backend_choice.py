@@ -37,7 +37,7 @@ class BackendChoice:
         return self.backend.value + (f" ({detail})" if detail is not None else "")
 
 
-ALL_CHOICES = tuple(
+BACKEND_CHOICES = tuple(
     BackendChoice(entry.backend_type, entry.device if entry.backend_type is BackendType.GPU_COMPUTE else None)
     for entry in BACKENDS
 )
@@ -76,8 +76,8 @@ def open_worker(model: Model, choice: BackendChoice, progress: Progress | None =
     return Worker(model, choice.backend, device=choice.device, precision=choice.precision, progress=progress)
 
 
-def exact_choice(choice: BackendChoice, worker: Worker) -> BackendChoice:
-    """`choice` with the kind of device that `worker` has found: one of `ALL_CHOICES`."""
+def resolve_choice(choice: BackendChoice, worker: Worker) -> BackendChoice:
+    """`choice` with the kind of device that `worker` has found: one of `BACKEND_CHOICES`."""
     if choice.backend is not BackendType.GPU_COMPUTE:
         return choice
     return BackendChoice(choice.backend, getattr(worker.device, "name", choice.device))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from engine import Model, Worker
 from gameglue.host.playing import PlayOptions
 from gameglue.inference import InferenceRequest
-from gameglue.inference.backend_choice import BackendChoice, default_choice, exact_choice, open_worker
+from gameglue.inference.backend_choice import BackendChoice, default_choice, open_worker, resolve_choice
 from gameglue.inference.request import Callback
 from gameglue.scripting.behaviour import MonoBehaviour
 
@@ -135,7 +135,7 @@ class Brain(MonoBehaviour):
     def label(self) -> str:
         """Where it runs, such as "gpu_pixel on llvmpipe"; once it is destroyed, where it ran."""
         if not self._label:
-            choice = exact_choice(self.choice or BackendChoice(self.worker.backend_type), self.worker)
+            choice = resolve_choice(self.choice or BackendChoice(self.worker.backend_type), self.worker)
             self._label = f"{choice.label} on {self.worker.plan_report().device}"
         return self._label
 

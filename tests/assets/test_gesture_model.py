@@ -13,7 +13,7 @@ import pytest
 
 from demos.gesture.strokes import GESTURES, SIGNS
 from demos.gesture.trail import features
-from gameglue import ALL_CHOICES, BackendChoice, DeviceError, ModelLoader, open_worker
+from gameglue import BACKEND_CHOICES, BackendChoice, DeviceError, ModelLoader, open_worker
 from tests.peer import open_session
 
 FOLDER = Path(__file__).parents[2] / "assets" / "gesture"
@@ -59,7 +59,7 @@ def test_the_signs_of_the_spell_book_are_read(session: Any) -> None:
 
 @pytest.mark.long
 @pytest.mark.gl
-@pytest.mark.parametrize("choice", ALL_CHOICES, ids=lambda choice: choice.label)
+@pytest.mark.parametrize("choice", BACKEND_CHOICES, ids=lambda choice: choice.label)
 def test_every_backend_gives_the_same_answer(
     session: Any, choice: BackendChoice, game: moderngl.Context
 ) -> None:

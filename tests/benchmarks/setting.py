@@ -17,7 +17,7 @@ from rich.console import Console
 
 from engine import BackendType, JobSystem, Model, SystemInfo, Worker
 from gameglue.cli.console import CompileProgress, properties, table
-from gameglue.inference.backend_choice import ALL_CHOICES, BackendChoice, why_unavailable
+from gameglue.inference.backend_choice import BACKEND_CHOICES, BackendChoice, why_unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +25,7 @@ DEFAULT = ("cpu", "gl_compute", "opencl", "gl_pixel")
 """The four backends by the names that plan reports use."""
 
 CHANNELS: dict[str, BackendChoice] = {
-    **dict(zip(DEFAULT, ALL_CHOICES, strict=True)),
+    **dict(zip(DEFAULT, BACKEND_CHOICES, strict=True)),
     "cpu-bf16": BackendChoice(BackendType.CPU, precision="bf16"),
 }
 """What may be measured: the backends, and the CPU's with products in bfloat16."""

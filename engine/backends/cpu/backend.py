@@ -29,7 +29,7 @@ from engine.backends.cpu.execution.stream import (
     JobStream,
     copy_now,
 )
-from engine.backends.cpu.execution.template import Arrangement, CPUTemplate
+from engine.backends.cpu.execution.template import CommandLayout, CPUTemplate
 from engine.backends.cpu.execution.template_source import missing_of_sizes
 from engine.backends.cpu.execution.timing import time_commands
 from engine.backends.cpu.kernels.matmul.precision import arithmetics_for
@@ -69,7 +69,7 @@ class CPUBackend(HostBackend):
     shares: ClassVar[bool] = True
     chooses_by_size: ClassVar[bool] = True
     fan_in = 16
-    whole = frozenset({"recurrence", "repeat", "suppression"})
+    whole_layers = frozenset({"recurrence", "repeat", "suppression"})
     passes = (join_quantized, remove_dead_layers, unpack_weights, channels_last)
 
     def __init__(
@@ -246,11 +246,11 @@ class CPUBackend(HostBackend):
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> CPUTemplate:
         """Lay out every step's args block, with room for what sizes and addresses decide."""
         self.prepare(plan.kernels)
-        arrangement = plan.shared.get(Arrangement)
-        if arrangement is None:
-            arrangement = Arrangement(plan, self._functions, self.planned_threads)
-            plan.shared[Arrangement] = arrangement
-        return CPUTemplate(self, arrangement, constants, self._paces)
+        layout = plan.shared.get(CommandLayout)
+        if layout is None:
+            layout = CommandLayout(plan, self._functions, self.planned_threads)
+            plan.shared[CommandLayout] = layout
+        return CPUTemplate(self, layout, constants, self._paces)
 
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan; a short one runs at once when nothing is in flight."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from engine.backends.cpu.kernels.argmax import tune_position
 from engine.backends.cpu.kernels.compress import tune_compress, tune_count, tune_nonzero, tune_select
 from engine.backends.cpu.kernels.concat import tune_concat
+from engine.backends.cpu.kernels.convolution.any_type_conv import tune_any_type_conv
 from engine.backends.cpu.kernels.convolution.first_layer_conv import tune_first_layer_conv
 from engine.backends.cpu.kernels.convolution.low_precision_conv import tune_low_precision_conv
 from engine.backends.cpu.kernels.convolution.nhwc_conv import tune_nhwc_conv
@@ -15,12 +16,11 @@ from engine.backends.cpu.kernels.convolution.nhwc_pool import tune_nhwc_pool
 from engine.backends.cpu.kernels.convolution.plane_windows import tune_pool
 from engine.backends.cpu.kernels.convolution.small_output_conv import tune_small_output_conv
 from engine.backends.cpu.kernels.convolution.winograd import tune_winograd
-from engine.backends.cpu.kernels.convolution.word_conv import tune_word_conv
 from engine.backends.cpu.kernels.experts import tune_expert_matmul
+from engine.backends.cpu.kernels.matmul.any_type_matmul import tune_any_type_matmul
 from engine.backends.cpu.kernels.matmul.low_precision_matmul import tune_low_precision_matmul
 from engine.backends.cpu.kernels.matmul.matmul import tune_matmul
 from engine.backends.cpu.kernels.matmul.precision import Arithmetic
-from engine.backends.cpu.kernels.matmul.word_matmul import tune_word_matmul
 from engine.backends.cpu.kernels.recurrence import tune_recurrence
 from engine.backends.cpu.kernels.reduce import tune_reduce
 from engine.backends.cpu.kernels.regions import tune_regions
@@ -61,10 +61,10 @@ RULES: dict[str, Rule] = {
 
 
 WORD_RULES: dict[str, Rule] = {
-    "matmul": tune_word_matmul,
-    "shifted_matmul": tune_word_matmul,
-    "conv": tune_word_conv,
-    "shifted_conv": tune_word_conv,
+    "matmul": tune_any_type_matmul,
+    "shifted_matmul": tune_any_type_matmul,
+    "conv": tune_any_type_conv,
+    "shifted_conv": tune_any_type_conv,
 }
 """For what the rules above leave: other element types, zero points, and weights that are computed."""
 

@@ -50,7 +50,7 @@ class PlanRecorder(Protocol):
 class GLBackend(Backend):
     """One stream of work on a `GLDevice`, whose thread it belongs to."""
 
-    whole = frozenset({"repeat"})
+    whole_layers = frozenset({"repeat"})
     keeps_int64: ClassVar[bool] = False
     storage_types: ClassVar[Sequence[str]] = tuple(FORMS)
 

@@ -54,7 +54,7 @@ def tune_experts(
     tuner: Tuner,
     fits: Fits,
     tile: tuple[int, int],
-    lay_out: Callable[[Value], str],
+    pack_experts: Callable[[Value], str],
     multiply: Callable[[ExpertProduct], bool],
     most_rounds: int | None = None,
 ) -> bool:
@@ -65,7 +65,7 @@ def tune_experts(
         tuner: takes the steps that replace it.
         fits: whether a tensor fits in a buffer.
         tile: how many rows and columns of a product a thread computes.
-        lay_out: emits the step that lays weights (experts, n, k) out for `multiply`; returns its tensor.
+        pack_experts: emits the step that lays weights (experts, n, k) out for `multiply`; returns its tensor.
         multiply: emits the product, if it can.
         most_rounds: after how many rounds a driver ends a thread's loops, if it does.
     """
@@ -103,7 +103,7 @@ def tune_experts(
     else:
         w = rest[0]
     values = tiles * strips, strips, n, k, count if attributes["shared"] else 1
-    if not multiply(ExpertProduct(x, lay_out(w), slots, chosen, values)):
+    if not multiply(ExpertProduct(x, pack_experts(w), slots, chosen, values)):
         return False
     if is_open:
         part = replace(compute, space=(few, *compute.space[1:]), hint=None).numbered()

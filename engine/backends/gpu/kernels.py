@@ -136,7 +136,7 @@ class Kernels(ABC):
         """Emit a step of non-maximum suppression."""
 
     @abstractmethod
-    def lay_out(self, tuner: Tuner, weights: Value) -> str:
+    def pack_experts(self, tuner: Tuner, weights: Value) -> str:
         """Emit the step that lays weights (experts, n, k) out for `emit_product`; returns its tensor."""
 
     @abstractmethod

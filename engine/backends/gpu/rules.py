@@ -20,8 +20,8 @@ Rule = Callable[[Compute, Tuner, Kernels], bool]
 
 
 def _experts(compute: Compute, tuner: Tuner, own: Kernels) -> bool:
-    lay_out, multiply = partial(own.lay_out, tuner), partial(own.emit_product, tuner)
-    return tune_experts(compute, tuner, own.fits, own.tile, lay_out, multiply, own.most_rounds)
+    pack_experts, multiply = partial(own.pack_experts, tuner), partial(own.emit_product, tuner)
+    return tune_experts(compute, tuner, own.fits, own.tile, pack_experts, multiply, own.most_rounds)
 
 
 SHARED_RULES: Mapping[str, Rule] = {

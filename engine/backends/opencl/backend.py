@@ -77,7 +77,7 @@ class OpenCLBackend(Backend):
     storage: ClassVar[Storage] = "buffer"
     shares: ClassVar[bool] = True
     fan_in = _FAN_IN
-    whole = frozenset({"repeat"})
+    whole_layers = frozenset({"repeat"})
     keeps_int64: ClassVar[bool] = False
     storage_types: ClassVar[Sequence[str]] = tuple(WORDS)
 

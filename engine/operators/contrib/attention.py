@@ -19,8 +19,8 @@ from engine.operators.attention import (
     Geometry,
     Heads,
     Pick,
-    Place,
     Rule,
+    ScoreIndex,
     appended,
     combined,
     geometry_of,
@@ -58,7 +58,7 @@ def padding_rule(k: Builder, mask: Value, geometry: Geometry, past: Offset, lowe
     """
     batch, queries, keys = geometry.batch, geometry.queries, geometry.keys
 
-    def seen(place: Place) -> Expr:
+    def seen(place: ScoreIndex) -> Expr:
         b, _, i, j = place
         if mask.rank == 1:
             inside = j < cast(mask[b], "index")
@@ -75,7 +75,7 @@ def padding_rule(k: Builder, mask: Value, geometry: Geometry, past: Offset, lowe
     if not fits:
         k.error(f"a mask of shape {list(mask.shape)} does not fit scores of {list(geometry.shape)}")
 
-    def rule(score: Expr, place: Place) -> Expr:
+    def rule(score: Expr, place: ScoreIndex) -> Expr:
         return score + select(seen(place), lit(0.0, score.dtype), arg(lowered, score.dtype))
 
     return rule

@@ -12,8 +12,8 @@ from engine.kernels.value import Value
 from engine.operators.attention import (
     Heads,
     Pick,
-    Place,
     Rule,
+    ScoreIndex,
     combined,
     geometry_of,
     merge_heads,
@@ -118,7 +118,7 @@ def sparse_attention(
     geometry = geometry_of(k, Heads.of(q), Heads.of(keys), Heads.of(values))
     scores = scores_of(k, Heads.of(q), Heads.of(keys), geometry, scale or 1.0 / sqrt(q.shape[3]))
 
-    def open_block(place: Place) -> Expr:
+    def open_block(place: ScoreIndex) -> Expr:
         row = (lengths.before(place.batch) + place.query) // arg(sparse_block_size)
         column = place.key // arg(sparse_block_size)
         last = arg(blocks - 1)

@@ -16,8 +16,8 @@ from engine.operators.attention import (
     Geometry,
     Heads,
     Pick,
-    Place,
     Rule,
+    ScoreIndex,
     capped,
     combined,
     geometry_of,
@@ -264,7 +264,7 @@ def _bias_rule(
         k.error(f"a bias of shape {list(bias.shape)} does not fit {list(geometry.shape)}")
     steps = [arg(0 if n == 1 else bias.stride(a)) for a, n in enumerate(bias.shape[:3])]
 
-    def rule(score: Expr, place: Place) -> Expr:
+    def rule(score: Expr, place: ScoreIndex) -> Expr:
         position = clamp(keys.position(place.batch, place.key), lit(0), arg(bias.shape[3] - 1))
         for i, step in zip(place[:3], steps, strict=True):
             position = position + i * step

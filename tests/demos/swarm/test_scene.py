@@ -9,10 +9,10 @@ import pytest
 
 from demos.swarm.main import FISH, Player, build
 from demos.swarm.shoal import MOST, Shoal
-from gameglue import ALL_CHOICES, App, BackendChoice, BackendType, CLDevice, DeviceError, InputScript
+from gameglue import BACKEND_CHOICES, App, BackendChoice, BackendType, CLDevice, DeviceError, InputScript
 from tests.demos.playing import Demo, Play, part, until
 
-_NEXT = (*ALL_CHOICES[1:], ALL_CHOICES[0])
+_NEXT = (*BACKEND_CHOICES[1:], BACKEND_CHOICES[0])
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gameglue import App, GraphicsError, MonoBehaviour, Page, Rect, faded
+from gameglue import App, GraphicsError, MonoBehaviour, Page, Rect, with_alpha
 
 MakeApp = Callable[..., App]
 Draw = Callable[[Page], None]
@@ -108,7 +108,7 @@ def test_a_line_glows_alike_however_many_points_it_has(make_drawing_app: MakeApp
 def test_a_trail_fades_and_a_colour_does(make_drawing_app: MakeApp) -> None:
     def draw(page: Page) -> None:
         page.polyline([(10, 20), (40, 20), (80, 20)], "#00ff00", width=8, strength=np.array((1.0, 0.25)))
-        page.rect(10, 40, 20, 10, faded("#0000ff80", 0.5))
+        page.rect(10, 40, 20, 10, with_alpha("#0000ff80", 0.5))
 
     picture = pixels(make_drawing_app, (96, 64), draw)
     assert picture[20, 20, 1] == 255

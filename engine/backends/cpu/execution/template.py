@@ -60,7 +60,7 @@ class _Arena:
             self.slot_of = {name: slot for slot, name in enumerate(offsets)}
 
 
-class Arrangement:
+class CommandLayout:
     """The words and commands of a plan with nothing bound yet: of use to all templates of the plan.
 
     `functions` are the addresses of its kernels by their keys, `threads` for how many work is cut.
@@ -121,21 +121,21 @@ class CPUTemplate:
     def __init__(
         self,
         backend: CPUBackend,
-        arrangement: Arrangement,
+        layout: CommandLayout,
         constants: Mapping[str, DeviceBuffer],
         paces: dict[tuple[int, ...], Pace],
     ) -> None:
         self._backend = backend
-        self._pace = paces.setdefault(arrangement.functions, Pace())
-        self.numbers = arrangement.numbers
-        self._commands, self._request = arrangement.commands, arrangement.request
-        self._results, self._given = arrangement.results, arrangement.given
-        self._outer, self._form = arrangement.outer, arrangement.form
-        self._layout = arrangement.layout
+        self._pace = paces.setdefault(layout.functions, Pace())
+        self.numbers = layout.numbers
+        self._commands, self._request = layout.commands, layout.request
+        self._results, self._given = layout.results, layout.given
+        self._outer, self._form = layout.outer, layout.form
+        self._layout = layout.layout
         self._layout_address = address_of(self._layout)
         self._lay_out = layout_function()
-        self._words = arrangement.words.copy()
-        self._places = dict(arrangement.places)
+        self._words = layout.words.copy()
+        self._places = dict(layout.places)
         self._constants: list[np.ndarray] = []
         self.bind(constants)
 

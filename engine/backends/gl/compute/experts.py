@@ -40,7 +40,7 @@ def emit_product(product: ExpertProduct, compute: Compute, tuner: Tuner, target:
     return True
 
 
-def lay_out(w: Value, tuner: Tuner) -> str:
+def pack_experts(w: Value, tuner: Tuner) -> str:
     """Weights are read as they are: known ones may have no buffer of their own."""
     known = w.known
     if known is None:

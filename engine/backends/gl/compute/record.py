@@ -33,7 +33,7 @@ _LARGE_ARENA = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferRange:
     """A tensor's memory: a byte range of a GL buffer."""
 
     memory: GLMemory
@@ -43,7 +43,7 @@ class Place:
     def overlaps(self, other: object) -> bool:
         """Whether two tensors share bytes."""
         return (
-            isinstance(other, Place)
+            isinstance(other, BufferRange)
             and self.memory is other.memory
             and self.offset < other.offset + other.nbytes
             and other.offset < self.offset + self.nbytes
@@ -58,9 +58,9 @@ class Overlapping(Protocol):
         ...
 
 
-def place_of(buffer: GLComputeBuffer) -> Place:
+def place_of(buffer: GLComputeBuffer) -> BufferRange:
     """The location of a tensor with a buffer of its own."""
-    return Place(buffer.memory, 0, buffer.memory.nbytes)
+    return BufferRange(buffer.memory, 0, buffer.memory.nbytes)
 
 
 def arena_alignment(limits: GLLimits) -> int:
@@ -79,14 +79,14 @@ class GLComputeProgram(GLProgram):
         commands: CommandList,
         arena: GLMemory | None,
         buffers: Sequence[GLComputeBuffer],
-        make_places: Callable[[], Mapping[str, Place]],
+        make_places: Callable[[], Mapping[str, BufferRange]],
     ) -> None:
         super().__init__(commands, [] if arena is None else [arena], buffers)
         self._arena = arena
         self._make_places = make_places
 
     @cached_property
-    def places(self) -> Mapping[str, Place]:
+    def places(self) -> Mapping[str, BufferRange]:
         """Where each tensor is."""
         return self._make_places()
 
@@ -136,7 +136,7 @@ class Recorder(GLRecorder):
         program.dispatches, program.barriers = self._dispatches, self.barriers
         return program
 
-    def _placing_temporaries(self, plan: Plan, places: dict[str, Place]) -> SmallSteps[GLMemory | None]:
+    def _placing_temporaries(self, plan: Plan, places: dict[str, BufferRange]) -> SmallSteps[GLMemory | None]:
         lifetimes = plan.lifetimes()
         if not lifetimes:
             return None
@@ -146,7 +146,7 @@ class Recorder(GLRecorder):
         made = Offload(lambda: self._new_arena(total))
         yield made
         arena = made.result()
-        places |= {name: Place(arena, offsets[name], sizes[name]) for name in sizes}
+        places |= {name: BufferRange(arena, offsets[name], sizes[name]) for name in sizes}
         return arena
 
     def _new_arena(self, nbytes: int) -> GLMemory:
@@ -158,7 +158,7 @@ class Recorder(GLRecorder):
             home.check_errors(f"reserving {nbytes >> 20} MiB for a plan's temporaries")
         return arena
 
-    def _step(self, step: Step, places: Mapping[str, Place]) -> None:
+    def _step(self, step: Step, places: Mapping[str, BufferRange]) -> None:
         kernel = step.kernel
         if not prod(step.space):
             return
@@ -189,7 +189,7 @@ class Recorder(GLRecorder):
         self._storage.clear()
         self.barrier()
 
-    def add_repeated(self, step: Step, places: Mapping[str, Place]) -> list[Setting]:
+    def add_repeated(self, step: Step, places: Mapping[str, BufferRange]) -> list[Setting]:
         """Add a step that is repeated; returns what sets its arguments for a run."""
         if not prod(step.space):
             return []

@@ -25,8 +25,8 @@ from engine.backends.gl.compute.memory import (
 )
 from engine.backends.gl.compute.printer import divisors
 from engine.backends.gl.compute.record import (
+    BufferRange,
     GLComputeProgram,
-    Place,
     Recorder,
     arena_alignment,
     elements_of,
@@ -49,14 +49,14 @@ SMALLEST_ARENA = 1 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _OpenPlace:
+class _OpenRange:
     """A tensor whose size is open, by its number; `slot` tells which of them share memory."""
 
     number: int
     slot: object
 
     def overlaps(self, other: object) -> bool:
-        return isinstance(other, _OpenPlace) and other.slot == self.slot
+        return isinstance(other, _OpenRange) and other.slot == self.slot
 
 
 class _OpenRecorder(Recorder):
@@ -115,7 +115,7 @@ class _OpenRecorder(Recorder):
         self.word_rows.append((len(self.commands) - 1, self.words.add(words)))
 
     def _bind_texels(self, unit: int, place_: Any, memory: str, width: int) -> None:
-        if isinstance(place_, Place):
+        if isinstance(place_, BufferRange):
             super()._bind_texels(unit, place_, memory, width)
             return
         key = (place_.number, texture_format(memory, width))
@@ -127,7 +127,7 @@ class _OpenRecorder(Recorder):
             self.view_rows.append((len(self.commands) - 1, view))
 
     def _bind_storage(self, binding: int, place_: Any) -> None:
-        if isinstance(place_, Place):
+        if isinstance(place_, BufferRange):
             super()._bind_storage(binding, place_)
         elif self._storage.get(binding) is not place_:
             self._storage[binding] = place_
@@ -155,10 +155,10 @@ class GLComputeTemplate:
         hints = {spec.name: hint_of(spec.elements) * memory_dtype(spec.dtype).itemsize for spec in specs}
         self._slots = OpenSlots(hints, lifetimes, alignment)
         for number, name in enumerate(self._temporaries):
-            places[name] = _OpenPlace(number, int(self._slots.of[number]))
+            places[name] = _OpenRange(number, int(self._slots.of[number]))
         self._outer = plan.given(constants)
         for number, name in enumerate(self._outer, len(specs)):
-            places[name] = _OpenPlace(number, name)
+            places[name] = _OpenRange(number, name)
         recorder.barrier()
         for step in plan.steps:
             recorder.add(step, places)
@@ -228,9 +228,9 @@ class GLComputeTemplate:
             self._backend.replayer.run(self._commands.filled(making, ()))
             table[self._view_rows, 2] = names[self._view_numbers]
 
-        def make_places() -> dict[str, Place]:
+        def make_places() -> dict[str, BufferRange]:
             offsets = zip(self._temporaries, starts.tolist(), sizes.tolist(), strict=True)
-            found = {name: Place(arena, start, size) for name, start, size in offsets}
+            found = {name: BufferRange(arena, start, size) for name, start, size in offsets}
             return found | {n: place_of(b) for n, b in (self._constants | bound).items()}
 
         held = [*self._constants.values(), *bound.values()]

@@ -15,7 +15,7 @@ import numpy as np
 from engine.backends.gl.compute.blends import emit_blend
 from engine.backends.gl.compute.conv import tune_conv
 from engine.backends.gl.compute.epilogue import grid_fits
-from engine.backends.gl.compute.experts import TILE, emit_product, lay_out
+from engine.backends.gl.compute.experts import TILE, emit_product, pack_experts
 from engine.backends.gl.compute.flat import divide, divisor_names, divisor_values, flat_grid, flat_kernel
 from engine.backends.gl.compute.matmul import tune_matmul
 from engine.backends.gl.compute.memory import buffer_size
@@ -114,8 +114,8 @@ class ComputeKernels(Kernels):
     def emit_suppression(self, tuner: Tuner, step: Suppression) -> bool:
         return emit_step(self._target, tuner, step)
 
-    def lay_out(self, tuner: Tuner, weights: Value) -> str:
-        return lay_out(weights, tuner)
+    def pack_experts(self, tuner: Tuner, weights: Value) -> str:
+        return pack_experts(weights, tuner)
 
     def emit_product(self, tuner: Tuner, product: ExpertProduct) -> bool:
         return emit_product(product, tuner.compute, tuner, self._target)

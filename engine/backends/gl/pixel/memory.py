@@ -120,7 +120,7 @@ class Texture(GLObjects):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TextureRange:
     """The location of a tensor: the left columns of a texture that may be larger."""
 
     texture: Texture
@@ -145,9 +145,9 @@ class GLPixelBuffer(GLBuffer[Texture]):
         super().__init__(elements, dtype, texture)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TextureRange:
         """Where its elements are."""
-        return Place(self.memory, self.memory.layout)
+        return TextureRange(self.memory, self.memory.layout)
 
     @property
     def written(self) -> int:

@@ -12,7 +12,7 @@ from engine.backends.base import DeviceBuffer
 from engine.backends.cost import formula_ns
 from engine.backends.gl.commands import CommandList, Setting
 from engine.backends.gl.pixel.layout import Layout, texels_of
-from engine.backends.gl.pixel.memory import GLPixelBuffer, Place, Texture
+from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture, TextureRange
 from engine.backends.gl.pixel.printer import arguments
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.shader import Shader
@@ -41,7 +41,7 @@ class GLPixelProgram(GLProgram):
         draws: int,
         temporaries: Sequence[Texture],
         buffers: Sequence[GLPixelBuffer],
-        make_places: Callable[[], Mapping[str, Place]],
+        make_places: Callable[[], Mapping[str, TextureRange]],
     ) -> None:
         super().__init__(commands, temporaries, buffers)
         self._make_places = make_places
@@ -50,7 +50,7 @@ class GLPixelProgram(GLProgram):
         """Memory of the temporaries."""
 
     @cached_property
-    def places(self) -> Mapping[str, Place]:
+    def places(self) -> Mapping[str, TextureRange]:
         """Where each tensor is."""
         return self._make_places()
 
@@ -86,7 +86,7 @@ class Recorder(GLRecorder):
         self.commands.finish()
         return GLPixelProgram(self.commands, self.draws, temporaries, list(bound.values()), lambda: places)
 
-    def _making_temporaries(self, plan: Plan, places: dict[str, Place]) -> SmallSteps[list[Texture]]:
+    def _making_temporaries(self, plan: Plan, places: dict[str, TextureRange]) -> SmallSteps[list[Texture]]:
         lifetimes = plan.lifetimes()
         kinds: dict[tuple[str, int], dict[str, int]] = {}
         for name, kind in temporary_kinds(plan, self._shader_of).items():
@@ -105,7 +105,7 @@ class Recorder(GLRecorder):
         made = Offload(lambda: [self._new_texture(*texture) for texture in wanted])
         yield made
         for texture, here_too in zip(made.result(), named, strict=True):
-            places |= {name: Place(texture, layout) for name, layout in here_too.items()}
+            places |= {name: TextureRange(texture, layout) for name, layout in here_too.items()}
         return made.result()
 
     def _new_texture(self, layout: Layout, element: str, layers: int) -> Texture:
@@ -116,8 +116,8 @@ class Recorder(GLRecorder):
         kernel: AnyKernel,
         values: Sequence[int | float],
         space: Sequence[int],
-        inputs: Sequence[Place],
-        output: Place,
+        inputs: Sequence[TextureRange],
+        output: TextureRange,
     ) -> None:
         """Add a step's draw, in parts if it may take long."""
         if not prod(space):
@@ -136,7 +136,7 @@ class Recorder(GLRecorder):
         super().forget()
         self._sampled = 0
 
-    def add_repeated(self, step: Step, places: Mapping[str, Place]) -> list[Setting]:
+    def add_repeated(self, step: Step, places: Mapping[str, TextureRange]) -> list[Setting]:
         """Add a step that is repeated; returns what sets its arguments for a run."""
         if not prod(step.space):
             return []
@@ -171,8 +171,8 @@ class Recorder(GLRecorder):
         kernel: AnyKernel,
         values: Sequence[int | float],
         space: Sequence[int],
-        inputs: Sequence[Place],
-        output: Place,
+        inputs: Sequence[TextureRange],
+        output: TextureRange,
     ) -> tuple[int, int]:
         """Make ready for the step's draws; returns over how many columns and rows they go."""
         shader = self._shader_of(kernel)

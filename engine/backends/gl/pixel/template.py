@@ -17,7 +17,7 @@ from engine.backends.gl.commands import CommandList
 from engine.backends.gl.glsl import OpenWords
 from engine.backends.gl.pixel.growing import Extent, GrowingTexture, TextureKey
 from engine.backends.gl.pixel.layout import ROWS_TOGETHER, Layout, layouts
-from engine.backends.gl.pixel.memory import GLPixelBuffer, Place, Texture, target_of
+from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture, TextureRange, target_of
 from engine.backends.gl.pixel.printer import Stage, arguments, inverses
 from engine.backends.gl.pixel.record import (
     GLPixelProgram,
@@ -70,7 +70,7 @@ class _OpenRecorder(Recorder):
         self.counts = OpenArray(self.numbers)
         self.texel_ns = OpenArray(self.numbers, is_float=True)
 
-    def add(self, step: Step, output: int, inputs: Sequence[Place | int]) -> None:
+    def add(self, step: Step, output: int, inputs: Sequence[TextureRange | int]) -> None:
         """Record a step."""
         self.commands.begin_step()
         if any(type(size) is int and size == 0 for size in step.space):
@@ -78,7 +78,7 @@ class _OpenRecorder(Recorder):
         shader = self._shader_of(step.kernel)
         # Numbers that are open are filled in over those that there were while planning.
         space, values = tuple(map(hint_of, step.space)), tuple(map(hint_of, step.values))
-        shifts = [0, *(t.layout.shift if isinstance(t, Place) else 0 for t in inputs)]
+        shifts = [0, *(t.layout.shift if isinstance(t, TextureRange) else 0 for t in inputs)]
         self.use(step.kernel.key, arguments(shader, values, space, shifts, drawn_texels(shader, space)))
         begin = self.word_rows[-1][1]
         self.words.fill_in(begin, shader.params, step.values)
@@ -108,9 +108,9 @@ class _OpenRecorder(Recorder):
         super().use(key, words)
         self.word_rows.append((len(self.commands) - 1, self.words.add(words)))
 
-    def _bind_input(self, unit: int, tensor: Place | int) -> None:
+    def _bind_input(self, unit: int, tensor: TextureRange | int) -> None:
         self.unbind_sampler(unit)
-        if isinstance(tensor, Place):
+        if isinstance(tensor, TextureRange):
             self.bind_texture(unit, tensor.texture.target, tensor.texture.name)
             return
         before = len(self.commands)
@@ -224,9 +224,9 @@ class GLPixelTemplate:
         if is_cut.any():
             commands = self._cut(commands, np.flatnonzero(is_cut).tolist(), rows, at_once)
 
-        def make_places() -> dict[str, Place]:
+        def make_places() -> dict[str, TextureRange]:
             forms = zip(self._temporaries, textures, shifts.tolist(), heights.tolist(), strict=False)
-            found = {n: Place(t, Layout(shift, height, t.layers > 0)) for n, t, shift, height in forms}
+            found = {n: TextureRange(t, Layout(shift, height, t.layers > 0)) for n, t, shift, height in forms}
             return found | {n: b.place for n, b in (self._constants | bound).items()}
 
         draws = int((counts > 0).sum()) + (len(commands.table) - len(table)) // 3

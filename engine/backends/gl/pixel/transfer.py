@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.backends.gl.commands import Replayer
 from engine.backends.gl.pixel.layout import Layout, texels_of
-from engine.backends.gl.pixel.memory import FORMATS, GLPixelBuffer, Place, Texture
+from engine.backends.gl.pixel.memory import FORMATS, GLPixelBuffer, Texture, TextureRange
 from engine.backends.gl.pixel.printer import print_kernel
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.record import Recorder
@@ -82,7 +82,7 @@ class Transfers:
         self.prepare(source.element)
         with self.device.current():
             recorder = Recorder(self.device, self._programs, self._shader)
-            places = [Place(texture, texture.layout) for texture in (source, target)]
+            places = [TextureRange(texture, texture.layout) for texture in (source, target)]
             recorder.draw(kernel, (), (elements,), places[:1], places[1])
             recorder.commands.finish()
             self._replayer.run(recorder.commands)

@@ -19,7 +19,7 @@ TILES = {"cpu": (6, cpu_products.COLUMNS), "gpu": (4, 4)}
 _LOCAL = {"cpu": 1, "gpu": 64}
 
 
-def lay_out(w: Value, tuner: Tuner, form: str) -> str:
+def pack_experts(w: Value, tuner: Tuner, form: str) -> str:
     """Weights (experts, n, k) in strips of 16 columns on a CPU, as they are on a GPU."""
     (experts, n, k), known = w.shape, w.known
     if form == "gpu":

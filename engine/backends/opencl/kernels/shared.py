@@ -15,7 +15,7 @@ from engine.backends.gpu.suppressions import Suppression
 from engine.backends.opencl.codegen.printer import element
 from engine.backends.opencl.codegen.tuned_kernel import build, divide, divisor_names, divisor_values, indent
 from engine.backends.opencl.kernels.blends import emit_blend
-from engine.backends.opencl.kernels.experts import TILES, emit_product, lay_out
+from engine.backends.opencl.kernels.experts import TILES, emit_product, pack_experts
 from engine.backends.opencl.kernels.regions import emit_means
 from engine.backends.opencl.kernels.scans import emit_blocks, emit_marks, emit_rows
 from engine.backends.opencl.kernels.sort import SORT_HEAD, sort_statements
@@ -89,8 +89,8 @@ class CLKernels(Kernels):
     def emit_suppression(self, tuner: Tuner, step: Suppression) -> bool:
         return (emit_step if self._form == "gpu" else emit_alone)(tuner, step)
 
-    def lay_out(self, tuner: Tuner, weights: Value) -> str:
-        return lay_out(weights, tuner, self._form)
+    def pack_experts(self, tuner: Tuner, weights: Value) -> str:
+        return pack_experts(weights, tuner, self._form)
 
     def emit_product(self, tuner: Tuner, product: ExpertProduct) -> bool:
         return emit_product(product, tuner.compute, tuner, self._form)

@@ -120,7 +120,7 @@ _NEXT = """\
 """
 
 
-def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
+def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" and "shifted_conv" over one or two axes, channels first."""
     words, attributes = words_of(compute), compute.attributes
     if words is None or attributes.get("channels_last"):
@@ -168,8 +168,8 @@ def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         pitch=pitch, ones=w.shape[0], shift=input_shift(words, x),
         last_size=win.out[1],
     )  # fmt: skip
-    text = word_conv_text(words, heights, epilogue, zeros[0].dtype.name if zeros else "", has_sums)
-    kernel, schedule = NativeKernel("word_conv", text), Schedule.over(blocks, nanoseconds, batch * group)
+    text = any_type_conv_text(words, heights, epilogue, zeros[0].dtype.name if zeros else "", has_sums)
+    kernel, schedule = NativeKernel("any_type_conv", text), Schedule.over(blocks, nanoseconds, batch * group)
     inputs = (planes.name, left, *(zero.name for zero in zeros))
     emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
     return True
@@ -218,7 +218,9 @@ def _total_text(has_sums: bool) -> str:
     return f"to_int32(read_int32(tile, column) - row_total - {moved})"
 
 
-def word_conv_text(words: Words, heights: list[int], epilogue: Epilogue, x_zero: str, has_sums: bool) -> str:
+def any_type_conv_text(
+    words: Words, heights: list[int], epilogue: Epilogue, x_zero: str, has_sums: bool
+) -> str:
     """The kernel's module. x_zero: the type of the input's zero point, if bytes have one."""
     tile, size = words.tile, words.size
     step, in_bytes = tile.width, words.form == "bytes"

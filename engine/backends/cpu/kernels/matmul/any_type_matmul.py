@@ -32,7 +32,7 @@ _ARGUMENTS = ArgumentBlock(
 )
 
 
-def tune_word_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
+def tune_any_type_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "matmul" and "shifted_matmul" over (batch, m, n)."""
     words, attributes = words_of(compute), compute.attributes
     m, n, k, batch = (attributes[name] for name in ("m", "n", "k", "batch"))
@@ -76,8 +76,8 @@ def tune_word_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
         shift=byte_shift(a.dtype, signed=False) if in_bytes else 0, k_size=k,
         number_batch=0 if b_strides[0] == 0 else 2 * n,
     )  # fmt: skip
-    text = word_matmul_text(words, epilogue, a_zeros[0].dtype.name if a_zeros else "", has_sums)
-    kernel, schedule = NativeKernel("word_matmul", text), Schedule.over(blocks, nanoseconds, batch)
+    text = any_type_matmul_text(words, epilogue, a_zeros[0].dtype.name if a_zeros else "", has_sums)
+    kernel, schedule = NativeKernel("any_type_matmul", text), Schedule.over(blocks, nanoseconds, batch)
     inputs = (left.name, right, *constants, *(zero.name for zero in a_zeros))
     emit(tuner, kernel, schedule, arguments, inputs, compute.output.name, epilogue)
     return True
@@ -91,7 +91,7 @@ def _total_text(has_sums: bool) -> str:
     return f"{sums} - row_sum * read_int32(numbers, n_size + first_column + column))"
 
 
-def word_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bool) -> str:
+def any_type_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bool) -> str:
     """The kernel's module. a_zero: the type of the left side's zero points, if bytes have any."""
     tile, size = words.tile, words.size
     heights = tile.heights
