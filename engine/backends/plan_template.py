@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from engine.backends.growing import Growing
 from engine.base.generators import SmallSteps, finish
 from engine.compiler.plan import Plan
 from engine.kernels.size import Number, Size
+from engine.kernels.size_table import SizeTable
 
 if TYPE_CHECKING:
     from engine.backends.base import Backend, DeviceBuffer, Program
@@ -43,6 +44,56 @@ class LateTemplate(Template, Protocol):
 
     def bind(self, constants: Mapping[str, DeviceBuffer]) -> None:
         """Bind constants."""
+        ...
+
+
+class FilledSizes(NamedTuple):
+    """What `NativeSizes.fill` makes.
+
+    Attributes:
+        program: The program.
+        outer: Its inputs and outputs, in the plan's order.
+        memory: Bytes of the blocks of memory that it uses, by their numbers.
+        numbers: Those that are looked up.
+    """
+
+    program: Program
+    outer: Sequence[DeviceBuffer]
+    memory: Mapping[int, int]
+    numbers: Sequence[int]
+
+
+class NativeSizes(Protocol):
+    """Computes the numbers of a plan, and its program, without Python."""
+
+    def fill(self, sizes: Sequence[int], memory: Sequence[Growing[int, DeviceBuffer]]) -> FilledSizes | None:
+        """The program for some sizes; None where guards refuse them.
+
+        Args:
+            sizes: The open numbers.
+            memory: That of inputs and outputs, in the plan's order, which grows where it is too small.
+        """
+        ...
+
+
+@runtime_checkable
+class NativeTemplate(Template, Protocol):
+    """A template, on the host, which native code can fill in."""
+
+    def native_sizes(
+        self,
+        make_table: Callable[[int], SizeTable | None],
+        numbers: Sequence[Number],
+        elements: Sequence[Number],
+    ) -> NativeSizes | None:
+        """What fills it in, unless some of that is Python, or is not compiled yet.
+
+        Args:
+            make_table: Makes what computes the numbers of this template and those below; given how many
+                words it has to have behind those of the sizes.
+            numbers: What is looked up later, floats as their bits.
+            elements: How many elements inputs and outputs have, in the plan's order.
+        """
         ...
 
 

@@ -99,7 +99,7 @@ class SizeLibrary:
         text = "\n".join([PRELUDE + _DECORATOR + self._text, *lines, ""])
         return NativeSource(f"{self._module} at new sizes", text, "call_all")
 
-    def run(self) -> Callable[[int, int, int], None] | None:
+    def address(self) -> int | None:
         """The native function, which calls some of these; None while it is yet to be compiled.
 
         It takes the addresses of a block of words and of a list of calls, and how many there are. A call is
@@ -109,8 +109,12 @@ class SizeLibrary:
         if not native.is_kept(self.source):
             native.prepare_ahead([self.source])
             return None
-        address = native.load([self.source])[self.source.key]
-        return _CALL(address)
+        return native.load([self.source])[self.source.key]
+
+    def run(self) -> Callable[[int, int, int], None] | None:
+        """The function at `address`, for Python."""
+        address = self.address()
+        return None if address is None else _CALL(address)
 
 
 @cache

@@ -35,7 +35,9 @@ class Line(NamedTuple):
         made: The names that it assigns.
         is_call: Whether it calls a function.
         function: The one whose results all names are, if it is a `SizeFunction`.
-        args: The arguments that it is called with.
+        args: The arguments that it is called with, or the operands of `op`.
+        op: The operation of an instruction or of a guard, by its name; "within" is a guard of two bounds.
+        holds: Whether a guard demands that the comparison holds, or that it does not.
     """
 
     text: str
@@ -44,6 +46,8 @@ class Line(NamedTuple):
     is_call: bool = False
     function: SizeFunction[..., Any] | None = None
     args: tuple[str, ...] = ()
+    op: str = ""
+    holds: bool = True
 
 
 def ordered(lines: Sequence[Line], results: Iterable[str]) -> list[Line]:

@@ -26,6 +26,7 @@ from engine.kernels.size import (
 )
 from engine.kernels.size_function import SizeFunction
 from engine.kernels.size_program import Line, compiled, ordered
+from engine.kernels.size_table import SizeTable
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "truediv": "/", "mod": "%", "pow": "**"}
 _EXTREME = {"min": "<", "max": ">"}
@@ -120,7 +121,8 @@ class SizeRecorder:
         self.inputs.append(size)
         self._keep(size)
         self.record.instructions.append(("input", hint))
-        self.record.lines.append(Line(f"if not {low} <= {name} <= {high}: return None", (name,)))
+        text = f"if not {low} <= {name} <= {high}: return None"
+        self.record.lines.append(Line(text, (name,), args=(name, repr(low), repr(high)), op="within"))
         return size
 
     def node(self, op: str, *args: Number) -> Any:
@@ -139,7 +141,8 @@ class SizeRecorder:
                 found = self._new(hint, *bounds, terms)
                 self.record.instructions.append((op, *args))
                 used = tuple(x.name for x in args if isinstance(x, Size))
-                self.record.lines.append(Line(f"{found.name} = {_form(op, names)}", used, (found.name,)))
+                text = f"{found.name} = {_form(op, names)}"
+                self.record.lines.append(Line(text, used, (found.name,), args=names, op=op))
             self.record.nodes[key] = found
         return found
 
@@ -269,7 +272,8 @@ class SizeRecorder:
             self.record.instructions.append((op, a, b))
             self.guards.append(text if holds else f"not {text}")
             used = tuple(x.name for x in (a, b) if isinstance(x, Size))
-            self.record.lines.append(Line(f"if {'not ' if holds else ''}({text}): return None", used))
+            line = f"if {'not ' if holds else ''}({text}): return None"
+            self.record.lines.append(Line(line, used, args=(left, right), op=op, holds=holds))
         return holds
 
     def _is_certain(self, op: str, a: Number, b: Number) -> bool:
@@ -293,6 +297,11 @@ class SizeRecorder:
         if found is None:
             found = record.programs[key] = self._compiled(record, wanted)
         return found
+
+    def table(self, results: Sequence[Number], record: Record, room: int) -> SizeTable | None:
+        """What `program` computes, for native code; None where some of it is Python. See `SizeTable`."""
+        lines = ordered(record.lines, [*map(name_of, results)])
+        return SizeTable.of([size.name for size in record.inputs], room, lines)
 
     def _compiled(self, record: Record, wanted: Sequence[str]) -> Callable[..., list[Any] | None]:
         lines = ordered(record.lines, wanted)

@@ -88,6 +88,9 @@ class UnboundInputs:
                 self._arriving[name] = feed.request()
 
 
+NO_INPUTS = UnboundInputs({})
+
+
 def can_bind(feed: Feed, backend: Backend) -> bool:
     """Whether `bind` needs no wait: the stream itself runs behind the work that computes the input."""
     if isinstance(feed, np.ndarray):

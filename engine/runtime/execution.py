@@ -10,7 +10,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer, Readback
 from engine.compiler.entries import arrays_in
 from engine.kernels.value import Value
-from engine.runtime.binding import Feed, UnboundInputs, bind, enqueue
+from engine.runtime.binding import NO_INPUTS, Feed, UnboundInputs, bind, enqueue
 from engine.runtime.budget import Budget
 from engine.runtime.plans.recorded_plan import Location, Planning, RecordedPlan, Submission
 from engine.runtime.plans.session import Session
@@ -26,6 +26,13 @@ class Run:
 
     error: Exception | None = None
     reported = False
+    turn = 0
+    started = False
+    finished = False
+    _position = 0
+    _has_transferred = False
+    # Results of a NumPy function, for the plan that follows it.
+    _results: tuple[np.ndarray, ...] = ()
 
     def __init__(
         self,
@@ -36,17 +43,10 @@ class Run:
     ) -> None:
         self.session = session
         self.recorded = recorded
-        self.turn = 0
-        self.started = False
-        self.finished = False
         self.on_finished: list[Callable[[], None]] = []
-        self.unbound = UnboundInputs(feeds)
+        self.unbound = UnboundInputs(feeds) if feeds else NO_INPUTS
         self._budget = budget
-        self._position = 0
-        self._has_transferred = False
         self._reads: dict[str, Readback] = {}
-        # Results of a NumPy function, for the plan that follows it.
-        self._results: tuple[np.ndarray, ...] = ()
         self._held: list[RecordedPlan] = []
 
     def hold(self) -> None:

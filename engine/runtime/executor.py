@@ -121,7 +121,9 @@ class Executor(Disposable):
             other = self._path_for(ordered)
             if other is None:
                 other = self._refilled(ordered)
-            if other is not None and other.take(ordered):
+            elif not other.take(ordered):
+                other = None
+            if other is not None:
                 self._took(other)
                 return
             if self._count is not None:
@@ -130,7 +132,7 @@ class Executor(Disposable):
         with self._entered():
             if self._refill is not None and self._latest is None and not self._session.cache.plans:
                 path = self._refilled(checked.in_order)
-                if path is not None and path.take(checked.in_order):
+                if path is not None:
                     self._took(path)
                     return
             recorded = self._session.recorded_plan(checked.shapes, checked.known)
@@ -201,10 +203,10 @@ class Executor(Disposable):
         return None if None in shapes else self._session.cache.fast_path(tuple(shapes))
 
     def _refilled(self, given: Sequence[Any]) -> FastPath | None:
-        """The fast path for inputs of sizes never seen, if the plan of the latest ones takes them."""
+        """Schedule inputs of sizes never seen, if the plan of the latest ones takes them; their fast path."""
         if self._refill is None or not self._refill.is_next:
             self._prepare_refill()
-        return None if self._refill is None else self._refill.fast_path(given)
+        return None if self._refill is None else self._refill.schedule(given)
 
     def _prepare_refill(self) -> None:
         """Prepare what `_refilled` uses, while loading or when another plan was used."""

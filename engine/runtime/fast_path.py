@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.program_replay import ProgramReplay
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements
@@ -40,6 +41,16 @@ class FastPath(Run):
     # Python takes longer to look into objects of 30 attributes.
     _fixed: Collection[str] = ()
     _own_turn = -1
+    started = finished = True
+    # The checked tensors of the last schedule: storage keeps its shape and type.
+    _tensors: Sequence[CPUTensorData | None] = ()
+    # If the last schedule was given tensors only: each one's position or name, its storage and elements.
+    _same: Sequence[tuple[int | str, Tensor, CPUTensorData, np.ndarray]] = ()
+    _arrays: Sequence[np.ndarray] = ()
+    # The type of the collection they came in, by position or by name; None if they cannot come again.
+    _form: type | None = None
+    # `changes.latest` when the inputs of `set_input` were last checked.
+    _checked: object = None
 
     def __init__(
         self,
@@ -50,15 +61,18 @@ class FastPath(Run):
         in_place: Sequence[bool],
         known: Elements | None = None,
         count: np.ndarray | None = None,
+        replay: ProgramReplay | None = None,
     ) -> None:
-        """`in_place` says of each input, and of `count` at last, whether no output consists of it."""
+        """`in_place` says of each input, and of `count` at last, whether no output consists of it.
+
+        `replay` is what runs the program, if it is there already.
+        """
         super().__init__(session, recorded, {})
-        self.started = self.finished = True
         (submission,) = recorded.submissions
         self.backend, self.program = session.backends[submission.place], submission.program
         self.inputs, self._names = inputs, names
         # Elements of inputs on which the plan depends.
-        self._decided = [(names.index(name), digest(array)) for name, array in (known or {}).items()]
+        self._decided = [(names.index(name), digest(array)) for name, array in known.items()] if known else ()
         self._count = count
         shapes = [shape for shape, _ in inputs]
         taken = names
@@ -67,18 +81,9 @@ class FastPath(Run):
             shapes.append(count.shape)
         found = [recorded.inputs.get(name) for name in taken]
         self.targets = [places[0][1] if places else None for places in found]
-        self._replay = self.backend.program_replay(self.program, self.targets, shapes, in_place)
+        self._replay = replay or self.backend.program_replay(self.program, self.targets, shapes, in_place)
         self._values: dict[str | int | None, tuple[str, Value]] = {}
         self.outputs: dict[str | int | None, tuple[str, Location]] = {}
-        # The checked tensors of the last schedule: storage keeps its shape and type.
-        self._tensors: list[CPUTensorData | None] = []
-        # If the last schedule was given tensors only: each one's position or name, its storage and elements.
-        self._same: list[tuple[int | str, Tensor, CPUTensorData, np.ndarray]] = []
-        self._arrays: list[np.ndarray] = []
-        # The type of the collection they came in, by position or by name; None if they cannot come again.
-        self._form: type | None = None
-        # `changes.latest` when the inputs of `set_input` were last checked.
-        self._checked: object = None
 
     @classmethod
     def of(
@@ -180,7 +185,7 @@ class FastPath(Run):
         super().let_go()
         if self._tensors:
             self._form = self._checked = None
-            self._tensors, self._arrays, self._same = [], [], []
+            self._tensors = self._arrays = self._same = ()
         self._replay.let_go()
 
     @property
@@ -306,7 +311,7 @@ class FastPath(Run):
             feeds.append(self._count)
         self._form = self._checked = None
         if is_awaited:
-            self._tensors, self._arrays = [], []
+            self._tensors = self._arrays = ()
             self._submit(feeds)
             return True
         self._tensors, self._arrays = tensors, feeds

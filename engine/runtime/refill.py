@@ -8,29 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer
-from engine.backends.plan_template import PlanTemplate
+from engine.backends.growing import REFUSED
+from engine.backends.plan_template import FilledSizes
 from engine.base import instrumentation
-from engine.base.errors import OutOfMemoryError
 from engine.compiler.lower import Place
 from engine.runtime.fast_path import FastPath
 from engine.runtime.plans.open_plans import SizedPlan
 from engine.runtime.plans.recorded_plan import RecordedPlan, Submission
 from engine.runtime.plans.session import Session
-from engine.runtime.plans.shared_memory import SharedBuffer
 from engine.runtime.plans.sized_lowered import SizedLowered
 from engine.runtime.tensor import Tensor
 
-_Outer = tuple[str, SharedBuffer, bool, int]
-"""An input or output: its name, its memory, whether it is an input, and the position of its size."""
-
 
 class Refill:
-    """Makes fast paths of one plan for all sizes, whose inputs have other shapes than those of a first one.
+    """Schedules inputs of other shapes than those before, by one plan for all sizes.
 
     It does what the session's way to a recorded plan does, for the plans to which most models come: one
-    segment on the CPU, without stops for data, whose sizes the shapes of the inputs decide alone. Where
-    anything is unusual it gives none, and that way tells what is wrong.
+    segment on the CPU, without stops for data, whose sizes the shapes of the inputs decide alone. A native
+    call says whether the plan takes the sizes, and makes the program; that is enqueued, and only then is
+    written down what later schedules and the outputs need. Where anything is unusual it does nothing, and
+    the session's way tells what is wrong.
 
     Args:
         session: The session.
@@ -42,32 +39,35 @@ class Refill:
         self._session = session
         made = sized._recorded
         assert made is not None
-        self._made, self._segment = made, made.segments[0]
+        assert made.native is not None
+        self._made, self._native, self._segment = made, made.native, made.segments[0]
         self._place: Place = self._segment.place
         self._backend = session.backends[self._place]
         self._names = tuple(item.name for item in session.source.inputs)
         self._in_place = [name not in sized.shown for name in self._names]
-        # Of each input: its type, its fixed dimensions, and which of the sizes its open ones are.
-        self._inputs: list[tuple[np.dtype, int, list[tuple[int, int]], list[tuple[int, int]]]] = []
+        # Of each input: its type, its rank, and its dimensions, those that are open as `~number` of the size.
+        self._inputs: list[tuple[np.dtype, int, list[int]]] = []
         # Where the sizes are found: the input and its axis.
         self._found: list[tuple[int, int]] = []
         known: dict[object, int] = {}
         for number, item in enumerate(session.source.inputs):
             assert item.shape is not None
-            rank, opened = len(item.shape), []
+            rank = len(item.shape)
+            dims = [dim if isinstance(dim, int) else 0 for dim in item.shape]
             for axis, key in session.open_plans.sizes.keys(item.name, item.name, rank):
                 if key not in known:
                     known[key] = len(self._found)
                     self._found.append((number, axis))
-                opened.append((axis, known[key]))
-            fixed = [(axis, dim) for axis, dim in enumerate(item.shape) if isinstance(dim, int)]
-            self._inputs.append((item.dtype, rank, fixed, opened))
+                dims[axis] = ~known[key]
+            self._inputs.append((item.dtype, rank, dims))
         recorder = session.recorder
-        self._outer: list[_Outer] = [
-            (spec.name, recorder.shared_buffer(self._place, spec.name, spec.dtype, is_input), is_input, at)
-            for spec, at in self._segment.outer
-            for is_input in (spec.role == "input",)
+        self._outer = [
+            (spec.name, recorder.shared_buffer(self._place, spec.name, spec.dtype, spec.role == "input"))
+            for spec, _ in self._segment.outer
         ]
+        self._memory = [shared for _, shared in self._outer]
+        order = [spec.name for spec, _ in self._segment.outer]
+        self._read = [order.index(name) if name in order else None for name in self._names]
 
     @property
     def is_next(self) -> bool:
@@ -92,50 +92,51 @@ class Refill:
         # Inputs that nothing reads have buffers only where outputs are made of them.
         read = {spec.name for spec, _ in segment.outer if spec.role == "input"}
         names = {item.name for item, places in zip(session.source.inputs, made.places, strict=True) if places}
-        if read != names or isinstance(segment.template, PlanTemplate):
+        if read != names or segment.tables or made.native is None:
             return None
         return cls(session, sized)
 
-    def fast_path(self, given: Sequence[Any]) -> FastPath | None:
-        """That of the sizes of some inputs, whose plan is kept; None where the usual way has to be taken."""
-        session, made = self._session, self._made
+    def schedule(self, given: Sequence[Any]) -> FastPath | None:
+        """Schedule inputs; returns the fast path of their sizes. None where the usual way has to be taken."""
+        session = self._session
         shapes = None if instrumentation.installed else self._shapes(given)
         if shapes is None:
             return None
         sizes = tuple([shapes[number][axis] for number, axis in self._found])
-        for shape, (_, _, _, opened) in zip(shapes, self._inputs, strict=True):
-            for axis, number in opened:
-                if shape[axis] != sizes[number]:
-                    return None
-        named = dict(zip(self._names, shapes, strict=True))
-        key = session.key(named, {})
+        for shape, (_, _, dims) in zip(shapes, self._inputs, strict=True):
+            if shape != tuple([dim if dim >= 0 else sizes[~dim] for dim in dims]) or 0 in shape:
+                return None
+        key = (tuple(zip(self._names, shapes, strict=True)), ())  # as `Session.key`
         if (known := session.cache.get(key)) is not None:
             found: FastPath | None = known.fast_path
-            return found
-        numbers = made.program(*sizes)
-        if numbers is None or self._segment.needed(numbers):
-            return None
-        again = session.open_plans.again(named, {})
-        recorded = RecordedPlan(SizedLowered(partial(made.trace, numbers), self.sized, sizes, again))
+            return found if found is not None and found.take(given) else None
         try:
-            self._fill(recorded, numbers, sizes)
-        except (MemoryError, OutOfMemoryError, OverflowError):
-            recorded.release()
+            filled = self._native.fill(sizes, self._memory)
+        except REFUSED:
             return None
-        session.open_plans.was_served()
-        session.background_plans.allocate_ahead()
+        if filled is None:
+            return None
+        if self._segment.unbound and self._segment.needed(filled.numbers):
+            return None
+        targets = [None if at is None else filled.outer[at] for at in self._read]
+        replay = self._backend.program_replay(filled.program, targets, shapes, self._in_place)
+        is_taken = Tensor not in map(type, given) and replay.run(given)
+        # The threads of jobs are at work from here on.
+        recorded = self._recorded(key[0], sizes, filled)
+        inputs = [(shape, dtype) for shape, (dtype, _, _) in zip(shapes, self._inputs, strict=True)]
+        recorded.fast_path = path = FastPath(
+            session, recorded, self._names, inputs, self._in_place, replay=replay
+        )
         session.cache.keep(key, recorded)
-        inputs = [(shape, dtype) for shape, (dtype, *_) in zip(shapes, self._inputs, strict=True)]
-        recorded.fast_path = path = FastPath(session, recorded, self._names, inputs, self._in_place)
         session.cache.keep_fast_path(key, recorded)
-        return path
+        return path if is_taken or path.take(given) else None
 
     def _shapes(self, given: Sequence[Any]) -> list[tuple[int, ...]] | None:
-        """The shapes of inputs of the right types and fixed dimensions; None for any others."""
+        """The shapes of inputs of the right types and ranks; None for any others."""
         found = []
         if len(given) != len(self._inputs):
             return None
-        for item, (dtype, rank, fixed, _) in zip(given, self._inputs, strict=True):
+        for item, (dtype, rank, _) in zip(given, self._inputs, strict=True):
             array = item
             if type(item) is not np.ndarray:
                 data = item.elements_on_cpu if type(item) is Tensor else None
@@ -143,26 +144,29 @@ class Refill:
                     return None
                 array = data.elements
             shape = array.shape
-            if array.dtype != dtype or len(shape) != rank or not array.size:
+            if array.dtype != dtype or len(shape) != rank:
                 return None
-            for axis, dim in fixed:
-                if shape[axis] != dim:
-                    return None
             found.append(shape)
         return found
 
-    def _fill(self, recorded: RecordedPlan, numbers: Sequence[Any], sizes: tuple[int, ...]) -> None:
-        """Buffers and the program of these sizes."""
-        recorder, place = self._session.recorder, self._place
-        bound: dict[str, DeviceBuffer] = {}
-        for name, shared, is_input, at in self._outer:
-            buffer = recorder.share(recorded, place, name, shared, numbers[at])
-            bound[name] = buffer
+    def _recorded(
+        self, shapes: tuple[tuple[str, Any], ...], sizes: tuple[int, ...], filled: FilledSizes
+    ) -> RecordedPlan:
+        """The recorded plan of some sizes, of which the program is made."""
+        session, made, place = self._session, self._made, self._place
+        recorded = RecordedPlan(
+            SizedLowered(
+                lambda: made.trace(filled.numbers), self.sized, sizes,
+                lambda: session.open_plans.again(dict(shapes), {}),
+            ),
+            submissions=[Submission(place, filled.program, partial(self.sized.plan_of, sizes, 0))],
+            blocks=filled.memory,
+        )  # fmt: skip
+        for (name, shared), buffer in zip(self._outer, filled.outer, strict=True):
+            session.recorder.shared(recorded, place, name, shared, buffer)
             recorded.placement[name] = place
-            if is_input:
+            if shared.is_noted:
                 recorded.inputs[name] = [(place, buffer)]
-        segment = self._segment
-        segment.bind_tables(self._session, recorded, numbers, bound)
-        program = segment.template.fill(numbers[segment.numbers], bound)
-        make_plan = partial(self.sized.plan_of, sizes, 0)
-        recorded.submissions.append(Submission(place, program, make_plan))
+        session.open_plans.was_served()
+        session.background_plans.allocate_ahead()
+        return recorded

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,8 +14,6 @@ from engine.device.jobs.layout import OP_RUN
 REQUEST_WORDS = 4
 """Words of the request that runs a list."""
 
-_REQUEST = struct.Struct(f"={REQUEST_WORDS}q")
-
 
 class CommandList:
     """Commands in native memory: int64 (n, 4) rows of (function, args, total, grain).
@@ -27,7 +24,7 @@ class CommandList:
     Raises `InputError` for rows that cannot run.
     """
 
-    __slots__ = ("_request", "address", "array", "count", "keep_alive", "run_request")
+    __slots__ = ("_begin", "_request", "_rows", "address", "count", "keep_alive", "run_request")
 
     def __init__(
         self,
@@ -37,9 +34,9 @@ class CommandList:
         array = np.ascontiguousarray(rows, dtype=np.int64).reshape(-1, 4)
         if array.size and (array[:, 0].min() <= 0 or array[:, 3].min() < 1):
             raise InputError("a command needs a function address and a grain of at least 1")
-        self.array = array if array.size else _EMPTY
-        self.count = len(self.array)
-        self.address = address_of(self.array)
+        self._rows: np.ndarray | None = array if array.size else _EMPTY
+        self.count = len(self._rows)
+        self.address = address_of(self._rows)
         self.keep_alive = keep_alive
         self._request = np.array([OP_RUN, self.address, self.count, 0], np.int64)
         self.run_request = ctypes.c_int64(address_of(self._request))
@@ -55,17 +52,23 @@ class CommandList:
             address: Its address.
             begin: Where the commands begin in it, in words.
             count: How many there are.
-            request: Where `REQUEST_WORDS` words are, which are written.
+            request: Where the `REQUEST_WORDS` words are of what runs them, written before.
             keep_alive: As for the constructor; it holds the block.
         """
         if not count:
             return cls(NO_ROWS, keep_alive)
         made = cls.__new__(cls)
-        made.array, made.count = block[begin : begin + 4 * count].reshape(-1, 4), count
+        made._rows, made._begin, made.count = None, begin, count
         made.address, made.keep_alive, made._request = address + 8 * begin, keep_alive, block
-        _REQUEST.pack_into(block.data, 8 * request, OP_RUN, made.address, count, 0)
         made.run_request = ctypes.c_int64(address + 8 * request)
         return made
+
+    @property
+    def array(self) -> np.ndarray:
+        """The rows."""
+        if self._rows is None:
+            self._rows = self._request[self._begin : self._begin + 4 * self.count].reshape(-1, 4)
+        return self._rows
 
     @classmethod
     def single(
@@ -76,7 +79,7 @@ class CommandList:
         block = np.array([function, 0, total, grain, OP_RUN, 0, 1, 0, *words], np.int64)
         address = block.__array_interface__["data"][0]
         block[1], block[5] = address + 64, address
-        made.array, made.count, made.address = block[:4].reshape(1, 4), 1, address
+        made._rows, made.count, made.address = block[:4].reshape(1, 4), 1, address
         made.keep_alive = keep_alive
         made._request = block
         made.run_request = ctypes.c_int64(address + 32)

@@ -22,7 +22,7 @@ from engine.runtime.plans.open_numbers import (
     opened_elements,
     opened_shape,
 )
-from engine.runtime.plans.open_plans import OPEN_FAILURES, SizedPlan
+from engine.runtime.plans.open_plans import SizedPlan
 from engine.runtime.plans.recorded_plan import Filling, Planning, RecordedPlan
 from engine.runtime.plans.sized_lowered import Again, SizedLowered
 
@@ -99,7 +99,7 @@ def filling(
     if not isinstance(lowered, SizedLowered):
         return None
     arguments = (session, lowered, known, results)
-    again = Again(partial(_planned_apart, *arguments), partial(_plan_openly, *arguments))
+    again = partial(Again, partial(_planned_apart, *arguments), partial(_plan_openly, *arguments))
     given = _numbers(lowered, known, results)
     plans = lowered.sized.following
     return (yield from plans.filling(session, given, again, before, only_used=only_used))
@@ -175,7 +175,7 @@ def plan_on(
         elements, shape_of = opened_elements(known, recorder), partial(opened_shape, recorder)
         try:
             lowered = session.allowed(session.planner.resume_open(trace, elements, results, shape_of))
-        except OPEN_FAILURES:
+        except EngineError:
             return None
         return SizedPlan(lowered, recorder, data.decided, is_start=False)
 

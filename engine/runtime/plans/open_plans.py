@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from engine.backends.base import DeviceBuffer
 from engine.backends.growing import Growing
+from engine.backends.plan_template import NativeSizes
 from engine.base.errors import EngineError
 from engine.base.generators import SmallSteps, finish
 from engine.compiler.lower import Fallback, Lowered, Segment
@@ -18,6 +19,7 @@ from engine.compiler.walk import Elements, Trace
 from engine.graph.model import Model
 from engine.kernels.size import Number
 from engine.kernels.size_recorder import SizeRecorder
+from engine.kernels.size_table import SizeTable
 from engine.kernels.value import Value, leaves
 from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.plans import PlanFile
@@ -36,17 +38,6 @@ if TYPE_CHECKING:
 
 MOST_PLANS = 16
 """How many plans for all sizes a model keeps, each for sizes that others' guards refuse."""
-
-OPEN_FAILURES = (
-    EngineError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    RecursionError,
-)
-"""What code that knows nothing of open sizes may raise: then the given sizes are planned on their own."""
 
 MOST_LENGTHS = 64
 """The same for a model whose plans have more steps at larger sizes, each for one length."""
@@ -67,6 +58,13 @@ class _Recorded:
     inputs: Callable[[Trace], Sequence[Value]]
     places: list[Places]
     program: Any
+    numbers: list[Number]
+    make_table: Callable[[int], SizeTable | None]
+
+    @cached_property
+    def native(self) -> NativeSizes | None:
+        """What fills in the only segment in one native call; None where that takes Python."""
+        return self.segments[0].native_sizes(self.make_table, self.numbers)
 
 
 def _inputs_of(session: Session) -> Callable[[Trace], Sequence[Value]]:
@@ -178,17 +176,18 @@ class SizedPlan:
             places = session.recorder.places_of(inputs(trace), self.lowered.segments, kept)
             filled = fillers.of_trace(trace, fillers.outer_names(session.source), numbers)
             program = self.recorder.program(numbers)
+        make_table = partial(self.recorder.table, numbers, self.record)
         if trace.stop is None:
             self.shown = fillers.shown_in(trace, session.source)
             trace.values = {}
             trace.settle()
-        self._recorded = _Recorded(segments, filled, inputs, places, program)
+        self._recorded = _Recorded(segments, filled, inputs, places, program, numbers, make_table)
 
     def filling(
         self,
         session: Session,
         sizes: Sequence[int],
-        again: Again,
+        again: Callable[[], Again],
         before: RecordedPlan | None = None,
     ) -> Filling:
         """Make the recorded plan for some sizes: a step for each buffer that is missing, one for the rest.
@@ -341,7 +340,7 @@ class SizedPlans:
         self,
         session: Session,
         given: OpenNumbers,
-        again: Again,
+        again: Callable[[], Again],
         before: RecordedPlan | None = None,
         *,
         only_used: bool = False,
@@ -464,7 +463,7 @@ class OpenPlans(SizedPlans):
         given = self.numbers(shapes, known) if self.ready else None
         if given is None:
             return None
-        again = self.again(shapes, known)
+        again = partial(self.again, shapes, known)
         return (yield from self.filling(self._session, given, again, only_used=only_used))
 
     def again(self, shapes: InputShapes, known: Elements) -> Again:
@@ -486,7 +485,7 @@ def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -
     opened = sizes.opened(shapes, recorder)
     try:
         lowered = session.allowed(session.planner.lower_open(opened, opened_elements(known, recorder)))
-    except OPEN_FAILURES:
+    except EngineError:
         return None
     if lowered.trace.stop is not None and not _stops(session, shapes, known):
         # It would wait for what a plan of fixed sizes knows.

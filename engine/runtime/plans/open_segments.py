@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.plan_template import LateTemplate, PlanTemplate, Template
+from engine.backends.plan_template import LateTemplate, NativeSizes, NativeTemplate, PlanTemplate, Template
 from engine.base.generators import Offload, SmallSteps
 from engine.base.memory.out_of_memory import LARGE, naming_out_of_memory
 from engine.compiler.lower import Place, Segment
 from engine.compiler.plan import BufferSpec, Plan, RepeatedSteps
 from engine.kernels.size import Number, Size, put_together, taken_apart
+from engine.kernels.size_table import SizeTable
 from engine.runtime.plans.recorded_plan import RecordedPlan, Submission
 from engine.runtime.plans.shared_memory import Needs
 
@@ -83,6 +84,14 @@ class OpenSegment:
     def needed(self, numbers: Sequence[Any]) -> list[str]:
         """The constants without a buffer that steps read at these numbers."""
         return [name for name, places in self.unbound.items() if any(numbers[at] for at in places)]
+
+    def native_sizes(
+        self, make_table: Callable[[int], SizeTable | None], numbers: Sequence[Number]
+    ) -> NativeSizes | None:
+        """What fills it in by one native call, if there is such: `numbers` are the open ones of its plan."""
+        if not isinstance(self.template, NativeTemplate):
+            return None
+        return self.template.native_sizes(make_table, numbers, [numbers[at] for _, at in self.outer])
 
     def binding(self, session: Session, numbers: Sequence[Any]) -> SmallSteps[None]:
         """Bind the constants that steps read at these numbers and at none before, packed on any thread."""

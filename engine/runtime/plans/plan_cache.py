@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 from engine.runtime.plans.recorded_plan import PLAN_BYTES, RecordedPlan
@@ -125,7 +126,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self.nbytes = 0
-        self._blocks: dict[RecordedPlan, dict[int, int]] = {}
+        self._blocks: dict[RecordedPlan, Mapping[int, int]] = {}
         # Of each block: how many plans use it.
         self._users: dict[int, int] = {}
 

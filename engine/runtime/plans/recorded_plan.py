@@ -136,6 +136,8 @@ class RecordedPlan:
     inputs: dict[str, list[tuple[Place, DeviceBuffer]]] = field(default_factory=dict)
     continuations: OrderedDict[object, RecordedPlan] = field(default_factory=OrderedDict)
     users: int = 0
+    blocks: Mapping[int, int] | None = None
+    """What `memory` returns, if that is known already."""
     pending: Planning | Pending | None = None
     """How it is being planned, or what to do once the kernels are compiled; None after that."""
     fast_path: Any = None
@@ -149,11 +151,13 @@ class RecordedPlan:
         place = self.placement[root]
         return Location(value, backends[place], self.buffers[place, root])
 
-    def memory(self) -> dict[int, int]:
+    def memory(self) -> Mapping[int, int]:
         """The memory of buffers, constants and temporaries: bytes by the number of each block.
 
         Plans may share blocks, which have the same number then.
         """
+        if self.blocks is not None:
+            return self.blocks
         found = dict(buffer.block() for buffer in self.owned)
         for submission in self.submissions:
             found.update(submission.program.temporaries())

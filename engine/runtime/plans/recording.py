@@ -193,19 +193,25 @@ class Recorder:
     ) -> DeviceBuffer:
         """A buffer for a plan's input or output in memory that plans for other shapes use, too."""
         elements = elements or 1
-        if shared.is_noted:
-            shared.note(elements)
-            if shared.wants_more(elements):
-                self.near.append(shared)
         if not shared.fits(elements):
             with self._allocating(shared.backend, name, elements, shared.dtype):
                 shared.of(elements)
         assert shared.memory is not None
         buffer = shared.backend.share(shared.memory, elements)
         assert buffer is not None
+        self.shared(recorded, place, name, shared, buffer)
+        return buffer
+
+    def shared(
+        self, recorded: RecordedPlan, place: Place, name: str, shared: SharedBuffer, buffer: DeviceBuffer
+    ) -> None:
+        """Give a plan a buffer for an input or output in such memory."""
+        if shared.is_noted:
+            shared.note(buffer.elements)
+            if shared.wants_more(buffer.elements):
+                self.near.append(shared)
         recorded.buffers[place, name] = buffer
         recorded.owned.append(buffer)
-        return buffer
 
     @contextmanager
     def _allocating(self, backend: Backend, name: str, elements: int, dtype: np.dtype) -> Iterator[None]:

@@ -29,7 +29,11 @@ class SizedLowered(Lowered):
     """The lowered plan of some sizes, whose steps are filled in when they are first needed."""
 
     def __init__(
-        self, make_trace: Callable[[], Trace], sized: SizedPlan, sizes: tuple[int, ...], again: Again
+        self,
+        make_trace: Callable[[], Trace],
+        sized: SizedPlan,
+        sizes: tuple[int, ...],
+        again: Callable[[], Again],
     ) -> None:
         self._make_trace = make_trace
         self.sized = sized
@@ -54,7 +58,7 @@ class SizedLowered(Lowered):
     @cached_property
     def apart(self) -> Lowered:
         """The same, planned for these sizes alone: what follows its stop needs no open sizes."""
-        return self._again.apart()
+        return self._again().apart()
 
     @cached_property
     def continuable(self) -> SizedPlan | None:
@@ -62,4 +66,4 @@ class SizedLowered(Lowered):
 
         None where that is not possible.
         """
-        return self.sized if self.sized.lowered.trace.frames else self._again.openly()
+        return self.sized if self.sized.lowered.trace.frames else self._again().openly()

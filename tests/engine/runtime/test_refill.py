@@ -37,15 +37,15 @@ def feeds(rows: int, width: int = WIDTH) -> dict[str, np.ndarray]:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Of each call, whether it gave a fast path."""
     calls: list[bool] = []
-    original = Refill.fast_path
+    original = Refill.schedule
 
-    def fast_path(self: Refill, given: object) -> object:
+    def schedule(self: Refill, given: object) -> object:
         found = original(self, given)  # type: ignore[arg-type]
         calls.append(found is not None)
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(Refill, "fast_path", fast_path)
+        patch.setattr(Refill, "schedule", schedule)
         yield calls
 
 

@@ -31,6 +31,9 @@ LATE = 0.1
 FETCHED_UNSEEN = 0.15
 """What the arrival of weights takes of the time of others."""
 
+NEAR_BYTES = 1 << 20
+"""Weights of a model up to so many bytes, in all, are taken to stay in second-level cache."""
+
 MOST_PIXELS = 4096
 """Of a band of a first layer's results; a task has room to note their places."""
 
@@ -97,6 +100,64 @@ def next_division(size: int, block: int) -> tuple[int, int]:
     """
     count = -(-size // (block - 1))
     return count, -(-size // count)
+
+
+@helper
+def reading_ns(size: int, whole: int = 0) -> float:
+    """How long a core takes to read so many bytes of weights once: from second-level cache, or from beyond
+    if all that is read in turn, `whole` bytes, is too much for that.
+    """
+    return size / (100.0 if max(size, whole) <= NEAR_BYTES else 25.0)
+
+
+@size_function
+def ns_of_reading(size: int, whole: int) -> tuple[float]:
+    """`reading_ns` of a size that may be open."""
+    return (reading_ns(size, whole),)
+
+
+@size_function
+def cut_step(step_ns: float, steps: int, units: int, groups: int, threads: int, part_ns: float) -> tuple[int]:
+    """The number of parts of a recurrent step's units, for a number of groups of sequences.
+
+    part_ns: what a part of a step has to take for threads to meet after each.
+    """
+    worth = min(int(step_ns / part_ns), int(steps * step_ns / CHUNK_NS))
+    return (max(1, min(min(-(-threads // max(groups, 1)), units), worth)),)
+
+
+@size_function
+def cut_extent(extent: int, tasks: int, least: int, nanoseconds: float, threads: int) -> tuple[int]:
+    """Into how many parts to cut the extent of reductions that take so long, and are so many tasks.
+
+    least: elements of a part.
+    """
+    wanted = tasks_wanted(nanoseconds, threads)
+    return (max(1, min(-(-wanted // max(tasks, 1)), extent // least)),)
+
+
+@size_function
+def cut_slim(
+    rows: int, columns: int, lanes: int, table: int
+) -> tuple[int, int, int, int, int, int, int, int, int, int]:
+    """How a slim matrix is transposed, whose results a table of so many addresses says.
+
+    A matrix of few rows is one line of results, and one of few columns as many lines. Of a line, `block_size`
+    results lie `block_step` elements of the input from the next ones; in a block, groups of `group` results
+    `near` apart begin `far` apart. Returns the elements of a matrix, lines, what they begin apart,
+    their size, blocks, and the last five.
+    """
+    matrix = rows * columns
+    if matrix <= table or rows < lanes:
+        at_once = max(1, min(columns, table // max(rows, 1)))
+        lines, line_step, line_size = 1, 0, matrix
+        block_size, block_step, group, near, far = at_once * rows, at_once, rows, columns, 1
+    else:
+        at_once = min(rows, table)
+        lines, line_step, line_size = columns, 1, rows
+        block_size, block_step, group, near, far = at_once, at_once * columns, 1, 0, columns
+    blocks = -(-line_size // max(block_size, 1))
+    return matrix, lines, line_step, line_size, blocks, block_size, block_step, group, near, far
 
 
 @size_function

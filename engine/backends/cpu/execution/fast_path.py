@@ -64,10 +64,14 @@ class CPUReplay(ProgramReplay):
         self._program = program
         self._targets = targets
         self._in_place = in_place
-        self._views = [seen(buffer, shape) for buffer, shape in zip(targets, shapes, strict=True)]
-        self._is_small = max((view.nbytes for view in self._views), default=0) < SHORT_IN_PLACE_BYTES
-        large = [view.nbytes for view, may in zip(self._views, in_place, strict=True) if may]
-        self._saved_ns = sum(size for size in large if size >= IN_PLACE_BYTES) * _COPY_NS
+        self._views = []
+        self._is_small, self._saved_ns = True, 0.0
+        for buffer, shape, may in zip(targets, shapes, in_place, strict=True):
+            view = seen(buffer, shape)
+            self._views.append(view)
+            if (nbytes := view.nbytes) >= IN_PLACE_BYTES:
+                self._is_small = self._is_small and nbytes < SHORT_IN_PLACE_BYTES
+                self._saved_ns += nbytes * _COPY_NS if may else 0.0
         self.outputs = program.outputs
         self.own: Mapping[str, OwnOutput] = {}
         self._elsewhere: ZeroCopyCommands | None = None

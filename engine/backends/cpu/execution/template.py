@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +12,16 @@ from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.codegen.cuts import CHUNKS_PER_THREAD
 from engine.backends.cpu.execution.listing import Listing
 from engine.backends.cpu.execution.memory import CPUBuffer
+from engine.backends.cpu.execution.native_sizes import NativeSizes
 from engine.backends.cpu.execution.program import CPUProgram, Pace
-from engine.backends.cpu.execution.template_source import LAYOUT, layout_function
+from engine.backends.cpu.execution.template_source import LAYOUT, MEASURE, PLACE, layout_function
 from engine.backends.growing import Growing
 from engine.base.memory.aligned import ALIGNMENT, address_of
 from engine.compiler.memory_planner import place, share
 from engine.compiler.plan import Plan, Role
 from engine.device.jobs.command_list import REQUEST_WORDS, CommandList
 from engine.kernels.size import Number, Size, hint_of, largest
+from engine.kernels.size_table import SizeTable
 
 if TYPE_CHECKING:
     from engine.backends.cpu.backend import CPUBackend
@@ -107,7 +109,9 @@ class CommandLayout:
             **begins, inserted_count=len(inserted), placed_count=len(placed), way_count=len(ways),
             row_count=len(rows), given=self.given, slots=begin_slots,
             slot_count=len(arena.slots) if arena.is_open else 0, sizes=begin_sizes, commands=self.commands,
-            results=self.results, most_chunks=threads * CHUNKS_PER_THREAD if threads > 1 else 1,
+            request=self.request, results=self.results,
+            most_chunks=threads * CHUNKS_PER_THREAD if threads > 1 else 1, table=0,
+            table_count=0, guards=0, call_all=0, calls=0, values=0, arena=0,
         )  # fmt: skip
         self.layout = np.array([*head, *lists], np.int64)
 
@@ -129,10 +133,10 @@ class CPUTemplate:
         self._pace = paces.setdefault(layout.functions, Pace())
         self.numbers = layout.numbers
         self._commands, self._request = layout.commands, layout.request
-        self._results, self._given = layout.results, layout.given
+        self.results, self._given = layout.results, layout.given
         self._outer, self._form = layout.outer, layout.form
-        self._layout = layout.layout
-        self._layout_address = address_of(self._layout)
+        self.layout = layout.layout
+        self._layout_address = address_of(self.layout)
         self._lay_out = layout_function()
         self._words = layout.words.copy()
         self._places = dict(layout.places)
@@ -149,37 +153,55 @@ class CPUTemplate:
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CPUProgram:
         """The program for one set of sizes. Raises `OverflowError` for integers beyond 64 bits."""
         block = self._words.copy()
-        addresses: list[int] = []
-        held: list[Any] = [self._constants]
-        inputs: dict[int, list[int]] = {}
-        outputs: dict[str, tuple[CPUBuffer, list[int]]] = {}
-        for name, role, places in self._outer:
-            outer = buffers[name]
-            assert isinstance(outer, CPUBuffer)
-            addresses.append(outer.address)
-            held.append(outer.array)
-            if role == "input":
-                inputs[outer.address] = places
-            elif role == "output" and places:
-                outputs[name] = outer, places
+        outer = [buffers[name] for name, _, _ in self._outer]
         try:
+            addresses = [buffer.address for buffer in outer]  # type: ignore[attr-defined]
             self._form.pack_into(block.data, 8 * self._given, *values, *addresses)
         except struct.error as error:
             raise OverflowError(f"a size is no integer of 64 bits: {error}") from error
-        address, results = address_of(block), self._results
-        self._lay_out(self._layout_address, address, 0)
+        address, results = address_of(block), self.results
+        self._lay_out(self._layout_address, address, MEASURE)
         size = int(block[results])
         if size < 0:
             raise OverflowError("temporaries are larger than any memory")
         arena = self._backend.arena_of(size)
         block[results] = address_of(arena)
-        self._lay_out(self._layout_address, address, 1)
-        number, nanoseconds = _RESULTS.unpack_from(block.data, 8 * results)
-        commands = CommandList.within(
-            block, address, self._commands, number, self._request, (block, [arena, *held])
-        )
+        self._lay_out(self._layout_address, address, PLACE)
+        return self.program_in(block, address, arena, outer)
+
+    def program_in(
+        self, block: np.ndarray, address: int, arena: np.ndarray, outer: Sequence[DeviceBuffer]
+    ) -> CPUProgram:
+        """The program in a block that `lay_out` has filled in, over these inputs and outputs."""
+        held: list[Any] = [arena, self._constants]
+        inputs: dict[int, list[int]] = {}
+        outputs: dict[str, tuple[CPUBuffer, list[int]]] = {}
+        for (name, role, places), buffer in zip(self._outer, outer, strict=True):
+            assert isinstance(buffer, CPUBuffer)
+            held.append(buffer.array)
+            if role == "input":
+                inputs[buffer.address] = places
+            elif role == "output" and places:
+                outputs[name] = buffer, places
+        number, nanoseconds = _RESULTS.unpack_from(block.data, 8 * self.results)
+        commands = CommandList.within(block, address, self._commands, number, self._request, (block, held))
         return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, outputs, self._pace)
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
         """None that is allocated ahead: memory on the CPU costs a frame nothing until it is used."""
         return ()
+
+    def native_sizes(
+        self,
+        make_table: Callable[[int], SizeTable | None],
+        numbers: Sequence[Number],
+        elements: Sequence[Number],
+    ) -> NativeSizes | None:
+        """See `engine.backends.plan_template.NativeTemplate`."""
+        return NativeSizes.of(self, self._backend, make_table, numbers, elements)
+
+    def widen(self, words: Sequence[int]) -> np.ndarray:
+        """Add words behind those of the template; returns all, of which bound constants are a part."""
+        whole = np.array([*self._words.tolist(), *words], np.int64)
+        self._words = whole[: len(self._words)]
+        return whole

@@ -13,23 +13,44 @@ from engine.backends.cpu.codegen.printer import indent
 from engine.base.memory.aligned import ALIGNMENT
 from engine.base.memory.out_of_memory import MOST_BYTES
 from engine.device import native
+from engine.device.jobs.layout import OP_RUN
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE
+from engine.kernels.size_table import EVALUATE
 
 LAYOUT = ArgumentBlock(
     # In the layout: pairs of a word and the number or address that it takes, pairs of a word and the slot
     # that it is the address of, words that say how far a slot is from another, and rows.
     "inserted inserted_count placed placed_count ways way_count rows row_count",
     # In the block: numbers and addresses, the sizes of slots, of which so many are to be placed, what rows
-    # depend on, and where commands go, and results.
-    "given slots slot_count sizes commands results most_chunks",
+    # depend on, and where commands go, the request that runs them, and results.
+    "given slots slot_count sizes commands request results most_chunks",
+    # Where sizes are computed as well: instructions in the layout, behind so many of which are those that
+    # compare with memory, and what they call; in the block their numbers, and address and size of the memory
+    # for temporaries.
+    "table table_count guards call_all calls values arena",
     first=0,
 )
+
+MEASURE, PLACE, ALL = 0, 1, 2
+"""What `lay_out` does: it computes the size of temporaries; all else, with their address; or, where sizes
+are computed as well, all at once.
+"""
+
+REFUSED, SHORT = -1, -2
+"""The first result of `ALL` for sizes that guards refuse, and for those that need more memory. The second
+is the size of temporaries then, if that is known.
+"""
 
 _TEXT = f"""
     results = block + 8 * results
     slots = block + 8 * slots
-    if is_measured == 0:
+    if phase == {ALL}:
+        done = evaluate(block + 8 * values, args + 8 * table, table_count, call_all, args + 8 * calls)
+        if done < table_count:
+            store_i64(results, 0, {REFUSED} if done < guards else {SHORT})
+            return
+    if phase != {PLACE}:
         inserted = args + 8 * inserted
         given = block + 8 * given
         for k in range(inserted_count):
@@ -39,12 +60,20 @@ _TEXT = f"""
             size = (load_i64(slots, k) + {ALIGNMENT - 1}) // {ALIGNMENT} * {ALIGNMENT}
             store_i64(slots, k, total)
             total = -1 if total < 0 or not 0 <= size <= {MOST_BYTES} else total + size
+        if phase == {ALL}:
+            arena = block + 8 * arena
+            if total < 0 or total > load_i64(arena, 1):
+                store_i64(results, 0, {REFUSED} if total < 0 else {SHORT})
+                store_i64(results, 1, total)
+                return
+            total = load_i64(arena, 0)
         store_i64(results, 0, total)
-        return
-    arena = load_i64(results, 0)
+        if phase == {MEASURE}:
+            return
+    begin = load_i64(results, 0)
     placed = args + 8 * placed
     for k in range(placed_count):
-        store_i64(block, load_i64(placed, 2 * k), arena + load_i64(slots, load_i64(placed, 2 * k + 1)))
+        store_i64(block, load_i64(placed, 2 * k), begin + load_i64(slots, load_i64(placed, 2 * k + 1)))
     ways = args + 8 * ways
     for k in range(way_count):
         even, odd = load_i64(ways, 3 * k + 1), load_i64(ways, 3 * k + 2)
@@ -77,12 +106,16 @@ _TEXT = f"""
             store_i64(record, 2, total)
             store_i64(record, 3, followers if followers > 0 else max(1, (total + chunks - 1) // chunks))
             count += 1
+    request = block + 8 * request
+    store_i64(request, 0, {OP_RUN})
+    store_i64(request, 1, commands)
+    store_i64(request, 2, count)
     store_i64(results, 0, count)
     store_f64(results, 1, nanoseconds)
 """
 
-_HEAD = ["def lay_out(args, block, is_measured):", *indent(LAYOUT.prologue())]
-LAY_OUT = NativeSource("sizes of a plan", PRELUDE + "\n".join(_HEAD) + _TEXT, "lay_out")
+_HEAD = ["def lay_out(args, block, phase):", *indent(LAYOUT.prologue())]
+LAY_OUT = NativeSource("sizes of a plan", PRELUDE + EVALUATE + "\n".join(_HEAD) + _TEXT, "lay_out")
 
 
 @cache

@@ -20,20 +20,20 @@ from math import trunc
 import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cuts import CHUNK_NS
+from engine.backends.cpu.codegen.cuts import cut_step, reading_ns
 from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
 from engine.backends.cpu.codegen.schedule import Schedule, emit
 from engine.backends.cpu.codegen.tiles import Tile, by_height, host_tile
-from engine.backends.cpu.kernels.matmul.matmul import reading_ns, tune_matmul
+from engine.backends.cpu.kernels.matmul.matmul import tune_matmul
 from engine.backends.cpu.library import library_text
 from engine.backends.operands import flattened
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import acc, arg, index, load
 from engine.kernels.hint import Hint
-from engine.kernels.size import deferrable, deferred, largest, smallest
+from engine.kernels.size import deferred, largest, smallest
 from engine.kernels.value import Value
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -92,7 +92,7 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     read = reading_ns(4 * gates * hidden * units * tile.lanes)
     step_ns = largest(products, read) + rows * units * CELL_NS
     groups = directions * row_blocks
-    parts = deferred(parts_of_step, step_ns, steps, units, groups, threads)
+    (parts,) = deferred(cut_step, step_ns, steps, units, groups, threads, PART_NS)
     patience = PATIENCE + trunc(step_ns / parts / PAUSE_NS)
     reverses = [int(reverse) for reverse in attributes["reverses"]]
     arguments = partial(
@@ -115,13 +115,6 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
             emit(tuner, kernel, Schedule(tasks, task_ns), arguments(phase=phase), names, target)
     emit_epilogue(compute, tuner, target, FLOAT32)
     return True
-
-
-@deferrable
-def parts_of_step(step_ns: float, steps: int, units: int, groups: int, threads: int) -> int:
-    """The number of parts of a step's units, for a number of groups of sequences."""
-    worth = min(int(step_ns / PART_NS), int(steps * step_ns / CHUNK_NS))
-    return max(1, min(-(-threads // groups), units, worth))
 
 
 @storable

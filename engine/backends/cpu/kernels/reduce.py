@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cost import tasks_wanted
+from engine.backends.cpu.codegen.cuts import cut_extent
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, split_row
@@ -22,7 +22,7 @@ from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import REDUCTIONS, acc
-from engine.kernels.size import as_float, deferrable, deferred, largest, smallest
+from engine.kernels.size import as_float, deferred, largest, smallest
 from engine.kernels.value import Value
 
 BLOCK_COLUMNS = 512
@@ -102,7 +102,12 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
         _emit_integers(compute, tuner, kind, (outer, extent, inner))
         return True
     emit_step = _emit_runs if are_runs else _emit_columns
-    parts = deferred(_parts, outer, extent, inner, are_runs, threads)
+    tasks = outer if are_runs else outer * -(-inner // BLOCK_COLUMNS)
+    nanoseconds = as_float(outer * extent * inner) * _NS_PER_ELEMENT
+    # So that all threads have something to do.
+    (parts,) = deferred(
+        cut_extent, extent, tasks, BLOCK_RUN if are_runs else BLOCK_ROWS, nanoseconds, threads
+    )
     center = centers[0].name if centers else None
     divisor = as_float(extent) if kind == "mean" else 1.0
     joins = "sum" if kind == "mean" else kind
@@ -117,14 +122,6 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     emit_step(partial, tuner, replace(work, parts=parts, divisor=1.0))
     emit_step(compute, tuner, _Work(joins, "element", (outer, parts, inner), between, None, 1, divisor))
     return True
-
-
-@deferrable
-def _parts(outer: int, extent: int, inner: int, are_runs: bool, threads: int) -> int:
-    """Into how many parts to cut the extent, so that all threads have something to do."""
-    wanted = tasks_wanted(outer * extent * inner * _NS_PER_ELEMENT, threads)
-    tasks = outer if are_runs else outer * -(-inner // BLOCK_COLUMNS)
-    return max(1, min(-(-wanted // tasks), extent // (BLOCK_RUN if are_runs else BLOCK_ROWS)))
 
 
 def _column_arguments(row_axes: int) -> ArgumentBlock:

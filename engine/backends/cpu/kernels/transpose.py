@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
+from engine.backends.cpu.codegen.cuts import cut_slim
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
@@ -10,7 +11,7 @@ from engine.backends.cpu.codegen.schedule import Schedule, emit
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import deferrable, deferred
+from engine.kernels.size import deferred, largest
 from engine.kernels.value import Value
 
 BLOCK_ROWS = 256
@@ -48,7 +49,7 @@ def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     slim = x.rank == 3 and any(x.is_static(axis) and x.shape[axis] < lanes for axis in (1, 2))
     if slim and not is_float32:
         return False
-    sizes, per_batch = deferred(_slim_sizes if slim else _tile_sizes, rows, columns, lanes)
+    sizes, per_batch = _slim_sizes(rows, columns, lanes) if slim else _tile_sizes(rows, columns)
     block = _SLIM_ARGUMENTS if slim else _TILE_ARGUMENTS
     epilogue = print_epilogue(compute, block.end, row_axes=len(compute.space) - (2 if slim else 1))
     each = rows * columns * (_SLIM_NS_PER_ELEMENT if slim else _NS_PER_ELEMENT) / per_batch + _NS_PER_TASK
@@ -73,10 +74,9 @@ def _lanes(size: int) -> int:
     return {1: 16, 2: max(8, lanes), 4: lanes, 8: lanes // 2}[size]
 
 
-@deferrable
-def _tile_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...], int]:
+def _tile_sizes(rows: int, columns: int) -> tuple[tuple[float, ...], int]:
     """The words of a kernel of squares, and how many tasks a matrix is. The last block takes what is left."""
-    row_blocks, column_blocks = max(1, rows // BLOCK_ROWS), max(1, columns // BLOCK_COLUMNS)
+    row_blocks, column_blocks = largest(1, rows // BLOCK_ROWS), largest(1, columns // BLOCK_COLUMNS)
     sizes = _TILE_ARGUMENTS.values(
         last_size=rows, columns_in=columns, row_blocks=row_blocks, column_blocks=column_blocks,
         block_rows=BLOCK_ROWS, block_columns=BLOCK_COLUMNS,
@@ -84,29 +84,10 @@ def _tile_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...],
     return sizes, row_blocks * column_blocks
 
 
-@deferrable
 def _slim_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...], int]:
-    """The words of a slim kernel, and how many tasks a matrix is.
-
-    A matrix of few rows is one line of results, and one of few columns as many lines. Of a line, `block_size`
-    results lie `block_step` elements of the input from the next ones; in a block, groups of `group` results
-    `near` apart begin `far` apart.
-    """
-    matrix = rows * columns
-    if matrix <= TABLE or rows < lanes:
-        at_once = max(1, min(columns, TABLE // rows))
-        lines, line_step, line_size = 1, 0, matrix
-        block_size, block_step, group, near, far = at_once * rows, at_once, rows, columns, 1
-    else:
-        at_once = min(rows, TABLE)
-        lines, line_step, line_size = columns, 1, rows
-        block_size, block_step, group, near, far = at_once, at_once * columns, 1, 0, columns
-    blocks = -(-line_size // block_size)
-    sizes = _SLIM_ARGUMENTS.values(
-        last_size=rows, matrix=matrix, lines=lines, line_step=line_step, line_size=line_size,
-        blocks=blocks, block_size=block_size, block_step=block_step, group=group, near=near, far=far,
-    )  # fmt: skip
-    return sizes, lines * blocks
+    """The words of a slim kernel, and how many tasks a matrix is."""
+    cut = deferred(cut_slim, rows, columns, lanes, TABLE)
+    return (rows, *cut), cut[1] * cut[4]
 
 
 def tiles_text(lanes: int, size: int, rank: int, epilogue: Epilogue, plain: bool) -> str:

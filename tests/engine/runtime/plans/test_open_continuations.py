@@ -10,6 +10,7 @@ import onnx.parser
 import pytest
 
 from engine import Model, ModelLoader, Worker
+from engine.base.errors import ShapeError
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.plans.test_new_shapes import weights
 from tests.engine.runtime.plans.test_open_plans import (
@@ -199,7 +200,7 @@ def test_what_cannot_be_open_is_planned_apart(
     worker._session.open_plans.release()
 
     def refuse(*arguments: Any) -> None:
-        raise TypeError("this operator takes no open sizes")
+        raise ShapeError("this operator takes no open sizes")
 
     monkeypatch.setattr(worker._session.planner, "resume_open", refuse)
     for _ in range(3):

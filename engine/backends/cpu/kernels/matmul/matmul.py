@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cuts import cut_product, up
+from engine.backends.cpu.codegen.cuts import cut_product, ns_of_reading, up
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
@@ -25,13 +25,10 @@ from engine.backends.cpu.kernels.matmul.panels import SPREAD, emit_panels, emit_
 from engine.backends.cpu.library import library_text
 from engine.backends.operands import flattened
 from engine.compiler.plan import Compute, Tuner, storable
-from engine.kernels.size import deferrable, deferred, largest
+from engine.kernels.size import deferred, largest
 from engine.kernels.value import Value
 
 FLOPS_PER_NS = 150.0
-
-NEAR_BYTES = 1 << 20
-"""Weights of a model up to so many bytes, in all, are taken to stay in second-level cache."""
 
 LEAST_IN_PLACE = 1 << 24
 """Bytes of a known right side with columns stored as rows, by which few rows are multiplied without packing:
@@ -96,7 +93,8 @@ def tune_matmul(
     # A tile's columns cost the same whether they are meant or not.
     columns = 2 * n if narrow else up(n, tile.width)
     weights = tuner.weight_bytes if b.known is not None else 0
-    matrix_ns = largest(2.0 * m * columns * k / FLOPS_PER_NS, deferred(reading_ns, 4 * k * n, weights))
+    (read,) = deferred(ns_of_reading, 4 * k * n, weights)
+    matrix_ns = largest(2.0 * m * columns * k / FLOPS_PER_NS, read)
     matrix_ns += m * n * (epilogue.nanoseconds / 2 + 0.02)
     total_ns = batch * matrix_ns + 50.0
     blocks = blocks_of_product(m, n, k, tile, batch, total_ns, threads)
@@ -119,14 +117,6 @@ def blocks_of_product(
         cut_product, m, n, k, *size, batch, nanoseconds, threads
     )
     return Blocks(row_blocks, rows), Blocks(column_blocks, columns)
-
-
-@deferrable
-def reading_ns(size: int, whole: int = 0) -> float:
-    """How long a core takes to read so many bytes of weights once: from second-level cache, or from beyond
-    if all that is read in turn, `whole` bytes, is too much for that.
-    """
-    return size / (100.0 if max(size, whole) <= NEAR_BYTES else 25.0)
 
 
 def _elements_of(value: Value) -> Callable[[], np.ndarray] | None:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from engine import BackendType, ModelLoader, Worker
+from engine.backends.cpu.codegen.cuts import cut_step
 from engine.backends.cpu.codegen.tiles import AVX2, AVX512, NEON, PORTABLE, Tile
 from engine.backends.cpu.kernels import recurrence
 from engine.backends.cpu.kernels.matmul import matmul
+from engine.backends.cpu.kernels.recurrence import PART_NS
 from engine.device.jobs.system import JobSystem
 from tests.graphs import node, proto
 from tests.peer import open_session
@@ -122,13 +124,13 @@ def test_the_steps_of_a_sequence_are_one_kernel() -> None:
 
 
 def test_parts_of_a_step() -> None:
-    assert recurrence.parts_of_step(3000.0, 50, 8, 1, 2) == 2
-    assert recurrence.parts_of_step(3000.0, 50, 8, 2, 2) == 1, "a direction for each thread"
-    assert recurrence.parts_of_step(3000.0, 50, 8, 2, 4) == 2
-    assert recurrence.parts_of_step(3000.0, 1, 8, 1, 2) == 1, "too little for two threads"
-    assert recurrence.parts_of_step(700.0, 500, 8, 1, 2) == 1, "too little between two meetings"
-    assert recurrence.parts_of_step(3000.0, 50, 2, 1, 16) == 2, "no more than there are units"
-    assert recurrence.parts_of_step(1.0, 1, 1, 64, 2) == 1
+    assert cut_step(3000.0, 50, 8, 1, 2, PART_NS) == (2,)
+    assert cut_step(3000.0, 50, 8, 2, 2, PART_NS) == (1,), "a direction for each thread"
+    assert cut_step(3000.0, 50, 8, 2, 4, PART_NS) == (2,)
+    assert cut_step(3000.0, 1, 8, 1, 2, PART_NS) == (1,), "too little for two threads"
+    assert cut_step(700.0, 500, 8, 1, 2, PART_NS) == (1,), "too little between two meetings"
+    assert cut_step(3000.0, 50, 2, 1, 16, PART_NS) == (2,), "no more than there are units"
+    assert cut_step(1.0, 1, 1, 64, 2, PART_NS) == (1,)
 
 
 @pytest.mark.parametrize("patience", [recurrence.PATIENCE, -(1 << 40)], ids=["waits", "leaves"])

@@ -1,0 +1,156 @@
+"""A template's program for new sizes in one native call."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.backends.base import DeviceBuffer
+from engine.backends.cpu.execution.arguments import as_word
+from engine.backends.cpu.execution.memory import CPUBuffer
+from engine.backends.cpu.execution.template_source import ALL, LAYOUT, SHORT, layout_function
+from engine.backends.growing import Growing
+from engine.backends.plan_template import FilledSizes
+from engine.base.memory.aligned import address_of
+from engine.kernels.size import Number
+from engine.kernels.size_table import WORDS, SizeTable
+
+if TYPE_CHECKING:
+    from engine.backends.cpu.backend import CPUBackend
+    from engine.backends.cpu.execution.template import CPUTemplate
+
+
+_AT_ONCE = 1 << 15
+"""Bytes of memory for blocks that are allocated together."""
+
+
+class _LookedUp(Sequence[int]):
+    """Numbers of some sizes, each read when it is asked for."""
+
+    __slots__ = ("_places", "_words")
+
+    def __init__(self, words: memoryview, places: Sequence[int]) -> None:
+        self._words, self._places = words, places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, which: Any) -> Any:
+        words, found = self._words, self._places[which]
+        return words[found] if isinstance(found, int) else [words[place] for place in found]
+
+
+class NativeSizes:
+    """Computes the numbers of a plan at new sizes, and fills them into a template, in one native call.
+
+    Behind the words of the template, a block has those of a `SizeTable`: sizes, addresses and elements of
+    buffers, the memory of temporaries, and numbers.
+    """
+
+    def __init__(
+        self,
+        template: CPUTemplate,
+        backend: CPUBackend,
+        table: SizeTable,
+        numbers: Sequence[Number],
+        elements: Sequence[Number],
+    ) -> None:
+        self._template, self._backend = template, backend
+        count, outer = len(template.numbers), len(elements)
+        addresses = table.inputs
+        rooms, arena = addresses + outer, addresses + 2 * outer
+        self._form = struct.Struct(f"={table.inputs + 2 * outer + 2}q")
+        # The memory that the last sizes took: inputs and outputs, temporaries, what the block says of these,
+        # and the bytes of each.
+        self._rooms: list[Any] = []
+        self._arena: np.ndarray | None = None
+        self._given: list[int] = []
+        self._used: dict[int, int] = {}
+        numbered = [table.place(number) for number in template.numbers]
+        sized = [table.place(number) for number in elements]
+        looked_up = [table.place(number) for number in numbers]
+        guards = len(table.table) // WORDS
+        for place, room in zip(sized, range(rooms, arena), strict=True):
+            table.demand("le", place, room)
+        head = LAYOUT.named(template.layout[: LAYOUT.end].tolist())
+        begin = int(head["inserted"])
+        inserted = template.layout[begin : begin + 2 * int(head["inserted_count"])].tolist()
+        inserted[1::2] = [numbered[k] if k < count else addresses + k - count for k in inserted[1::2]]
+        lists = {"inserted": inserted, "table": table.table, "calls": table.calls}
+        words = template.layout.tolist()
+        for name, entries in lists.items():
+            head[name] = len(words)
+            words += entries
+        values = template.widen([as_word(word) for word in table.words])
+        self._words, self._values = values, len(values) - len(table.words)
+        head |= {
+            "given": self._values, "values": self._values, "arena": self._values + arena,
+            "guards": guards, "table_count": len(table.table) // WORDS, "call_all": table.call_all,
+        }  # fmt: skip
+        self._layout = np.array([*LAYOUT.values(**head), *words[LAYOUT.end :]], np.int64)
+        self._layout_address = address_of(self._layout)
+        self._lay_out = layout_function()
+        # Memory for blocks, with their addresses: an address takes longer to find than a block to write.
+        self._blocks: list[tuple[np.ndarray, int]] = []
+        self._sized = [self._values + place for place in sized]
+        self._looked_up = [self._values + place for place in looked_up]
+
+    @classmethod
+    def of(
+        cls,
+        template: CPUTemplate,
+        backend: CPUBackend,
+        make_table: Callable[[int], SizeTable | None],
+        numbers: Sequence[Number],
+        elements: Sequence[Number],
+    ) -> NativeSizes | None:
+        """See `engine.backends.plan_template.NativeTemplate.native_sizes`."""
+        table = make_table(2 * len(elements) + 2)
+        return None if table is None else cls(template, backend, table, numbers, elements)
+
+    def fill(self, sizes: Sequence[int], memory: Sequence[Growing[int, DeviceBuffer]]) -> FilledSizes | None:
+        """The program for some sizes, see `engine.backends.plan_template.NativeSizes`."""
+        if not self._blocks:
+            self._blocks = self._new_blocks()
+        block, address = found = self._blocks.pop()
+        words, results = block.data, self._template.results
+        for _ in range(3):  # inputs and outputs may have to grow first, then temporaries
+            rooms: list[Any] = [shared.memory for shared in memory]
+            arena = self._backend.arena_of(0)
+            if self._rooms != rooms or self._arena is not arena:
+                self._take_memory(rooms, arena)
+            block[:] = self._words
+            self._form.pack_into(words, 8 * self._values, *sizes, *self._given)
+            self._lay_out(self._layout_address, address, ALL)
+            state = words[results]
+            if state != SHORT:
+                break
+            for shared, place in zip(memory, self._sized, strict=True):
+                shared.of(words[place] or 1)
+            self._backend.arena_of(words[results + 1])
+        if state < 0:
+            self._blocks.append(found)
+            return None
+        outer = [room.first(words[place] or 1) for room, place in zip(self._rooms, self._sized, strict=True)]
+        program = self._template.program_in(block, address, arena, outer)
+        return FilledSizes(program, outer, self._used, _LookedUp(words, self._looked_up))
+
+    def _take_memory(self, rooms: list[CPUBuffer | None], arena: np.ndarray) -> None:
+        """Have the next blocks use this memory; where there is none yet, none is enough."""
+        self._rooms, self._arena = rooms, arena
+        there = [room for room in rooms if room is not None]
+        addresses = [0 if room is None else room.address for room in rooms]
+        elements = [-1 if room is None else room.elements for room in rooms]
+        self._given = [*addresses, *elements, address_of(arena), len(arena)]
+        self._used = dict([room.block() for room in there])
+        if len(arena):
+            self._used[address_of(arena)] = len(arena)
+
+    def _new_blocks(self) -> list[tuple[np.ndarray, int]]:
+        nbytes = self._words.nbytes
+        blocks = np.empty((max(1, _AT_ONCE // nbytes), len(self._words)), np.int64)
+        begin = address_of(blocks)
+        return [(block, begin + number * nbytes) for number, block in enumerate(blocks)]
