@@ -10,6 +10,7 @@ import numpy as np
 
 from engine import Worker
 from engine.base.errors import EngineError
+from engine.runtime.plans.plan_requests import InputsRequest
 
 SMALL = (0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 23, 31, 32, 33, 47, 63, 64, 65, 97, 127, 128, 129)
 """0 and 1, primes, and powers of two with their neighbours."""
@@ -82,7 +83,7 @@ def _takers_at(
     sizes = {**base, key: size}
     plans = worker._session.open_plans
     shapes = {name: array.shape for name, array in resized(worker, feeds, sizes).items()}
-    given = plans.numbers(shapes, {})
+    given = InputsRequest(worker._session, shapes, {}).given
     if given is None:
         return ()
     return tuple(
@@ -131,7 +132,6 @@ def check_sizes(worker: Worker, apart: Worker, feeds: Feeds, count: int, seed: i
 def plan_apart(worker: Worker) -> Worker:
     """Have a worker plan each set of sizes for itself."""
     session = worker._session
-    session.open_plans.waiting.clear()
-    session.open_plans.ready.clear()
+    session.open_plans.release()
     session.backends["native"].plans_for_all_sizes = False  # type: ignore[misc]
     return worker

@@ -46,7 +46,7 @@ from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.loading.workers import COMPILING, READING, Shapes, session_steps, shapes_of, warm_up_steps
 from engine.runtime.memory_report import WorkerMemory, memory_of
 from engine.runtime.outputs import with_outputs
-from engine.runtime.plans.recorded_plan import Planning
+from engine.runtime.plans.recorded_plan import CompilingKernels, Failed, Planning
 from engine.runtime.plans.session import Session
 from engine.runtime.slices import Schedule
 
@@ -334,8 +334,9 @@ class Worker(Executor):
         """How the latest plan runs, as far as it was made; before the first schedule, how one may run."""
         self._check_alive()
         latest = self._latest.recorded_plans if self._latest is not None else ()
-        compiling = sum(load.missing for recorded in latest for load in recorded.compiling)
-        planning = any(isinstance(recorded.pending, Planning) for recorded in latest)
+        states = [recorded.state for recorded in latest]
+        compiling = sum(load.missing for s in states if isinstance(s, CompilingKernels) for load in s.loads)
+        planning = any(isinstance(state, Planning | Failed) for state in states)
         unprepared = self._session.unprepared
         return report_on(self.model, self._native, self._plans, unprepared, compiling, planning)
 

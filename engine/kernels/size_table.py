@@ -170,7 +170,7 @@ class SizeTable:
         letters = {letter for _, letter in operands}
         if len(letters) == 2 and line.op in (*_SIGNS, "truediv"):
             operands, letters = [(self._as_float(name), "d") for name in line.args], {"d"}
-        code = _CODES.get((line.op, *letters)) if len(letters) == 1 else None
+        code = _CODES.get((line.op, letters.pop())) if len(letters) == 1 else None
         if code is None:
             return False
         out = self._new(line.made[0], _letter_of(code)) if line.made else int(line.holds)

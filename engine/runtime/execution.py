@@ -104,7 +104,7 @@ class Run:
 
     def plan_now(self) -> None:
         """Wait for a plan that is made in the background."""
-        if isinstance(self.recorded.pending, Planning):
+        if isinstance(self.recorded.state, Planning):
             with self.session.backends["native"].entered():
                 self.session.is_ready(self.recorded, wait=True)
 

@@ -182,7 +182,7 @@ class Executor(Disposable):
     @property
     def _waits_for_plan(self) -> bool:
         """Whether the plan of the latest schedule is still being made or compiled."""
-        return self._latest is not None and self._latest.recorded.pending is not None
+        return self._latest is not None and self._latest.recorded.is_pending
 
     def _plain_path(self) -> FastPath | None:
         """The latest fast path, if inputs need nothing but the same shapes and types to take it again."""
@@ -202,7 +202,7 @@ class Executor(Disposable):
                 shapes.append(getattr(item, "sizes_or_none", None))
         return None if None in shapes else self._session.cache.fast_path(tuple(shapes))
 
-    def _refilled(self, given: Sequence[Any]) -> FastPath | None:
+    def _refilled(self, given: tuple[Any, ...]) -> FastPath | None:
         """Schedule inputs of sizes never seen, if the plan of the latest ones takes them; their fast path."""
         if self._refill is None or not self._refill.is_next:
             self._prepare_refill()
@@ -214,7 +214,7 @@ class Executor(Disposable):
 
     def _path_of(self, recorded: RecordedPlan, checked: CheckedInputs) -> FastPath | None:
         """The fast path of a plan, made when it is first scheduled; None if it has none."""
-        if not self._may_take_fast_path or recorded.pending is not None:
+        if not self._may_take_fast_path or recorded.is_pending:
             return None
         if recorded.fast_path is None:
             known, names = checked.known, self._inputs.names

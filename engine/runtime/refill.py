@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ from engine.base import instrumentation
 from engine.compiler.lower import Place
 from engine.runtime.fast_path import FastPath
 from engine.runtime.plans.open_plans import SizedPlan
+from engine.runtime.plans.plan_requests import InputsRequest
 from engine.runtime.plans.recorded_plan import RecordedPlan, Submission
 from engine.runtime.plans.session import Session
 from engine.runtime.plans.sized_lowered import SizedLowered
@@ -96,7 +96,7 @@ class Refill:
             return None
         return cls(session, sized)
 
-    def schedule(self, given: Sequence[Any]) -> FastPath | None:
+    def schedule(self, given: tuple[Any, ...]) -> FastPath | None:
         """Schedule inputs; returns the fast path of their sizes. None where the usual way has to be taken."""
         session = self._session
         shapes = None if instrumentation.installed else self._shapes(given)
@@ -131,7 +131,7 @@ class Refill:
         session.cache.keep_fast_path(key, recorded)
         return path if is_taken or path.take(given) else None
 
-    def _shapes(self, given: Sequence[Any]) -> list[tuple[int, ...]] | None:
+    def _shapes(self, given: tuple[Any, ...]) -> list[tuple[int, ...]] | None:
         """The shapes of inputs of the right types and ranks; None for any others."""
         found = []
         if len(given) != len(self._inputs):
@@ -157,7 +157,7 @@ class Refill:
         recorded = RecordedPlan(
             SizedLowered(
                 lambda: made.trace(filled.numbers), self.sized, sizes,
-                lambda: session.open_plans.again(dict(shapes), {}),
+                InputsRequest(session, dict(shapes), {}),
             ),
             submissions=[Submission(place, filled.program, partial(self.sized.plan_of, sizes, 0))],
             blocks=filled.memory,

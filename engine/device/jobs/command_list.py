@@ -34,9 +34,10 @@ class CommandList:
         array = np.ascontiguousarray(rows, dtype=np.int64).reshape(-1, 4)
         if array.size and (array[:, 0].min() <= 0 or array[:, 3].min() < 1):
             raise InputError("a command needs a function address and a grain of at least 1")
-        self._rows: np.ndarray | None = array if array.size else _EMPTY
-        self.count = len(self._rows)
-        self.address = address_of(self._rows)
+        rows = array if array.size else _EMPTY
+        self._rows: np.ndarray | None = rows
+        self._begin, self.count = 0, len(rows)
+        self.address = address_of(rows)
         self.keep_alive = keep_alive
         self._request = np.array([OP_RUN, self.address, self.count, 0], np.int64)
         self.run_request = ctypes.c_int64(address_of(self._request))

@@ -19,11 +19,11 @@ from engine.base.errors import DeviceError
 from engine.base.generators import SmallSteps, within
 from engine.base.sliced_thread import SlicedThread
 from engine.compiler.lower import Lowered
-from engine.compiler.trace import InputShapes
-from engine.compiler.walk import Elements, Trace
+from engine.compiler.walk import Trace
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plans.open_plans import SizedPlan
+from engine.runtime.plans.plan_requests import PlanRequest
 from engine.runtime.plans.recorded_plan import Planning, RecordedPlan
 from engine.runtime.plans.shared_memory import allocating_ahead
 
@@ -31,23 +31,6 @@ if TYPE_CHECKING:
     from engine.runtime.plans.session import Session
 
 T = TypeVar("T")
-
-
-def plan_for_inputs(session: Session, key: object, shapes: InputShapes, known: Elements) -> Planning:
-    """How to make the plan for some input shapes in the background."""
-    # The user may write these arrays before that.
-    known = {name: array.copy() for name, array in known.items()}
-    plans = session.open_plans
-
-    def make() -> Any:
-        sized = plans.made(shapes, known) if session.may_plan_for_all else None
-        if sized is not None:
-            session.compile(sized.lowered)
-            session.store_open_plans(known, [sized, *plans.ready])
-        return sized
-
-    fill = partial(plans.filling_for, shapes, known, only_used=True)
-    return Planning(fill, make, plans.use, partial(session.planned, key, shapes, known))
 
 
 class PlanInProgress:
@@ -75,15 +58,16 @@ class BackgroundPlans:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._line: deque[tuple[RecordedPlan, Planning]] = deque()
+        self._line: deque[RecordedPlan] = deque()
         self._loading: Loading[None] | None = None
         # What is to be allocated ahead, in this order.
         self._near: dict[Growing[Any, Any], None] = {}
 
-    def begin(self, planning: Planning) -> RecordedPlan:
+    def begin(self, request: PlanRequest) -> RecordedPlan:
         """A plan to be made; it is empty until `Session.is_ready` says that it is there."""
-        recorded = RecordedPlan(Lowered(Trace({}, [], {})), pending=planning)
-        self._line.append((recorded, planning))
+        request.hold()
+        recorded = RecordedPlan(Lowered(Trace({}, [], {})), Planning(request))
+        self._line.append(recorded)
         self._begin()
         return recorded
 
@@ -104,24 +88,20 @@ class BackgroundPlans:
         # `schedule`, which calls this, does none of it.
         self._loading.postpone()
 
-    def is_ready(self, recorded: RecordedPlan, planning: Planning, wait: bool) -> bool:
-        """Whether a plan was made; works on it if no host does. `wait` blocks. Raises what went wrong."""
-        if planning.error is None and self._loading is not None:
+    def work_on(self, recorded: RecordedPlan, wait: bool) -> None:
+        """Work on a plan that is being made, if no host does. `wait` blocks until it was made or failed."""
+        if self._loading is not None:
             self._loading.take_over()
             if wait:
                 self.advance(recorded, None)
             else:
                 self._loading.is_done()
-        if planning.error is not None:
-            raise planning.error
-        return recorded.pending is None
 
     def advance(self, recorded: RecordedPlan, budget_ms: float | None) -> bool:
         """Work for `budget_ms`, or without one until a plan was made or failed; returns whether it was."""
 
         def is_over() -> bool:
-            pending = recorded.pending
-            return not isinstance(pending, Planning) or pending.error is not None
+            return not isinstance(recorded.state, Planning)
 
         if self._loading is not None and not is_over():
             if budget_ms is None:
@@ -159,45 +139,47 @@ class BackgroundPlans:
                 with suppress(DeviceError):
                     yield from in_small_steps(self._session, allocating_ahead(near, native))
                 continue
-            recorded, planning = self._line[0]
-            # A plan that was dropped meanwhile is pending no more.
-            if recorded.pending is planning:
+            recorded = self._line[0]
+            # A plan that was dropped meanwhile is planned no more.
+            if isinstance(recorded.state, Planning):
                 try:
-                    yield from self._plan(recorded, planning)
+                    yield from self._plan(recorded, recorded.state)
                 except Exception as error:  # noqa: BLE001 - raised where the plan is needed
                     self._session.cache.forget(recorded)
-                    recorded.pending, planning.error = planning, error
+                    recorded.fail(error)
             if self._line:
                 self._line.popleft()
 
     def _plan(self, recorded: RecordedPlan, planning: Planning) -> Steps[None]:
-        session = self._session
-        native = session.backends["native"]
+        session, request = self._session, planning.request
         # A plan that was made meanwhile may do.
-        made = yield from in_small_steps(session, planning.fill())
+        made = yield from in_small_steps(session, request.filling(only_used=True))
         if made is None:
-            sized = yield from on_a_thread(session, planning.make)
+            sized = yield from on_a_thread(session, request.compiled)
             if sized is not None:
-                yield from binding(session, sized, partial(planning.use, sized))
-                made = yield from in_small_steps(session, planning.fill())
-        if made is None and recorded.pending is planning:
-            lowered = yield from on_a_thread(session, lambda: self._planned(planning))
-            if recorded.pending is planning:
-                made = yield from in_small_steps(session, session.recording(lowered, planning.before))
+                yield from binding(session, sized, partial(request.plans.use, sized))
+                made = yield from in_small_steps(session, request.filling(only_used=True))
+        if made is None and recorded.state is planning:
+            lowered = yield from on_a_thread(session, lambda: self._planned(request))
+            if recorded.state is planning:
+                made = yield from in_small_steps(session, session.recording(lowered, request.before))
         if made is None:
             return
-        if recorded.pending is planning:
+        if recorded.state is planning:
             recorded.become(made)
             session.cache.measure(recorded)
         else:
-            with native.entered():
+            with session.backends["native"].entered():
                 made.release()
 
-    def _planned(self, planning: Planning) -> Lowered:
-        lowered = planning.plan()
-        if self._session.backends["native"].is_host:
+    def _planned(self, request: PlanRequest) -> Lowered:
+        """A plan for these sizes alone, its kernels compiled and its weights packed."""
+        session, lowered = self._session, request.apart()
+        session.compile(lowered)
+        request.store_apart(lowered)
+        if session.backends["native"].is_host:
             for segment in lowered.segments:
-                self._session.recorder.pack(segment, segment.plan.packed)
+                session.recorder.pack(segment, segment.plan.packed)
         return lowered
 
 

@@ -10,6 +10,7 @@ from engine.compiler.plan import AnyKernel
 from engine.compiler.trace import InputShapes
 from engine.runtime.plans.open_continuations import likely_continuations, likely_elements
 from engine.runtime.plans.open_plans import SizedPlan
+from engine.runtime.plans.plan_requests import InputsRequest
 
 if TYPE_CHECKING:
     from engine.runtime.plans.session import Session
@@ -21,7 +22,7 @@ def likely_open_plan(session: Session, shapes: InputShapes) -> SizedPlan | None:
     if not session.backends["native"].plans_for_all_sizes or session.planner.tracer.grows_with_sizes:
         return None
     known = likely_elements(session, shapes)
-    return None if known is None else session.open_plans.made(shapes, known)
+    return None if known is None else InputsRequest(session, shapes, known).found_or_made()
 
 
 def kernels_of_others(session: Session) -> list[AnyKernel]:

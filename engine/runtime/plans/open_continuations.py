@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,14 +17,15 @@ from engine.compiler.walk import Elements, Stop
 from engine.kernels.value import Value
 from engine.runtime.plans.open_numbers import (
     OpenNumbers,
+    of_data,
     of_elements,
-    of_results,
     opened_elements,
     opened_shape,
 )
-from engine.runtime.plans.open_plans import SizedPlan
-from engine.runtime.plans.recorded_plan import Filling, Planning, RecordedPlan
-from engine.runtime.plans.sized_lowered import Again, SizedLowered
+from engine.runtime.plans.open_plans import SizedPlan, SizedPlans
+from engine.runtime.plans.plan_requests import PlanRequest
+from engine.runtime.plans.recorded_plan import RecordedPlan
+from engine.runtime.plans.sized_lowered import SizedLowered
 
 if TYPE_CHECKING:
     from engine.runtime.plans.session import Session
@@ -33,10 +34,8 @@ MOST_FORESEEN = 4
 """How many stops for data in a row are planned past while a model loads."""
 
 
-def continued(
-    session: Session, before: RecordedPlan, known: Elements, results: Sequence[Any] | None
-) -> RecordedPlan | None:
-    """What follows a plan for all sizes that stopped for data, filled in; None if it is to be planned apart.
+class ContinuationRequest(PlanRequest):
+    """What follows a plan that stopped for data.
 
     Args:
         session: The session of the model.
@@ -44,117 +43,76 @@ def continued(
         known: The elements for which it stopped.
         results: What a NumPy function returned, if it stopped for that.
     """
-    lowered = before.lowered
-    if not isinstance(lowered, SizedLowered):
-        return None
-    plans, given = lowered.sized.following, _numbers(lowered, known, results)
-    if (found := finish(filling(session, before, known, results))) is not None:
-        return found
-    if not plans.serves_one_set_each and plans.waiting_for(given) is None:
-        _make(session, lowered, known, results)
-    if plans.take_compiled(session):
-        session.store_open_plans({}, plans.ready)
-        if (found := finish(filling(session, before, known, results))) is not None:
-            return found
-    if _stops_alike(lowered):
-        return None
-    if (waiting := plans.waiting_for(given)) is not None:
-        # Nothing but this plan continues what has run, so its kernels are compiled now.
-        session.compile(waiting.lowered)
-        plans.take_compiled(session)
-        found = finish(filling(session, before, known, results))
-    if found is None:
-        raise _not_alike(session)
-    return found
 
+    before: RecordedPlan
 
-def _numbers(lowered: SizedLowered, known: Elements, results: Sequence[Any] | None) -> OpenNumbers:
-    data = of_elements(known) if results is None else of_results(results)
-    return OpenNumbers((*lowered.sizes, *data.numbers), data.decided)
+    def __init__(
+        self, session: Session, before: RecordedPlan, known: Elements, results: Sequence[Any] | None
+    ) -> None:
+        self.session, self.before = session, before
+        self._known, self._results = known, results
+        lowered = before.lowered
+        self._sized = lowered if isinstance(lowered, SizedLowered) else None
+        self.plans = SizedPlans() if self._sized is None else self._sized.sized.following
 
-
-def _make(
-    session: Session, lowered: SizedLowered, known: Elements, results: Sequence[Any] | None
-) -> SizedPlan | None:
-    """A new plan that continues another, added to those that do."""
-    made = _plan_openly(session, lowered, known, results)
-    if made is not None:
-        lowered.sized.following.add(made)
-    return made
-
-
-def filling(
-    session: Session,
-    before: RecordedPlan,
-    known: Elements,
-    results: Sequence[Any] | None,
-    *,
-    only_used: bool = False,
-) -> Filling:
-    """Fill in what follows a plan, by the plans for all sizes that there are; returns None if none serves.
-
-    Arguments as of `continued`; `only_used` as of `SizedPlans.filling`.
-    """
-    lowered = before.lowered
-    if not isinstance(lowered, SizedLowered):
-        return None
-    arguments = (session, lowered, known, results)
-    again = partial(Again, partial(_planned_apart, *arguments), partial(_plan_openly, *arguments))
-    given = _numbers(lowered, known, results)
-    plans = lowered.sized.following
-    return (yield from plans.filling(session, given, again, before, only_used=only_used))
-
-
-def planned_continuation(
-    session: Session, before: RecordedPlan, known: Elements, results: Sequence[Any] | None
-) -> Planning:
-    """How to plan in the background what follows a plan that stopped. Arguments as of `continued`."""
-    lowered = before.lowered
-
-    def make() -> SizedPlan | None:
-        if not isinstance(lowered, SizedLowered):
+    @cached_property
+    def given(self) -> OpenNumbers | None:
+        """The open numbers of the plan before, and the data."""
+        if self._sized is None:
             return None
-        plans = lowered.sized.following
-        sized = plans.not_used(_numbers(lowered, known, results))
-        if sized is None and not plans.serves_one_set_each:
-            sized = _make(session, lowered, known, results)
-        if sized is not None:
-            session.compile(sized.lowered)
-            session.store_open_plans({}, [sized])
-        return sized
+        data = of_data(self._known, self._results)
+        return OpenNumbers((*self._sized.sizes, *data.numbers), data.decided)
 
-    def use(sized: SizedPlan, is_bound: bool) -> None:
-        assert isinstance(lowered, SizedLowered)
-        lowered.sized.following.use(sized, is_bound)
+    @property
+    def may_make(self) -> bool:
+        """Whether the plan before is one for all sizes."""
+        return self._sized is not None
 
-    def plan() -> Lowered:
-        if isinstance(lowered, SizedLowered) and not _stops_alike(lowered):
-            raise _not_alike(session)
-        found = session.resumed(lowered.apart, known, results)
-        session.compile(found)
+    def openly(self) -> SizedPlan | None:
+        """A plan for all sizes that continues the other for data like this."""
+        sized = self._sized
+        from_here = None if sized is None else sized.continuable
+        if sized is None or from_here is None:
+            return None
+        return plan_on(self.session, from_here, sized.sizes, self._known, self._results)
+
+    def apart(self) -> Lowered:
+        """Plan on from where the plan for these sizes alone has stopped."""
+        if not self._stops_alike:
+            raise _NotAlikeError(
+                f"model '{self.session.source.name}' cannot be continued at these sizes: planned alone, they "
+                "do not stop here"
+            )
+        before = self.before.lowered if self._sized is None else self._sized.apart
+        return self.session.resumed(before, self._known, self._results)
+
+    def filled_now(self) -> RecordedPlan | None:
+        """Also waits for kernels where nothing else continues what has run."""
+        found = super().filled_now()
+        if found is not None or self._stops_alike:
+            return found
+        if (waiting := self.plans.waiting_for(self.given)) is not None:
+            self.session.compile(waiting.lowered)
+            self.plans.take_compiled(self.session)
+            found = finish(self.filling())
         return found
 
-    fill = partial(filling, session, before, known, results, only_used=True)
-    return Planning(fill, make, use, plan, before)
-
-
-def _stops_alike(lowered: SizedLowered) -> bool:
-    """Whether the plan for these sizes alone stops for the same data as the one for all sizes."""
-    try:
-        apart = lowered.apart.trace.stop
-    except _NotAlikeError:
-        return False
-    stop = lowered.sized.lowered.trace.stop
-    assert stop is not None
-    return apart is not None and [v.name for v in apart.needs] == [v.name for v in stop.needs]
+    @property
+    def _stops_alike(self) -> bool:
+        """Whether the plan for these sizes alone stops for the same data as the one for all sizes."""
+        if self._sized is None:
+            return True
+        try:
+            apart = self._sized.apart.trace.stop
+        except _NotAlikeError:
+            return False
+        stop = self._sized.sized.lowered.trace.stop
+        assert stop is not None
+        return apart is not None and [v.name for v in apart.needs] == [v.name for v in stop.needs]
 
 
 class _NotAlikeError(EngineError):
     """A plan for some sizes alone does not stop where the one for all sizes did."""
-
-
-def _not_alike(session: Session) -> _NotAlikeError:
-    return _NotAlikeError(f"model '{session.source.name}' cannot be continued at these sizes")
 
 
 def plan_on(
@@ -169,7 +127,7 @@ def plan_on(
     `sizes` are what the other's open numbers are now: guards hold for them, not for those it was made with.
     """
     recorder, trace = sized.recorder, sized.lowered.trace
-    data = of_elements(known) if results is None else of_results(results)
+    data = of_data(known, results)
     with recorder.at(sized.record.copy()):
         recorder.suppose(sizes)
         elements, shape_of = opened_elements(known, recorder), partial(opened_shape, recorder)
@@ -178,14 +136,6 @@ def plan_on(
         except EngineError:
             return None
         return SizedPlan(lowered, recorder, data.decided, is_start=False)
-
-
-def _plan_openly(
-    session: Session, before: SizedLowered, known: Elements, results: Sequence[Any] | None
-) -> SizedPlan | None:
-    """A plan for all sizes that continues another, added to none."""
-    from_here = before.continuable
-    return None if from_here is None else plan_on(session, from_here, before.sizes, known, results)
 
 
 def likely_continuations(session: Session, sized: SizedPlan) -> Iterator[SizedPlan]:
@@ -209,14 +159,6 @@ def likely_continuations(session: Session, sized: SizedPlan) -> Iterator[SizedPl
             going = following
         if not guesses.conditions:
             break
-
-
-def _planned_apart(
-    session: Session, before: SizedLowered, known: Elements, results: Sequence[Any] | None
-) -> Lowered:
-    if not _stops_alike(before):
-        raise _NotAlikeError("planned alone, these sizes do not stop here")
-    return session.resumed(before.apart, known, results)
 
 
 def likely_elements(session: Session, shapes: InputShapes) -> Elements | None:

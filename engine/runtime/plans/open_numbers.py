@@ -65,6 +65,11 @@ def of_results(results: Sequence[Any]) -> OpenNumbers:
     return OpenNumbers(tuple(numbers), tuple(map(_form, results)))
 
 
+def of_data(known: Elements, results: Sequence[Any] | None) -> OpenNumbers:
+    """The open numbers of what a stop has waited for: elements, or a NumPy function's results."""
+    return of_elements(known) if results is None else of_results(results)
+
+
 def _form(result: Any) -> object:
     """What a plan depends on of a NumPy function's result apart from sizes: types, and strings themselves."""
     if isinstance(result, list):

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from engine.backends.base import DeviceBuffer
 from engine.backends.growing import Growing
 from engine.backends.plan_template import NativeSizes
-from engine.base.errors import EngineError
 from engine.base.generators import SmallSteps, finish
 from engine.compiler.lower import Fallback, Lowered, Segment
 from engine.compiler.plan import Plan
-from engine.compiler.trace import InputShapes
-from engine.compiler.walk import Elements, Trace
+from engine.compiler.walk import Trace
 from engine.graph.model import Model
 from engine.kernels.size import Number
 from engine.kernels.size_recorder import SizeRecorder
@@ -25,15 +24,16 @@ from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.plans import PlanFile
 from engine.runtime.plan_store.stored_model import StoredModel, copied
 from engine.runtime.plans import fillers
-from engine.runtime.plans.open_numbers import OpenNumbers, of_elements, opened_elements
+from engine.runtime.plans.open_numbers import OpenNumbers
 from engine.runtime.plans.open_segments import OpenSegment, optional_constants
 from engine.runtime.plans.open_sizes import OpenSizes
 from engine.runtime.plans.recorded_plan import Filling, RecordedPlan
 from engine.runtime.plans.recording import Places
 from engine.runtime.plans.shared_memory import allocating
-from engine.runtime.plans.sized_lowered import Again, SizedLowered
+from engine.runtime.plans.sized_lowered import SizedLowered
 
 if TYPE_CHECKING:
+    from engine.runtime.plans.plan_requests import PlanRequest
     from engine.runtime.plans.session import Session
 
 MOST_PLANS = 16
@@ -45,8 +45,20 @@ MOST_LENGTHS = 64
 LARGER = 32
 """How many times the sizes that a plan was made with those are for which it is bound ahead, too."""
 
-MOST_DECIDED = 4
-"""How many of them may be decided by other elements of inputs; with more, no further ones are made."""
+
+class SizedState(Enum):
+    """What a plan for all sizes has come to; it goes from each to the next."""
+
+    COMPILING = auto()
+    """Its kernels are being compiled."""
+    COMPILED = auto()
+    """It can be used, once its constants are bound, and can still be stored."""
+    BINDING = auto()
+    """Constants are being bound, in small steps."""
+    OPEN = auto()
+    """Its steps are recorded: sizes are filled in at once."""
+    RELEASED = auto()
+    """Other plans have been used instead for long, or binding it failed."""
 
 
 @dataclass
@@ -96,6 +108,7 @@ class SizedPlan:
         self.decided = decided
         self.record = recorder.record
         self.owner = RecordedPlan(lowered)
+        self.state = SizedState.COMPILING
         self.following = SizedPlans()
         """The plans of what follows the stop, if this plan ends with one."""
         self.shown: set[str] = set()
@@ -111,12 +124,17 @@ class SizedPlan:
     @property
     def is_used(self) -> bool:
         """Whether it has served any sizes: its constants are bound, so that sizes can be filled in."""
-        return self._recorded is not None
+        return self.state is SizedState.OPEN
 
     @property
     def is_storable(self) -> bool:
         """Whether it has its constants, none of which is bound yet."""
-        return self._binding is None
+        return self.state in (SizedState.COMPILING, SizedState.COMPILED)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether its kernels are compiled."""
+        return self.state in (SizedState.COMPILED, SizedState.BINDING, SizedState.OPEN)
 
     def taken(self, file: PlanFile) -> StoredOpenPlan | None:
         """This plan as data, as long as it `is_storable`; None where it cannot be stored."""
@@ -142,7 +160,7 @@ class SizedPlan:
     def binding(self, session: Session) -> SmallSteps[None]:
         """The first part of `bind`, in small steps: constants. `record_steps` follows."""
         if self._binding is None:
-            self._binding = self._bound(session)
+            self.state, self._binding = SizedState.BINDING, self._bound(session)
         return self._binding
 
     def takes(self, sizes: Sequence[int]) -> bool:
@@ -160,7 +178,7 @@ class SizedPlan:
 
     def record_steps(self, session: Session) -> None:
         """The rest of `bind`: record the steps, and make the program of sizes. Any thread may call this."""
-        if self._recorded is not None:
+        if self.is_used:
             return  # a schedule outside of a frame has used it between two steps of the background
         trace, numbers = self.lowered.trace, list[Number]()
         # Workers of one model share what is read from disk, and others may be created right now.
@@ -182,26 +200,17 @@ class SizedPlan:
             trace.values = {}
             trace.settle()
         self._recorded = _Recorded(segments, filled, inputs, places, program, numbers, make_table)
+        self.state = SizedState.OPEN
 
-    def filling(
-        self,
-        session: Session,
-        sizes: Sequence[int],
-        again: Callable[[], Again],
-        before: RecordedPlan | None = None,
-    ) -> Filling:
+    def filling(self, request: PlanRequest) -> Filling:
         """Make the recorded plan for some sizes: a step for each buffer that is missing, one for the rest.
 
         Returns None if the guards refuse the sizes, or they overflow arguments. Raises `OutOfMemoryError`
         for a tensor that cannot be allocated; other sizes may be tried then.
-
-        Args:
-            session: The session of the model.
-            sizes: The open numbers.
-            again: How to plan the same once more, see `SizedLowered`.
-            before: The plan that it continues.
         """
-        made = self._recorded
+        session, before, given = request.session, request.before, request.given
+        assert given is not None
+        sizes, made = given.numbers, self._recorded
         if made is None:
             if not self.takes(sizes):
                 return None
@@ -216,10 +225,10 @@ class SizedPlan:
         if self._recorded is not made:
             return None  # released meanwhile
         trace, recorder = made.trace(numbers), session.recorder
-        recorded = RecordedPlan(SizedLowered(lambda: trace, self, tuple(sizes), again))
+        recorded = RecordedPlan(SizedLowered(lambda: trace, self, sizes, request))
         inputs = made.inputs(trace)
         try:
-            make_plans = [partial(self.plan_of, tuple(sizes), k) for k in range(len(made.segments))]
+            make_plans = [partial(self.plan_of, sizes, k) for k in range(len(made.segments))]
             near: Sequence[Growing[Any, Any]] = ()
             if recorder.allocates_ahead:
                 needs = recorder.needs_of_inputs(inputs, made.places)
@@ -269,7 +278,7 @@ class SizedPlan:
 
     def release(self) -> None:
         """Free what only this plan and those that follow it have."""
-        self._recorded = None
+        self.state, self._recorded = SizedState.RELEASED, None
         self.following.release()
         self.owner.release()
 
@@ -281,11 +290,19 @@ class SizedPlans:
     """How many are kept."""
 
     def __init__(self) -> None:
-        self.ready: list[SizedPlan] = []
-        # Those whose kernels are being compiled.
-        self.waiting: list[SizedPlan] = []
+        self._plans: list[SizedPlan] = []
         # How many were made in a row without one that served other sizes than its first ones.
         self._alone = 0
+
+    @property
+    def ready(self) -> list[SizedPlan]:
+        """Those that can be used, the most recently used first."""
+        return [plan for plan in self._plans if plan.is_usable]
+
+    @property
+    def waiting(self) -> list[SizedPlan]:
+        """Those whose kernels are being compiled."""
+        return [plan for plan in self._plans if plan.state is SizedState.COMPILING]
 
     @property
     def serves_one_set_each(self) -> bool:
@@ -296,14 +313,17 @@ class SizedPlans:
         """Note that a plan has served other sizes than its first ones."""
         self._alone = 0
 
-    def waiting_for(self, given: OpenNumbers) -> SizedPlan | None:
+    def waiting_for(self, given: OpenNumbers | None) -> SizedPlan | None:
         """The plan that takes these numbers once its kernels are compiled, if any."""
-        fitting = (p for p in self.waiting if p.decided == given.decided and p.takes(given.numbers))
-        return next(fitting, None)
+        return _taking(self.waiting, given)
+
+    def not_used(self, given: OpenNumbers | None) -> SizedPlan | None:
+        """A plan that takes these numbers and that has served none, if any. Any thread may call this."""
+        return _taking([plan for plan in self._plans if not plan.is_used], given)
 
     def add(self, made: SizedPlan) -> None:
         """Add a plan, to be used once its kernels are compiled."""
-        self.waiting.append(made)
+        self._plans.append(made)
         self._alone += 1
 
     def take_compiled(self, session: Session) -> bool:
@@ -312,61 +332,50 @@ class SizedPlans:
         Kernels of the others are compiled in the background.
         """
         compiled = [plan for plan in self.waiting if not session.compiling(plan.lowered)]
-        self._take(compiled)
+        for plan in compiled:
+            plan.state = SizedState.COMPILED
+        self._to_front(compiled)
         return bool(compiled)
 
-    def _take(self, compiled: list[SizedPlan]) -> None:
-        self.waiting = [p for p in self.waiting if p not in compiled]
-        self.ready = compiled + [p for p in self.ready if p not in compiled]
+    def _to_front(self, plans: list[SizedPlan]) -> None:
+        """Make plans the most recently used ones, and release those that were used long ago."""
+        self._plans = plans + [plan for plan in self._plans if plan not in plans]
         for old in self.ready[self.most :]:
-            old.release()
-        del self.ready[self.most :]
+            self._drop(old)
 
-    def not_used(self, given: OpenNumbers) -> SizedPlan | None:
-        """A plan that takes these numbers and that has served none, if any. Any thread may call this."""
-        found = (p for p in (*self.ready, *self.waiting) if not p.is_used and p.decided == given.decided)
-        return next((p for p in found if p.takes(given.numbers)), None)
+    def _drop(self, sized: SizedPlan) -> None:
+        self._plans = [plan for plan in self._plans if plan is not sized]
+        sized.release()
 
     def use(self, sized: SizedPlan, is_bound: bool) -> None:
         """Take a plan into use that was made in the background, or drop it where binding it failed."""
         if is_bound:
-            self._take([sized])
-            return
-        self.waiting = [p for p in self.waiting if p is not sized]
-        self.ready = [p for p in self.ready if p is not sized]
-        sized.release()
+            self._to_front([sized])
+        else:
+            self._drop(sized)
 
-    def filling(
-        self,
-        session: Session,
-        given: OpenNumbers,
-        again: Callable[[], Again],
-        before: RecordedPlan | None = None,
-        *,
-        only_used: bool = False,
-    ) -> Filling:
+    def filling(self, request: PlanRequest, *, only_used: bool = False) -> Filling:
         """Fill in the plan that takes some numbers; returns None if none does. See `SizedPlan.filling`.
 
         With `only_used`, plans are left out whose constants are not bound yet, which takes a while.
         """
-        for sized in tuple(self.ready):
+        given = request.given if self._plans else None
+        for sized in self.ready if given is not None else ():
             is_used = sized.is_used
-            if sized.decided != given.decided or (only_used and not is_used):
+            if sized.decided != given.decided or (only_used and not is_used):  # type: ignore[union-attr]
                 continue
             try:
-                recorded = yield from sized.filling(session, given.numbers, again, before)
+                recorded = yield from sized.filling(request)
             except BaseException:
                 if not sized.is_used:
                     # If memory for constants ran out, some of them are missing.
-                    self.ready.remove(sized)
-                    sized.release()
+                    self._drop(sized)
                 raise
             if recorded is not None:
                 if is_used:
                     self.was_served()
-                if self.ready[0] is not sized:
-                    self.ready.remove(sized)
-                    self.ready.insert(0, sized)
+                if self._plans[0] is not sized:
+                    self._to_front([sized])
                 return recorded
         return None
 
@@ -381,14 +390,20 @@ class SizedPlans:
     @property
     def unbound(self) -> list[tuple[SizedPlans, SizedPlan]]:
         """Plans that can be used once they are bound, and where they are."""
-        found = [(home, plan) for home, _, plan in self.everything() if plan in home.ready]
-        return [(home, plan) for home, plan in found if not plan.is_used]
+        return [(home, p) for home, _, p in self.everything() if p.is_usable and not p.is_used]
 
     def release(self) -> None:
         """Release the resources of these plans."""
-        for sized in self.ready:
+        for sized in self._plans:
             sized.release()
-        self.ready.clear()
+        self._plans.clear()
+
+
+def _taking(plans: Sequence[SizedPlan], given: OpenNumbers | None) -> SizedPlan | None:
+    """The first plan that takes these numbers."""
+    if given is None:
+        return None
+    return next((p for p in plans if p.decided == given.decided and p.takes(given.numbers)), None)
 
 
 class OpenPlans(SizedPlans):
@@ -398,27 +413,6 @@ class OpenPlans(SizedPlans):
         super().__init__()
         self._session = session
         self.sizes = OpenSizes(model)
-
-    def numbers(self, shapes: InputShapes, known: Elements) -> OpenNumbers | None:
-        """Open sizes and elements; None where equal names have other sizes, or nothing can be open."""
-        sizes, elements = self.sizes.of(shapes), of_elements(known)
-        if sizes is None:
-            return None
-        return OpenNumbers((*sizes.numbers, *elements.numbers), (*sizes.decided, *elements.decided))
-
-    def is_made_for(self, shapes: InputShapes, known: Elements) -> bool:
-        """Whether a plan for all sizes takes these once its kernels are compiled."""
-        given = self.numbers(shapes, known)
-        return given is not None and self.waiting_for(given) is not None
-
-    def make(self, shapes: InputShapes, known: Elements) -> SizedPlan | None:
-        """A new plan for all sizes like these; None for a model that cannot be planned so."""
-        if self._session.planner.tracer.grows_with_sizes:
-            self.most = MOST_LENGTHS
-        made = None if self.serves_one_set_each else plan_for_all_sizes(self._session, shapes, known)
-        if made is not None:
-            self.add(made)
-        return made
 
     def restore(self, stored: StoredModel) -> list[SizedPlan]:
         """Take plans into use that were read from disk, and return them. Any thread may call this.
@@ -431,69 +425,11 @@ class OpenPlans(SizedPlans):
             if not -1 <= data.before < len(made):
                 raise ValueError("a plan continues none")
             plan = SizedPlan(copied(lowered), recorder, data.decided, is_start)
-            (self if is_start else made[data.before].following).ready.append(plan)
+            plan.state = SizedState.COMPILED
+            (self if is_start else made[data.before].following)._plans.append(plan)
             made.append(plan)
             if self._session.backends["native"].is_host:
                 plan.bind(self._session)
         # Those for sizes of 1 come last, as most schedules have others.
-        self.ready.sort(key=lambda plan: -max(plan.made_for, default=0))
+        self._plans.sort(key=lambda plan: -max(plan.made_for, default=0))
         return made
-
-    def _may_make(self, given: OpenNumbers | None) -> bool:
-        """Whether to make a plan. If other elements come with every schedule, each plan is used once."""
-        return given is None or sum(plan.decided != given.decided for plan in self.ready) < MOST_DECIDED
-
-    def make_ready(self, shapes: InputShapes, known: Elements) -> bool:
-        """`make`, and take those whose kernels are compiled into use; whether there was one."""
-        if self._may_make(self.numbers(shapes, known)) and not self.is_made_for(shapes, known):
-            self.make(shapes, known)
-        return self.take_compiled(self._session)
-
-    def made(self, shapes: InputShapes, known: Elements) -> SizedPlan | None:
-        """A plan that may serve some shapes and that has served none, made now if there is none.
-
-        Any thread may call this.
-        """
-        given = self.numbers(shapes, known)
-        found = None if given is None else self.not_used(given)
-        return found or (self.make(shapes, known) if self._may_make(given) else None)
-
-    def filling_for(self, shapes: InputShapes, known: Elements, *, only_used: bool = False) -> Filling:
-        """Fill in the plan for some shapes; returns None where no plan for all sizes takes them."""
-        given = self.numbers(shapes, known) if self.ready else None
-        if given is None:
-            return None
-        again = partial(self.again, shapes, known)
-        return (yield from self.filling(self._session, given, again, only_used=only_used))
-
-    def again(self, shapes: InputShapes, known: Elements) -> Again:
-        """How to plan some shapes once more."""
-        session = self._session
-        return Again(
-            partial(session.lower, shapes, known), partial(plan_for_all_sizes, session, shapes, known)
-        )
-
-
-def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -> SizedPlan | None:
-    """A plan for all sizes like those of some shapes; None for a model that cannot be planned so."""
-    sizes, given = session.open_plans.sizes, session.open_plans.numbers(shapes, known)
-    if given is None or not session.backends["native"].plans_for_all_sizes:
-        return None
-    if not sizes.has_any and not known and not session.stops:
-        return None
-    recorder = SizeRecorder()
-    opened = sizes.opened(shapes, recorder)
-    try:
-        lowered = session.allowed(session.planner.lower_open(opened, opened_elements(known, recorder)))
-    except EngineError:
-        return None
-    if lowered.trace.stop is not None and not _stops(session, shapes, known):
-        # It would wait for what a plan of fixed sizes knows.
-        sizes.is_possible = False
-        return None
-    return SizedPlan(lowered, recorder, given.decided, is_start=True)
-
-
-def _stops(session: Session, shapes: InputShapes, known: Elements) -> bool:
-    """Whether plans of fixed sizes stop for data."""
-    return session.stops if session.outlook else session.lower(shapes, known).trace.stop is not None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import cached_property
 from math import prod
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from engine.base.generators import SmallSteps
 from engine.compiler.lower import Lowered, Place
 from engine.compiler.plan import Plan
 from engine.kernels.value import Value
+
+if TYPE_CHECKING:
+    from engine.runtime.plans.plan_requests import PlanRequest
 
 PLAN_BYTES = 256 << 10
 """Estimated memory of a plan apart from its blocks: steps, values and commands."""
@@ -89,46 +93,61 @@ Filling: TypeAlias = "SmallSteps[RecordedPlan | None]"
 """Fills in a plan for all sizes: steps for memory that is missing, and one for the rest."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class Planning:
-    """A plan that is made in the background: see `engine.runtime.plans.background_plans`.
+    """State: the plan is made in the background, see `engine.runtime.plans.background_plans`."""
+
+    request: PlanRequest
+
+
+@dataclass(frozen=True)
+class CompilingKernels:
+    """State: the plan is lowered, and recorded once its kernels are compiled.
 
     Attributes:
-        fill: Fills in a plan for all sizes, or returns None if none serves it; on the worker's thread.
-        make: Returns a plan for all sizes that may serve it, its kernels compiled; on any thread.
-        use: Takes such a plan into use, or drops it if that failed; on the worker's thread.
-        plan: Plans these sizes alone and compiles the kernels; on any thread.
+        loads: The compilation.
         before: The plan that it continues.
-        error: What went wrong.
+        on_compiled: Called then.
     """
 
-    fill: Callable[[], Filling]
-    make: Callable[[], Any]
-    use: Callable[[Any, bool], None]
-    plan: Callable[[], Lowered]
-    before: RecordedPlan | None = None
-    error: Exception | None = None
-
-
-@dataclass
-class Pending:
-    """A plan that is recorded once its kernels are compiled, and the callback for then."""
-
+    loads: tuple[Compiling, ...]
     before: RecordedPlan | None
-    on_compiled: Callable[[], None] | None
+    on_compiled: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """State: the plan could not be made. Its run raises the error, and the cache has forgotten it."""
+
+    error: BaseException
+
+
+class Settled(Enum):
+    """States in which nothing is left to do."""
+
+    READY = auto()
+    """Programs and buffers are there."""
+    RELEASED = auto()
+    """They were there."""
+
+
+PlanState: TypeAlias = "Planning | CompilingKernels | Failed | Settled"
 
 
 @dataclass(eq=False)
 class RecordedPlan:
     """A recorded plan: submissions in order, and the buffers that outlive them.
 
+    `state` goes from `Planning` or `CompilingKernels` to `Settled.READY`, or to `Failed`. Plans that are
+    there at once begin with `READY`. All end as `RELEASED`.
+
     It covers the model up to its end or to the first stop for data; `continuations` follow a stop. `users`
     counts the runs that execute it or whose outputs are in its buffers; at 0 it may be dropped.
     """
 
     lowered: Lowered
-    compiling: tuple[Compiling, ...] = ()
-    """The compilation of its kernels; nothing below exists before that is done."""
+    state: PlanState = Settled.READY
+    """What is left to do; nothing below exists before it is `READY`."""
     submissions: list[Submission] = field(default_factory=list)
     buffers: dict[tuple[Place, str], DeviceBuffer] = field(default_factory=dict)
     placement: dict[str, Place] = field(default_factory=dict)
@@ -138,8 +157,6 @@ class RecordedPlan:
     users: int = 0
     blocks: Mapping[int, int] | None = None
     """What `memory` returns, if that is known already."""
-    pending: Planning | Pending | None = None
-    """How it is being planned, or what to do once the kernels are compiled; None after that."""
     fast_path: Any = None
     """The plan's `FastPath`, once one exists."""
 
@@ -168,11 +185,20 @@ class RecordedPlan:
         self.lowered, self.submissions = made.lowered, made.submissions
         self.buffers, self.placement = made.buffers, made.placement
         self.owned, self.inputs = made.owned, made.inputs
-        self.pending = None
+        self.state = Settled.READY
+
+    def fail(self, error: BaseException) -> None:
+        """End planning with an error."""
+        self.state = Failed(error)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is still to be made, or could not be."""
+        return not isinstance(self.state, Settled)
 
     def release(self) -> None:
         """Free programs and buffers."""
-        self.fast_path = self.pending = None
+        self.fast_path, self.state = None, Settled.RELEASED
         for submission in self.submissions:
             submission.program.release()
             submission.slicing = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property, partial
 from itertools import islice
@@ -28,18 +28,15 @@ from engine.graph.model import Model
 from engine.kernels.value import Value, leaves
 from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plan_store.plans import plan_file
-from engine.runtime.plans.background_plans import BackgroundPlans, plan_for_inputs
+from engine.runtime.plans.background_plans import BackgroundPlans
 from engine.runtime.plans.host_inputs import host_inputs
 from engine.runtime.plans.likely_plans import kernels_of_others, likely_open_plan
-from engine.runtime.plans.open_continuations import (
-    continued,
-    filling,
-    planned_continuation,
-)
+from engine.runtime.plans.open_continuations import ContinuationRequest
 from engine.runtime.plans.open_numbers import digest
-from engine.runtime.plans.open_plans import OpenPlans, SizedPlan
+from engine.runtime.plans.open_plans import OpenPlans
 from engine.runtime.plans.plan_cache import PlanCache
-from engine.runtime.plans.recorded_plan import Pending, Planning, RecordedPlan
+from engine.runtime.plans.plan_requests import InputsRequest, PlanRequest
+from engine.runtime.plans.recorded_plan import CompilingKernels, Failed, Planning, RecordedPlan, Settled
 from engine.runtime.plans.recording import Recorder
 from engine.runtime.plans.stored_plans import StoredPlans
 
@@ -251,33 +248,38 @@ class Session:
     def recorded_plan(self, shapes: InputShapes, known: Elements) -> RecordedPlan:
         """The recorded plan for these input shapes, created now if it is new."""
         key = self.key(shapes, known)
-        if (recorded := self.cache.get(key)) is not None:
-            return recorded
+        recorded = self.cache.get(key)
+        if recorded is None:
+            recorded = self._plan_for(InputsRequest(self, shapes, known))
+            self.cache.keep(key, recorded)
+        return recorded
+
+    def _plan_for(self, request: PlanRequest) -> RecordedPlan:
+        """A plan that serves a request: filled in, made now, or, within a frame, made in the background."""
         in_background, recorded = plans_in_background(), None
-        if self.open_plans.ready:
+        if request.plans.ready:
             with instrumentation.spanning("fill", model=self.source):
-                only_used = in_background or self.is_planning
-                steps = self.open_plans.filling_for(shapes, known, only_used=only_used)
+                steps = request.filling(only_used=in_background or self.is_planning)
                 recorded = in_one_step(steps) if in_background else finish(steps)
         if recorded is None and in_background:
-            return self.begin_plan(shapes, known)
+            return self.background_plans.begin(request)
         if recorded is None:
             with instrumentation.spanning("plan", model=self.source):
                 self.finish_background()
-                # Another thread may have made it.
-                recorded = self.cache.get(key) or self._new_plan(key, shapes, known)
-        self.cache.keep(key, recorded)
+                recorded = request.cached() or self._new_plan(request)
         return recorded
 
     @collecting_rarely()
-    def _new_plan(self, key: object, shapes: InputShapes, known: Elements) -> RecordedPlan:
-        if self.may_plan_for_all and self.open_plans.make_ready(shapes, known):
-            self.store_open_plans(known, self.open_plans.ready)
-            found = finish(self.open_plans.filling_for(shapes, known))
-            if found is not None:
-                return found
-        lowered = self.lower(shapes, known)
-        return self._begun(lowered, None, partial(self.stored_plans.store_first, self, key, lowered, known))
+    def _new_plan(self, request: PlanRequest) -> RecordedPlan:
+        if (found := request.filled_now()) is not None:
+            return found
+        lowered = request.apart()
+        loads = self.compiling(lowered)
+        on_compiled = partial(request.store_apart, lowered)
+        recorded = RecordedPlan(lowered, CompilingKernels(loads, request.before, on_compiled))
+        if not loads:
+            self.is_ready(recorded, wait=False)
+        return recorded
 
     @property
     def may_plan_for_all(self) -> bool:
@@ -286,15 +288,10 @@ class Session:
             return True
         return self.file is None or self.stored is None or bool(self.stored.plans) or self.stored.stops
 
-    def store_open_plans(self, known: Elements, compiled: Sequence[SizedPlan]) -> None:
-        """Store the plans for all sizes that were made, for which these kernels are compiled."""
-        self.stored_plans.store_open_plans(self, known, compiled)
-
     def begin_plan(self, shapes: InputShapes, known: Elements) -> RecordedPlan:
         """A plan for these input shapes that is made in the background from now on."""
-        key = self.key(shapes, known)
-        recorded = self.background_plans.begin(plan_for_inputs(self, key, shapes, known))
-        self.cache.keep(key, recorded)
+        recorded = self.background_plans.begin(InputsRequest(self, shapes, known))
+        self.cache.keep(self.key(shapes, known), recorded)
         return recorded
 
     def compiling(self, lowered: Lowered) -> tuple[Compiling, ...]:
@@ -306,41 +303,35 @@ class Session:
         )
         return tuple(load for load in loads if load is not None)
 
-    def _begun(
-        self, lowered: Lowered, before: RecordedPlan | None, on_compiled: Callable[[], None] | None = None
-    ) -> RecordedPlan:
-        """A plan, recorded now if its kernels are compiled; else `is_ready` does that, and calls back."""
-        recorded = RecordedPlan(lowered, pending=Pending(before, on_compiled))
-        recorded.compiling = self.compiling(lowered)
-        if not recorded.compiling:
-            self.is_ready(recorded, wait=False)
-        return recorded
-
     def is_ready(self, recorded: RecordedPlan, wait: bool) -> bool:
-        """Whether a plan is recorded; it is recorded here once its kernels are compiled. `wait` blocks."""
-        pending = recorded.pending
-        if pending is None:
-            return True
-        if isinstance(pending, Planning):
-            return self.background_plans.is_ready(recorded, pending, wait)
-        if not wait and not all(load.done() for load in recorded.compiling):
-            return False
-        for load in recorded.compiling:
+        """Whether a plan is recorded; it is recorded here once its kernels are compiled. `wait` blocks.
+
+        Raises what went wrong while it was planned.
+        """
+        if isinstance(recorded.state, Planning):
+            self.background_plans.work_on(recorded, wait)
+        state = recorded.state
+        if isinstance(state, Failed):
+            raise state.error
+        if isinstance(state, CompilingKernels) and (wait or all(load.done() for load in state.loads)):
+            self._record_compiled(recorded, state)
+        return not recorded.is_pending
+
+    def _record_compiled(self, recorded: RecordedPlan, state: CompilingKernels) -> None:
+        for load in state.loads:
             load.result()
         self.compile(recorded.lowered)
-        if pending.on_compiled is not None:
-            pending.on_compiled()
+        state.on_compiled()
         try:
             with self.backends["native"].entered():
-                finish(self._recording(recorded, pending.before))
-        except BaseException:
+                finish(self._recording(recorded, state.before))
+        except BaseException as error:
             # What was recorded is released, and its constants are used up.
             self.cache.forget(recorded)
+            recorded.fail(error)
             raise
-        recorded.compiling = ()
-        recorded.pending = None
+        recorded.state = Settled.READY
         self.cache.measure(recorded)
-        return True
 
     @property
     def is_planning(self) -> bool:
@@ -352,13 +343,6 @@ class Session:
         if self.background is not None:
             self.background.wait()
 
-    def planned(self, key: object, shapes: InputShapes, known: Elements) -> Lowered:
-        """A plan for these input shapes, its kernels compiled. Any thread may call this."""
-        lowered = self.lower(shapes, known)
-        self.compile(lowered)
-        self.stored_plans.store_first(self, key, lowered, known)
-        return lowered
-
     def continuation(
         self, recorded: RecordedPlan, known: Elements, results: Sequence[Any] | None = None
     ) -> RecordedPlan:
@@ -369,16 +353,7 @@ class Session:
         key: object = self.key({}, known) if results is None else tuple(map(_signature, results))
         if (following := self.cache.continuation(recorded, key)) is not None:
             return following
-        if plans_in_background():
-            following = in_one_step(filling(self, recorded, known, results, only_used=True))
-            if following is None:
-                planning = planned_continuation(self, recorded, known, results)
-                following = self.background_plans.begin(planning)
-        else:
-            self.finish_background()
-            following = continued(self, recorded, known, results)
-            if following is None:
-                following = self._begun(self.resumed(recorded.lowered.apart, known, results), recorded)
+        following = self._plan_for(ContinuationRequest(self, recorded, known, results))
         self.cache.keep_continuation(recorded, key, following)
         return following
 

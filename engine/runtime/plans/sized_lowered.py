@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.compiler.lower import Fallback, Lowered, Segment
 from engine.compiler.walk import Trace
 
 if TYPE_CHECKING:
     from engine.runtime.plans.open_plans import SizedPlan
-
-
-class Again(NamedTuple):
-    """How to plan once more what a plan for all sizes was filled in for.
-
-    Attributes:
-        apart: For these sizes alone.
-        openly: For all sizes like these; returns None where that is not possible.
-    """
-
-    apart: Callable[[], Lowered]
-    openly: Callable[[], SizedPlan | None]
+    from engine.runtime.plans.plan_requests import PlanRequest
 
 
 class SizedLowered(Lowered):
@@ -33,12 +22,12 @@ class SizedLowered(Lowered):
         make_trace: Callable[[], Trace],
         sized: SizedPlan,
         sizes: tuple[int, ...],
-        again: Callable[[], Again],
+        request: PlanRequest,
     ) -> None:
         self._make_trace = make_trace
         self.sized = sized
         self.sizes = sizes
-        self._again = again
+        self._request = request
 
     @cached_property
     def trace(self) -> Trace:  # type: ignore[override]
@@ -58,7 +47,7 @@ class SizedLowered(Lowered):
     @cached_property
     def apart(self) -> Lowered:
         """The same, planned for these sizes alone: what follows its stop needs no open sizes."""
-        return self._again().apart()
+        return self._request.apart()
 
     @cached_property
     def continuable(self) -> SizedPlan | None:
@@ -66,4 +55,4 @@ class SizedLowered(Lowered):
 
         None where that is not possible.
         """
-        return self.sized if self.sized.lowered.trace.frames else self._again().openly()
+        return self.sized if self.sized.lowered.trace.frames else self._request.openly()

@@ -15,6 +15,7 @@ from engine.backends.base import Progress
 from engine.backends.cpu.backend import CPUBackend
 from engine.base.errors import EngineError
 from engine.compiler.plan import AnyKernel
+from engine.runtime.plans.plan_requests import InputsRequest
 from engine.runtime.plans.session import Session
 
 SIZES = (
@@ -59,7 +60,7 @@ def test_no_size_needs_another_kernel(name: str, monkeypatch: pytest.MonkeyPatch
         shapes = session.planner.tracer.input_shapes((*sizes, *sizes))
         assert shapes is not None
         try:
-            opened = session.open_plans.made(shapes, {})
+            opened = InputsRequest(session, shapes, {}).found_or_made()
             lowered = session.lower(shapes, {}) if opened is None else opened.lowered
         except EngineError:
             continue  # a size that the network does not take

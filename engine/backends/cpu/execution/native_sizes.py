@@ -88,7 +88,7 @@ class NativeSizes:
         self._words, self._values = values, len(values) - len(table.words)
         head |= {
             "given": self._values, "values": self._values, "arena": self._values + arena,
-            "guards": guards, "table_count": len(table.table) // WORDS, "call_all": table.call_all,
+            "guards": guards, "table_count": len(table.table) // WORDS, "call_all": table.call_all or 0,
         }  # fmt: skip
         self._layout = np.array([*LAYOUT.values(**head), *words[LAYOUT.end :]], np.int64)
         self._layout_address = address_of(self._layout)

@@ -96,7 +96,6 @@ def test_a_warm_start_answers_new_sizes_without_planning(
     make_worker(model, channel).dispose()
     rng = np.random.default_rng(17)
     apart, worker = plan_apart(make_worker(model, channel)), make_worker(model, channel)
-    apart._session.open_plans.ready.clear()
     plans = worker._session.open_plans
     assert plans.ready
     assert not plans.unbound
@@ -169,7 +168,6 @@ def test_a_warm_start_goes_on_behind_stops_without_planning(
     assert worker.plan_report() == reported
     assert reported.waits
     apart = plan_apart(make_worker(model, channel))
-    apart._session.open_plans.ready.clear()
     for feeds, mine, theirs in zip(asked, found, expected, strict=True):
         for one, two, other in zip(mine, theirs, answers(apart, feeds), strict=True):
             np.testing.assert_array_equal(one, other)
@@ -184,7 +182,7 @@ def test_a_restored_plan_is_continued_for_other_data(make_worker: MakeWorker) ->
     make_worker(model, "cpu").dispose()
     worker = stopping_worker(model, "cpu", make_worker)
     for plan in worker._session.open_plans.ready:
-        plan.following.ready.clear()
+        plan.following.release()
     mine = answers(worker, feeds)
     assert was_planned(worker)
     (plan,) = worker._session.open_plans.ready

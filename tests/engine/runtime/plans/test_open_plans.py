@@ -338,13 +338,27 @@ def test_one_plan_computes_windows_in_any_way_and_holds_the_weights_that_sizes_n
         assert len(ways) > 1
 
 
+def test_a_mistake_in_code_is_not_taken_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the engine's own errors say that a model cannot be planned for all sizes."""
+
+    def mistaken(*arguments: Any) -> None:
+        raise AttributeError("a misspelt name")
+
+    with Worker(ModelLoader.load(ASSETS / "swarm" / "swarm.onnx"), BackendType.CPU) as worker:
+        session = worker._session
+        session.open_plans.release()
+        session.stored = session.file = None
+        monkeypatch.setattr(session.planner, "lower_open", mistaken)
+        with pytest.raises(AttributeError, match="misspelt"):
+            worker.schedule(feeds_for(worker.model, np.random.default_rng(1)))
+
+
 def test_the_guards_of_a_new_plan_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the numbers of its steps: the sizes that it was made for need no program to be asked about."""
     with Worker(ModelLoader.load(ASSETS / "swarm" / "swarm.onnx"), BackendType.CPU) as worker:
         plans, compiled = worker._session.open_plans, size_recorder.compiled
         compile_now(worker._session.backends["native"])
-        plans.waiting.clear()
-        plans.ready.clear()
+        plans.release()
         worker._session.stored = worker._session.file = None
         made: list[Sequence[str]] = []
 
