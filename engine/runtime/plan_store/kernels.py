@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from engine.backends.plan_codec import PlanCodec
 from engine.compiler.plan import AnyKernel, StoredKernel
-from engine.runtime.plan_store.codec import FLAG, NAME, Tuples
+from engine.runtime.plan_store.codec import Converted, Rows
 from engine.runtime.plan_store.streams import Column
 
 _KEY = re.compile("[0-9a-f]{64}")
 
 
-class FlatKernel(NamedTuple):
+class _Kernel(NamedTuple):
     """A kernel: the fields of a `StoredKernel`, or its text, with a digest of that."""
 
     key: str
@@ -24,19 +25,19 @@ class FlatKernel(NamedTuple):
     digest: str
 
 
-KERNEL: Column[Any] = Tuples(FlatKernel, key=NAME, name=NAME, is_tuned=FLAG, text=NAME, digest=NAME)
+def kernel_column(codec: PlanCodec) -> Column[AnyKernel]:
+    """The column of a backend's kernels."""
+    return Converted(Rows(_Kernel), partial(_flat, codec), partial(_restored, codec))
 
 
-def flat_kernel(kernel: AnyKernel, codec: PlanCodec) -> FlatKernel:
-    """A kernel as data."""
+def _flat(codec: PlanCodec, kernel: AnyKernel) -> _Kernel:
     text = codec.text(kernel)
     if isinstance(kernel, StoredKernel):
-        return FlatKernel(kernel.key, kernel.name, kernel.is_tuned, text, "")
-    return FlatKernel(codec.key(kernel), "", False, text, _digest(text))
+        return _Kernel(kernel.key, kernel.name, kernel.is_tuned, text, "")
+    return _Kernel(codec.key(kernel), "", False, text, _digest(text))
 
 
-def restored_kernel(flat: FlatKernel, codec: PlanCodec) -> AnyKernel:
-    """Inverse of `flat_kernel`. Raises `ValueError` for what is none."""
+def _restored(codec: PlanCodec, flat: _Kernel) -> AnyKernel:
     if flat.text:
         if _digest(flat.text) != flat.digest:
             raise ValueError("a kernel is not the one that was stored")

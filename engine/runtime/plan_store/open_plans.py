@@ -123,11 +123,11 @@ def _live(x: Any, sizes: Sequence[Size]) -> Any:
     return x
 
 
-def _stored(step: Step, codec: PlanCodec) -> Step:
+def stored_step(step: Step, codec: PlanCodec) -> Step:
     """A step as it is read back."""
     kernel: AnyKernel = step.kernel
     if isinstance(kernel, RepeatedSteps):
-        body, last = (tuple([_stored(s, codec) for s in steps]) for steps in (kernel.body, kernel.last))
+        body, last = (tuple([stored_step(s, codec) for s in steps]) for steps in (kernel.body, kernel.last))
         kernel = RepeatedSteps(body, last, kernel.swapped)
     else:
         kernel = codec.stored(kernel, codec.nanoseconds(step))
@@ -158,7 +158,7 @@ def taken(
         raise NotStorableError("the plan is more than one program")
     segment = segments[0] if segments else Segment("native", Plan())
     plan = segment.plan
-    steps = [_stored(step, codec) for step in plan.steps]
+    steps = [stored_step(step, codec) for step in plan.steps]
     open_plan = Plan(steps, plan.buffers, plan.constants, plan.packed)
     numbers = tuple(open_plan.numbers())
     available_data = open_plan.filled(map(hint_of, numbers))
