@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Protocol
 
@@ -86,6 +87,27 @@ class ShapedRead:
         """The same where they were computed, if that is where they still are: to be copied, not kept."""
         flat = self._read.seen()
         return None if flat is None else flat[: prod(self._shape)].reshape(self._shape)
+
+
+class DerivedRead:
+    """A read of what is made of other reads: `make` is called with their arrays."""
+
+    def __init__(self, make: Callable[..., np.ndarray], *reads: PendingRead) -> None:
+        self._make = make
+        self._reads = reads
+
+    def done(self) -> bool:
+        """Whether all have arrived."""
+        return all(read.done() for read in self._reads)
+
+    def wait(self) -> None:
+        """Block until all have."""
+        for read in self._reads:
+            read.wait()
+
+    def array(self) -> np.ndarray:
+        """What is made of them."""
+        return self._make(*[read.array() for read in self._reads])
 
 
 class Reader(Protocol):

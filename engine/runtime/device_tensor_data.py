@@ -40,7 +40,7 @@ class BufferTensorData(TensorData):
         self.storage = buffer
         self.dtype = buffer.dtype
         self.shape_or_none = shape
-        self._owned = owned
+        self.needs_disposal = owned
 
     def request(self) -> PendingRead:
         return self.backend.requester(self.storage, self.shape_or_none)()
@@ -59,8 +59,8 @@ class BufferTensorData(TensorData):
         return storage_of(backend)(backend, buffer, self.shape_or_none)
 
     def dispose(self) -> None:
-        if self._owned:
-            self._owned = False
+        if self.needs_disposal:
+            self.needs_disposal = False
             self.storage.release()
 
 
@@ -196,7 +196,7 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
 
     def copied(self) -> CPUTensorData:
         """A copy of the elements, which a job may still write."""
-        data = CPUTensorData(self._seen(self.backend.copied(self.storage)), owned=True)
+        data = CPUTensorData(self._seen(self.backend.copied(self.storage)), is_shared=False)
         fence = self.fence
         if fence is not None:
             data.is_written_by(fence)

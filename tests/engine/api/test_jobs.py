@@ -227,7 +227,7 @@ def test_dependencies_are_waited_for(jobs: JobSystem) -> None:
 def test_a_readback_has_the_value_as_of_its_request(jobs: JobSystem) -> None:
     tensor, again = zeros(), zeros()
     slowly_set.schedule(tensor, 1.0, TURNS, jobs=jobs)
-    copy = Tensor.of(tensor.data_on_backend, owned=False)  # another tensor over the same memory
+    copy = Tensor.of(tensor.data_on_backend)  # another tensor over the same memory
     copy.readback_request()
     copied.schedule(again, tensor)
     slowly_set.schedule(tensor, 2.0, 1)
