@@ -34,7 +34,7 @@ from engine.backends.opencl.execution.repeated import Repeater
 from engine.backends.opencl.execution.template import CLTemplate
 from engine.backends.opencl.execution.timing import ObservedEvents
 from engine.backends.opencl.tuning import tune
-from engine.backends.plan_codec import KernelTextCodec
+from engine.backends.plan_codec import PlanCodec
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
@@ -173,11 +173,11 @@ class OpenCLBackend(Backend):
                 progress(position, len(wanted))
         return compiled
 
-    def plan_codec(self) -> KernelTextCodec:
+    def plan_codec(self) -> PlanCodec:
         """Kernels as formulas or programs, for this device."""
         info = self.device.info
         setting = f"{info} {sorted(info.extensions)} {self.device.limits} {self.form}"
-        return KernelTextCodec(setting, TunedKernel, Signature)
+        return PlanCodec(setting, TunedKernel, Signature)
 
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> CLBuffer:
         """A new buffer, filled with `data` if given."""

@@ -26,7 +26,7 @@ from engine.backends.gl.compute.tuning import tune
 from engine.backends.gl.readback import GLReadback
 from engine.backends.gl.storage import lanes, memory_dtype
 from engine.backends.gpu.repeated_kernel import is_small, neighbours, repeated_kernel
-from engine.backends.plan_codec import KernelTextCodec
+from engine.backends.plan_codec import PlanCodec
 from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
@@ -103,9 +103,9 @@ class GLComputeBackend(ComputeTextures):
         """Those of the device."""
         return self._programs
 
-    def plan_codec(self) -> KernelTextCodec:
+    def plan_codec(self) -> PlanCodec:
         """Kernels as formulas or shaders."""
-        return KernelTextCodec(f"{self.setting} {self.texels}", ShaderKernel)
+        return PlanCodec(f"{self.setting} {self.texels}", ShaderKernel)
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Matrix products and convolutions of float32, see `tuning`."""

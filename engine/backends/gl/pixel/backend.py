@@ -24,7 +24,7 @@ from engine.backends.gl.pixel.transfer import Transfers, pad
 from engine.backends.gl.pixel.tuning import RULES
 from engine.backends.gl.readback import GLReadback
 from engine.backends.gl.storage import memory_dtype
-from engine.backends.plan_codec import KernelTextCodec
+from engine.backends.plan_codec import PlanCodec
 from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
@@ -89,9 +89,9 @@ class GLPixelBackend(PixelTextures):
         """Those of the device."""
         return self._programs
 
-    def plan_codec(self) -> KernelTextCodec:
+    def plan_codec(self) -> PlanCodec:
         """Kernels as formulas or shaders."""
-        return KernelTextCodec(self.setting, Shader)
+        return PlanCodec(self.setting, Shader)
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Matrix products and convolutions of float32, see `tuning`."""
