@@ -30,12 +30,6 @@ class CPUPlanCodec(PlanCodec):
         is_tuned = not isinstance(kernel, Kernel)
         return StoredKernel(self.key(kernel), getattr(kernel, "name", "generic"), is_tuned, nanoseconds)
 
-    def text(self, kernel: AnyKernel) -> str:
-        return ""
-
-    def kernel(self, text: str) -> AnyKernel:
-        raise ValueError("plans of the CPU hold no formulas")
-
     def nanoseconds(self, step: Step) -> float:
         return step_ns(step)
 

@@ -14,7 +14,6 @@ from engine.backends.base import Backend, DeviceBuffer, DeviceLimit, Program, Pr
 from engine.backends.cost import formula_ns
 from engine.backends.gpu.integers import check_integers
 from engine.backends.gpu.repeated_kernel import is_small, neighbours, repeated_kernel
-from engine.backends.opencl.codegen.printer import Signature
 from engine.backends.opencl.codegen.repeated_kernel import print_repeated, print_together, work_alone
 from engine.backends.opencl.codegen.row_kernel import fits, step_of
 from engine.backends.opencl.codegen.storage import WORDS, device_dtype, to_device
@@ -177,7 +176,7 @@ class OpenCLBackend(Backend):
         """Kernels as formulas or programs, for this device."""
         info = self.device.info
         setting = f"{info} {sorted(info.extensions)} {self.device.limits} {self.form}"
-        return PlanCodec(setting, TunedKernel, Signature)
+        return PlanCodec(setting, TunedKernel)
 
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> CLBuffer:
         """A new buffer, filled with `data` if given."""

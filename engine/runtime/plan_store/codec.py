@@ -294,14 +294,11 @@ class Constant(Column[T]):
         return [self._value] * count
 
 
-class Trees(Column[Any]):
-    """Numbers, texts, None, tuples of values, and values of further columns; those of each kind together."""
+class OneOf(Column[Any]):
+    """Values of several types, each with a column; those of each type are written together."""
 
-    def __init__(self, *others: tuple[type, Column[Any]]) -> None:
-        self._kinds: list[tuple[type, Column[Any]]] = [
-            (NoneType, Constant(None)), (bool, FLAG), (int, INTEGER), (float, REAL), (str, NAME),
-            (tuple, Many(self)), (tuple, Many(INTEGER)), *others,
-        ]  # fmt: skip
+    def __init__(self, *kinds: tuple[type, Column[Any]]) -> None:
+        self._kinds = kinds
 
     def write(self, values: Sequence[Any], file: Writer) -> None:
         file.depth += 1
@@ -315,8 +312,6 @@ class Trees(Column[Any]):
         file.depth -= 1
 
     def _kind_of(self, value: Any) -> int:
-        if type(value) is tuple and {int}.issuperset(map(type, value)):
-            return _INTEGRAL
         for number, (kind, _) in enumerate(self._kinds):
             if isinstance(value, kind):
                 return number
@@ -332,6 +327,20 @@ class Trees(Column[Any]):
             found[kind] = iter(self._kinds[kind][1].read(times, file))
         file.depth -= 1
         return [next(found[kind]) for kind in kinds]
+
+
+class Trees(OneOf):
+    """Numbers, texts, None, tuples of such values, and values of further types."""
+
+    def __init__(self, *others: tuple[type, Column[Any]]) -> None:
+        super().__init__(
+            (NoneType, Constant(None)), (bool, FLAG), (int, INTEGER), (float, REAL), (str, NAME),
+            (tuple, Many(self)), (tuple, Many(INTEGER)), *others,
+        )  # fmt: skip
+
+    def _kind_of(self, value: Any) -> int:
+        is_integral = type(value) is tuple and {int}.issuperset(map(type, value))
+        return _INTEGRAL if is_integral else super()._kind_of(value)
 
 
 class _Calls(Column[Callable[[], Any]]):

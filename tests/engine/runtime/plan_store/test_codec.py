@@ -294,7 +294,7 @@ def test_kernels_that_were_changed_are_not_read(channel: str, folder: Path, make
     body = files.read(path, plans._FORM)
     assert body is not None
     # A formula's operation, or one in a tuned kernel's text.
-    changed = body.replace(rb"\"add\"", rb"\"sub\"").replace(b" + ", b" - ")
+    changed = body.replace(b'"add"', b'"sub"').replace(b" + ", b" - ")
     assert changed != body
     files.write(path, plans._FORM, changed)
     worker = make_worker(model, channel)
