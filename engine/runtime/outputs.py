@@ -274,8 +274,8 @@ def data_at(location: Location) -> TensorData:
     return storage_of(backend)(backend, buffer, location.value.shape, owned=False)
 
 
-class DeferredReadback:
-    """A readback of an output that is requested when the run has enqueued all its work."""
+class DeferredReadback(PendingRead):
+    """A readback of an output, requested when the run has enqueued all its work; polling advances the run."""
 
     __slots__ = ("_output", "_read")
 
@@ -288,21 +288,18 @@ class DeferredReadback:
         self._read = self._output.requested()
 
     def done(self) -> bool:
-        """Whether the elements have arrived. Advances the run."""
         if self._read is None:
             self._output.worker._advance(self._output.run)
             self._output.run.check()
         return self._read is not None and self._read.done()
 
     def wait(self) -> None:
-        """Block until done."""
         if self._read is None:
             self._output.worker._drive(self._output.run)
         assert self._read is not None
         self._read.wait()
 
     def array(self) -> np.ndarray:
-        """The elements in their shape."""
         assert self._read is not None
         return self._read.array()
 
