@@ -264,22 +264,6 @@ def _bytes_as_array(value: bytes) -> np.ndarray:
     return np.frombuffer(value, np.uint8) if value else _NONE
 
 
-class _Dims(Column[int | str | None]):
-    """Declared dimensions: sizes, names, or None."""
-
-    def write(self, values: Sequence[int | str | None], file: Writer) -> None:
-        for value in values:
-            if value is None:
-                file.integers.append(-1)
-            else:
-                file.integers.append(
-                    -2 - file.number(value) if isinstance(value, str) else _as_integer(value)
-                )
-
-    def read(self, count: int, file: Reader) -> list[int | str | None]:
-        return [n if n >= 0 else None if n == -1 else file.names[-2 - n] for n in INTEGER.read(count, file)]
-
-
 class Constant(Column[T]):
     """One value, which the reader knows: nothing else can be written."""
 
@@ -428,7 +412,7 @@ CALL = _Calls()
 
 _PLAIN: dict[Any, Column[Any]] = {
     bool: FLAG, int: INTEGER, float: REAL, str: NAME, bytes: BYTES, np.dtype: DTYPE, np.ndarray: ARRAY,
-    DynamicTensorShape: Converted(Many(_Dims()), tuple, DynamicTensorShape),
+    DynamicTensorShape: Converted(Trees(), tuple, DynamicTensorShape),
 }  # fmt: skip
 _PLACES = Tuples(_Array, start=SIZE, shape=Many(SIZE), strides=Many(SIZE))
 
