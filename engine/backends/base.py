@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import Enum, EnumType
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from engine.backends.readback import PendingRead, Readback, ShapedRead, check_ou
 from engine.backends.tensor_data import CPUTensorData
 from engine.base.dtypes import STORAGE_TYPES
 from engine.base.generators import SmallSteps
-from engine.base.spelling import raise_unknown
+from engine.base.spelling import SpellingType
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.passes import Pass, fold_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
@@ -40,13 +40,8 @@ Precision = Literal["float32", "bf16", "int8"]
 """How exactly the CPU backend computes matrix products and convolutions; all else it computes in float32."""
 
 
-class _SpellingEnumType(EnumType):
+class _SpellingEnumType(SpellingType, EnumType):
     """Metaclass of `BackendType`: errors for unknown members suggest the likely one."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(cls, name: str) -> Any:
-            raise_unknown(cls, name)
 
 
 class BackendType(Enum, metaclass=_SpellingEnumType):
