@@ -13,7 +13,7 @@ from engine.api.job_arguments import Bound
 from engine.api.jobs import Job
 from engine.api.worker import Worker
 from engine.backends.base import DeviceBuffer
-from engine.backends.host import HostBackend, HostBuffer, HostPart, HostProgram
+from engine.backends.host import HostBackend, HostBuffer, HostPart
 from engine.backends.tensor_data import CPUTensorData
 from engine.runtime.binding import Feed, bind, can_bind
 from engine.runtime.device_tensor_data import BufferTensorData
@@ -188,7 +188,6 @@ class Item:
         """
         backend, program = self.fast_path.backend, self.fast_path.program
         assert isinstance(backend, HostBackend)
-        assert isinstance(program, HostProgram)
         arrays: list[tuple[np.ndarray, HostBuffer]] = []
         copies: list[tuple[np.ndarray, HostBuffer]] = []
         reads: set[HostBackend] = set()
