@@ -226,15 +226,15 @@ class RepeatedSteps:
 
 
 STORABLE = Named()
-"""What stored plans may call to pack weights, and the records that it takes, by name."""
+"""What stored plans may call to pack weights, by name."""
 
 R = TypeVar("R", bound=Callable[..., Any])
 
 
 def storable(made: R) -> R:
-    """Let stored plans call a function, or make a record, with arguments of the annotated types.
+    """Let stored plans call a function with arguments of the annotated types.
 
-    Such a call is `functools.partial(function, ...)` of arrays, numbers, texts, tuples of integers, records
+    Such a call is `functools.partial(function, ...)` of arrays, numbers, texts, tuples, dataclasses of these
     and further such calls.
     """
     STORABLE.add(made)

@@ -362,10 +362,8 @@ def _name_of(made: Any) -> str:
 @cache
 def _arguments(name: str) -> list[Column[Any]]:
     """The columns of a function's arguments, by the types that it is annotated with."""
-    made = STORABLE[name]
-    if isinstance(made, type):
-        raise TypeError(f"{name} is a record")
-    return [column_of(kind) for argument, kind in _types(made).items() if argument != "return"]
+    types = _types(STORABLE[name])
+    return [column_of(kind) for argument, kind in types.items() if argument != "return"]
 
 
 _types = cache(get_type_hints)

@@ -124,7 +124,6 @@ def parts_of_step(step_ns: float, steps: int, units: int, groups: int, threads: 
     return max(1, min(-(-threads // groups), units, worth))
 
 
-@storable
 @dataclass(frozen=True)
 class Blocks:
     """Layout of (directions, gates, hidden) gates: (direction, block of units, gate, lane)."""

@@ -34,7 +34,6 @@ _FLOPS_PER_NS = {
 }  # fmt: skip
 
 
-@storable
 @dataclass(frozen=True)
 class Words:
     """A form of words: its name, the elements of a word, and whether products use x86's instructions."""
