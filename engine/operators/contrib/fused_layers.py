@@ -138,12 +138,6 @@ def fast_gelu(k: Builder, x: Value, bias: Value | None = None) -> Value:
     return k.elementwise(lambda e, b: gelu(e + b, "tanh"), x, bias)
 
 
-@operator("QuickGelu", domain=CONTRIB)
-def quick_gelu(k: Builder, x: Value, *, alpha: float = 1.702) -> Value:
-    """x * sigmoid(alpha * x)."""
-    return k.elementwise(lambda e: e * sigmoid(arg(alpha, e.dtype) * e), x)
-
-
 @operator("BiasAdd", domain=CONTRIB)
 def bias_add(k: Builder, x: Value, bias: Value, skip: Value) -> Value:
     """x + bias + skip."""
