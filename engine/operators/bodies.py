@@ -9,15 +9,12 @@ import numpy as np
 
 from engine.graph.model import Model
 from engine.kernels.expr import Expr, arg
-from engine.kernels.value import Entry, Value
+from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.movement import chained
 
 LONGEST = 20_000
 """Most runs of one loop that are copies of the body in the plan: without an end, they would fill memory."""
-
-MOST_RUNS = 1 << 24
-"""Most runs of one loop of which one stands for all."""
 
 STACKED_AT_ONCE = 3
 """How many results one step joins: few, so that loops made when loading have joins of all kinds."""
@@ -91,10 +88,3 @@ def nothing_from(k: Builder, body: Model, position: int, sample: Value | None, a
         dims, dtype = [*sample.shape], sample.dtype
     dims.insert(axis if axis >= 0 else len(dims) + 1 + axis, 0)
     return k.constant(np.zeros(dims, dtype))
-
-
-def tensor_of(k: Builder, entry: Entry) -> Value:
-    """A tensor of a body; refuses what is none."""
-    if not isinstance(entry, Value):
-        k.error("its state must be tensors")
-    return entry

@@ -8,7 +8,7 @@ an operator's shape rule and its formula cannot drift apart.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple, NoReturn
 
@@ -184,6 +184,11 @@ class Builder(ABC):
         error = ShapeError(f"{self.layer}: {message}")
         error.misfits = tuple((a, b) for a, b in zip(has, needs, strict=False) if a != b)
         raise error
+
+    def one_of(self, name: str, value: object, known: Collection[object]) -> None:
+        """Refuse the layer unless an attribute has one of the known values."""
+        if value not in known:
+            self.error(f"{name} is {value!r}; one of {', '.join(map(str, known))}")
 
     def axis(self, axis: int, rank: int) -> int:
         """A possibly negative axis as 0..rank-1."""

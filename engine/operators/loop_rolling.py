@@ -12,6 +12,9 @@ from engine.operators.builder import REPEATED, Builder, Part, Repeated
 MOST_COUNTED = 256
 """How many runs of a loop are made one by one so that integers stay known."""
 
+MOST_RUNS = 1 << 24
+"""Most runs of one loop of which one stands for all."""
+
 
 def alike(new: Entry, old: Entry) -> bool:
     """Whether a carried value has kept its type and shape, so that the old one can stand in for it."""
@@ -20,6 +23,11 @@ def alike(new: Entry, old: Entry) -> bool:
         and isinstance(old, Value)
         and (new.shape, new.dtype, new.bound, old.bound) == (old.shape, old.dtype, None, None)
     )
+
+
+def number_of_run(k: Builder, begin: int = 0) -> Value:
+    """The number of a repeated run, which the first one has as `begin`: int64, without axes."""
+    return k.compute((), INT64, lambda: cast(run_number() + arg(begin), arithmetic_type(INT64)))
 
 
 class RolledLoop:
@@ -42,7 +50,7 @@ class RolledLoop:
         them: such runs are made one by one as long as there are not too many, if their states `may_be_sizes`.
         """
         first = [s for s in states if isinstance(s, Value) and s.bound is None and s.dtype.kind != "O"]
-        if len(first) < len(states) or count < REPEATED:
+        if len(first) < len(states) or not REPEATED <= count <= MOST_RUNS:
             return None
         are_known = any(s.known is not None and s.dtype.kind in "iub" for s in first)
         if may_be_sizes and are_known and count < MOST_COUNTED:
@@ -74,10 +82,6 @@ class RolledLoop:
         axis = k.axis(axis, len(shape) + 1)
         return self._part(k, part, (*shape[:axis], self.count, *shape[axis:]), shape, axis, is_reversed)
 
-    def number(self, k: Builder, begin: int = 0) -> Value:
-        """The number of the run, which the first one has as `begin`: int64, without axes."""
-        return k.compute((), INT64, lambda: cast(run_number() + arg(begin), arithmetic_type(INT64)))
-
     def _part(
         self,
         k: Builder,
@@ -103,9 +107,3 @@ class RolledLoop:
             return values.at(position)
 
         return k.compute(shape, values.dtype, formula)
-
-    def holds(self) -> tuple[Entry, ...]:
-        """What it keeps for later."""
-        if self._repeated is None:
-            return ()
-        return tuple(dict.fromkeys(part.values for part in (*self._repeated.kept, *self._repeated.last)))

@@ -318,8 +318,7 @@ def depth_to_space(k: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -
     """(N, C * b * b, H, W) -> (N, C, H * b, W * b); the block index leads the channel (DCR) or trails it."""
     if x.rank != 4 or blocksize < 1 or x.shape[1] % blocksize**2:
         k.error(f"cannot move blocks of {blocksize}x{blocksize} out of the channels of {list(x.shape)}")
-    if mode not in ("DCR", "CRD"):
-        k.error(f"mode is {mode!r}; one of DCR, CRD")
+    k.one_of("mode", mode, ("DCR", "CRD"))
     n, depth, h, w = x.shape
     channels = depth // blocksize**2
 
@@ -338,8 +337,7 @@ def space_to_depth(k: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -
     """(N, C, H * b, W * b) -> (N, C * b * b, H, W); the block index leads the channel (DCR) or trails it."""
     if x.rank != 4 or blocksize < 1 or x.shape[2] % blocksize or x.shape[3] % blocksize:
         k.error(f"cannot cut {list(x.shape)} into blocks of {blocksize}x{blocksize}")
-    if mode not in ("DCR", "CRD"):
-        k.error(f"mode is {mode!r}; one of DCR, CRD")
+    k.one_of("mode", mode, ("DCR", "CRD"))
     n, channels, h, w = x.shape
 
     def formula(i: Expr, depth: Expr, y: Expr, z: Expr) -> Expr:

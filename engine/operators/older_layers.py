@@ -62,8 +62,7 @@ def crop_and_resize(
 ) -> Value:  # fmt: skip
     """Boxes (y1, x1, y2, x2) in parts of an image's size, resized to `crop_size` with aligned corners."""
     sizes = k.ints(crop_size)
-    if mode not in ("bilinear", "nearest"):
-        k.error(f"mode is {mode!r}; one of bilinear, nearest")
+    k.one_of("mode", mode, ("bilinear", "nearest"))
     count = batch_indices.size
     if x.rank != 4 or rois.shape != (count, 4) or len(sizes) != 2 or min(sizes) < 1:
         k.error(f"takes x (N, C, H, W), boxes (R, 4), R images and a size, not {x}, {rois} and {sizes}")

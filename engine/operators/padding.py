@@ -43,8 +43,7 @@ def pad_by(
     k: Builder, x: Value, begins: Sequence[int], ends: Sequence[int], mode: str, value: Expr | None = None
 ) -> Value:
     """`begins` and `ends` elements more (negative: fewer) at both ends of each axis."""
-    if mode not in MODES:
-        k.error(f"mode is {mode!r}; one of {', '.join(MODES)}")
+    k.one_of("mode", mode, MODES)
     shape = [n + b + e for n, b, e in zip(x.shape, begins, ends, strict=True)]
     if any(n < 0 for n in shape):
         k.error(

@@ -358,8 +358,7 @@ def sized(k: Builder, x: Value, axes: Sequence[int], sizes: Sequence[int], polic
     """Each axis with its output size, given for some of them; a policy keeps their ratio instead."""
     if len(sizes) != len(axes) or any(n < 1 for n in sizes) or any(x.shape[a] < 1 for a in axes):
         k.error(f"takes one size above 0 for each of {len(axes)} axes of {list(x.shape)}, not {list(sizes)}")
-    if policy not in POLICIES:
-        k.error(f"keep_aspect_ratio_policy is {policy!r}; one of {', '.join(POLICIES)}")
+    k.one_of("keep_aspect_ratio_policy", policy, POLICIES)
     ratios = [size / x.shape[a] for a, size in zip(axes, sizes, strict=True)]
     found = [Axis(n, n) for n in x.shape]
     for a, size, ratio in zip(axes, sizes, ratios, strict=True):

@@ -14,7 +14,7 @@ from engine import ModelLoader, ShapeError
 from engine.compiler.interpreter import interpret
 from engine.kernels.value import Entry
 from engine.operators.builder import Builder
-from engine.operators.control_flow import Loop
+from engine.operators.control_flow import CountedLoop
 from tests.engine.conftest import MakeWorker
 from tests.peer import open_session
 
@@ -276,10 +276,10 @@ def test_a_scan_s_attributes_have_an_entry_for_each_tensor(name: str) -> None:
 def test_what_python_raises_between_two_runs_names_the_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only at the first step of a layer: a body's results are joined after its last run."""
 
-    def broken(self: Loop, k: Builder) -> tuple[Entry, ...]:
+    def broken(self: CountedLoop, k: Builder) -> tuple[Entry, ...]:
         raise ValueError("these do not fit")
 
-    monkeypatch.setattr(Loop, "results", broken)
+    monkeypatch.setattr(CountedLoop, "results", broken)
     model = ModelLoader.load(onnx.parser.parse_model(HEAD + COUNTED).SerializeToString())
     with pytest.raises(ShapeError, match=r"layer .*Loop.*these do not fit"):
         interpret(model, {"x": X3, "n": np.array(2)})
