@@ -323,7 +323,7 @@ class Tracer:
         for item in self.model.inputs:
             values[item.name] = Value(item.name, shapes[item.name], item.dtype)
         count = Value(SCHEDULE_COUNT, (1,), np.dtype(np.uint32))
-        return SampleWalk(self.graphs, [Frame(self.root, values)], self.fan_in, count, self.whole_layers)
+        return SampleWalk(self.graphs, [Frame(self.root, values)], {}, self.fan_in, count, self.whole_layers)
 
     def _stops(self) -> bool:
         """Whether a model of fixed input shapes has others that depend on data."""
@@ -385,17 +385,11 @@ class Tracer:
         return self._finish(walk, tuple(received))
 
     def _plan_walk(self, frames: list[Frame], learned: Elements) -> PlanWalk:
-        samples = [s.layers for s in self.samples] if self.samples or not self.is_dynamic else None
-        return PlanWalk(
-            self.graphs,
-            frames,
-            learned,
-            self.fan_in,
-            self.count,
-            samples,
-            self.whole_layers,
-            self.memo,
-        )
+        walk = PlanWalk(self.graphs, frames, learned, self.fan_in, self.count, self.whole_layers)
+        walk.memo = self.memo
+        if self.samples or not self.is_dynamic:
+            walk.samples = [s.layers for s in self.samples]
+        return walk
 
     def _finish(self, walk: PlanWalk, received: tuple[Value, ...]) -> Trace:
         stop = walk.run()

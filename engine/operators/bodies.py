@@ -16,6 +16,9 @@ from engine.operators.movement import chained
 LONGEST = 20_000
 """Most runs of one loop that are copies of the body in the plan: without an end, they would fill memory."""
 
+MOST_RUNS = 1 << 24
+"""Most runs of one loop of which one stands for all."""
+
 STACKED_AT_ONCE = 3
 """How many results one step joins: few, so that loops made when loading have joins of all kinds."""
 

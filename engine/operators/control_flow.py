@@ -18,7 +18,7 @@ from engine.base.dtypes import INT64, TEXT
 from engine.graph.model import Model
 from engine.kernels.expr import Expr
 from engine.kernels.value import Entry, ListValue, Value
-from engine.operators.bodies import LONGEST, always_goes_on, is_light, slice_at, stacked
+from engine.operators.bodies import LONGEST, MOST_RUNS, always_goes_on, is_light, slice_at, stacked
 from engine.operators.builder import REPEATED, Builder
 from engine.operators.control import Body, ControlFlow
 from engine.operators.counted_runs import CountedRuns
@@ -28,6 +28,9 @@ from engine.operators.speculative_runs import SpeculativeRuns, Stack, chosen, fi
 
 CHUNK = REPEATED
 """Fewest runs of a body made in advance of knowing whether they are due: wasted work against waiting."""
+
+ENDLESS = maxsize + 1
+"""More runs than any trip count."""
 
 SHARE = 4
 """Of so many runs that were due, one more is made in advance."""
@@ -104,11 +107,11 @@ def loop(
             f"its body has {len(body.inputs)} inputs and {len(body.outputs)} outputs, which do not fit "
             f"{len(carried)} carried values"
         )
-    limit = maxsize if trip_count is None else max(0, k.ints(trip_count)[0])
+    limit = ENDLESS if trip_count is None else max(0, k.ints(trip_count)[0])
     if condition is not None and not truth(k, condition):
         limit = 0
     if always_goes_on(body) or not limit:
-        return CountedLoop(body, limit, carried, looks_for_all=bool(carried))
+        return CountedLoop(body, limit, carried, looks_for_all=bool(carried) and limit <= MOST_RUNS)
     return DataEndedLoop(body, limit, carried)
 
 
@@ -121,7 +124,7 @@ class CountedLoop(CountedRuns):
         if isinstance(number, Expr):
             value = number_of_run(k)
         elif self.count > LONGEST:
-            refuse_long(k, f"{self.count:,} times" if self.count < maxsize else "on without an end")
+            refuse_long(k, f"{self.count:,} times" if self.count < ENDLESS else "on without an end")
         else:
             value = k.constant(np.array(number, INT64))
         return (value, k.constant(np.array(True)), *states)

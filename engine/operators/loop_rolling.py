@@ -12,9 +12,6 @@ from engine.operators.builder import REPEATED, Builder, Part, Repeated
 MOST_COUNTED = 256
 """How many runs of a loop are made one by one so that integers stay known."""
 
-MOST_RUNS = 1 << 24
-"""Most runs of one loop of which one stands for all."""
-
 
 def alike(new: Entry, old: Entry) -> bool:
     """Whether a carried value has kept its type and shape, so that the old one can stand in for it."""
@@ -50,7 +47,7 @@ class RolledLoop:
         them: such runs are made one by one as long as there are not too many, if their states `may_be_sizes`.
         """
         first = [s for s in states if isinstance(s, Value) and s.bound is None and s.dtype.kind != "O"]
-        if len(first) < len(states) or not REPEATED <= count <= MOST_RUNS:
+        if len(first) < len(states) or count < REPEATED:
             return None
         are_known = any(s.known is not None and s.dtype.kind in "iub" for s in first)
         if may_be_sizes and are_known and count < MOST_COUNTED:

@@ -94,7 +94,7 @@ def test_steps_that_repeat_yield_what_all_steps_do(
 ) -> None:
     made, arrays, attributes = layer(kind, opset=21)
     repeating = make_worker(made, channel)
-    monkeypatch.setattr("engine.operators.recurrent_common.REPEATED", 1 << 30)
+    monkeypatch.setattr("engine.operators.loop_rolling.REPEATED", 1 << 30)
     unrolled = make_worker(made, channel)
     assert repeating.plan_report().steps < unrolled.plan_report().steps
     rng = np.random.default_rng(0)
@@ -204,7 +204,7 @@ def test_half_precision_and_odd_widths(
     arrays = [None if a is None else a.astype(np.float16) for a in inputs_of("LSTM", 9, 1, 3, 5)]
     made = one_layer("LSTM", arrays, {"hidden_size": 5}, opset=21, outputs=3, known=WEIGHTS)
     found = outputs_of(make_worker(made, channel), arrays)
-    monkeypatch.setattr("engine.operators.recurrent_common.REPEATED", 1 << 30)
+    monkeypatch.setattr("engine.operators.loop_rolling.REPEATED", 1 << 30)
     for one, other in zip(found, outputs_of(make_worker(made, channel), arrays), strict=True):
         np.testing.assert_array_equal(one, other)
 
