@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import groupby
 from math import prod
 from typing import Any, NamedTuple, NoReturn
 
@@ -282,6 +283,12 @@ def _without_ones(sizes: Iterable[int]) -> list[int]:
         if size != 1 and all(size != other for other in apart):
             apart.append(size)
     return apart
+
+
+def axis_groups(kinds: Sequence[object]) -> Groups:
+    """Neighbouring axes of one kind as one group; an axis whose kind is None is on its own."""
+    runs = groupby(range(len(kinds)), lambda axis: axis if kinds[axis] is None else (kinds[axis],))
+    return tuple(tuple(axes) for _, axes in runs)
 
 
 def merge_axes(

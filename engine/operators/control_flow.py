@@ -194,8 +194,8 @@ class DataEndedLoop(ControlFlow):
             )
             self.looks_for_ahead = self.speculative is not None
             if self.speculative is not None:
-                inputs = self.speculative.inputs(k)
-                return Body(self.body, inputs, f"{self.runs} on", True, first, stands_for_all=True)
+                ahead = self.speculative.inputs(k)
+                return Body(self.body, ahead, f"{self.runs} on", True, first, stands_for_all=True)
         inputs = (k.constant(np.array(self.runs, INT64)), k.constant(np.array(True)), *self.carried)
         return Body(self.body, inputs, str(self.runs), self.active is not None, exact_from=first)
 

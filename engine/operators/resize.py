@@ -20,7 +20,7 @@ from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, lit, maximum, re
 from engine.kernels.hint import Hint
 from engine.kernels.size import deferrable, deferred
 from engine.kernels.value import Value
-from engine.operators.builder import Builder
+from engine.operators.builder import Builder, axis_groups
 from engine.operators.registry import operator
 
 FLOAT32 = np.float32
@@ -249,12 +249,7 @@ def _blended(
     weights = k.table(offsets[-1], kind, joined_weights, *given)
     crops = sampling.coordinates == "tf_crop_and_resize"
     idle = [axis.settled and axis.is_kept for axis in axes]
-    groups: list[tuple[int, ...]] = []
-    for a in range(x.rank):
-        if groups and idle[a] and idle[groups[-1][-1]]:
-            groups[-1] += (a,)
-        else:
-            groups.append((a,))
+    groups = axis_groups([is_idle or None for is_idle in idle])
 
     def formula(*at: Expr) -> Expr:
         inside: Expr = lit(True, "bool")
@@ -317,7 +312,7 @@ def _blended(
         }  # fmt: skip
         return Hint("nearest", (planes, rows), attributes)
 
-    return k.compute([axis.out for axis in axes], dtype, formula, groups=tuple(groups), hint=hint)
+    return k.compute([axis.out for axis in axes], dtype, formula, groups=groups, hint=hint)
 
 
 def _number(number: float, like: Expr) -> Expr:

@@ -10,7 +10,7 @@ import pytest
 from engine import Model, Worker
 from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.backends.opencl.backend import OpenCLBackend
-from tests.engine.conftest import CHANNELS, MakeWorker
+from tests.engine.conftest import CHANNELS, MakeWorker, answers
 from tests.engine.operators.independent import by_onnxruntime
 from tests.engine.operators.single import one_layer
 from tests.engine.operators.test_recurrent import inputs_of
@@ -47,8 +47,7 @@ LAYERS: dict[str, tuple[str, Arrays, dict[str, Any]]] = {
 def outputs_of(worker: Worker, arrays: Arrays) -> list[np.ndarray]:
     """All outputs for the arrays that are inputs of the model."""
     names = [item.name for item in worker.model.inputs]
-    worker.schedule({name: array for name in names if (array := arrays[int(name[1:])]) is not None})
-    return [worker.peek_output(o.name).download_to_array() for o in worker.model.outputs]
+    return answers(worker, {name: array for name in names if (array := arrays[int(name[1:])]) is not None})
 
 
 def layer(
