@@ -196,16 +196,17 @@ def sort_text(storage: str, descending: bool, lengths: str | None) -> str:
         "for q in range(keep):",
         "    store_i32(out, (o * keep + q) * inner + i, load_i32(order, q) if q < wanted else 0)",
     ]
-    body = [
+    lead = [
         *_ARGUMENTS.prologue(*names),
         f"counts = stack_bytes({2048 * digits})",
         f"block = stack_bytes({BLOCK * 8})",
         f"few = keep <= {FEW}",
-        "for task in range(begin, end):",
-        "    keys = scratch + task * room * 24",
-        "    spare_keys, order, spare_order = keys + room * 8, keys + room * 16, keys + room * 20",
-        *indent(_GRID.locate()),
-        "    for row in range(row0, row1):",
-        *indent(indent(each_row)),
     ]
-    return kernel_text(library_text(helpers=_HELPERS), body)
+    task = [
+        "keys = scratch + task * room * 24",
+        "spare_keys, order, spare_order = keys + room * 8, keys + room * 16, keys + room * 20",
+        *_GRID.locate(),
+        "for row in range(row0, row1):",
+        *indent(each_row),
+    ]
+    return kernel_text(library_text(helpers=_HELPERS), lead, task)
