@@ -55,9 +55,10 @@ class Hint:
         nothing but -inf yields zeros). Output is exp(x - top) / sum, or its logarithm, by row.
     normalize: operands (x,) with x (rows, extent); attributes centered (bool) and epsilon. Output is (x -
         mean) / sqrt(variance + epsilon) by row; not centered, x / sqrt(mean of squares + epsilon).
-    sort: operands (x,) or (x, lengths) with x (outer, count, inner) and lengths (outer), of which the first
-        elements alone are sorted; attributes descending and keep. Output is the positions of the first ones
-        along the middle axis, (outer, keep, inner), 0 behind them: stable, NaN largest, both zeros equal.
+    sort: operands (x,), (x, lengths) or (x, lengths, listed) with x (outer, count, inner) and lengths
+        (outer), of which the first elements alone are sorted, or where `inner` is 1 those that are listed
+        (outer, count) first; attributes descending and keep. Output is the positions of the first ones along
+        the middle axis, (outer, keep, inner), 0 behind them: stable, NaN largest, both zeros equal.
     scan: operands (x,) or (x, before) with x (outer, count, inner); attributes kind ("sum" or "prod"),
         exclusive, reverse, block. Output is the running sum or product along the middle axis of x, cast to
         the output's type. before is what comes before each `block` places, counted from the end if reversed:
