@@ -31,6 +31,9 @@ BLOCK_NAMES = ("count", "inner", "blocks", "segments", "span", "keep")
 _MERGE_NAMES = ("count", "inner", "run", "pairs", "chunks", "total", "keep")
 """Arguments of a step that merges runs; `total` threads store up to `EACH` pairs."""
 
+# Where few threads run at once, each merges so many times as many.
+_MORE_ALONE = 2
+
 # What takes as long as sorting or merging an element: multiplications, and nanoseconds.
 _BLOCK_AREA, _MERGE_AREA = 64, 16
 _BLOCK_NS, _MERGE_NS = 20.0, 10.0
@@ -127,20 +130,20 @@ def sorted_pairs(
         is_emitted = kernels.emit(
             tuner, replace(step, lines=_block_statements(kernels, length_of, read, place), shared=shared)
         )
-    run = block
+    run, merged = block, EACH * (_MORE_ALONE if kernels.alone else 1)
     # Every kernel occurs where the size is not fixed.
     while is_emitted and (run < count or (run == block and not is_fixed)):
         pairs = -(-count // (2 * run))
-        chunks = -(-smallest(2 * run, keep, count) // EACH)
+        chunks = -(-smallest(2 * run, keep, count) // merged)
         total = lines * pairs * chunks
         values = count, inner, run, pairs, chunks, total, keep
         is_last = can_end and count <= 2 * run
         if is_last:
             runs[1] = output
         merge = ThreadStep(
-            total, _merge_statements(kernels, length_of, is_last), _MERGE_NAMES, values,
+            total, _merge_statements(kernels, merged, length_of, is_last), _MERGE_NAMES, values,
             [(runs[0], "int32"), *lengths], runs[1],
-            area=BLOCK * _MERGE_AREA, ns=BLOCK * _MERGE_NS,
+            area=GROUP * merged * _MERGE_AREA, ns=GROUP * merged * _MERGE_NS,
         )  # fmt: skip
         is_emitted = kernels.emit(tuner, merge)
         runs.reverse()
@@ -275,20 +278,22 @@ def _block_statements(
     ]
 
 
-def _merge_statements(kernels: Kernels, length_of: Callable[[str], str], is_last: bool) -> list[str]:
+def _merge_statements(
+    kernels: Kernels, merged: int, length_of: Callable[[str], str], is_last: bool
+) -> list[str]:
     """Statements of thread `t` that store its share of a merged run; the last one's are positions alone."""
     key, o, place = kernels.element(0, "2 * ({})"), kernels.output, kernels.element(0, "2 * source + 1")
-    zeros = f"for (int at = max(q, end); at < min(q + {EACH}, keep); ++at) {o}[row * keep + at] = 0;"
+    zeros = f"for (int at = max(q, end); at < min(q + {merged}, keep); ++at) {o}[row * keep + at] = 0;"
     stores = [f"{o}[2 * at] = is_left ? next_left : next_right;", f"{o}[2 * at + 1] = {place};"]
     if is_last:
         stores = [f"{o}[row * keep + at - left] = {place};"]
     return [
         "if (t >= total) return;",
-        f"int line = t / max(chunks, 1), q = (t - line * chunks) * {EACH}, row = line / max(pairs, 1);",
+        f"int line = t / max(chunks, 1), q = (t - line * chunks) * {merged}, row = line / max(pairs, 1);",
         "int base = (line - row * pairs) * 2 * run, left = row * count + base, right = left + run;",
         f"int rest = {length_of('row')} - base;",
         "int size_left = min(min(run, keep), rest), size_right = max(min(min(run, keep), rest - run), 0);",
-        f"int end = min(min(q + {EACH}, keep), size_left + size_right);",
+        f"int end = min(min(q + {merged}, keep), size_left + size_right);",
         *([zeros] if is_last else []),
         "if (q >= end) return;",
         *_split(key, "size_left", "size_right"),
