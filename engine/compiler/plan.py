@@ -356,7 +356,8 @@ class Tuner:
 
     `emit` adds a step; `constant` registers an array derived from known operands (packed weights), made
     once per model and reused by every plan; `temporary` allocates scratch memory. `weight_bytes` is what all
-    constants of the model take: whether those of one step stay in a cache until the next run.
+    constants of the model take: whether those of one step stay in a cache until the next run. `generic` makes
+    the backend's step of a formula.
     """
 
     def __init__(
@@ -365,8 +366,10 @@ class Tuner:
         constant: Callable[[str, Callable[[], np.ndarray]], str],
         temporary: Callable[[int, np.dtype], str],
         weight_bytes: int = 0,
+        generic: Callable[[Compute], Step] = Compute.numbered,
     ) -> None:
         self.compute = compute
+        self.generic = generic
         self.constant = constant
         self.temporary = temporary
         self.weight_bytes = weight_bytes

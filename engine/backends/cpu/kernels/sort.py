@@ -112,9 +112,9 @@ def sort_pairs(keys, order, spare_keys, spare_order, counts, n, digits):
 
 
 def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "sort"."""
+    """Rule for hints of kind "sort"; False where the elements to sort are listed."""
     (rows, *lengths), attributes = compute.operands, compute.attributes
-    if rows.arithmetic not in _KEYS or compute.body.dtype not in ("index", "int32"):
+    if len(lengths) > 1 or rows.arithmetic not in _KEYS or compute.body.dtype not in ("index", "int32"):
         return False
     outer, count, inner = rows.shape
     keep, total = whole(attributes["keep"]), outer * inner
