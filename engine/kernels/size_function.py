@@ -106,10 +106,10 @@ class SizeLibrary:
         two words: the function's number, and the place of its arguments in the block, behind which its
         results go.
         """
-        if not native.is_kept(self.source):
-            native.prepare_ahead([self.source])
+        if not native.process_store().is_kept(self.source):
+            native.process_store().prepare_ahead([self.source])
             return None
-        return native.load([self.source])[self.source.key]
+        return native.process_store().load([self.source])[self.source.key]
 
     def run(self) -> Callable[[int, int, int], None] | None:
         """The function at `address`, for Python."""

@@ -38,7 +38,7 @@ def run(args, values, count):
 @cache
 def _function() -> Callable[[int, int, int], None]:
     kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    return kind(native.load([_RUN])[_RUN.key])
+    return kind(native.process_store().address(_RUN))
 
 
 def evaluated(recorder: SizeRecorder, results: Sequence[Number], sizes: Sequence[int]) -> list[Any] | None:
