@@ -307,9 +307,9 @@ def test_the_next_time_no_input_shape_is_planned() -> None:
     with open_worker(source) as worker:
         check(worker, source, 3)
         assert was_read(worker)
-        before = native.compilations()
+        before = native.process_store().compilations
         check(worker, source, 5)
-        assert native.compilations() == before
+        assert native.process_store().compilations == before
         check(worker, source, 3)
     with open_worker(source) as worker:
         check(worker, source, 5)
@@ -318,7 +318,7 @@ def test_the_next_time_no_input_shape_is_planned() -> None:
 
 def test_a_plan_whose_kernels_are_gone_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     open_worker(network()).dispose()
-    monkeypatch.setattr(native, "load_stored", lambda words: None)
+    monkeypatch.setattr(native.NativeStore, "load_stored", lambda store, words: None)
     with open_worker(network()) as worker:
         assert not was_read(worker)
         check(worker, network())
