@@ -19,8 +19,9 @@ from engine.base.errors import DeviceError
 from engine.base.generators import SmallSteps, within
 from engine.base.sliced_thread import SlicedThread
 from engine.compiler.lower import Lowered
+from engine.compiler.plan_walk import Trace
 from engine.compiler.trace import InputShapes
-from engine.compiler.walk import Elements, Trace
+from engine.compiler.walk import Elements
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plans.open_plans import SizedPlan
