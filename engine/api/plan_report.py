@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.backends.base import Backend
 from engine.compiler.lower import Fallback, Lowered, Segment
-from engine.compiler.walk import Trace
+from engine.compiler.plan_walk import Trace
 from engine.graph.model import Model
 from engine.kernels.size import hint_of
 

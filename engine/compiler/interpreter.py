@@ -9,8 +9,8 @@ import numpy as np
 
 from engine.compiler.entries import arrays_in, as_arrays
 from engine.compiler.plan import Compute
+from engine.compiler.plan_walk import Trace
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, Tracer, leaf_names
-from engine.compiler.walk import Trace
 from engine.graph.model import Model
 from engine.kernels.evaluate import evaluate
 from engine.kernels.kernel import number

@@ -19,10 +19,11 @@ from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.plan import AnyKernel, BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
 from engine.compiler.plan_memo import PlanMemo, Tuned
+from engine.compiler.plan_walk import Trace
 from engine.compiler.repeated import Repeats, lower_repeat, refusal_of
 from engine.compiler.size_tensors import sizes_computed
 from engine.compiler.trace import InputShapes, ShapeOf, Tracer, live
-from engine.compiler.walk import Elements, Trace
+from engine.compiler.walk import Elements
 from engine.graph.model import Model
 from engine.kernels.value import Value, leaves
 

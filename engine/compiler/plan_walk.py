@@ -1,16 +1,45 @@
-"""The two walks: `SampleWalk` records the shapes of sample sizes, `PlanWalk` the formulas of a plan."""
+"""The two walks: `SampleWalk` records the shapes of sample sizes, `PlanWalk` the formulas of a `Trace`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine.compiler.builders import PlanBuilder, ShapeBuilder, Shapes
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import Built, PlanMemo
-from engine.compiler.walk import Elements, Frame, LayerKey, Walk
+from engine.compiler.walk import Elements, Frame, LayerKey, Stop, Walk
 from engine.graph.model import Layer
 from engine.kernels.value import Entry, Value, leaves
+
+
+@dataclass
+class Trace:
+    """Formulas of consecutive layers. `stop` says why they end before the model does, `layer` at which layer
+    (its name and type), `frames` how far every graph was walked, `received` the tensors that a NumPy function
+    yielded just before.
+    """
+
+    values: dict[str, Entry]
+    frames: list[Frame]
+    learned: Elements
+    computes: list[Compute] = field(default_factory=list)
+    stop: Stop | None = None
+    kept: list[Value] = field(default_factory=list)
+    received: tuple[Value, ...] = ()
+    layer: tuple[str, str] = ("", "")
+
+    def settle(self) -> None:
+        """Release what only planning needs, if planning does not continue from here."""
+        if self.stop is None:
+            self.frames, self.computes, self.learned = [], [], {}
+
+    def tensor(self, name: str) -> Value:
+        """The tensor of a name in the model."""
+        value = self.values[name]
+        assert isinstance(value, Value), f"'{name}' is no tensor"
+        return value
 
 
 class SampleWalk(Walk):

@@ -25,9 +25,9 @@ from engine.compiler.entries import as_entries, mapped
 from engine.compiler.guesses import Guesses
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo
-from engine.compiler.plan_walk import PlanWalk, SampleWalk
+from engine.compiler.plan_walk import PlanWalk, SampleWalk, Trace
 from engine.compiler.sample_sizes import find_sizes, shrunk, vary
-from engine.compiler.walk import Elements, Frame, Graph, LayerKey, Trace
+from engine.compiler.walk import Elements, Frame, Graph, LayerKey
 from engine.graph.model import Input, Layer, Model
 from engine.kernels.value import Entry, ListValue, Signature, Value
 from engine.operators.builder import FAN_IN

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import thread_time
 from typing import Any
 
@@ -26,7 +26,6 @@ from engine.compiler.entries import (
     known_or_empty,
     mapped,
 )
-from engine.compiler.plan import Compute
 from engine.graph.model import Layer, Model
 from engine.kernels.size import smallest, whole
 from engine.kernels.value import Entry, ListValue, Value, leaves
@@ -466,34 +465,6 @@ class Walk(ABC):
             found += [x.rows for x in entries if isinstance(x, ListValue) and x.rows is not None]
         found += [v.bound.count for v in found if v.bound is not None]
         return list(dict.fromkeys(found))
-
-
-@dataclass
-class Trace:
-    """Formulas of consecutive layers. `stop` says why they end before the model does, `layer` at which layer
-    (its name and type), `frames` how far every graph was walked, `received` the tensors that a NumPy function
-    yielded just before.
-    """
-
-    values: dict[str, Entry]
-    frames: list[Frame]
-    learned: Elements
-    computes: list[Compute] = field(default_factory=list)
-    stop: Stop | None = None
-    kept: list[Value] = field(default_factory=list)
-    received: tuple[Value, ...] = ()
-    layer: tuple[str, str] = ("", "")
-
-    def settle(self) -> None:
-        """Release what only planning needs, if planning does not continue from here."""
-        if self.stop is None:
-            self.frames, self.computes, self.learned = [], [], {}
-
-    def tensor(self, name: str) -> Value:
-        """The tensor of a name in the model."""
-        value = self.values[name]
-        assert isinstance(value, Value), f"'{name}' is no tensor"
-        return value
 
 
 @contextmanager

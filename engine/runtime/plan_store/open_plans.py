@@ -16,7 +16,8 @@ import numpy as np
 from engine.backends.plan_codec import PlanCodec
 from engine.compiler.lower import Lowered, Segment
 from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
-from engine.compiler.walk import Stop, Trace
+from engine.compiler.plan_walk import Trace
+from engine.compiler.walk import Stop
 from engine.kernels.evaluate_sizes import holds_sizes
 from engine.kernels.size import DEFERRABLE, Size, hint_of, is_record, parts_of
 from engine.kernels.size_recorder import Record, SizeRecorder

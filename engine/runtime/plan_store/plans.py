@@ -28,7 +28,7 @@ from engine.backends.plan_codec import PlanCodec
 from engine.base import source_files
 from engine.compiler.lower import Lowered, Segment
 from engine.compiler.plan import AnyKernel, BufferSpec, Packed, Plan, RepeatedSteps, Step, StoredKernel
-from engine.compiler.walk import Trace
+from engine.compiler.plan_walk import Trace
 from engine.device.native.prebuilt import ABI
 from engine.graph.model import Model
 from engine.kernels.size_recorder import SizeRecorder

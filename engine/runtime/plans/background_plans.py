@@ -19,7 +19,7 @@ from engine.base.errors import DeviceError
 from engine.base.generators import SmallSteps, within
 from engine.base.sliced_thread import SlicedThread
 from engine.compiler.lower import Lowered
-from engine.compiler.walk import Trace
+from engine.compiler.plan_walk import Trace
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plans.open_plans import SizedPlan

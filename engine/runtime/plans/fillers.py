@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.compiler.walk import Call, Stop, Trace
+from engine.compiler.plan_walk import Trace
+from engine.compiler.walk import Call, Stop
 from engine.graph.model import Model
 from engine.kernels.evaluate_sizes import holds_sizes
 from engine.kernels.size import Number

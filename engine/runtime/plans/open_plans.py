@@ -14,7 +14,7 @@ from engine.backends.plan_template import NativeSizes
 from engine.base.generators import SmallSteps, finish
 from engine.compiler.lower import Fallback, Lowered, Segment
 from engine.compiler.plan import Plan
-from engine.compiler.walk import Trace
+from engine.compiler.plan_walk import Trace
 from engine.graph.model import Model
 from engine.kernels.size import Number
 from engine.kernels.size_recorder import SizeRecorder
@@ -258,9 +258,7 @@ class SizedPlan:
         segments, fallbacks = self.lowered.segments, self.lowered.fallbacks
         numbers = [number for segment in segments for number in segment.plan.numbers()]
         numbers += [number for fallback in fallbacks for number in (fallback.bytes_down, fallback.bytes_up)]
-        found = self._all_numbers(tuple(numbers))(*sizes)
-        assert found is not None
-        supply = iter(found)
+        supply = iter(self._all_numbers(tuple(numbers))(*sizes))
         return (
             [Segment(s.place, s.plan.filled(supply), s.imports, s.exports) for s in segments],
             [replace(f, bytes_down=next(supply), bytes_up=next(supply)) for f in fallbacks],

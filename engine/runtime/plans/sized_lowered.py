@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from engine.compiler.lower import Fallback, Lowered, Segment
-from engine.compiler.walk import Trace
+from engine.compiler.plan_walk import Trace
 
 if TYPE_CHECKING:
     from engine.runtime.plans.open_plans import SizedPlan

@@ -13,7 +13,7 @@ import pytest
 from engine import BackendType, Model, ModelLoader, Worker
 from engine.base.errors import InputError, ShapeError
 from engine.compiler.lower import Lowered
-from engine.compiler.walk import Trace
+from engine.compiler.plan_walk import Trace
 from engine.kernels import size_recorder
 from engine.runtime.plans.open_plans import MOST_PLANS
 from tests.engine.conftest import MakeWorker
