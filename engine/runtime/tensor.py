@@ -91,6 +91,13 @@ class Tensor(Disposable):
         return tensor
 
     @classmethod
+    def of_output(cls, data: TensorData) -> Tensor:
+        """A tensor over the storage of a worker's output, which `of` would take longer to make."""
+        tensor = cls.__new__(cls)
+        tensor._data = data
+        return tensor
+
+    @classmethod
     def wrap(cls, array: np.ndarray) -> Tensor:
         """A tensor over the array itself. Raises `InputError` if its elements are not in row-major order."""
         if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
@@ -305,7 +312,8 @@ class Tensor(Disposable):
 
     def download_to_array(self, out: np.ndarray | None = None) -> np.ndarray:
         """The elements as an array of the tensor's shape and dtype, or in `out`. Blocks until they arrive."""
-        self._check_alive()
+        if self._disposed:
+            self._check_alive()
         pending = self._pending
         if pending is not None:
             pending.wait()
