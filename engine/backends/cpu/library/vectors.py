@@ -255,3 +255,43 @@ def make_tap_tile(vectors, lanes):
             builder.store(total, _vector_at(builder, target, _word(4 * lanes * v), kind), align=4)
 
     return tap_tile
+
+
+def make_channel_tile(pixels, channels, lanes, signed):
+    """channel_tile(source, step, offsets, weights, taps, firsts, target): sums of weighted bytes, as int32s.
+
+    `pixels` of so many channels are `step` bytes apart. Tap t adds, channel by channel, weights[t] times the
+    bytes `offsets[t]` behind a pixel's; sums begin with the numbers at `firsts`.
+    """
+    kind = ir.VectorType(ir.IntType(32), lanes)
+    small = ir.VectorType(ir.IntType(8), lanes)
+    parts = range(channels // lanes)
+
+    @instruction()
+    def channel_tile(builder, source, step, offsets, weights, taps, firsts, target):
+        sources = [source]
+        for _ in range(pixels - 1):
+            sources.append(builder.add(sources[-1], step))
+        begin = [
+            builder.load(_vector_at(builder, firsts, _word(4 * lanes * p), kind), align=4) for p in parts
+        ]
+
+        def body(places, totals):
+            offset = builder.load(builder.inttoptr(places[0], _WORD.as_pointer()), align=8)
+            sums, spots = [], [_vector_at(builder, places[1], _word(4 * lanes * p), kind) for p in parts]
+            factors = [builder.load(spot, align=4) for spot in spots]
+            for pixel, start in enumerate(sources):
+                at = builder.add(start, offset)
+                for p in parts:
+                    run = builder.load(_vector_at(builder, at, _word(lanes * p), small), align=1)
+                    wide = (builder.sext if signed else builder.zext)(run, kind)
+                    product = builder.mul(wide, factors[p])
+                    sums.append(builder.add(totals[pixel * len(parts) + p], product))
+            return sums
+
+        steps = [_word(8), _word(4 * channels)]
+        _, totals = _counted_loop(builder, taps, [offsets, weights], steps, begin * pixels, body)
+        for k, total in enumerate(totals):
+            builder.store(total, _vector_at(builder, target, _word(4 * lanes * k), kind), align=4)
+
+    return channel_tile
