@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import repeat
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
@@ -212,8 +212,12 @@ class MapsValue(ObjectsValue):
     def shape_of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape[:1]
 
+    @cached_property
+    def _dicts(self) -> Callable[[list[list[Any]]], list[dict[int | str, Any]]]:
+        return dicts_of(self.keys)
+
     def objects(self, numbers: np.ndarray) -> np.ndarray:
-        rows = dicts_of(self.keys)(numbers.tolist())
+        rows = self._dicts(numbers.tolist())
         return np.fromiter(rows, object, len(rows))
 
 

@@ -254,7 +254,7 @@ class ObjectsOutput(RunOutput):
 
     def objects(self, elements: np.ndarray) -> np.ndarray:
         """The objects of the elements on the device; text that the plan knows is there as it is."""
-        entry = self._entry
+        entry = self.run.recorded.lowered.trace.values.get(self.name)
         return entry.objects(elements) if isinstance(entry, ObjectsValue) else elements
 
     @property
@@ -268,7 +268,7 @@ class ObjectsOutput(RunOutput):
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
         if not self.run.finished:
             return TensorData.download(self, out)
-        found = self.objects(super().download())
+        found = self.objects(RunOutput.download(self))
         return found if out is None else delivered(found, out)
 
     def copied(self) -> Tensor:
