@@ -70,10 +70,11 @@ _places: list[tuple[tuple[int, int], ...]] = []
 
 
 def _arena_of(backend: cpu.CPUBackend, size: int) -> np.ndarray:
-    """An arena for one plan, whose temporaries may be written."""
+    """An arena for one plan, whose temporaries may be written; all of it if the plan has open sizes."""
     held = np.full(size + aligned.ALIGNMENT + aligned.SLACK, GUARD, np.uint8)
     skip = -aligned.address_of(held) % aligned.ALIGNMENT
-    _guarded.append(Guarded(held, tuple((skip + start, skip + end) for start, end in _places.pop())))
+    ranges = _places.pop() if _places else ((0, size),)
+    _guarded.append(Guarded(held, tuple((skip + start, skip + end) for start, end in ranges)))
     return held[skip : skip + size]
 
 

@@ -15,6 +15,7 @@ from engine.compiler.plan import BufferSpec, Plan, RepeatedSteps, Step, StoredKe
 from engine.device.jobs.repetition import BEGIN, TURN
 from engine.kernels.expr import RunNumber
 from engine.kernels.size_recorder import SizeRecorder
+from tests import guards
 
 F32 = np.dtype(np.float32)
 
@@ -83,6 +84,7 @@ def commands_of(program: CPUProgram, places: dict[int, str]) -> list[list[Any]]:
     return found
 
 
+@pytest.mark.skipif(guards.WANTED, reason="only temporaries of a fixed plan have guards between them")
 @pytest.mark.parametrize("size", [3, 4, 5, 40])
 def test_open_sizes_give_the_commands_of_fixed_ones(backend: CPUBackend, size: int) -> None:
     recorder = SizeRecorder()
