@@ -146,7 +146,7 @@ def one_hot_encoder(
     """
     if x.dtype == TEXT:
         names = np.array(cats_strings, TEXT)
-        x = looked_up(k, x, names, np.arange(names.size), -1)
+        x = looked_up_on_host(k, x, names, np.arange(names.size), -1)
         if not zeros and x.size and int(np.min(texts_of(k, x))) < 0:
             k.error(f"meets a string that is none of its categories {list(cats_strings)}, and zeros is 0")
         cats_int64s = range(names.size)
