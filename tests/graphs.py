@@ -22,6 +22,13 @@ def node(op_type: str, inputs: Sequence[str], outputs: Sequence[str], **attribut
     return helper.make_node(op_type, inputs, outputs, name=outputs[0] + "_layer", **attributes)
 
 
+def branch(*nodes: onnx.NodeProto, **constants: np.ndarray) -> onnx.GraphProto:
+    """A graph that a layer runs: it takes what is around it and yields what its last layer does."""
+    result = helper.make_empty_tensor_value_info(nodes[-1].output[0])
+    known = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    return helper.make_graph(nodes, nodes[-1].name, [], [result], known)
+
+
 def proto(
     nodes: Sequence[onnx.NodeProto],
     inputs: Declared,

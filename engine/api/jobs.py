@@ -85,7 +85,7 @@ class Job:
         """Start compiling for arguments like these, in the background; poll `done()` of what this returns."""
         self._check_number(arguments)
         kinds = tuple(map(kind_of, arguments, self._titles))
-        return native.prepare_async([self._source(kinds)])
+        return native.process_store().prepare_async([self._source(kinds)])
 
     def schedule(
         self,
@@ -206,7 +206,7 @@ class Job:
         if address is None:
             source = self._source(kinds)
             try:
-                address = self._kernels[kinds] = native.load([source])[source.key]
+                address = self._kernels[kinds] = native.process_store().address(source)
             except KernelCompileError as error:
                 raise KernelCompileError(self._explained(error)) from None
         return address

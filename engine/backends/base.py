@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import Enum, EnumType
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -21,11 +21,11 @@ from engine.backends.partial_dispatch import PartialDispatch
 from engine.backends.plan_codec import PlanCodec
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.backends.program_replay import ProgramReplay
-from engine.backends.readback import PendingRead, ShapedRead, check_out
+from engine.backends.readback import PendingRead, Readback, ShapedRead, check_out
 from engine.backends.tensor_data import CPUTensorData
 from engine.base.dtypes import STORAGE_TYPES
 from engine.base.generators import SmallSteps
-from engine.base.spelling import raise_unknown
+from engine.base.spelling import SpellingType
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.passes import Pass, fold_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
@@ -40,13 +40,8 @@ Precision = Literal["float32", "bf16", "int8"]
 """How exactly the CPU backend computes matrix products and convolutions; all else it computes in float32."""
 
 
-class _SpellingEnumType(EnumType):
+class _SpellingEnumType(SpellingType, EnumType):
     """Metaclass of `BackendType`: errors for unknown members suggest the likely one."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(cls, name: str) -> Any:
-            raise_unknown(cls, name)
 
 
 class BackendType(Enum, metaclass=_SpellingEnumType):
@@ -85,33 +80,6 @@ class DeviceBuffer(ABC):
     @abstractmethod
     def release(self) -> None:
         """Give the memory back once the work enqueued so far is done with it. May be called twice."""
-
-
-class Readback(ABC):
-    """A pending readback of a buffer's value."""
-
-    @abstractmethod
-    def done(self) -> bool:
-        """Whether `array` can be had at once. Never waits."""
-
-    @abstractmethod
-    def array(self) -> np.ndarray:
-        """The value, 1-D, in the buffer's dtype. Only after `done` (or `wait`)."""
-
-    def seen(self) -> np.ndarray | None:
-        """A 1-D view of the value in the memory where it was computed; None once it was copied or is gone.
-
-        Only after `done` (or `wait`); valid until the stream continues.
-        """
-        return None
-
-    def into(self, out: np.ndarray) -> None:
-        """Write the value's first elements into an array of the buffer's dtype. Instead of `array`, once."""
-        np.copyto(out, self.array()[: out.size].reshape(out.shape))
-
-    @abstractmethod
-    def wait(self) -> None:
-        """Block until done (the only blocking call of a backend)."""
 
 
 class Program(ABC):

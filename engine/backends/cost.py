@@ -22,14 +22,14 @@ def formula_ns(body: Expr, values: Sequence[int | float], along: frozenset[int |
 
     along: count only what depends on these variables; the rest is computed once for all their values.
     """
-    return sum(_OPERATION_NS if cost is None else cost for cost in _costs(body, values, set(), along))
+    return _ns(body, values, set(), along)
 
 
-def _costs(
+def _ns(
     node: Expr, values: Sequence[int | float], seen: set[Expr], along: frozenset[int | str] | None = None
-) -> list[float | None]:
+) -> float:
     if node in seen or node.op in ("const", "param") or (along is not None and not node.free & along):
-        return []
+        return 0.0
     seen.add(node)
     if node.op in ("reduce", "fold"):
         extent = node.args[0]
@@ -38,16 +38,14 @@ def _costs(
             steps = as_float(values[extent.attr])
         elif extent.op == "const":
             steps = float(extent.attr)
-        inner = sum(_OPERATION_NS if c is None else c for a in node.args[1:] for c in _costs(a, values, seen))
-        return [largest(steps, 1.0) * (inner + _SCALAR_STEP_NS)]
-    costs = [c for a in node.args for c in _costs(a, values, seen, along)]
+        inner = sum(_ns(a, values, seen) for a in node.args[1:])
+        return largest(steps, 1.0) * (inner + _SCALAR_STEP_NS)
+    own = _OPERATION_NS
     if node.op in _FUNCTIONS:
-        costs.append(_FUNCTION_NS)
+        own = _FUNCTION_NS
     elif node.op in ("div", "rem") and node.dtype not in ("float32", "float64"):
-        costs.append(_INTEGER_DIVISION_NS)
-    else:
-        costs.append(None)
-    return costs
+        own = _INTEGER_DIVISION_NS
+    return sum((_ns(a, values, seen, along) for a in node.args), own)
 
 
 def loop_rounds(formula: Expr, values: Sequence[int | float]) -> int:

@@ -155,15 +155,12 @@ class GrowingBlock(Growing[int, Memory]):
         self._limit = limit
 
     def nbytes(self, size: int) -> int:
-        """Bytes of memory of a size."""
         return size * self._unit
 
     def covers(self, larger: int, size: int) -> bool:
-        """Whether memory of a size has room for another."""
         return larger >= size
 
     def union(self, a: int, b: int) -> int:
-        """The larger one."""
         return max(a, b)
 
     def more(self, size: int) -> int:

@@ -20,12 +20,6 @@ INLINE_NS = 60_000.0
 Waking another thread takes 5 to 30 microseconds of the calling one's time, and as long again until it runs.
 """
 
-TRIALS = 8
-"""How often a plan that may be short runs on the calling thread before that is decided.
-
-The shortest counts, as the first runs touch new memory and any may be interrupted.
-"""
-
 
 class HostBuffer(DeviceBuffer):
     """Memory of the process. `address` is its first byte's."""
@@ -36,27 +30,6 @@ class HostBuffer(DeviceBuffer):
     @abstractmethod
     def array(self) -> np.ndarray:
         """The elements, 1-D; changes when work in the stream writes them. Raises `DisposedError`."""
-
-
-class HostProgram(Program):
-    """A plan as native commands.
-
-    `commands` is None after `release`. `is_short`: it takes less time on the calling thread than waking
-    another is worth.
-    """
-
-    commands: CommandList | None
-    is_short: bool
-
-    @property
-    @abstractmethod
-    def may_be_short(self) -> bool:
-        """Whether it is short as far as is known, also before it was tried."""
-
-    @property
-    @abstractmethod
-    def fastest_ns(self) -> float:
-        """Nanoseconds on one thread: as measured where it ran on the calling one, else as estimated."""
 
 
 class HostStream(Protocol):
@@ -84,7 +57,7 @@ class HostPart:
     """
 
     backend: HostBackend
-    program: HostProgram
+    program: Program
     arrays: Sequence[tuple[np.ndarray, HostBuffer]]
     copies: Sequence[tuple[np.ndarray, HostBuffer]]
     reads: AbstractSet[HostBackend]
@@ -98,7 +71,7 @@ The second argument binds the parts' arrays, and is called where they cannot be 
 
 
 class HostBackend(Backend):
-    """One ordered stream of jobs; its buffers are `HostBuffer`, its programs `HostProgram`."""
+    """One ordered stream of jobs; its buffers are `HostBuffer`."""
 
     is_host: ClassVar[bool] = True
 

@@ -19,7 +19,7 @@ from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import FLAT, Expr, arg, cast, index, lit, nodes
 from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
-from engine.kernels.value import Value
+from engine.kernels.value import Signature, Value
 
 _PLAIN = {"matmul": "matmul", "shifted_matmul": "matmul", "conv": "conv", "shifted_conv": "conv"}
 _WIDE: dict[str, np.dtype] = {"float32": FLOAT32, "float64": np.dtype(np.float64), "int32": INT32}
@@ -143,7 +143,15 @@ def emit_result(compute: Compute, tuner: Tuner, shape: tuple[int, ...], formula:
     tuner.emit(step.kernel, step.space, step.values, step.inputs, step.output)
 
 
-def emit(tuner: Tuner, formula: Expr, space: tuple[int, ...], dtype: np.dtype, output: str) -> None:
-    """Add a generic step to what a rule emits."""
-    kernel, values, inputs = number(formula, len(space), dtype)
-    tuner.emit(kernel, space, values, tuple(v.name for v in inputs), output)
+def emit(
+    tuner: Tuner,
+    formula: Expr,
+    space: tuple[int, ...],
+    dtype: np.dtype,
+    output: str,
+    extents: Signature | None = None,
+) -> None:
+    """Add a generic step to what a rule emits; `extents` as `Compute` has them."""
+    compute, value = tuner.compute, Value(output, space, dtype)
+    made = Compute(value, space, formula, compute.layer, compute.op_type, extents=extents)
+    tuner.steps.append(tuner.generic(made))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from math import prod
 from typing import Protocol
 
@@ -43,36 +45,53 @@ def check_out(out: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
         )
 
 
-class ArrivedRead:
+class ArrivedRead(PendingRead):
     """A read that was done when it began."""
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
 
     def done(self) -> bool:
-        """Always true."""
         return True
 
     def wait(self) -> None:
-        """Nothing to wait for."""
+        return
 
     def array(self) -> np.ndarray:
-        """The elements in their shape."""
         return self._array
 
 
-class FlatRead(PendingRead, Protocol):
-    """A backend's read of a buffer."""
+class Readback(ABC):
+    """A pending readback of a buffer's value."""
+
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether `array` can be had at once. Never waits."""
+
+    @abstractmethod
+    def array(self) -> np.ndarray:
+        """The value, 1-D, in the buffer's dtype. Only after `done` (or `wait`)."""
 
     def seen(self) -> np.ndarray | None:
-        """A view of the elements where they were computed, while they are there and were not copied."""
-        ...
+        """A 1-D view of the value in the memory where it was computed; None once it was copied or is gone.
+
+        Only after `done` (or `wait`); valid until the stream continues.
+        """
+        return None
+
+    def into(self, out: np.ndarray) -> None:
+        """Write the value's first elements into an array of the buffer's dtype. Instead of `array`, once."""
+        np.copyto(out, self.array()[: out.size].reshape(out.shape))
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Block until done (the only blocking call of a backend)."""
 
 
 class ShapedRead:
     """A backend's read of a buffer, seen in a tensor's shape."""
 
-    def __init__(self, read: FlatRead, shape: tuple[int, ...]) -> None:
+    def __init__(self, read: Readback, shape: tuple[int, ...]) -> None:
         self.done = read.done
         self.wait = read.wait
         self._read = read
@@ -86,6 +105,24 @@ class ShapedRead:
         """The same where they were computed, if that is where they still are: to be copied, not kept."""
         flat = self._read.seen()
         return None if flat is None else flat[: prod(self._shape)].reshape(self._shape)
+
+
+class DerivedRead(PendingRead):
+    """A read of what is made of other reads: `make` is called with their arrays."""
+
+    def __init__(self, make: Callable[..., np.ndarray], *reads: PendingRead) -> None:
+        self._make = make
+        self._reads = reads
+
+    def done(self) -> bool:
+        return all(read.done() for read in self._reads)
+
+    def wait(self) -> None:
+        for read in self._reads:
+            read.wait()
+
+    def array(self) -> np.ndarray:
+        return self._make(*[read.array() for read in self._reads])
 
 
 class Reader(Protocol):
@@ -109,7 +146,7 @@ class Writer(Reader, Protocol):
         ...
 
 
-class CopiedRead:
+class CopiedRead(PendingRead):
     """A read by a job that copies."""
 
     def __init__(self, copying: Reader, target: np.ndarray) -> None:
@@ -117,13 +154,10 @@ class CopiedRead:
         self._target = target
 
     def done(self) -> bool:
-        """Whether the copy is made."""
         return self._copying.is_completed
 
     def wait(self) -> None:
-        """Block until it is."""
         self._copying.complete()
 
     def array(self) -> np.ndarray:
-        """The copy."""
         return self._target

@@ -20,10 +20,12 @@ class TensorData(ABC):
     Attributes:
         dtype: Element type.
         shape_or_none: Sizes of the axes; None until they are known.
+        needs_disposal: Whether `dispose` frees anything.
     """
 
     dtype: np.dtype
     shape_or_none: tuple[int, ...] | None
+    needs_disposal = True
 
     @abstractmethod
     def request(self) -> PendingRead:
@@ -121,7 +123,8 @@ class Sharer(Protocol):
 class CPUTensorData(TensorData):
     """Elements in a NumPy array. `array` returns it without a copy.
 
-    Owned memory belongs to this object alone: if pending work still reads it, a write goes to new memory.
+    Memory that is not shared belongs to this object alone: if pending work still reads it, a write goes to
+    new memory. A worker's output may be in it, too, of which the worker takes a copy before it changes.
 
     Attributes:
         elements: The array, to be read only.
@@ -129,9 +132,11 @@ class CPUTensorData(TensorData):
         writer: The job that writes the elements, if any.
     """
 
-    def __init__(self, array: np.ndarray, *, owned: bool = False) -> None:
+    needs_disposal = False
+
+    def __init__(self, array: np.ndarray, *, is_shared: bool = True) -> None:
         self.elements: np.ndarray = array
-        self._owned = owned
+        self._is_shared = is_shared
         self.dtype = array.dtype
         self.shape_or_none = array.shape
 
@@ -185,7 +190,7 @@ class CPUTensorData(TensorData):
     def is_shared(self) -> None:
         """Keep the elements in place: another object shares them."""
         self.unshare()
-        self._owned = False
+        self._is_shared = True
 
     def is_shared_with(self, other: Sharer | None, address: int | None = None) -> None:
         """Ask `other` to take a copy before the elements change, while it exists; `address` is theirs."""
@@ -209,7 +214,7 @@ class CPUTensorData(TensorData):
         """The elements, to be written; `keep` them where not all will be."""
         self.unshare()
         if self.writer is not None:
-            if keep or not self._owned:
+            if keep or self._is_shared:
                 self.writer.complete()
             else:
                 # What it writes is not needed any more: it keeps its memory.
@@ -217,7 +222,7 @@ class CPUTensorData(TensorData):
             self.writer = None
         if self.readers:
             readers, self.readers = [r for r in self.readers if not r.is_completed], []
-            if readers and self._owned:
+            if readers and not self._is_shared:
                 before, self.elements = self.elements, aligned(self.elements.shape, self.elements.dtype)
                 self._address = None
                 changes.add()
@@ -250,6 +255,6 @@ class CPUTensorData(TensorData):
         """Move a tensor's elements to the CPU and return its storage. Blocks if they are elsewhere."""
         data = tensor.data_on_backend
         if type(data) is not CPUTensorData:
-            data = CPUTensorData(tensor.download_to_array(), owned=True)
+            data = CPUTensorData(tensor.download_to_array(), is_shared=False)
             tensor.replace_data(data)
         return data

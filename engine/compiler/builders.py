@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -79,6 +79,8 @@ class ShapeBuilder(Builder):
     """Computes shapes, and elements if every input of the layer is known. Creates no kernels."""
 
     fold_limit = FOLD_LIMIT
+    phase = ""
+    """Which step of the layer it is for."""
 
     def __init__(
         self,
@@ -157,37 +159,28 @@ class ShapeBuilder(Builder):
             return start
 
         starts = [place(v, count) for v in kept], [place(v, 1) for v in before]
-        tensors = {dtype: Value("", (end,), dtype) for dtype, end in ends.items()}
-
-        def parts(of: dict[np.dtype, Value]) -> Repeated:
-            return Repeated(
-                tuple(
-                    Part(of[v.dtype], start, aligned(v.size))
-                    for v, start in zip(kept, starts[0], strict=True)
-                ),
-                tuple(Part(of[v.dtype], start) for v, start in zip(before, starts[1], strict=True)),
-            )
-
+        outputs: dict[np.dtype, Value] = {}
+        for dtype, end in ends.items():
+            kind = arithmetic_type(dtype)
+            outputs[dtype] = self.compute((end,), dtype, lambda i, kind=kind: cast(run_number(), kind))
+        made = Repeated(
+            tuple(Part(outputs[v.dtype], s, aligned(v.size)) for v, s in zip(kept, starts[0], strict=True)),
+            tuple(Part(outputs[v.dtype], s) for v, s in zip(before, starts[1], strict=True)),
+        )
         states = list(zip(before, after, strict=True))
-        outputs = self.repeat(count, first, states, kept, tensors, parts)
-        return None if outputs is None else parts(outputs)
+        return made if self.repeats(made, [*outputs.values()], count, first, states, kept) else None
 
-    def repeat(
+    def repeats(
         self,
+        made: Repeated,
+        outputs: Sequence[Value],
         count: int,
         first: Sequence[Value],
         states: Sequence[tuple[Value, Value]],
         kept: Sequence[Value],
-        tensors: Mapping[np.dtype, Value],
-        parts: Callable[[dict[np.dtype, Value]], Repeated],
-    ) -> dict[np.dtype, Value] | None:
-        """The outputs of a repeat, which are like `tensors`; None where the backend cannot run it."""
-
-        def output(like: Value) -> Value:
-            kind = arithmetic_type(like.dtype)
-            return self.compute(like.shape, like.dtype, lambda i: cast(run_number(), kind))
-
-        return {dtype: output(like) for dtype, like in tensors.items()}
+    ) -> bool:
+        """Have the formulas of a run make `outputs`, whose parts are as `made` says; False if they cannot."""
+        return True
 
     def _know(self, nbytes: int) -> bool:
         """Count what the host works out; whether a plan may hold as much."""
@@ -315,36 +308,31 @@ class PlanBuilder(ShapeBuilder):
         value.signature = self.signature(state.shape)
         return value
 
-    def repeat(
+    def repeats(
         self,
+        made: Repeated,
+        outputs: Sequence[Value],
         count: int,
         first: Sequence[Value],
         states: Sequence[tuple[Value, Value]],
         kept: Sequence[Value],
-        tensors: Mapping[np.dtype, Value],
-        parts: Callable[[dict[np.dtype, Value]], Repeated],
-    ) -> dict[np.dtype, Value] | None:
-        others, formulas = self.computes[: self._first], [*self.of_run, *self.computes[self._first :]]
-        self.computes = []
-        outputs = super().repeat(count, first, states, kept, tensors, parts)
-        assert outputs is not None
-        whole, *besides = self.computes
-        self.computes = formulas
+    ) -> bool:
+        end = len(self.computes) - len(outputs)
+        others, (whole, *besides) = self.computes[: self._first], self.computes[end:]
+        self.computes = [*self.of_run, *self.computes[self._first : end]]
         states = self._own_states(states)
-        body = fuse_elementwise(formulas, [*(after for _, after in states), *kept], self.fan_in)
-        repeat = repeat_of(
-            (self.layer.name, self.layer.op_type), [*outputs.values()], count, first, states, body, kept,
-            parts(outputs),
-        )  # fmt: skip
+        body = fuse_elementwise(self.computes, [*(after for _, after in states), *kept], self.fan_in)
+        layer = self.layer.name, self.layer.op_type
+        repeat = repeat_of(layer, outputs, count, first, states, body, kept, made)
         # Random numbers are drawn again in each run.
         if self.count is not None and any(self.count in c.reads for c in body):
             # Beyond what the samples have made: nothing is known of the tensors that follow.
             self.computes, self.recorded = others, None
-            return None
-        made = [replace(whole, hint=Hint("repeat", repeat.operands, {"repeat": repeat}))]
-        made += [replace(c, hint=Hint("repeated", (whole.output,), {})) for c in besides]
-        self.computes = [*others, *made]
-        return outputs
+            return False
+        one = replace(whole, hint=Hint("repeat", repeat.operands, {"repeat": repeat}))
+        more = [replace(c, hint=Hint("repeated", (whole.output,), {})) for c in besides]
+        self.computes = [*others, one, *more]
+        return True
 
     def _own_states(self, states: Sequence[tuple[Value, Value]]) -> list[tuple[Value, Value]]:
         """The states, each after a run in a tensor of its own that the run makes."""

@@ -45,6 +45,10 @@ _AMPLE = 1 << 16
 _UNKNOWN: Range = (-inf, inf)
 
 
+class _CannotSplitError(Exception):
+    """One round of a loop is too long and needs what the round before made, or there are too many kernels."""
+
+
 class Extents:
     """How many rounds the loops of formulas over an index space take at most.
 
@@ -169,8 +173,9 @@ def split(compute: Compute, most: int, temporary: Temporary) -> list[Compute] | 
     if rounds_of(formula, compute.space) <= most:
         return [compute]
     splitter = _Splitter(compute, most, temporary)
-    body = splitter.shortened(formula, compute.space)
-    if body is None or len(splitter.made) >= MOST_KERNELS:
+    try:
+        body = splitter.shortened(formula, compute.space)
+    except _CannotSplitError:
         return None
     return [*splitter.made, Compute(compute.output, compute.space, body, compute.layer, compute.op_type)]
 
@@ -184,36 +189,32 @@ class _Splitter:
         self.temporary = temporary
         self.made: list[Compute] = []
 
-    def stored(self, body: Expr, space: tuple[int, ...]) -> Value | None:
+    def stored(self, body: Expr, space: tuple[int, ...]) -> Value:
         """A tensor of its own for a formula."""
         short = self.shortened(body, space)
-        if short is None:
-            return None
         value = self.temporary(space, storage_of(short))
         self.made.append(Compute(value, space, short, self.compute.layer, self.compute.op_type))
+        if len(self.made) >= MOST_KERNELS:
+            raise _CannotSplitError
         return value
 
-    def shortened(self, formula: Expr, space: tuple[int, ...]) -> Expr | None:
+    def shortened(self, formula: Expr, space: tuple[int, ...]) -> Expr:
         """Replace loops by loads of what other kernels compute, until the formula is short enough."""
         while (extents := Extents(space, formula)).rounds(formula) > self.most:
             loop = max(extents.outermost(formula), key=lambda x: (extents.rounds(x), repr(x.attr)))
             place = _LoopSite(loop, space)
             replace = self._reduction if loop.op == "reduce" else self._chain
-            found = replace(place, extents)
-            if found is None or len(self.made) >= MOST_KERNELS:
-                return None
-            formula = substitute(formula, found.get)
+            formula = substitute(formula, replace(place, extents).get)
         return formula
 
-    def _plain(self, x: Expr, place: _LoopSite) -> Expr | None:
+    def _plain(self, x: Expr, place: _LoopSite) -> Expr:
         """A formula in the space of a loop, without loops of its own."""
         moved = place.moved(x)
         if not Extents(place.space, moved).outermost(moved):
             return moved
-        value = self.stored(moved, place.space)
-        return None if value is None else _loaded(value, place.inner, x.dtype)
+        return _loaded(self.stored(moved, place.space), place.inner, x.dtype)
 
-    def _reduction(self, place: _LoopSite, extents: Extents) -> dict[Expr, Expr] | None:
+    def _reduction(self, place: _LoopSite, extents: Extents) -> dict[Expr, Expr]:
         """A reduction over chunks, whose results are reduced in turn."""
         loop = place.loop
         kind, var = loop.attr
@@ -223,7 +224,7 @@ class _Splitter:
         body, around = place.moved(body), len(place.space)
         if longest <= 1:
             if not extents.is_exact(loop):
-                return None
+                raise _CannotSplitError
             chunks = most
             terms = _with(body, {var: index(around)})
         else:
@@ -233,10 +234,7 @@ class _Splitter:
             chunk = -(-most // max(least, min(isqrt(most), ample)))
             chunks = -(-most // chunk)
             first = index(around) * arg(chunk)
-            rounds = self._plain(extent, place)
-            if rounds is None:
-                return None
-            rest = minimum(rounds - first, arg(chunk))
+            rest = minimum(self._plain(extent, place) - first, arg(chunk))
 
             def term(r: Expr) -> Expr:
                 # All elements take as many rounds as the longest, in some targets: none may read beyond.
@@ -245,8 +243,6 @@ class _Splitter:
 
             terms = reduce(kind, maximum(rest, lit(0)), term)
         partial = self.stored(terms, (*place.space, chunks))
-        if partial is None:
-            return None
 
         def total(at: Sequence[Expr]) -> Expr:
             return reduce(kind, chunks, lambda r: _loaded(partial, (*at, r), loop.dtype))
@@ -254,9 +250,9 @@ class _Splitter:
         if place.is_whole:
             return {loop: total(place.own)}
         whole = self.stored(total(place.inner), place.space)
-        return None if whole is None else {loop: _loaded(whole, place.own, loop.dtype)}
+        return {loop: _loaded(whole, place.own, loop.dtype)}
 
-    def _chain(self, place: _LoopSite, extents: Extents) -> dict[Expr, Expr] | None:
+    def _chain(self, place: _LoopSite, extents: Extents) -> dict[Expr, Expr]:
         """A sequential loop as a chain of shorter ones."""
         loop = place.loop
         var, names = loop.attr
@@ -266,19 +262,12 @@ class _Splitter:
         longest = (self.most - 1) // extents.each(loop)
         if longest < 1:
             ahead = self._ahead(place, extents)
-            if ahead is None:
-                return None
             shorter = rebuild(loop, tuple(substitute(x, ahead.get) for x in loop.args))
             after = shorter.args[count + 1 :]
             longest = (self.most - 1) // Extents(place.outer, shorter).each(shorter)
-            if longest < 1:
-                return None
-        if count * -(-most // longest) > MOST_KERNELS:
-            return None
-        plain = [self._plain(x, place) for x in (extent, *initial)]
-        if any(x is None for x in plain):
-            return None
-        rounds, *states = [x for x in plain if x is not None]
+        if longest < 1 or count * -(-most // longest) > MOST_KERNELS:
+            raise _CannotSplitError
+        rounds, *states = [self._plain(x, place) for x in (extent, *initial)]
         values: list[Value] = []
         for start in range(0, most, longest):
             first = arg(start)
@@ -288,23 +277,18 @@ class _Splitter:
                 known = {var: first + r, **dict(zip(names, carried, strict=True))}
                 return [_with(place.moved(x), known) for x in after]
 
-            values = []
-            for result in fold(rest, states, step):
-                value = self.stored(result, place.space)
-                if value is None:
-                    return None
-                values.append(value)
+            values = [self.stored(result, place.space) for result in fold(rest, states, step)]
             states = [_loaded(v, place.inner, x.dtype) for v, x in zip(values, after, strict=True)]
         return {
             Expr("result", x.dtype, (loop,), k): _loaded(v, place.own, x.dtype)
             for k, (v, x) in enumerate(zip(values, after, strict=True))
         }
 
-    def _ahead(self, place: _LoopSite, extents: Extents) -> dict[Expr, Expr] | None:
+    def _ahead(self, place: _LoopSite, extents: Extents) -> dict[Expr, Expr]:
         """Precompute loops nested in a sequential loop for each iteration, if they need no carried value."""
         loop = place.loop
         if not extents.is_exact(loop):
-            return None
+            raise _CannotSplitError
         var, names = loop.attr
         found: dict[Expr, Expr] = {}
         for inside in extents.inside(loop):
@@ -313,8 +297,6 @@ class _Splitter:
             around = len(place.space)
             body = _with(place.moved(inside), {var: index(around)})
             value = self.stored(body, (*place.space, extents.most(loop)))
-            if value is None:
-                return None
             at = Expr("loopvar", "index", attr=var, free=frozenset({var}))
             found[inside] = _loaded(value, (*place.own, at), inside.dtype)
         return found

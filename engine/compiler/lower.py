@@ -240,8 +240,9 @@ class Planner:
         if compute.kind == "repeated":
             return made
         tuner = Tuner(
-            compute, self._constant(made, compute), self._temporary(made, compute), self.weight_bytes
-        )
+            compute, self._constant(made, compute), self._temporary(made, compute), self.weight_bytes,
+            target.generic,
+        )  # fmt: skip
         if all(v.size for v in compute.reads) and target.tune(compute, tuner):
             made.steps.extend(tuner.steps)
         else:

@@ -226,15 +226,15 @@ class RepeatedSteps:
 
 
 STORABLE = Named()
-"""What stored plans may call to pack weights, and the records that it takes, by name."""
+"""What stored plans may call to pack weights, by name."""
 
 R = TypeVar("R", bound=Callable[..., Any])
 
 
 def storable(made: R) -> R:
-    """Let stored plans call a function, or make a record, with arguments of the annotated types.
+    """Let stored plans call a function with arguments of the annotated types.
 
-    Such a call is `functools.partial(function, ...)` of arrays, numbers, texts, tuples of integers, records
+    Such a call is `functools.partial(function, ...)` of arrays, numbers, texts, tuples, dataclasses of these
     and further such calls.
     """
     STORABLE.add(made)
@@ -356,7 +356,8 @@ class Tuner:
 
     `emit` adds a step; `constant` registers an array derived from known operands (packed weights), made
     once per model and reused by every plan; `temporary` allocates scratch memory. `weight_bytes` is what all
-    constants of the model take: whether those of one step stay in a cache until the next run.
+    constants of the model take: whether those of one step stay in a cache until the next run. `generic` makes
+    the backend's step of a formula.
     """
 
     def __init__(
@@ -365,8 +366,10 @@ class Tuner:
         constant: Callable[[str, Callable[[], np.ndarray]], str],
         temporary: Callable[[int, np.dtype], str],
         weight_bytes: int = 0,
+        generic: Callable[[Compute], Step] = Compute.numbered,
     ) -> None:
         self.compute = compute
+        self.generic = generic
         self.constant = constant
         self.temporary = temporary
         self.weight_bytes = weight_bytes

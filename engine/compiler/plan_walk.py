@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from engine.compiler.builders import PlanBuilder, ShapeBuilder, Shapes
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import Built, PlanMemo
-from engine.compiler.walk import CONTROL_PHASES, Elements, Frame, Graph, LayerKey, Walk
+from engine.compiler.walk import Elements, Frame, LayerKey, Walk
 from engine.graph.model import Layer
 from engine.kernels.value import Entry, Value, leaves
 
@@ -15,39 +16,19 @@ from engine.kernels.value import Entry, Value, leaves
 class SampleWalk(Walk):
     """Works out shapes only; `shapes` receives what each layer made, None where its runs differ in that."""
 
-    def __init__(
-        self,
-        graphs: Mapping[int, Graph],
-        frames: list[Frame],
-        fan_in: int,
-        count: Value,
-        whole_layers: frozenset[str] = frozenset(),
-    ) -> None:
-        super().__init__(graphs, frames, {})
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         # There are several of these for a model.
         self.most_seconds /= 4
-        self.fan_in = fan_in
-        self.whole_layers = whole_layers
-        self.count = count
         self.shapes: dict[LayerKey, Shapes | None] = {}
-        self._key = ("", "")
 
     def learn(self, elements: Elements) -> None:
         """Receive what a stop needs; `run` then continues."""
         self.learned = {**self.learned, **elements}
 
-    def builder(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
-        self._key = (frame.layer.name, phase)
-        wanted = frame.graph.wanted[frame.position]
-        made = ShapeBuilder(
-            frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
-        )
-        made.whole_layers = frozenset() if foldable and phase not in CONTROL_PHASES else self.whole_layers
-        return made
-
     def built(self, builder: ShapeBuilder) -> None:
         super().built(builder)
-        self._record(self._key, builder.shapes)
+        self._record((builder.layer.name, builder.phase), builder.shapes)
 
     def yielded(self, layer: Layer, outputs: Sequence[Value]) -> None:
         self._record((layer.name, "outputs"), [v.shape for v in outputs])
@@ -58,33 +39,20 @@ class SampleWalk(Walk):
 
 
 class PlanWalk(Walk):
-    """Records formulas. `samples` is what the layers made in each of the model's samples, None without."""
+    """Records formulas."""
 
-    def __init__(
-        self,
-        graphs: Mapping[int, Graph],
-        frames: list[Frame],
-        learned: Elements,
-        fan_in: int,
-        count: Value,
-        samples: Sequence[Mapping[LayerKey, Shapes | None]] | None,
-        whole_layers: frozenset[str] = frozenset(),
-        memo: PlanMemo | None = None,
-    ) -> None:
-        super().__init__(graphs, frames, learned)
-        self.memo = memo
-        self.fan_in = fan_in
-        self.whole_layers = whole_layers
-        self.count = count
-        self.samples = samples
+    make_builder = PlanBuilder
+    samples: Sequence[Mapping[LayerKey, Shapes | None]] | None = None
+    """What the layers made in each of the model's samples, None without."""
+    memo: PlanMemo | None = None
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
         self.computes: list[Compute] = []
 
-    def builder(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
-        wanted = frame.graph.wanted[frame.position]
-        made = PlanBuilder(
-            frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
-        )
-        made.whole_layers = frozenset() if foldable and phase not in CONTROL_PHASES else self.whole_layers
+    def building(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
+        made = super().building(frame, phase, foldable)
+        assert isinstance(made, PlanBuilder)
         made.recorded = self._recorded((frame.layer.name, phase))
         if len(self.frames) == 1 and phase == "kernel":
             made.memo = self.memo

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, repeat
+from functools import cached_property
+from itertools import chain, combinations, count, repeat
 from math import prod
 from typing import Any, TypeAlias
 
@@ -173,23 +174,15 @@ class Tracer:
 
     def input_shapes(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]] | None:
         """The input shapes with dynamic dimensions set from `sizes`; None if a rank is unknown."""
-        named: dict[str, int] = {}
-        supply = iter([*sizes, *(sizes[-1] + 2 * n for n in range(1, 64))])
+        given = dict(zip(self._open_dims, chain(sizes, count(sizes[-1] + 2, 2)), strict=False))
         shapes: dict[str, tuple[int, ...]] = {}
         for item in self.model.inputs:
             if item.shape is None or item.kind != "tensor":
                 return None
-            dims = []
-            for size in item.shape:
-                if isinstance(size, int):
-                    dims.append(size)
-                elif size is None:
-                    dims.append(next(supply))
-                else:
-                    if size not in named:
-                        named[size] = next(supply)
-                    dims.append(named[size])
-            shapes[item.name] = tuple(dims)
+            dims = enumerate(item.shape)
+            shapes[item.name] = tuple(
+                [dim if isinstance(dim, int) else given[dim or (item.name, axis)] for axis, dim in dims]
+            )
         return shapes
 
     @property
@@ -207,7 +200,7 @@ class Tracer:
         if sum(s.fits for s in runs) < 2:
             runs += [s for s in map(self._sample, EQUAL) if s is not None]
         # One alone may fit by chance: a size of 1 is broadcast where it should have been a sum.
-        if sum(s.complete for s in runs) < 2 and 3 <= self._open_dims() <= MOST_RELATED:
+        if sum(s.complete for s in runs) < 2 and 3 <= len(self._open_dims) <= MOST_RELATED:
             runs = self._related() or runs
         if self.is_dynamic and sum(s.fits for s in runs) < 2:
             runs = self._searched([s for s in runs if s.fits]) or runs
@@ -222,8 +215,8 @@ class Tracer:
 
     def _searched(self, fitting: list[Sample]) -> list[Sample]:
         """Samples of a model that takes next to none of the usual sizes, one of which may be known."""
-        count = self._open_dims()
-        if not count or self.input_shapes([1] * count) is None:
+        opened = len(self._open_dims)
+        if not opened or self.input_shapes([1] * opened) is None:
             return fitting
 
         def trial(sizes: tuple[int, ...]) -> Sample:
@@ -237,7 +230,7 @@ class Tracer:
         if fitting:
             sizes = self._sizes_of(fitting[0].shapes)
         else:
-            found = find_sizes(self.model, count, trial)
+            found = find_sizes(self.model, opened, trial)
             if found is None:
                 return []
             sizes = shrunk(found, fits)
@@ -259,32 +252,21 @@ class Tracer:
 
     def _sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
         """The sizes of the open dimensions in some input shapes, in the order of `input_shapes`."""
-        named: dict[object, int] = {}
+        return tuple([shapes[name][axis] for name, axis in self._open_dims.values()])
+
+    @cached_property
+    def _open_dims(self) -> dict[object, tuple[str, int]]:
+        """The input and axis that have each open size first, by its name or, without one, by these."""
+        found: dict[object, tuple[str, int]] = {}
         for item in self.model.inputs:
             for axis, dim in enumerate(item.shape or ()):
                 if not isinstance(dim, int):
-                    named.setdefault((item.name, axis) if dim is None else dim, shapes[item.name][axis])
-        return tuple(named.values())
-
-    def _open_dims(self) -> int:
-        """How many sizes the inputs leave open, equal names counted once."""
-        unnamed = sum(dim is None for item in self.model.inputs for dim in item.shape or ())
-        return len(self.model.dim_names) + unnamed
-
-    @property
-    def _is_batch_open(self) -> bool:
-        """Whether the first open dimension is the first of its input."""
-        axes = (
-            axis
-            for item in self.model.inputs
-            for axis, dim in enumerate(item.shape or ())
-            if not isinstance(dim, int)
-        )
-        return next(axes, 0) == 0
+                    found.setdefault(dim or (item.name, axis), (item.name, axis))
+        return found
 
     def _related(self) -> list[Sample]:
         """Samples in which one size is the sum of two others, as a cache's length is; none if none fits."""
-        for way in sums(self._open_dims()):
+        for way in sums(len(self._open_dims)):
             first = self._sample(with_sum(SAMPLES[1], way))
             if first is not None and first.complete:
                 others = (self._sample(with_sum(SAMPLES[n], way)) for n in (3, 2))
@@ -323,7 +305,7 @@ class Tracer:
         for item in self.model.inputs:
             values[item.name] = Value(item.name, shapes[item.name], item.dtype)
         count = Value(SCHEDULE_COUNT, (1,), np.dtype(np.uint32))
-        return SampleWalk(self.graphs, [Frame(self.root, values)], self.fan_in, count, self.whole_layers)
+        return SampleWalk(self.graphs, [Frame(self.root, values)], {}, self.fan_in, count, self.whole_layers)
 
     def _stops(self) -> bool:
         """Whether a model of fixed input shapes has others that depend on data."""
@@ -385,17 +367,11 @@ class Tracer:
         return self._finish(walk, tuple(received))
 
     def _plan_walk(self, frames: list[Frame], learned: Elements) -> PlanWalk:
-        samples = [s.layers for s in self.samples] if self.samples or not self.is_dynamic else None
-        return PlanWalk(
-            self.graphs,
-            frames,
-            learned,
-            self.fan_in,
-            self.count,
-            samples,
-            self.whole_layers,
-            self.memo,
-        )
+        walk = PlanWalk(self.graphs, frames, learned, self.fan_in, self.count, self.whole_layers)
+        walk.memo = self.memo
+        if self.samples or not self.is_dynamic:
+            walk.samples = [s.layers for s in self.samples]
+        return walk
 
     def _finish(self, walk: PlanWalk, received: tuple[Value, ...]) -> Trace:
         stop = walk.run()
@@ -451,7 +427,7 @@ class Tracer:
             found.append(max(further[1:], key=lambda shapes: sum(map(prod, shapes.values()))))
         # Where a size is a number of steps, a plan for a large one takes long.
         beyond: tuple[tuple[int, ...], ...] = (SMALL, LARGE) if len({s.steps for s in fitting}) == 1 else ()
-        if not self._is_batch_open:
+        if next(iter(self._open_dims.values()), ("", 0))[1] > 0:
             beyond = tuple(sizes[1:] for sizes in beyond)
         return [*found, *(shapes for sizes in beyond if (shapes := self.input_shapes(sizes)) is not None)]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import thread_time
 from typing import Any
 
@@ -95,37 +95,29 @@ CONTROL_PHASES = ("control", "next", "took")
 """The steps of a control-flow layer: reached, before a run of a body, after one."""
 
 
+@dataclass(slots=True, eq=False)
 class Frame:
     """How far a graph was walked: `position` counts layers, `control` is what the layer there does if it runs
     others.
+
+    `body` is the run of a subgraph that this is, None for the model itself. There were `began` tensors in the
+    plan when it was entered, and `mark` formulas when the control-flow layer returned this run.
     """
 
-    __slots__ = ("began", "body", "control", "graph", "mark", "path", "position", "steps", "values")
-
-    def __init__(
-        self, graph: Graph, values: dict[str, Entry], path: str = "", body: Body | None = None
-    ) -> None:
-        """`body` is the run of a subgraph that this is, None for the model itself."""
-        self.graph = graph
-        self.values = values
-        self.path = path
-        self.body = body
-        self.position = 0
-        self.steps = 0
-        self.began = 0
-        """How many tensors there were in the plan when it was entered."""
-        self.mark = 0
-        """How many formulas there were when the control-flow layer returned this run."""
-        self.control: ControlFlow | None = None
+    graph: Graph
+    values: dict[str, Entry]
+    path: str = ""
+    body: Body | None = None
+    position: int = 0
+    steps: int = 0
+    began: int = 0
+    mark: int = 0
+    control: ControlFlow | None = None
 
     def copy(self) -> Frame:
         """This frame as it is now."""
-        other = Frame(self.graph, dict(self.values), self.path, self.body)
-        other.position = self.position
-        other.steps = self.steps
-        other.began, other.mark = self.began, self.mark
-        other.control = None if self.control is None else self.control.copy()
-        return other
+        control = None if self.control is None else self.control.copy()
+        return replace(self, values=dict(self.values), control=control)
 
     @property
     def layer(self) -> Layer:
@@ -167,17 +159,34 @@ class Stop:
 
 
 class Walk(ABC):
-    """Walks `frames` to the end or to a stop; subclasses handle each layer."""
+    """Walks `frames` to the end or to a stop; subclasses handle each layer.
+
+    Args:
+        graphs: Subgraphs by the identity of their models.
+        frames: How far the graphs were walked.
+        learned: What is known of tensors.
+        fan_in: How many tensors a kernel may read.
+        count: What `Builder.schedule_count` gives.
+        whole_layers: What the backend computes as one.
+    """
+
+    make_builder: type[ShapeBuilder] = ShapeBuilder
 
     def __init__(
         self,
         graphs: Mapping[int, Graph],
         frames: list[Frame],
         learned: Elements,
+        fan_in: int,
+        count: Value,
+        whole_layers: frozenset[str] = frozenset(),
     ) -> None:
         self.graphs = graphs
         self.frames = frames
         self.learned = learned
+        self.fan_in = fan_in
+        self.count = count
+        self.whole_layers = whole_layers
         self._exact: dict[Value, Value] = {}
         self.steps = 0
         """How many tensors layers have made."""
@@ -187,16 +196,20 @@ class Walk(ABC):
         self._started = 0.0
 
     def building(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
-        """`builder`, for as many tensors as a plan has left."""
-        made = self.builder(frame, phase, foldable)
+        """What the layer at `frame` builds with, for as many tensors as a plan has left.
+
+        `phase` distinguishes the steps of a control-flow layer.
+        """
+        wanted = frame.graph.wanted[frame.position]
+        made = self.make_builder(
+            frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
+        )
+        made.phase = phase
+        made.whole_layers = frozenset() if foldable and phase not in CONTROL_PHASES else self.whole_layers
         made.most = max(0, MOST_MADE - self.steps)
         if len(self.frames) > 1:
             made.most_known = max(0, MOST_KNOWN - self.known_bytes)
         return made
-
-    @abstractmethod
-    def builder(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
-        """What the layer at `frame` builds with; `phase` distinguishes the steps of a control-flow layer."""
 
     def built(self, builder: ShapeBuilder) -> None:
         """Receive what a layer has made."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.kernels.bounds import EVALUATE
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import Argument, Expr, RunNumber
 from engine.kernels.kernel import Kernel
@@ -168,9 +169,7 @@ def _rem(a: Any, b: Any) -> Any:
 
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
+    **{op: EVALUATE[op] for op in ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge")},
     "neg": lambda a: -a,
     "abs": abs,
     "div": _div,
@@ -180,10 +179,4 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "and": lambda a, b: a and b if isinstance(a, bool) else int(a) & int(b),
     "or": lambda a, b: a or b if isinstance(a, bool) else int(a) | int(b),
     "not": lambda a: not a,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
 }

@@ -47,6 +47,23 @@ _OF_FLOATS = frozenset(
 _OF_INTEGERS = frozenset({"shl", "shr", "bitnot"})
 _OF_BOOLS = frozenset("not and or xor add mul min max".split())
 
+Operator: TypeAlias = "Callable[[Expr, Operand], Expr]"
+
+
+def _left(op: str) -> Operator:
+    """Python's operator for a step, with the expression on its left side."""
+    return lambda self, other: binary(op, self, other)
+
+
+def _both(op: str) -> tuple[Operator, Operator]:
+    """The same, and with the expression on its right side."""
+    return _left(op), lambda self, other: binary(op, other, self)
+
+
+def _comparing(op: str) -> Operator:
+    return lambda self, other: compare(op, self, other)
+
+
 _fresh = itertools.count()
 _NOTHING: frozenset[Any] = frozenset()
 
@@ -113,29 +130,13 @@ class Expr:
     def __bool__(self) -> bool:
         raise TypeError("a kernel expression has no truth value; use select(condition, a, b)")
 
-    def __add__(self, other: Operand) -> Expr:
-        return binary("add", self, other)
-
-    def __radd__(self, other: Operand) -> Expr:
-        return binary("add", other, self)
-
-    def __sub__(self, other: Operand) -> Expr:
-        return binary("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Expr:
-        return binary("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Expr:
-        return binary("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Expr:
-        return binary("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Expr:
-        return binary("div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Expr:
-        return binary("div", other, self)
+    __add__, __radd__ = _both("add")
+    __sub__, __rsub__ = _both("sub")
+    __mul__, __rmul__ = _both("mul")
+    __truediv__, __rtruediv__ = _both("div")
+    __and__, __or__, __xor__ = _left("and"), _left("or"), _left("xor")
+    __lshift__, __rshift__ = _left("shl"), _left("shr")
+    __lt__, __le__, __gt__, __ge__ = _comparing("lt"), _comparing("le"), _comparing("gt"), _comparing("ge")
 
     def __floordiv__(self, other: Operand) -> Expr:
         return binary("div", _index_only(self, "//"), other)
@@ -145,33 +146,6 @@ class Expr:
 
     def __neg__(self) -> Expr:
         return unary("neg", self)
-
-    def __lt__(self, other: Operand) -> Expr:
-        return compare("lt", self, other)
-
-    def __le__(self, other: Operand) -> Expr:
-        return compare("le", self, other)
-
-    def __gt__(self, other: Operand) -> Expr:
-        return compare("gt", self, other)
-
-    def __ge__(self, other: Operand) -> Expr:
-        return compare("ge", self, other)
-
-    def __and__(self, other: Operand) -> Expr:
-        return binary("and", self, other)
-
-    def __or__(self, other: Operand) -> Expr:
-        return binary("or", self, other)
-
-    def __xor__(self, other: Operand) -> Expr:
-        return binary("xor", self, other)
-
-    def __lshift__(self, other: Operand) -> Expr:
-        return binary("shl", self, other)
-
-    def __rshift__(self, other: Operand) -> Expr:
-        return binary("shr", self, other)
 
     def __invert__(self) -> Expr:
         return unary("not" if self.dtype == "bool" else "bitnot", self)

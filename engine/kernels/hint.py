@@ -55,9 +55,10 @@ class Hint:
         nothing but -inf yields zeros). Output is exp(x - top) / sum, or its logarithm, by row.
     normalize: operands (x,) with x (rows, extent); attributes centered (bool) and epsilon. Output is (x -
         mean) / sqrt(variance + epsilon) by row; not centered, x / sqrt(mean of squares + epsilon).
-    sort: operands (x,) or (x, lengths) with x (outer, count, inner) and lengths (outer), of which the first
-        elements alone are sorted; attributes descending and keep. Output is the positions of the first ones
-        along the middle axis, (outer, keep, inner), 0 behind them: stable, NaN largest, both zeros equal.
+    sort: operands (x,), (x, lengths) or (x, lengths, listed) with x (outer, count, inner) and lengths
+        (outer), of which the first elements alone are sorted, or where `inner` is 1 those that are listed
+        (outer, count) first; attributes descending and keep. Output is the positions of the first ones along
+        the middle axis, (outer, keep, inner), 0 behind them: stable, NaN largest, both zeros equal.
     scan: operands (x,) or (x, before) with x (outer, count, inner); attributes kind ("sum" or "prod"),
         exclusive, reverse, block. Output is the running sum or product along the middle axis of x, cast to
         the output's type. before is what comes before each `block` places, counted from the end if reversed:
@@ -86,8 +87,10 @@ class Hint:
         across, the bins of a row. Samples along y are alike in a row of bins, those along x in a column.
         Output is the mean of each bin's bilinear samples, (regions, C, bins).
     blend: operands (planes, elements, shares) with planes (N, C, size), and for each group of places the
-        positions in a plane and their shares, (N, groups, taps, places); a position below 0 counts as 0.
-        Output is the sum of shares times elements, (N, C, groups, places).
+        positions in a plane and their shares along each of the attribute `axes`, (N, groups, axes * count,
+        places). An element has an entry of each axis: its position is the sum of theirs, and its share the
+        product; where one is below 0, it counts as 0. Output is the sum of shares times elements, (N, C,
+        groups, places).
     resample: operands (x, rows, weights) with x (outer, size, inner) and tables that have, for tap t of the
         element i of `out`, the row of x and its weight at first + t * out + i; attributes outer, size, out,
         inner, first, taps, is_innermost, which tells that inner is 1 for every input shape, and

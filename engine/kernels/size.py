@@ -77,6 +77,16 @@ def hint_of(x: Number) -> Any:
     return x.hint if isinstance(x, Size) else x
 
 
+def _comparing(op: str) -> Callable[[Size, object], bool]:
+    """Python's operator for a comparison, which is recorded as a guard."""
+    return lambda self, other: self._compare(op, other)
+
+
+def _both(op: str) -> tuple[Callable[[Size, Any], Any], Callable[[Size, Any], Any]]:
+    """Python's operators for an instruction, with the size on its left and on its right side."""
+    return lambda self, other: self._with(op, other, True), lambda self, other: self._with(op, other, False)
+
+
 class Size:
     """A symbolic integer (or float) of a `SizeRecorder`; `hint` is its present value."""
 
@@ -140,23 +150,8 @@ class Size:
         number = _plain(other)
         return NotImplemented if number is None else self.recorder.answer(op, self, number)
 
-    def __eq__(self, other: object) -> bool:
-        return self._compare("eq", other)
-
-    def __ne__(self, other: object) -> bool:
-        return self._compare("ne", other)
-
-    def __lt__(self, other: Any) -> bool:
-        return self._compare("lt", other)
-
-    def __le__(self, other: Any) -> bool:
-        return self._compare("le", other)
-
-    def __gt__(self, other: Any) -> bool:
-        return self._compare("gt", other)
-
-    def __ge__(self, other: Any) -> bool:
-        return self._compare("ge", other)
+    __eq__, __ne__ = _comparing("eq"), _comparing("ne")
+    __lt__, __le__, __gt__, __ge__ = _comparing("lt"), _comparing("le"), _comparing("gt"), _comparing("ge")
 
     # Arithmetic is recorded.
 
@@ -180,50 +175,19 @@ class Size:
             return 0
         return self.recorder.node(op, a, b)
 
-    def __add__(self, other: Any) -> Any:
-        return self._with("add", other, True)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._with("add", other, False)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._with("sub", other, True)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._with("sub", other, False)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._with("mul", other, True)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._with("mul", other, False)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._with("floordiv", other, True)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._with("floordiv", other, False)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._with("truediv", other, True)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._with("truediv", other, False)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._with("mod", other, True)
-
-    def __rmod__(self, other: Any) -> Any:
-        return self._with("mod", other, False)
+    __add__, __radd__ = _both("add")
+    __sub__, __rsub__ = _both("sub")
+    __mul__, __rmul__ = _both("mul")
+    __floordiv__, __rfloordiv__ = _both("floordiv")
+    __truediv__, __rtruediv__ = _both("truediv")
+    __mod__, __rmod__ = _both("mod")
+    __pow__ = _both("pow")[0]
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
     def __rdivmod__(self, other: Any) -> Any:
         return other // self, other % self
-
-    def __pow__(self, other: Any) -> Any:
-        return self._with("pow", other, True)
 
     def __neg__(self) -> Any:
         return self.recorder.node("sub", 0, self)

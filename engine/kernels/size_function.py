@@ -106,10 +106,10 @@ class SizeLibrary:
         two words: the function's number, and the place of its arguments in the block, behind which its
         results go.
         """
-        if not native.is_kept(self.source):
-            native.prepare_ahead([self.source])
+        if not native.process_store().is_kept(self.source):
+            native.process_store().prepare_ahead([self.source])
             return None
-        address = native.load([self.source])[self.source.key]
+        address = native.process_store().load([self.source])[self.source.key]
         return _CALL(address)
 
 

@@ -6,6 +6,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -56,16 +57,8 @@ class Record:
 
     def copy(self) -> Record:
         """A copy of this record that continues separately."""
-        return Record(
-            [*self.inputs],
-            [*self.guards],
-            [*self.lines],
-            dict(self.nodes),
-            set(self.asked),
-            dict(self.results),
-            [*self.sizes],
-            [*self.instructions],
-        )
+        copied = {item.name: copy(getattr(self, item.name)) for item in fields(self)}
+        return Record(**{**copied, "programs": {}})
 
 
 class SizeRecorder:

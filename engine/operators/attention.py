@@ -347,8 +347,7 @@ def attention(
     K and V may be caches of which `nonpad_kv_seqlen` rows of each sample are in use (from opset 24 on), and
     queries may see no further than a window around their own position (from opset 25 on).
     """
-    if qk_matmul_output_mode not in (0, 1, 2, 3):
-        k.error(f"qk_matmul_output_mode is {qk_matmul_output_mode}; one of 0, 1, 2, 3")
+    k.one_of("qk_matmul_output_mode", qk_matmul_output_mode, (0, 1, 2, 3))
     check_precision(k, softmax_precision)
     window = (left_window_size, right_window_size)
     if min(window) < -1:

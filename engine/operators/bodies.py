@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.graph.model import Model
 from engine.kernels.expr import Expr, arg
-from engine.kernels.value import Entry, Value
+from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.movement import chained
 
@@ -91,10 +91,3 @@ def nothing_from(k: Builder, body: Model, position: int, sample: Value | None, a
         dims, dtype = [*sample.shape], sample.dtype
     dims.insert(axis if axis >= 0 else len(dims) + 1 + axis, 0)
     return k.constant(np.zeros(dims, dtype))
-
-
-def tensor_of(k: Builder, entry: Entry) -> Value:
-    """A tensor of a body; refuses what is none."""
-    if not isinstance(entry, Value):
-        k.error("its state must be tensors")
-    return entry

@@ -8,7 +8,8 @@ an operator's shape rule and its formula cannot drift apart.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import groupby
 from math import prod
 from typing import Any, NamedTuple, NoReturn
 
@@ -192,6 +193,11 @@ class Builder(ABC):
         error.misfits = tuple((a, b) for a, b in zip(has, needs, strict=False) if a != b)
         raise error
 
+    def one_of(self, name: str, value: object, known: Collection[object]) -> None:
+        """Refuse the layer unless an attribute has one of the known values."""
+        if value not in known:
+            self.error(f"{name} is {value!r}; one of {', '.join(map(str, known))}")
+
     def axis(self, axis: int, rank: int) -> int:
         """A possibly negative axis as 0..rank-1."""
         if not -rank <= axis < max(rank, 1):
@@ -284,6 +290,12 @@ def _without_ones(sizes: Iterable[int]) -> list[int]:
         if size != 1 and all(size != other for other in apart):
             apart.append(size)
     return apart
+
+
+def axis_groups(kinds: Sequence[object]) -> Groups:
+    """Neighbouring axes of one kind as one group; an axis whose kind is None is on its own."""
+    runs = groupby(range(len(kinds)), lambda axis: axis if kinds[axis] is None else (kinds[axis],))
+    return tuple(tuple(axes) for _, axes in runs)
 
 
 def merge_axes(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from engine.kernels.expr import Expr, arg, unary
+from engine.kernels.expr import arg, unary
 from engine.kernels.value import Value
 from engine.operators.activations import activated
 from engine.operators.builder import Builder
 from engine.operators.convolution import add_bias, convolve
 from engine.operators.layout import CHANNELS_LAST, FIRST, LAST
+from engine.operators.movement import transpose
 from engine.operators.normalization import mean_and_variance
 from engine.operators.registry import operator
 from engine.operators.windows import Convolving
@@ -51,17 +52,9 @@ def depth_to_space(k: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -
         k.error(f"cannot move blocks of {blocksize}x{blocksize} out of the channels of {list(x.shape)}")
     batch, h, w, depth = x.shape
     channels = depth // blocksize**2
-    if mode == "DCR" or channels == 1:
-        # What a row of a block holds is contiguous on both sides.
-        run = blocksize * channels
-        shape = (batch, h, blocksize, w, run)
-        moved = k.compute(shape, x.dtype, lambda n, y, by, z, i: x[n, y, z, by * arg(run) + i])
-        return k.alias(moved, (batch, h * blocksize, w * blocksize, channels))
-
-    def formula(n: Expr, y: Expr, by: Expr, z: Expr, bz: Expr, c: Expr) -> Expr:
-        block = by * arg(blocksize) + bz
-        channel = block * arg(channels) + c if mode == "DCR" else c * arg(blocksize**2) + block
-        return x[n, y, z, channel]
-
-    moved = k.compute((batch, h, blocksize, w, blocksize, channels), x.dtype, formula)
+    blocks = (blocksize, blocksize)
+    if mode == "DCR":
+        moved = transpose(k, k.alias(x, (batch, h, w, *blocks, channels)), perm=(0, 1, 3, 2, 4, 5))
+    else:
+        moved = transpose(k, k.alias(x, (batch, h, w, channels, *blocks)), perm=(0, 1, 4, 2, 5, 3))
     return k.alias(moved, (batch, h * blocksize, w * blocksize, channels))

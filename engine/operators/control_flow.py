@@ -1,40 +1,36 @@
 """If, Loop and SequenceMap: layers that run other layers.
 
-A loop whose number of runs is known has one run in the plan, which is repeated (`RolledLoop`), or as many
-copies of its body where the backend or the body does not allow that. Where each run decides whether there is
-another, runs continue as if there were one, and keep the old state if not (`SpeculativeRuns`): after some of
-them the plan stops to ask. So a loop waits for its own data once in a while, not at every turn.
+Where each run of a loop decides whether there is another, runs continue as if there were one, and keep the
+old state if not (`SpeculativeRuns`): after some of them the plan stops to ask. So a loop waits for its own
+data once in a while, not at every turn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import and_
 from sys import maxsize
+from typing import NoReturn
 
 import numpy as np
 
 from engine.base.dtypes import INT64, TEXT
 from engine.graph.model import Model
-from engine.kernels.expr import Expr, run_number
+from engine.kernels.expr import Expr
 from engine.kernels.value import Entry, ListValue, Value
-from engine.operators.bodies import (
-    LONGEST,
-    MOST_RUNS,
-    always_goes_on,
-    is_light,
-    nothing_from,
-    slice_at,
-    stacked,
-    tensor_of,
-)
+from engine.operators.bodies import LONGEST, MOST_RUNS, always_goes_on, is_light, slice_at, stacked
 from engine.operators.builder import REPEATED, Builder
 from engine.operators.control import Body, ControlFlow
-from engine.operators.loop_rolling import RolledLoop, alike
+from engine.operators.counted_runs import CountedRuns
+from engine.operators.loop_rolling import alike, number_of_run
 from engine.operators.registry import operator
 from engine.operators.speculative_runs import SpeculativeRuns, Stack, chosen, first_runs, one_more
 
 CHUNK = REPEATED
 """Fewest runs of a body made in advance of knowing whether they are due: wasted work against waiting."""
+
+ENDLESS = maxsize + 1
+"""More runs than any trip count."""
 
 SHARE = 4
 """Of so many runs that were due, one more is made in advance."""
@@ -98,27 +94,57 @@ class If(ControlFlow):
 
 
 @operator("Loop", kind="control", since=1, host=("trip_count", "condition"))
-class Loop(ControlFlow):
+def loop(
+    k: Builder, trip_count: Value | None = None, condition: Value | None = None, *carried: Entry, body: Model
+) -> ControlFlow:
     """A body run up to `trip_count` times while a condition holds, with carried values and stacked outputs.
 
     The body takes the run's number, the condition and the carried values; it yields the next condition, the
     carried values, and what is stacked over the runs.
     """
+    if len(body.inputs) != len(carried) + 2 or len(body.outputs) < len(carried) + 1:
+        k.error(
+            f"its body has {len(body.inputs)} inputs and {len(body.outputs)} outputs, which do not fit "
+            f"{len(carried)} carried values"
+        )
+    limit = ENDLESS if trip_count is None else max(0, k.ints(trip_count)[0])
+    if condition is not None and not truth(k, condition):
+        limit = 0
+    if always_goes_on(body) or not limit:
+        return CountedLoop(body, limit, carried, looks_for_all=bool(carried) and limit <= MOST_RUNS)
+    return DataEndedLoop(body, limit, carried)
 
-    def __init__(
-        self, k: Builder, trip_count: Value | None = None, condition: Value | None = None,
-        *carried: Entry, body: Model,
-    ) -> None:  # fmt: skip
-        if len(body.inputs) != len(carried) + 2 or len(body.outputs) < len(carried) + 1:
-            k.error(
-                f"its body has {len(body.inputs)} inputs and {len(body.outputs)} outputs, which do not fit "
-                f"{len(carried)} carried values"
-            )
+
+class CountedLoop(CountedRuns):
+    """A loop whose body hands its condition on."""
+
+    first_state = 1
+
+    def inputs(self, k: Builder, number: int | Expr, states: Sequence[Entry]) -> tuple[Entry, ...]:
+        if isinstance(number, Expr):
+            value = number_of_run(k)
+        elif self.count > LONGEST:
+            refuse_long(k, f"{self.count:,} times" if self.count < ENDLESS else "on without an end")
+        else:
+            value = k.constant(np.array(number, INT64))
+        return (value, k.constant(np.array(True)), *states)
+
+
+def refuse_long(k: Builder, how: str) -> NoReturn:
+    """Refuse a loop that would fill the plan."""
+    k.error(
+        f"runs {how}, and a loop may run {LONGEST:,} times; give it a smaller trip count, or a condition that"
+        " ends it"
+    )
+
+
+class DataEndedLoop(ControlFlow):
+    """A loop of which each run decides whether there is another; the first one is due."""
+
+    def __init__(self, body: Model, limit: int, carried: tuple[Entry, ...]) -> None:
         self.body = body
-        self.is_endless = trip_count is None
-        self.limit = maxsize if trip_count is None else k.ints(trip_count)[0]
-        self.going = condition is None or bool(truth(k, condition))
-        self.is_counted = always_goes_on(body)
+        self.limit = limit
+        self.going = True
         self.carried = carried
         self.stacks: list[Stack] = []
         self.runs = 0
@@ -129,11 +155,6 @@ class Loop(ControlFlow):
         self.ahead = 0
         # Whether the last run kept the shapes of what is carried, and whether none made in advance failed.
         self.is_steady = self.looks_ahead = True
-        # What a run would stack where none is due, for its shapes; empty where that is not known.
-        self.sample: tuple[Value, ...] | None = None
-        # The run that stands for all, and whether there may be one.
-        self.rolled: RolledLoop | None = None
-        self.looks_for_all = True
         # Runs made in advance of which one stands for all; whether data decides that, and whether it may.
         self.speculative: SpeculativeRuns | None = None
         self.data_decides = False
@@ -154,31 +175,18 @@ class Loop(ControlFlow):
     def next_run(self, k: Builder) -> Body | None:
         active = None if self.active is None else truth(k, self.active)
         if self.due is not None and (count := k.elements(self.due)) is not None:
-            self.stacks = first_runs(self.stacks, int(count.reshape(-1)[0]))
+            self.stacks = first_runs(self.stacks, max(1, int(count.reshape(-1)[0])))
             self.due = None
         if active is not None:
             self.going = active
             self.active, self.ahead = None, 0
             self.due = None if active else self.due
-        stacks_nothing = not self.runs and len(self.body.outputs) > len(self.carried) + 1
-        if self._is_over and not (stacks_nothing and self.sample is None):
+        if self._is_over:
             return None
-        if self.looks_for_all and self.is_counted and not self._is_over and self.limit <= MOST_RUNS:
-            self.looks_for_all = False
-            self.rolled = RolledLoop.begin(k, self.limit, self.carried) if self.carried else None
-            if self.rolled is not None:
-                taken = (self.rolled.number(k), k.constant(np.array(True)), *self.rolled.before)
-                return Body(self.body, taken, "each", True, len(self.carried) + 1, stands_for_all=True)
-        if self.rolled is not None:
-            return None
-        if self.runs >= LONGEST or (self.is_counted and self.limit > LONGEST):
-            is_known = self.is_counted and not self.is_endless
-            runs = f"{self.limit:,} times" if is_known else "on without an end"
-            k.error(
-                f"runs {runs}, and a loop may run {LONGEST:,} times; give it a smaller trip count, or a"
-                " condition that ends it"
-            )
-        if self.data_decides and self.looks_for_ahead and not self._is_over:
+        if self.runs >= LONGEST:
+            refuse_long(k, "on without an end")
+        first = len(self.carried) + 1
+        if self.data_decides and self.looks_for_ahead:
             most = min(self.limit, LONGEST) - self.runs
             count_ahead = min(max(CHUNK, self.runs // SHARE), most)
             self.speculative = SpeculativeRuns.open(
@@ -186,40 +194,22 @@ class Loop(ControlFlow):
             )
             self.looks_for_ahead = self.speculative is not None
             if self.speculative is not None:
-                label, first = f"{self.runs} on", len(self.carried) + 1
-                return Body(self.body, self.speculative.inputs(k), label, True, first, stands_for_all=True)
-        number = k.constant(np.array(self.runs, INT64))
-        tentative = self._is_over or self.active is not None
-        inputs = (number, k.constant(np.array(True)), *self.carried)
-        return Body(self.body, inputs, str(self.runs), tentative, exact_from=len(self.carried) + 1)
-
-    def runs_left(self) -> int:
-        is_sure = self.is_counted and self.rolled is None and not self._is_over
-        return self.limit - self.runs if is_sure else 0
+                ahead = self.speculative.inputs(k)
+                return Body(self.body, ahead, f"{self.runs} on", True, first, stands_for_all=True)
+        inputs = (k.constant(np.array(self.runs, INT64)), k.constant(np.array(True)), *self.carried)
+        return Body(self.body, inputs, str(self.runs), self.active is not None, exact_from=first)
 
     def gave_up(self) -> None:
-        if self.rolled is not None:
-            self.rolled = None
-            return
         if self.speculative is not None:
             self.speculative, self.looks_for_ahead = None, False
             return
-        if self._is_over:
-            self.sample = ()
         self.looks_ahead = False
 
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         condition, after = outputs[0], outputs[1 : len(self.carried) + 1]
-        if self.rolled is not None:
-            if not self.rolled.took(k, after, outputs[len(self.carried) + 1 :]):
-                self.rolled = None
-            return
         stacks = tuple(x for x in outputs[len(self.carried) + 1 :] if isinstance(x, Value))
         if not isinstance(condition, Value) or len(stacks) + len(self.carried) + 1 < len(outputs):
             k.error("its condition and what it stacks must be tensors; carry sequences instead")
-        if self._is_over:
-            self.sample = stacks
-            return
         found = truth(k, condition)
         if self.speculative is not None:
             self.looks_for_ahead = found is None and self.speculative.took(k, condition, after, stacks)
@@ -251,19 +241,9 @@ class Loop(ControlFlow):
             self.ahead += 1
 
     def results(self, k: Builder) -> tuple[Entry, ...]:
-        first = len(self.carried) + 1
-        if self.rolled is not None:
-            numbers = range(len(self.body.outputs) - first)
-            return (*self.rolled.states(k), *(self.rolled.stack(k, n) for n in numbers))
-        found = []
-        for position in range(len(self.body.outputs) - first):
-            slices = [stack.tensors[position] for stack in self.stacks]
-            if slices:
-                found.append(stacked(k, slices, counts=[stack.runs for stack in self.stacks]))
-            else:
-                sample = self.sample[position] if self.sample else None
-                found.append(nothing_from(k, self.body, first + position, sample))
-        return (*self.carried, *found)
+        columns = zip(*(stack.tensors for stack in self.stacks), strict=True)
+        counts = [stack.runs for stack in self.stacks]
+        return (*self.carried, *(stacked(k, slices, counts=counts) for slices in columns))
 
     def holds(self) -> tuple[Entry, ...]:
         stacked_ = (x for stack in self.stacks for x in stack.tensors)
@@ -271,60 +251,37 @@ class Loop(ControlFlow):
 
 
 @operator("SequenceMap", kind="control", since=17)
-class SequenceMap(ControlFlow):
+class SequenceMap(CountedRuns):
     """A body run for each element of a sequence (and of others as long); its outputs become sequences."""
 
     def __init__(self, k: Builder, sequence: ListValue, *others: Entry, body: Model) -> None:
-        self.body = body
-        self.inputs: tuple[Entry, ...] = (sequence, *others)
-        self.length = len(sequence.items)
-        if any(isinstance(x, ListValue) and len(x.items) != self.length for x in others):
+        self.given: tuple[Entry, ...] = (sequence, *others)
+        length = len(sequence.items)
+        if any(isinstance(x, ListValue) and len(x.items) != length for x in others):
             k.error("its sequences have different lengths")
-        self.outputs: list[tuple[Entry, ...]] = []
-        # The run that stands for all, and whether there may be one.
-        self.rolled: RolledLoop | None = None
-        self.looks_for_all = all(map(are_alike, self.inputs))
+        super().__init__(body, length, (), looks_for_all=all(map(are_alike, self.given)))
+        self.sample = ()
 
-    def next_run(self, k: Builder) -> Body | None:
-        if self.looks_for_all:
-            self.looks_for_all = False
-            self.rolled = RolledLoop.begin(k, self.length, ())
-            if self.rolled is not None:
-                taken = tuple([entry_of(k, x, run_number()) for x in self.inputs])
-                return Body(self.body, taken, "each", True, 0, stands_for_all=True)
-        step = len(self.outputs)
-        if self.rolled is not None or step >= self.length:
-            return None
-        taken = tuple(x.items[step] if isinstance(x, ListValue) else x for x in self.inputs)
-        return Body(self.body, taken, str(step))
-
-    def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
-        if self.rolled is None:
-            self.outputs.append(outputs)
-        elif not self.rolled.took(k, (), outputs):
-            self.rolled = None
-
-    def runs_left(self) -> int:
-        return self.length - len(self.outputs) if self.rolled is None else 0
-
-    def gave_up(self) -> None:
-        self.rolled = None
+    def inputs(self, k: Builder, number: int | Expr, states: Sequence[Entry]) -> tuple[Entry, ...]:
+        if isinstance(number, Expr):
+            return tuple([entry_of(k, x, number) for x in self.given])
+        return tuple(x.items[number] if isinstance(x, ListValue) else x for x in self.given)
 
     def results(self, k: Builder) -> tuple[Entry, ...]:
         found: list[Entry] = []
-        for position, declared in enumerate(self.body.outputs):
+        for number, declared in enumerate(self.body.outputs):
             if self.rolled is not None:
-                rows = self.rolled.stack(k, position)
-                items = [slice_at(k, rows, 0, step) for step in range(self.length)]
+                rows = self.stacked(k, number)
+                items = [slice_at(k, rows, 0, step) for step in range(self.count)]
                 found.append(k.sequence(items, rows.dtype, rows))
                 continue
-            items = [tensor_of(k, outputs[position]) for outputs in self.outputs]
+            items = [results[number] for results in self.stacks]
             dtype = items[0].dtype if items else declared.dtype
             found.append(k.sequence(items, np.dtype(np.float32) if dtype is None else dtype))
         return tuple(found)
 
     def holds(self) -> tuple[Entry, ...]:
-        return (*self.inputs, *(x for outputs in self.outputs for x in outputs))
+        return (*self.given, *super().holds())
 
 
 def are_alike(entry: Entry) -> bool:

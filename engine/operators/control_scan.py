@@ -9,12 +9,11 @@ import numpy as np
 
 from engine.base.errors import ShapeError
 from engine.graph.model import UNTYPED, Input, Layer, Model, Output
-from engine.kernels.expr import Expr, arg, run_number
+from engine.kernels.expr import Expr, arg
 from engine.kernels.value import Entry, Value
-from engine.operators.bodies import nothing_from, slice_at, stacked
+from engine.operators.bodies import slice_at
 from engine.operators.builder import Builder
-from engine.operators.control import Body, ControlFlow
-from engine.operators.loop_rolling import RolledLoop
+from engine.operators.counted_runs import CountedRuns
 from engine.operators.registry import operator
 
 
@@ -26,7 +25,7 @@ def one_for_each(k: Builder, name: str, given: Sequence[int], count: int) -> Seq
 
 
 @operator("Scan", kind="control", since=9)
-class Scan(ControlFlow):
+class Scan(CountedRuns):
     """A body run over the slices of the last `num_scan_inputs` inputs, with a state that it hands on."""
 
     def __init__(
@@ -37,7 +36,6 @@ class Scan(ControlFlow):
         first = len(inputs) - num_scan_inputs
         if num_scan_inputs < 1 or first < 0 or len(body.inputs) != len(inputs):
             k.error(f"its {len(inputs)} inputs do not fit num_scan_inputs {num_scan_inputs} and its body")
-        self.body = body
         self.scanned = inputs[first:]
         axes = one_for_each(k, "scan_input_axes", scan_input_axes, num_scan_inputs)
         self.axes = [k.axis(a, x.rank) for a, x in zip(axes, self.scanned, strict=True)]
@@ -48,74 +46,20 @@ class Scan(ControlFlow):
         sizes = [x.shape[a] for x, a in zip(self.scanned, self.axes, strict=True)]
         if any(n != sizes[0] for n in sizes):
             k.error(f"its inputs have different lengths {sorted(set(sizes))} along the axes to scan")
-        self.length = sizes[0]
-        self.states: tuple[Entry, ...] = tuple(inputs[:first])
-        self.stacks: list[tuple[Value, ...]] = []
-        # What a run would stack where there is none, for its shapes; empty where that is not known.
-        self.sample: tuple[Value, ...] | None = None
-        # The run that stands for all, and whether there may be one.
-        self.rolled: RolledLoop | None = None
-        self.looks_for_all = True
+        super().__init__(body, sizes[0], inputs[:first])
 
-    def next_run(self, k: Builder) -> Body | None:
-        if self.looks_for_all:
-            self.looks_for_all = False
-            self.rolled = RolledLoop.begin(k, self.length, self.states)
-            if self.rolled is not None:
-                taken = (*self.rolled.before, *self.slices(k, run_number()))
-                return Body(self.body, taken, "each", True, len(self.states), stands_for_all=True)
-        step = len(self.stacks)
-        if self.rolled is not None or (step >= self.length and (step or self.sample is not None)):
-            return None
-        inputs = (*self.states, *self.slices(k, step))
-        return Body(self.body, inputs, str(step), not self.length, exact_from=len(self.states))
-
-    def slices(self, k: Builder, step: int | Expr) -> tuple[Value, ...]:
-        """What the body takes at a step besides the state."""
-        last = arg(self.length - 1) if isinstance(step, Expr) else self.length - 1
-        at = [last - step if reverse else step for reverse in self.reverse]
-        return tuple(slice_at(k, x, a, p) for x, a, p in zip(self.scanned, self.axes, at, strict=True))
-
-    def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
-        count = len(self.states)
-        if self.rolled is not None:
-            if not self.rolled.took(k, outputs[:count], outputs[count:]):
-                self.rolled = None
-            return
-        stacks = tuple(x for x in outputs[count:] if isinstance(x, Value))
-        if len(stacks) + count < len(outputs):
-            k.error("its body may yield tensors only")
-        if not self.length:
-            self.sample = stacks
-            return
-        self.states = outputs[:count]
-        self.stacks.append(stacks)
-
-    def runs_left(self) -> int:
-        return self.length - len(self.stacks) if self.rolled is None else 0
-
-    def gave_up(self) -> None:
-        if self.rolled is None:
-            self.sample = ()
-        self.rolled = None
+    def inputs(self, k: Builder, number: int | Expr, states: Sequence[Entry]) -> tuple[Entry, ...]:
+        last = arg(self.count - 1) if isinstance(number, Expr) else self.count - 1
+        at = [last - number if reverse else number for reverse in self.reverse]
+        slices = (slice_at(k, x, a, p) for x, a, p in zip(self.scanned, self.axes, at, strict=True))
+        return (*states, *slices)
 
     def results(self, k: Builder) -> tuple[Entry, ...]:
-        found = []
-        ways = [*zip(self.output_axes, map(bool, self.output_reverse), strict=True)]
-        if self.rolled is not None:
-            stacks = (self.rolled.stack(k, number, *way) for number, way in enumerate(ways))
-            return (*self.rolled.states(k), *stacks)
-        for position, (axis, is_backwards) in enumerate(ways):
-            slices = [stack[position] for stack in self.stacks]
-            if slices:
-                found.append(stacked(k, slices[::-1] if is_backwards else slices, axis))
-            else:
-                sample = self.sample[position] if self.sample else None
-                found.append(nothing_from(k, self.body, len(self.states) + position, sample, axis))
-        return (*self.states, *found)
+        ways = enumerate(zip(self.output_axes, map(bool, self.output_reverse), strict=True))
+        return (*self.last_states(k), *(self.stacked(k, number, *way) for number, way in ways))
 
     def holds(self) -> tuple[Entry, ...]:
-        return (*self.scanned, *self.states, *(x for stack in self.stacks for x in stack))
+        return (*self.scanned, *super().holds())
 
 
 @operator("Scan", kind="rewritten", until=8)

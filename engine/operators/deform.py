@@ -11,7 +11,7 @@ from engine.base.dtypes import INT32
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, fold, lit, reduce, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
-from engine.operators.blending import Tap, blends, digits
+from engine.operators.blending import Tap, blends, of_axis, plane_strides
 from engine.operators.builder import Builder
 from engine.operators.convolution import add_bias, check_weights
 from engine.operators.linear import matmul
@@ -34,23 +34,19 @@ def deformed_columns(
     shares = None if mask is None else k.alias(mask, (images, offset_group, taps, places))
     planes = k.alias(x, (images, channels, prod(win.sizes)))
 
-    def corner(n: Expr, set_: Expr, t: Expr, number: Expr, *window: Expr) -> Tap:
+    def side(n: Expr, set_: Expr, t: Expr, axis: Expr, number: Expr, *window: Expr) -> Tap:
         """One of the elements around a place, blended linearly; those outside count as 0."""
-        inside, position, share = lit(True, "bool"), lit(0), lit(1.0, moves.arithmetic)
-        sides, tap = digits(number, 2, axes), win.taps(t)
-        for axis, size in enumerate(win.sizes):
-            place = cast(win.source(axis, window[axis], tap[axis]), moves.arithmetic)
-            place = place + moves[(n, set_, t, lit(axis), *window)]
-            # Indices must not overflow; from so far outside, nothing is read.
-            near = clamp(place, lit(-2.0, place.dtype), arg(size + 1, place.dtype))
-            low = unary("floor", near)
-            i = cast(low, "index") + sides[axis]
-            share = share * select(sides[axis] > lit(0), near - low, 1.0 - (near - low))
-            inside = inside & (i >= lit(0)) & (i < arg(size))
-            position = position * arg(size) + i
-        return inside, position, share
+        places = [win.source(a, window[a], tap) for a, tap in enumerate(win.taps(t))]
+        size = of_axis(axis, list(map(arg, win.sizes)))
+        place = cast(of_axis(axis, places), moves.arithmetic) + moves[(n, set_, t, axis, *window)]
+        # Indices must not overflow; from so far outside, nothing is read.
+        near = clamp(place, lit(-2.0, place.dtype), cast(size + lit(1), place.dtype))
+        low = unary("floor", near)
+        i = cast(low, "index") + number
+        share = select(number > lit(0), near - low, 1.0 - (near - low))
+        return (i >= lit(0)) & (i < size), i * of_axis(axis, plane_strides(win.sizes)), share
 
-    table = blends(k, (images, offset_group, taps), 2**axes, win.counts, wide(offset.dtype), corner)
+    table = blends(k, (images, offset_group, taps), axes, 2, win.counts, wide(offset.dtype), side)
 
     def formula(*at: Expr) -> Expr:
         c, t, n = at[:3] if grouped else (at[1], at[2], at[0])

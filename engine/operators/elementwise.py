@@ -179,58 +179,10 @@ def bit_shift(k: Builder, a: Value, b: Value, *, direction: str) -> Value:
     return k.elementwise(lambda x, y: x << y if direction == "LEFT" else x >> y, a, b)
 
 
-@operator("LeakyRelu", since=6, bound=bounds.broadcast)
-def leaky_relu(k: Builder, x: Value, *, alpha: float = 0.01) -> Value:
-    """x, or alpha * x below zero."""
-    return k.elementwise(lambda e: select(e < _zero(e), arg(alpha, e.dtype) * e, e), x)
-
-
-@operator("Elu", since=6, bound=bounds.broadcast)
-def elu(k: Builder, x: Value, *, alpha: float = 1.0) -> Value:
-    """x, or alpha * (exp(x) - 1) below zero."""
-    return k.elementwise(lambda e: select(e < 0.0, arg(alpha, e.dtype) * (unary("exp", e) - 1.0), e), x)
-
-
-@operator("Selu", since=6)
-def selu(
-    k: Builder, x: Value, *, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805
-) -> Value:
-    """gamma * Elu (Klambauer et al., 2017)."""
-
-    def formula(e: Expr) -> Expr:
-        low = arg(alpha, e.dtype) * (unary("exp", e) - 1.0)
-        return arg(gamma, e.dtype) * select(e < 0.0, low, e)
-
-    return k.elementwise(formula, x)
-
-
-@operator("Celu", since=12)
-def celu(k: Builder, x: Value, *, alpha: float = 1.0) -> Value:
-    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
-
-    def formula(e: Expr) -> Expr:
-        a = arg(alpha, e.dtype)
-        return maximum(e, 0.0) + minimum(a * (unary("exp", e / a) - 1.0), 0.0)
-
-    return k.elementwise(formula, x)
-
-
 @operator("Gelu", since=20)
 def gelu_(k: Builder, x: Value, *, approximate: str = "none") -> Value:
     """See `gelu`."""
     return k.elementwise(lambda e: gelu(e, approximate), x)
-
-
-@operator("HardSigmoid", since=6)
-def hard_sigmoid(k: Builder, x: Value, *, alpha: float = 0.2, beta: float = 0.5) -> Value:
-    """alpha * x + beta, limited to 0..1."""
-    return k.elementwise(lambda e: clamp(arg(alpha, e.dtype) * e + arg(beta, e.dtype), 0.0, 1.0), x)
-
-
-@operator("ThresholdedRelu", since=10)
-def thresholded_relu(k: Builder, x: Value, *, alpha: float = 1.0) -> Value:
-    """x above alpha, else 0."""
-    return k.elementwise(lambda e: select(e > arg(alpha, e.dtype), e, 0.0), x)
 
 
 @operator("Shrink", since=9)
@@ -244,12 +196,6 @@ def shrink(k: Builder, x: Value, *, bias: float = 0.0, lambd: float = 0.5) -> Va
         return cast(moved, e.dtype)
 
     return k.elementwise(formula, x)
-
-
-@operator("Swish", since=24)
-def swish(k: Builder, x: Value, *, alpha: float = 1.0) -> Value:
-    """x * sigmoid(alpha * x)."""
-    return k.elementwise(lambda e: e * sigmoid(arg(alpha, e.dtype) * e), x)
 
 
 @operator("IsInf", since=10)

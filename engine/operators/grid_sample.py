@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -21,7 +21,7 @@ from engine.kernels.expr import (
     unary,
 )
 from engine.kernels.value import Value
-from engine.operators.blending import Tap, blends, digits
+from engine.operators.blending import Tap, blends, of_axis, plane_strides
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
@@ -30,20 +30,20 @@ PADDINGS = ("zeros", "border", "reflection")
 CUBIC_A = -0.75
 
 
-def coordinate(g: Expr, size: int, align_corners: bool) -> Expr:
+def coordinate(g: Expr, size: Expr, align_corners: bool) -> Expr:
     """From -1..1 to elements: the ends are the centres of the outermost elements, or their outer edges."""
-    n = arg(size, g.dtype)
+    n = cast(size, g.dtype)
     if align_corners:
         return (g + 1.0) * 0.5 * (n - 1.0)
     return ((g + 1.0) * n - 1.0) * 0.5
 
 
-def brought_inside(x: Expr, size: int, mode: str, padding: str, align_corners: bool) -> Expr:
+def brought_inside(x: Expr, size: Expr, mode: str, padding: str, align_corners: bool) -> Expr:
     """A coordinate beyond the borders moved to where the padding mode finds its value.
 
     In mode "cubic" a border repeats elements instead, as PyTorch and onnxruntime do it.
     """
-    last = arg(size - 1, x.dtype)
+    last = cast(size, x.dtype) - 1.0
     if padding == "border" and mode != "cubic":
         return clamp(x, lit(0.0, x.dtype), last)
     if padding == "reflection":
@@ -56,14 +56,14 @@ def brought_inside(x: Expr, size: int, mode: str, padding: str, align_corners: b
     return clamp(x, lit(-4.0, x.dtype), last + 4.0)
 
 
-def element_index(i: Expr, size: int, padding: str, align_corners: bool) -> Expr:
+def element_index(i: Expr, size: Expr, padding: str, align_corners: bool) -> Expr:
     """An index next to a coordinate, moved inside as the padding mode says."""
     if padding == "reflection":
         repeated = 1 if align_corners else 0
-        period = arg(max(2 * (size - repeated), 1))
+        period = maximum((size - lit(repeated)) * 2, lit(1))
         phase = floor_mod(i, period)
         i = minimum(phase, period - lit(1 - repeated) - phase)
-    return clamp(i, lit(0), arg(size - 1))
+    return clamp(i, lit(0), size - lit(1))
 
 
 def cubic_weight(d: Expr) -> Expr:
@@ -106,32 +106,32 @@ def grid_sample(
     batch, channels, places = x.shape[0], x.shape[1], prod(grid.shape[1:-1])
     planes = k.alias(x, (batch, channels, prod(sizes)))
 
-    def place(n: Expr, p: Expr, axis: int) -> Expr:
+    def place(n: Expr, p: Expr, axis: Expr) -> tuple[Expr, Expr]:
+        """The coordinate along an axis, and the size of that."""
         # A literal distance between coordinates makes vectors.
-        position = n * arg(places * axes) + p * lit(axes) + lit(axes - 1 - axis)
+        position = n * arg(places * axes) + p * lit(axes) + (lit(axes - 1) - axis)
         g = cast(grid.at(position), arithmetic_type(dtype))
-        found = coordinate(g, sizes[axis], aligned)
+        size = of_axis(axis, list(map(arg, sizes)))
+        found = coordinate(g, size, aligned)
         if kind == "nearest":
             found = unary("round", found)
-        return brought_inside(found, sizes[axis], kind, padding_mode, aligned)
+        return brought_inside(found, size, kind, padding_mode, aligned), size
 
-    def element(indices: Sequence[Expr]) -> tuple[Expr, Expr]:
-        """Whether an element counts, and its position in the plane."""
-        inside, position = lit(True, "bool"), lit(0)
-        for i, size in zip(indices, sizes, strict=True):
-            if padding_mode == "zeros":
-                inside = inside & (i >= lit(0)) & (i < arg(size))
-            position = position * arg(size) + element_index(i, size, padding_mode, aligned)
-        return inside, position
+    def element(i: Expr, size: Expr, axis: Expr) -> tuple[Expr, Expr]:
+        """Whether an index counts, and how far from the first element of a plane it is."""
+        inside = (i >= lit(0)) & (i < size) if padding_mode == "zeros" else lit(True, "bool")
+        return inside, element_index(i, size, padding_mode, aligned) * of_axis(axis, plane_strides(sizes))
 
     shape = (*x.shape[:2], *grid.shape[1:-1])
     if kind == "nearest":
 
         def chosen(n: Expr, p: Expr) -> Expr:
-            # Half a step outside the borders rounds to an element beyond them.
-            inside, position = element(
-                [cast(unary("floor", place(n, p, axis) + 0.5), "index") for axis in range(axes)]
-            )
+            inside, position = lit(True, "bool"), lit(0)
+            for axis in map(lit, range(axes)):
+                at, size = place(n, p, axis)
+                # Half a step outside the borders rounds to an element beyond them.
+                is_there, own = element(cast(unary("floor", at + 0.5), "index"), size, axis)
+                inside, position = inside & is_there, position + own
             return cast(select(inside, position, lit(-1)), "int32")
 
         found = k.compute((batch, places), INT32, chosen)
@@ -143,16 +143,12 @@ def grid_sample(
         return k.alias(k.compute((batch, channels, places), x.dtype, read), shape)
     first, count, weight = WEIGHTS[kind]
 
-    def tap(n: Expr, t: Expr, p: Expr) -> Tap:
-        indices, share = [], lit(1.0, arithmetic_type(dtype))
-        for axis, own in enumerate(digits(t, count, axes)):
-            at = place(n, p, axis)
-            i = cast(unary("floor", at), "index") + own + lit(first)
-            indices.append(i)
-            share = share * weight(at - cast(i, at.dtype))
-        return (*element(indices), share)
+    def tap(n: Expr, axis: Expr, t: Expr, p: Expr) -> Tap:
+        at, size = place(n, p, axis)
+        i = cast(unary("floor", at), "index") + t + lit(first)
+        return (*element(i, size, axis), weight(at - cast(i, at.dtype)))
 
-    table = blends(k, (batch,), count**axes, (places,), dtype, tap)
+    table = blends(k, (batch,), axes, count, (places,), dtype, tap)
     blended = k.compute(
         (batch, channels, places),
         x.dtype,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -55,3 +55,8 @@ def channels_first(k: Builder, x: Value) -> Value:
 def to_channels_last(k: Builder, x: Value) -> Value:
     """(N, C, *spatial) as (N, *spatial, C)."""
     return transpose(k, x, perm=(0, *range(2, x.rank), 1))
+
+
+def in_either_layout(k: Builder, x: Value, channels_last: int, layer: Callable[[Value], Value]) -> Value:
+    """A layer that takes (N, C, *spatial), of a tensor of that layout or of (N, *spatial, C)."""
+    return to_channels_last(k, layer(channels_first(k, x))) if channels_last else layer(x)

@@ -23,7 +23,7 @@ def det(k: Builder, x: Value) -> Value:
         return k.compute(lead, x.dtype, lambda *_: lit(1.0, x.arithmetic))
     rest, done = k.alias(x, (prod(lead), n, n)), None
     while rest.shape[1] > 2:
-        pivots = pivot_rows(k, rest)
+        pivots = pivot_rows(k, rest, 0)
         done = times_pivots(k, rest, pivots, done)
         rest = eliminated(k, rest, pivots)
     last = rest
@@ -36,15 +36,16 @@ def det(k: Builder, x: Value) -> Value:
     return k.alias(k.compute((last.shape[0],), x.dtype, formula), lead)
 
 
-def pivot_rows(k: Builder, x: Value) -> Value:
-    """For each matrix, the row whose first element is the largest in magnitude."""
+def pivot_rows(k: Builder, x: Value, column: int) -> Value:
+    """For each matrix, the row from `column` on whose element in that column is the largest in magnitude."""
 
     def formula(m: Expr) -> Expr:
         def step(r: Expr, best: Expr, where: Expr) -> tuple[Expr, Expr]:
-            size = unary("abs", x[m, r, lit(0)])
-            return select(size > best, size, best), select(size > best, r, where)
+            size = unary("abs", x[m, r + column, arg(column)])
+            return select(size > best, size, best), select(size > best, r + column, where)
 
-        return cast(fold(x.shape[1], (lit(-1.0, x.arithmetic), lit(0)), step)[1], "int32")
+        start = lit(-1.0, x.arithmetic), arg(column)
+        return cast(fold(arg(x.shape[1] - column), start, step)[1], "int32")
 
     return k.compute(x.shape[:1], INT32, formula)
 
@@ -100,16 +101,7 @@ def inverse(k: Builder, x: Value) -> Value:
 
 def reduced_column(k: Builder, work: Value, column: int) -> Value:
     """(B, n, 2n) with column `column` made the identity's."""
-    batch, size, _ = work.shape
-
-    def largest(b: Expr) -> Expr:
-        def step(r: Expr, best: Expr, where: Expr) -> tuple[Expr, Expr]:
-            found = unary("abs", work[b, r + column, arg(column)])
-            return select(found > best, found, best), select(found > best, r + column, where)
-
-        return cast(fold(arg(size - column), (lit(-1.0, work.arithmetic), arg(column)), step)[1], "int32")
-
-    pivots = k.compute((batch,), INT32, largest)
+    pivots = pivot_rows(k, work, column)
 
     def formula(b: Expr, i: Expr, j: Expr) -> Expr:
         pivot, here = cast(pivots[b], "index"), arg(column)

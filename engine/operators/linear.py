@@ -14,6 +14,7 @@ from engine.kernels.expr import Expr, arg, lit, load, reduce
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
+from engine.operators.movement import transpose
 from engine.operators.registry import operator
 
 Strides = tuple[int, int, int]
@@ -80,29 +81,44 @@ def matmul_(k: Builder, a: Value, b: Value) -> Value:
     return product(k, a, b)
 
 
-def product(k: Builder, a: Value, b: Value, zeros: Zeros = PLAIN, dtype: np.dtype | None = None) -> Value:
-    """NumPy's matmul of a and b less their zero points."""
+def product(
+    k: Builder, a: Value, b: Value, zeros: Zeros = PLAIN, dtype: np.dtype | None = None,
+    flips: tuple[bool, bool] = (False, False),
+) -> Value:  # fmt: skip
+    """NumPy's matmul of a and b less their zero points; `flips` swaps the last two axes of a side.
+
+    Nothing is copied for that, unless both sides are broadcast. Vectors have nothing to swap.
+    """
     if a.rank == 0 or b.rank == 0:
         k.error(f"{k.layer.op_type} needs tensors of rank 1 or more")
+    flip_a, flip_b = flips[0] and a.rank > 1, flips[1] and b.rank > 1
     a2 = k.alias(a, (1, a.shape[0])) if a.rank == 1 else a
     b2 = k.alias(b, (b.shape[0], 1)) if b.rank == 1 else b
-    m, depth, n = a2.shape[-2], a2.shape[-1], b2.shape[-1]
-    if b2.shape[-2] != depth:
+    m, depth = a2.shape[-2:][::-1] if flip_a else a2.shape[-2:]
+    rows, n = b2.shape[-2:][::-1] if flip_b else b2.shape[-2:]
+    if rows != depth:
         k.error(
-            f"cannot multiply {list(a.shape)} by {list(b.shape)}: {depth} columns meet {b2.shape[-2]} rows",
-            [depth], [b2.shape[-2]],
+            f"cannot multiply {list(a.shape)} by {list(b.shape)}: {depth} columns meet {rows} rows",
+            [depth], [rows],
         )  # fmt: skip
     lead = k.broadcast(a2.shape[:-2], b2.shape[:-2])
     shape = (*lead, *((m,) if a.rank > 1 else ()), *((n,) if b.rank > 1 else ()))
     batch = prod(lead)
     if not _batches_line_up(k, a2, b2):
+        a2, b2 = (
+            transpose(k, x, perm=(*range(x.rank - 2), x.rank - 1, x.rank - 2)) if flip else x
+            for x, flip in ((a2, flip_a), (b2, flip_b))
+        )
         return _broadcast_matmul(k, a2, b2, lead, shape, zeros, dtype)
-    if prod(b2.shape[:-2]) == 1 and prod(a2.shape[:-2]) == batch:
+    a_steps, b_steps = (1, m) if flip_a else (depth, 1), (1, depth) if flip_b else (n, 1)
+    a_is_whole = prod(a2.shape[:-2]) == batch
+    if prod(b2.shape[:-2]) == 1 and a_is_whole and (a.rank <= 2 or not flip_a):
         # One matrix for the whole batch: the batch becomes rows.
-        return matmul(k, a, b, shape, (1, batch * m, n, depth), (0, depth, 1), (0, n, 1), dtype, zeros)
-    a_batch = m * depth if prod(a2.shape[:-2]) == batch else 0
+        sizes = (1, batch * m, n, depth)
+        return matmul(k, a, b, shape, sizes, (0, *a_steps), (0, *b_steps), dtype, zeros)
+    a_batch = m * depth if a_is_whole else 0
     b_batch = depth * n if prod(b2.shape[:-2]) == batch else 0
-    strides = (a_batch, depth, 1), (b_batch, n, 1)
+    strides = (a_batch, *a_steps), (b_batch, *b_steps)
     return matmul(k, a, b, shape, (batch, m, n, depth), *strides, dtype, zeros)
 
 
@@ -154,13 +170,7 @@ def matrix_product(
     """The product of two matrices, either of them transposed."""
     if a.rank != 2 or b.rank != 2:
         k.error(f"takes matrices, not tensors of rank {a.rank} and {b.rank}")
-    m, depth = a.shape[::-1] if trans_a else a.shape
-    depth_b, n = b.shape[::-1] if trans_b else b.shape
-    if depth != depth_b:
-        k.error(f"cannot multiply {m}x{depth} by {depth_b}x{n}", [depth], [depth_b])
-    a_strides = (0, 1, m) if trans_a else (0, depth, 1)
-    b_strides = (0, 1, depth) if trans_b else (0, n, 1)
-    return matmul(k, a, b, (m, n), (1, m, n, depth), a_strides, b_strides, dtype, zeros)
+    return product(k, a, b, zeros, dtype, (bool(trans_a), bool(trans_b)))
 
 
 @operator("Gemm", since=7)

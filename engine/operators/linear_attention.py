@@ -57,8 +57,7 @@ def check(
     beta: Value | None, q_heads: int, heads: int, rule: str,
 ) -> None:  # fmt: skip
     """Refuse what does not fit together."""
-    if rule not in RULES:
-        k.error(f"update_rule is {rule!r}; one of {', '.join(RULES)}")
+    k.one_of("update_rule", rule, RULES)
     for name, given, wanted in zip(("decay", "beta"), (decay, beta), RULES[rule], strict=True):
         if (given is not None) != wanted:
             k.error(f"update_rule {rule!r} {'needs' if wanted else 'takes no'} {name}")

@@ -22,6 +22,11 @@ def alike(new: Entry, old: Entry) -> bool:
     )
 
 
+def number_of_run(k: Builder, begin: int = 0) -> Value:
+    """The number of a repeated run, which the first one has as `begin`: int64, without axes."""
+    return k.compute((), INT64, lambda: cast(run_number() + arg(begin), arithmetic_type(INT64)))
+
+
 class RolledLoop:
     """A loop whose runs are a repeat; `before` are the states that its body takes."""
 
@@ -74,10 +79,6 @@ class RolledLoop:
         axis = k.axis(axis, len(shape) + 1)
         return self._part(k, part, (*shape[:axis], self.count, *shape[axis:]), shape, axis, is_reversed)
 
-    def number(self, k: Builder, begin: int = 0) -> Value:
-        """The number of the run, which the first one has as `begin`: int64, without axes."""
-        return k.compute((), INT64, lambda: cast(run_number() + arg(begin), arithmetic_type(INT64)))
-
     def _part(
         self,
         k: Builder,
@@ -103,9 +104,3 @@ class RolledLoop:
             return values.at(position)
 
         return k.compute(shape, values.dtype, formula)
-
-    def holds(self) -> tuple[Entry, ...]:
-        """What it keeps for later."""
-        if self._repeated is None:
-            return ()
-        return tuple(dict.fromkeys(part.values for part in (*self._repeated.kept, *self._repeated.last)))

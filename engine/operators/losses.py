@@ -27,8 +27,7 @@ def likelihood_loss(
 
     scores (N, C, ...), target (N, ...), weight (C). The mean divides by the weights that were counted.
     """
-    if reduction not in ("none", "sum", "mean"):
-        k.error(f"reduction is {reduction!r}; one of none, sum, mean")
+    k.one_of("reduction", reduction, ("none", "sum", "mean"))
     if scores.rank < 2 or target.shape != (scores.shape[0], *scores.shape[2:]):
         k.error(f"classes of shape {list(target.shape)} do not fit scores of shape {list(scores.shape)}")
     batch, classes, places = *scores.shape[:2], prod(scores.shape[2:])

@@ -12,7 +12,7 @@ from engine.kernels.hint import Hint
 from engine.kernels.size import largest, smallest
 from engine.kernels.value import Value
 from engine.operators import bounds
-from engine.operators.builder import Builder
+from engine.operators.builder import Builder, axis_groups
 from engine.operators.registry import operator
 
 
@@ -69,31 +69,23 @@ def expand(k: Builder, x: Value, shape: Value) -> Value:
         k.error(f"cannot expand to {wanted}: a size is negative")
     out = k.broadcast(x.shape, wanted)
     skipped = len(out) - x.rank
-    groups: list[tuple[int, ...]] = []
-    kinds: list[str] = []
-    for axis in range(len(out)):
-        own = axis - skipped
-        if own < 0 or x.always_one(own):
-            kind = "stay"
-        else:
-            kind = "move" if x.is_static(own) else "ask"
-        if kinds and kinds[-1] == kind != "ask":
-            groups[-1] += (axis,)
-        else:
-            groups.append((axis,))
-            kinds.append(kind)
+    # Whether it moves along an axis; None where only the run knows.
+    moves = [not x.always_one(own) and (x.is_static(own) or None) for own in range(x.rank)]
+    groups = axis_groups([*[False] * skipped, *moves])
 
     def formula(*at: Expr) -> Expr:
         position: Expr = lit(0)
-        for i, group, kind in zip(at, groups, kinds, strict=True):
+        for i, group in zip(at, groups, strict=True):
             own = group[-1] - skipped
-            if kind == "ask":
-                position = position + i * arg(0 if x.shape[own] == 1 else x.stride(own))
-            elif kind == "move":
+            if own < 0 or moves[own] is False:
+                continue
+            if moves[own]:
                 position = position + i * step_of(x, own)
+            else:
+                position = position + i * arg(0 if x.shape[own] == 1 else x.stride(own))
         return x.at(position)
 
-    return k.compute(out, x.dtype, formula, groups=tuple(groups))
+    return k.compute(out, x.dtype, formula, groups=groups)
 
 
 @operator("Tile", since=6, host=("repeats",))
@@ -279,12 +271,7 @@ def slice_by(
         for a, start, end, step in zip(axes, starts, ends, steps, strict=True)
     }
     shape = [cuts[a].size if a in cuts else n for a, n in enumerate(x.shape)]
-    groups: list[tuple[int, ...]] = []
-    for axis in range(x.rank):
-        if groups and axis not in cuts and groups[-1][-1] not in cuts:
-            groups[-1] += (axis,)
-        else:
-            groups.append((axis,))
+    groups = axis_groups([None if a in cuts else "whole" for a in range(x.rank)])
 
     def formula(*at: Expr) -> Expr:
         position: Expr = arg(sum(cut.start * x.stride(a) for a, cut in cuts.items()))
@@ -295,7 +282,7 @@ def slice_by(
             position = position + i * (step * step_of(x, last))
         return x.at(position)
 
-    return k.compute(shape, x.dtype, formula, groups=tuple(groups))
+    return k.compute(shape, x.dtype, formula, groups=groups)
 
 
 @operator(
@@ -318,8 +305,7 @@ def depth_to_space(k: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -
     """(N, C * b * b, H, W) -> (N, C, H * b, W * b); the block index leads the channel (DCR) or trails it."""
     if x.rank != 4 or blocksize < 1 or x.shape[1] % blocksize**2:
         k.error(f"cannot move blocks of {blocksize}x{blocksize} out of the channels of {list(x.shape)}")
-    if mode not in ("DCR", "CRD"):
-        k.error(f"mode is {mode!r}; one of DCR, CRD")
+    k.one_of("mode", mode, ("DCR", "CRD"))
     n, depth, h, w = x.shape
     channels = depth // blocksize**2
 
@@ -338,8 +324,7 @@ def space_to_depth(k: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -
     """(N, C, H * b, W * b) -> (N, C * b * b, H, W); the block index leads the channel (DCR) or trails it."""
     if x.rank != 4 or blocksize < 1 or x.shape[2] % blocksize or x.shape[3] % blocksize:
         k.error(f"cannot cut {list(x.shape)} into blocks of {blocksize}x{blocksize}")
-    if mode not in ("DCR", "CRD"):
-        k.error(f"mode is {mode!r}; one of DCR, CRD")
+    k.one_of("mode", mode, ("DCR", "CRD"))
     n, channels, h, w = x.shape
 
     def formula(i: Expr, depth: Expr, y: Expr, z: Expr) -> Expr:

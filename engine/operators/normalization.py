@@ -12,7 +12,7 @@ from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.layout import CHANNELS_LAST, FIRST, layout_of
-from engine.operators.reductions import position_of_extreme, reduction_hint
+from engine.operators.reductions import Reduction, position_of_extreme, reduction_hint, wide
 from engine.operators.registry import operator
 
 
@@ -142,21 +142,10 @@ def batch_normalization(
         k.error("spatial=0 (one statistic per element) is not supported")
     if not training_mode:
         return (_batch_normalization(k, x, scale, b, input_mean, input_var, epsilon),)
-    channels, count = x.shape[1], prod((x.shape[0], *x.shape[2:]))
-    plane = prod(x.shape[2:])
-    flat = k.alias(x, (x.shape[0], channels, plane))
-
-    def over_batch(formula: Callable[[Expr, Expr], Expr]) -> Value:
-        def total(c: Expr) -> Expr:
-            found = reduce(
-                "sum", flat.dim(0), lambda n: reduce("sum", flat.dim(2), lambda p: formula(flat[n, c, p], c))
-            )
-            return found / arg(count, found.dtype)
-
-        return k.compute((channels,), x.dtype, total)
-
-    mean = over_batch(lambda e, c: e)
-    var = over_batch(lambda e, c: (e - mean[c]) * (e - mean[c]))
+    over_batch = frozenset(axis for axis in range(x.rank) if axis != 1)
+    mean = Reduction(k, x, over_batch).plain("mean", dtype=wide(x.dtype))
+    apart = k.elementwise(lambda e, m: e - m, x, FIRST.per_channel(k, mean, x.rank), dtype=mean.dtype)
+    var = Reduction(k, apart, over_batch).plain("mean", "square")
     y = _batch_normalization(k, x, scale, b, mean, var, epsilon)
 
     def running(old: Value, new: Value) -> Value:
@@ -358,24 +347,10 @@ def lp_normalization(k: Builder, x: Value, *, axis: int = -1, p: int = 2) -> Val
 @operator("MeanVarianceNormalization", since=9)
 def mean_variance_normalization(k: Builder, x: Value, *, axes: Sequence[int] = (0, 2, 3)) -> Value:
     """(x - mean) / deviation over some axes, by default all but the channels."""
-    chosen = sorted(k.axis(a, x.rank) for a in axes)
-    sizes = [x.shape[a] for a in chosen]
-    count = prod(sizes)
-    shape = tuple(1 if a in chosen else n for a, n in enumerate(x.shape))
-
-    def mean_of(formula: object) -> Value:
-        def total(*at: Expr) -> Expr:
-            def loop(found: list[Expr]) -> Expr:
-                if len(found) < len(chosen):
-                    return reduce("sum", x.dim(chosen[len(found)]), lambda r: loop([*found, r]))
-                where = [found[chosen.index(a)] if a in chosen else at[a] for a in range(x.rank)]
-                return formula(x[tuple(where)], at)  # type: ignore[operator]
-
-            result = loop([])
-            return result / arg(count, result.dtype)
-
-        return k.compute(shape, x.dtype, total)
-
-    mean = mean_of(lambda e, at: e)
-    var = mean_of(lambda e, at: (e - mean[at]) * (e - mean[at]))
-    return k.elementwise(lambda e, m, v: (e - m) / (unary("sqrt", v) + lit(1e-9, e.dtype)), x, mean, var)
+    chosen = frozenset(k.axis(a, x.rank) for a in axes)
+    means = Reduction(k, x, chosen)
+    mean = means.shaped(means.plain("mean", dtype=wide(x.dtype)))
+    apart = k.elementwise(lambda e, m: e - m, x, mean, dtype=mean.dtype)
+    squares = Reduction(k, apart, chosen)
+    var = squares.shaped(squares.plain("mean", "square"))
+    return k.elementwise(lambda e, v: e / (unary("sqrt", v) + lit(1e-9, e.dtype)), apart, var, dtype=x.dtype)

@@ -10,7 +10,7 @@ from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, cast, eq, lit, maximum, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.elementwise import identity, softplus
+from engine.operators.elementwise import identity
 from engine.operators.movement import slice_, slice_by
 from engine.operators.registry import operator
 
@@ -20,28 +20,10 @@ operator("MemcpyToHost", since=1)(identity)
 operator("SampleOp", domain=CONTRIB)(identity)
 
 
-@operator("Affine", since=1)
-def affine(k: Builder, x: Value, *, alpha: float = 1.0, beta: float = 0.0) -> Value:
-    """alpha * x + beta."""
-    return k.elementwise(lambda e: e * arg(alpha, e.dtype) + arg(beta, e.dtype), x)
-
-
 @operator("Scale", since=1)
 def scale_(k: Builder, x: Value, *, scale: float = 1.0) -> Value:
     """x * scale."""
     return k.elementwise(lambda e: e * arg(scale, e.dtype), x)
-
-
-@operator("ScaledTanh", since=1)
-def scaled_tanh(k: Builder, x: Value, *, alpha: float = 0.0, beta: float = 0.0) -> Value:
-    """alpha * tanh(beta * x)."""
-    return k.elementwise(lambda e: arg(alpha, e.dtype) * unary("tanh", e * arg(beta, e.dtype)), x)
-
-
-@operator("ParametricSoftplus", since=1)
-def parametric_softplus(k: Builder, x: Value, *, alpha: float = 0.0, beta: float = 0.0) -> Value:
-    """alpha * log(1 + exp(beta * x))."""
-    return k.elementwise(lambda e: arg(alpha, e.dtype) * softplus(e * arg(beta, e.dtype)), x)
 
 
 @operator("Crop", since=1)
@@ -80,8 +62,7 @@ def crop_and_resize(
 ) -> Value:  # fmt: skip
     """Boxes (y1, x1, y2, x2) in parts of an image's size, resized to `crop_size` with aligned corners."""
     sizes = k.ints(crop_size)
-    if mode not in ("bilinear", "nearest"):
-        k.error(f"mode is {mode!r}; one of bilinear, nearest")
+    k.one_of("mode", mode, ("bilinear", "nearest"))
     count = batch_indices.size
     if x.rank != 4 or rois.shape != (count, 4) or len(sizes) != 2 or min(sizes) < 1:
         k.error(f"takes x (N, C, H, W), boxes (R, 4), R images and a size, not {x}, {rois} and {sizes}")

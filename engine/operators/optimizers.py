@@ -109,8 +109,7 @@ def momentum(
     norm_coefficient: float,
 ) -> tuple[Value, ...]:  # fmt: skip
     """v' = alpha * v + beta * g (at first 1 * g); x' = x - r * v', Nesterov's x - r * (g + alpha * v')."""
-    if mode not in ("standard", "nesterov"):
-        k.error(f"mode is {mode!r}; one of standard, nesterov")
+    k.one_of("mode", mode, ("standard", "nesterov"))
 
     def update(x: Value, g: Value, v: Value) -> tuple[Value, ...]:
         def velocity(x: Expr, g: Expr, v: Expr, t: Expr) -> Expr:

@@ -10,7 +10,7 @@ from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import Expr, arg, cast, clamp, floor_mod, index, lit, load, minimum
 from engine.kernels.kernel import number
 from engine.kernels.value import Value
-from engine.operators.builder import Builder
+from engine.operators.builder import Builder, axis_groups
 from engine.operators.registry import operator
 
 MODES = ("constant", "reflect", "edge", "wrap")
@@ -43,8 +43,7 @@ def pad_by(
     k: Builder, x: Value, begins: Sequence[int], ends: Sequence[int], mode: str, value: Expr | None = None
 ) -> Value:
     """`begins` and `ends` elements more (negative: fewer) at both ends of each axis."""
-    if mode not in MODES:
-        k.error(f"mode is {mode!r}; one of {', '.join(MODES)}")
+    k.one_of("mode", mode, MODES)
     shape = [n + b + e for n, b, e in zip(x.shape, begins, ends, strict=True)]
     if any(n < 0 for n in shape):
         k.error(
@@ -58,13 +57,7 @@ def pad_by(
         k.error(f"mode {mode!r} needs at least one element along each axis of {list(x.shape)}")
     # A size that no input shape changes is padded by what the model says, and by no accident of this run.
     padded = [a for a in range(x.rank) if begins[a] or ends[a] or not x.is_static(a)]
-    groups: list[tuple[int, ...]] = []
-    for axis in range(x.rank):
-        if groups and axis not in padded and groups[-1][-1] not in padded:
-            groups[-1] += (axis,)
-        else:
-            groups.append((axis,))
-
+    groups = axis_groups([None if a in padded else "whole" for a in range(x.rank)])
     tables: list[np.ndarray] = []
     starts: dict[int, int] = {}
     if mode != "constant" and x.size:
@@ -96,7 +89,7 @@ def pad_by(
             return fill
         return load(x, position, inside, fill) if mode == "constant" else x.at(position)
 
-    return k.compute(shape, x.dtype, formula, groups=tuple(groups))
+    return k.compute(shape, x.dtype, formula, groups=groups)
 
 
 def _pad(

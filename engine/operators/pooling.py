@@ -14,7 +14,7 @@ from engine.kernels.printer import LIMITS
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.layout import CHANNELS_LAST, FIRST, Layout, layout_of
-from engine.operators.reductions import reduction_hint
+from engine.operators.reductions import Reduction, wide
 from engine.operators.registry import operator
 from engine.operators.windows import Pooling, Windows, slide
 
@@ -146,7 +146,7 @@ def in_turns(
     batch, channels, sizes = layout.split(x.shape)
     spatial = range(x.rank - 2)
     dtype = x.dtype if dtype is None else dtype
-    wide = np.dtype(np.float32) if x.arithmetic == "float32" else x.dtype
+    between = wide(x.dtype)
     static = all(x.is_static(a) for a in (range(1, x.rank - 1) if layout.channels_last else range(2, x.rank)))
     if static and win.kernel == win.sizes and set(win.counts) == {1} and not any((*win.begins, *win.ends)):
         return _whole_plane(k, x, whole, layout=layout, dtype=dtype)
@@ -156,7 +156,7 @@ def in_turns(
         planes = (batch * depth, channels) if layout.channels_last else (batch, channels * depth)
         planes_of = k.alias(x, layout.order(*planes, rest))
         inner = in_turns(
-            k, planes_of, win.along(*spatial[1:]), layout, pooled, whole, dtype if is_last else wide
+            k, planes_of, win.along(*spatial[1:]), layout, pooled, whole, dtype if is_last else between
         )
         shape = layout.order(batch, channels, win.counts)
         if is_last:
@@ -170,7 +170,7 @@ def in_turns(
             (win.counts[0], sizes[1]), (1, win.kernel[1]), (1, win.strides[1]), (1, win.dilations[1]),
             (0, win.begins[1]), (0, win.ends[1]), win.counts,
         )  # fmt: skip
-        return pooled(pooled(x, _beside(win.along(0), sizes[1]), wide), across, dtype)
+        return pooled(pooled(x, _beside(win.along(0), sizes[1]), between), across, dtype)
     return pooled(x, win, dtype)
 
 
@@ -187,12 +187,12 @@ def lp_pool(k: Builder, x: Value, *, p: int = 2, sliding: Pooling) -> Value:
     """The p-norm of each window."""
     win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
 
-    wide = np.dtype(np.float32) if x.arithmetic == "float32" else x.dtype
-
     def pooled(x: Value, win: Windows, dtype: np.dtype) -> Value:
         return _windowed(k, x, win, FIRST, dtype, "sum", lambda total, at: total)
 
-    sums = in_turns(k, k.elementwise(lambda e: p_power(e, p), x, dtype=wide), win, FIRST, pooled, "sum")
+    sums = in_turns(
+        k, k.elementwise(lambda e: p_power(e, p), x, dtype=wide(x.dtype)), win, FIRST, pooled, "sum"
+    )
     return k.elementwise(lambda e: p_root(e, p), sums, dtype=x.dtype)
 
 
@@ -211,28 +211,11 @@ def p_root(x: Expr, p: int) -> Expr:
 
 
 def _whole_plane(
-    k: Builder, x: Value, body: str, p: int = 0, layout: Layout = FIRST, dtype: np.dtype | None = None
+    k: Builder, x: Value, kind: str, layout: Layout = FIRST, dtype: np.dtype | None = None
 ) -> Value:
-    batch, channels, sizes = layout.split(x.shape)
-    count = prod(sizes)
-    flat = k.alias(x, layout.order(batch, channels, (count,)))
-    runs = flat if layout.channels_last else k.alias(x, (batch * channels, count))
-
-    def formula(n: Expr, c: Expr) -> Expr:
-        def element(r: Expr) -> Expr:
-            return flat[layout.order(n, c, (r,))]
-
-        extent = flat.dim(1 if layout.channels_last else 2)
-        if body == "max":
-            return reduce("max", extent, element)
-        if body == "lp":
-            return p_root(reduce("sum", extent, lambda r: p_power(element(r), p)), p)
-        total = reduce("sum", extent, element)
-        return total if body == "sum" else total / arg(count, total.dtype)
-
-    hint = None if body == "lp" else lambda: reduction_hint(body, "element", runs)
-    pooled = k.compute((batch, channels), x.dtype if dtype is None else dtype, formula, hint=hint)
-    return k.alias(pooled, layout.order(batch, channels, (1,) * len(sizes)))
+    axes = range(1, x.rank - 1) if layout.channels_last else range(2, x.rank)
+    planes = Reduction(k, x, frozenset(axes))
+    return planes.shaped(planes.plain(kind, dtype=dtype))
 
 
 @operator("GlobalAveragePool", since=1)
@@ -253,4 +236,5 @@ def global_max_pool(k: Builder, x: Value) -> Value:
 def global_lp_pool(k: Builder, x: Value, *, p: int = 2) -> Value:
     """The p-norm of each channel's plane."""
     _planes(k, x)
-    return _whole_plane(k, x, "lp", p=p)
+    sums = _whole_plane(k, k.elementwise(lambda e: p_power(e, p), x, dtype=wide(x.dtype)), "sum")
+    return k.elementwise(lambda e: p_root(e, p), sums, dtype=x.dtype)

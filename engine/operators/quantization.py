@@ -12,13 +12,13 @@ import numpy as np
 
 from engine.base.dtypes import CODE_TYPES, FLOAT32, FLOAT_TYPES, INT32, UINT8, integer_range
 from engine.graph.model import CONTRIB
-from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimum, reduce, select, unary
+from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimum, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert, dtype_of
 from engine.operators.convolution import add_bias, check_weights, convolve
 from engine.operators.linear import Zeros, product
-from engine.operators.reductions import reduction_hint
+from engine.operators.reductions import Reduction
 from engine.operators.registry import operator
 from engine.operators.small_floats import decoder, encoder
 from engine.operators.windows import Convolving
@@ -168,13 +168,7 @@ def extreme(k: Builder, kind: str, x: Value) -> Value:
     """The largest or smallest element of a whole tensor, as a scalar."""
     if x.size == 0:
         k.error(f"takes no tensor without elements, such as {list(x.shape)}")
-    row = k.alias(x, (1, x.size))
-
-    def formula(i: Expr) -> Expr:
-        return reduce(kind, row.dim(1), lambda r: row[i, r])
-
-    found = k.compute((1,), x.dtype, formula, hint=lambda: reduction_hint(kind, "element", row))
-    return k.alias(found, ())
+    return Reduction(k, x, frozenset(range(x.rank))).plain(kind)
 
 
 def dynamic_range(k: Builder, x: Value) -> tuple[Value, Value]:

@@ -20,9 +20,10 @@ from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, run_number, s
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.activations import Activation, choose_activations
-from engine.operators.builder import REPEATED, Builder, Part, Repeated
+from engine.operators.builder import Builder
 from engine.operators.declaration import AttributeGroup
 from engine.operators.linear import matmul
+from engine.operators.loop_rolling import RolledLoop
 from engine.operators.movement import Chain, chained
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -96,12 +97,8 @@ class Direction:
 
     def inputs(self, second: Callable[[Expr], Expr] | None = None) -> Value:
         """x[t] W' + Wb + Rb for all steps at once, (T, N, gates); `second` says where Rb is added."""
-        k, b, d = self.k, self.b, arg(self.d)
-        width, depth = self.w.shape[1:]
-        shape = (self.steps, self.batch, width)
-        weights = part(k, self.w, self.d, 0, width)
-        rows = self.steps * self.batch
-        sums = matmul(k, self.x, weights, shape, (1, rows, width, depth), (0, depth, 1), (0, 1, depth))
+        b, d, width = self.b, arg(self.d), self.w.shape[1]
+        sums = self.input_sums()
         if b is None:
             return sums
 
@@ -109,16 +106,29 @@ class Direction:
             other = b[d, j + width]
             return sums.at(FLAT) + (b[d, j] + (other if second is None else select(second(j), other, 0.0)))
 
-        return k.compute(shape, self.x.dtype, formula, elementwise=True)
+        return self.k.compute(sums.shape, self.x.dtype, formula, elementwise=True)
+
+    def input_sums(self) -> Value:
+        """x[t] W' for all steps at once, (T, N, gates)."""
+        width, depth = self.w.shape[1:]
+        weights = part(self.k, self.w, self.d, 0, width)
+        rows = self.steps * self.batch
+        shape = (self.steps, self.batch, width)
+        return matmul(self.k, self.x, weights, shape, (1, rows, width, depth), (0, depth, 1), (0, 1, depth))
 
     def product(self, h: Value, weights: Value, finish: Callable[[Expr, Expr, Expr], Expr]) -> Value:
         """`finish(sum, n, j)` of each element of h weights, (N, columns of weights)."""
+        sums = self.state_sums(h, weights)
+        found = self.k.compute(
+            sums.shape, h.dtype, lambda _, n, j: finish(sums.at(FLAT), n, j), elementwise=True
+        )
+        return self.k.alias(found, sums.shape[1:])
+
+    def state_sums(self, h: Value, weights: Value) -> Value:
+        """h weights, (1, N, columns of weights)."""
         depth, width = weights.shape
         shape = (1, self.batch, width)
-        sizes = (1, self.batch, width, depth)
-        sums = matmul(self.k, h, weights, shape, sizes, (0, depth, 1), (0, width, 1))
-        found = self.k.compute(shape, h.dtype, lambda _, n, j: finish(sums.at(FLAT), n, j), elementwise=True)
-        return self.k.alias(found, shape[1:])
+        return matmul(self.k, h, weights, shape, (*shape, depth), (0, depth, 1), (0, width, 1))
 
 
 Step = Callable[[Expr, tuple[Value, ...]], tuple[Value, ...]]
@@ -136,6 +146,8 @@ class Recurrence:
     b: Value | None
     lengths: Value | None
     attributes: Attributes
+    direction: Callable[..., Direction] = Direction
+    """What makes the layer's directions."""
 
     def run(
         self, gates: int, defaults: Sequence[str], initial: Sequence[Value | None],
@@ -155,18 +167,12 @@ class Recurrence:
         sequences, lasts = [], []
         for d, reverse in enumerate(reverses):
             chosen = acts[d * len(defaults) : (d + 1) * len(defaults)]
-            way = self.direction(x, d, reverse, chosen)
+            way = self.direction(k, x, self.w, self.r, self.b, self.lengths, d, reverse, chosen, a.clip)
             outputs, states = walk(way, cell(way), [self.state(s, d, way) for s in initial])
             sequences.append(in_input_order(way, outputs))
             lasts.append(states)
         y = self.join_outputs(sequences, x.shape[0], x.shape[1])
         return y, *(self.join_states(states) for states in zip(*lasts, strict=True))
-
-    def direction(self, x: Value, d: int, reverse: bool, acts: Sequence[Activation]) -> Direction:
-        """Number `d` of the layer's directions."""
-        return Direction(
-            self.k, x, self.w, self.r, self.b, self.lengths, d, reverse, acts, self.attributes.clip
-        )
 
     def is_plain(self, defaults: Sequence[str]) -> bool:
         """Whether a backend computes the layer as one: known weights, default activations, full lengths."""
@@ -233,8 +239,7 @@ class Recurrence:
     def check(self, gates: int, initial: Sequence[Value | None]) -> None:
         """Refuse weights and states that do not fit one another."""
         k, a, x = self.k, self.attributes, self.x
-        if a.direction not in DIRECTIONS:
-            k.error(f"direction is {a.direction!r}; one of {', '.join(DIRECTIONS)}")
+        k.one_of("direction", a.direction, DIRECTIONS)
         if a.layout not in (0, 1):
             k.error(f"layout is {a.layout}; 0 (time first) or 1 (batch first)")
         if x.rank != 3 or self.r.rank != 3:
@@ -292,12 +297,10 @@ def walk(way: Direction, step: Step, states: Sequence[Value]) -> tuple[Value, tu
     if not way.steps:
         zeros = [k.constant(np.zeros(s.shape, s.dtype)) for s in states]
         return k.constant(np.zeros(shape, way.x.dtype)), tuple(zeros)
-    repeated = None
-    if way.steps >= REPEATED and (before := k.before_runs(states)) is not None:
-        after = step(run_number(), before)
-        repeated = k.repeated(way.steps, states, before, after, after[:1])
-    if repeated is not None:
-        outputs, now = taken_apart(way, repeated)
+    rolled = RolledLoop.begin(k, way.steps, states, may_be_sizes=False)
+    after = () if rolled is None else step(run_number(), tuple(rolled.before))
+    if rolled is not None and rolled.took(k, after, after[:1]):
+        outputs, now = rolled.stack(k, 0), rolled.states(k)
     else:
         now, chain = tuple(states), Chain(k, k.fan_in)
         for t in k.steps(way.steps):
@@ -307,22 +310,6 @@ def walk(way: Direction, step: Step, states: Sequence[Value]) -> tuple[Value, tu
     if way.lengths is not None:
         now = tuple(cleared(way, s) for s in now)
     return outputs, now
-
-
-def taken_apart(way: Direction, repeated: Repeated) -> tuple[Value, tuple[Value, ...]]:
-    """All outputs, (T, N, H), and the last states, (N, H), of time steps that were a repeat."""
-    ((values, begin, stride),), lasts = repeated
-    shape, width = (way.steps, way.batch, way.hidden), arg(way.hidden)
-
-    def last(part: Part) -> Value:
-        return way.k.compute(
-            shape[1:], values.dtype, lambda n, j: part.values.at(arg(part.start) + n * width + j)
-        )
-
-    outputs = way.k.compute(
-        shape, values.dtype, lambda t, n, j: values.at(arg(begin) + t * arg(stride) + n * width + j)
-    )
-    return outputs, tuple(map(last, lasts))
 
 
 def cleared(way: Direction, state: Value) -> Value:

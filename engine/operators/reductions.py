@@ -89,11 +89,20 @@ class Reduction:
 
         return self.k.compute(self.space, dtype, formula, hint=None if hint is None else lambda: hint)
 
+    def plain(self, kind: str, term: str = "element", dtype: np.dtype | None = None) -> Value:
+        """A reduction whose kind and term hints have names for; `dtype` is by default the tensor's."""
+
+        def finish(total: Expr, count: Expr) -> Expr:
+            return total / count if kind == "mean" else total
+
+        joins, hint = "sum" if kind == "mean" else kind, self.hint(kind, term)
+        return self.compute(joins, TERMS[term], finish, self.x.dtype if dtype is None else dtype, hint)
+
     def hint(self, kind: str, term: str = "element") -> Hint | None:
         """What the reduction is in the terms of the trade, if one run of axes is reduced."""
         return None if self.whole is None or self.x.size == 0 else reduction_hint(kind, term, self.whole)
 
-    def shaped(self, y: Value, keepdims: int) -> Value:
+    def shaped(self, y: Value, keepdims: int = 1) -> Value:
         """A result over the kept runs in the shape that ONNX requires."""
         shape = enumerate(self.x.shape)
         kept = [1 if a in self.axes else n for a, n in shape if keepdims or a not in self.axes]
@@ -151,16 +160,14 @@ SIMPLE: dict[str, tuple[str, str, Step]] = {
 def simple(name: str) -> Definition:
     """The definition of one of `SIMPLE`."""
     kind, term, after = SIMPLE[name]
-    joins = "sum" if kind == "mean" else kind
-
-    def joined(total: Expr, count: Expr) -> Expr:
-        return total / count if kind == "mean" else total
 
     def define(reduction: Reduction) -> Value:
         dtype, hint = reduction.x.dtype, reduction.hint(kind, term)
-        if after is _same or hint is None or dtype != FLOAT32:
-            return reduction.compute(joins, TERMS[term], lambda t, n: after(joined(t, n)), dtype, hint)
-        return reduction.k.elementwise(after, reduction.compute(joins, TERMS[term], joined, dtype, hint))
+        if after is _same:
+            return reduction.plain(kind, term)
+        if hint is None or dtype != FLOAT32:
+            return reduction.compute(kind, TERMS[term], lambda t, n: after(t), dtype, hint)
+        return reduction.k.elementwise(after, reduction.plain(kind, term))
 
     return define
 
@@ -175,7 +182,7 @@ def extreme(kind: str) -> Definition:
             return reduction.compute(
                 kind, lambda e: cast(e, "int32"), lambda t, n: t > lit(0, "int32"), dtype
             )
-        return reduction.compute(kind, _same, lambda t, n: t, dtype, reduction.hint(kind))
+        return reduction.plain(kind)
 
     return define
 
@@ -186,7 +193,7 @@ def log_sum_exp(reduction: Reduction) -> Value:
     if x.dtype.kind in "iub":
         k.error(f"takes floats, not {x.dtype.name}; cast the input")
     dtype = wide(x.dtype)
-    top = reduction.compute("max", _same, lambda t, n: t, dtype, reduction.hint("max"))
+    top = reduction.plain("max", dtype=dtype)
 
     def shift(peak: Expr) -> Expr:
         # An infinite peak must not be subtracted from itself.
@@ -198,8 +205,7 @@ def log_sum_exp(reduction: Reduction) -> Value:
 
     powers = k.compute(reduction.sizes, dtype, shifted)
     sums = Reduction(k, powers, frozenset(a for a, kept in enumerate(reduction.kept) if not kept))
-    total = sums.compute("sum", _same, lambda t, n: t, dtype, sums.hint("sum"))
-    return k.elementwise(lambda s, p: unary("log", s) + shift(p), total, top, dtype=x.dtype)
+    return k.elementwise(lambda s, p: unary("log", s) + shift(p), sums.plain("sum"), top, dtype=x.dtype)
 
 
 def _register(name: str, axes_input_since: int, define: Definition) -> None:

@@ -20,7 +20,7 @@ from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, lit, maximum, re
 from engine.kernels.hint import Hint
 from engine.kernels.size import deferrable, deferred
 from engine.kernels.value import Value
-from engine.operators.builder import Builder
+from engine.operators.builder import Builder, axis_groups
 from engine.operators.registry import operator
 
 FLOAT32 = np.float32
@@ -249,12 +249,7 @@ def _blended(
     weights = k.table(offsets[-1], kind, joined_weights, *given)
     crops = sampling.coordinates == "tf_crop_and_resize"
     idle = [axis.settled and axis.is_kept for axis in axes]
-    groups: list[tuple[int, ...]] = []
-    for a in range(x.rank):
-        if groups and idle[a] and idle[groups[-1][-1]]:
-            groups[-1] += (a,)
-        else:
-            groups.append((a,))
+    groups = axis_groups([is_idle or None for is_idle in idle])
 
     def formula(*at: Expr) -> Expr:
         inside: Expr = lit(True, "bool")
@@ -317,7 +312,7 @@ def _blended(
         }  # fmt: skip
         return Hint("nearest", (planes, rows), attributes)
 
-    return k.compute([axis.out for axis in axes], dtype, formula, groups=tuple(groups), hint=hint)
+    return k.compute([axis.out for axis in axes], dtype, formula, groups=groups, hint=hint)
 
 
 def _number(number: float, like: Expr) -> Expr:
@@ -358,8 +353,7 @@ def sized(k: Builder, x: Value, axes: Sequence[int], sizes: Sequence[int], polic
     """Each axis with its output size, given for some of them; a policy keeps their ratio instead."""
     if len(sizes) != len(axes) or any(n < 1 for n in sizes) or any(x.shape[a] < 1 for a in axes):
         k.error(f"takes one size above 0 for each of {len(axes)} axes of {list(x.shape)}, not {list(sizes)}")
-    if policy not in POLICIES:
-        k.error(f"keep_aspect_ratio_policy is {policy!r}; one of {', '.join(POLICIES)}")
+    k.one_of("keep_aspect_ratio_policy", policy, POLICIES)
     ratios = [size / x.shape[a] for a, size in zip(axes, sizes, strict=True)]
     found = [Axis(n, n) for n in x.shape]
     for a, size, ratio in zip(axes, sizes, ratios, strict=True):

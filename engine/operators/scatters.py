@@ -75,8 +75,7 @@ class ScatterTargets:
     """Where the updates of each row aim: `targets` (outer, count, inner), int32, -1 for nowhere."""
 
     def __init__(self, k: Builder, targets: Value, places: int, reduction: str) -> None:
-        if reduction not in REDUCTIONS:
-            k.error(f"reduction is {reduction!r}; one of {', '.join(REDUCTIONS)}")
+        k.one_of("reduction", reduction, REDUCTIONS)
         self.targets = targets
         self.count = targets.shape[1]
         self.reduction = reduction

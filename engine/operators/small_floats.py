@@ -73,8 +73,7 @@ def encoder(k: Builder, dtype: np.dtype, source: ArithmeticType, saturate: int, 
 
     Without `saturate`, what overflows becomes infinity, or NaN where the format has none.
     """
-    if round_mode not in ROUND_MODES:
-        k.error(f"round_mode is {round_mode!r}; one of {', '.join(ROUND_MODES)}")
+    k.one_of("round_mode", round_mode, ROUND_MODES)
     kind: ArithmeticType = "float64" if source == "float64" else "float32"
     edges = thresholds(dtype.name, kind, round_mode)
     table = k.constant(edges)

@@ -12,7 +12,7 @@ from engine.base.dtypes import INT64
 from engine.kernels.expr import cast, select
 from engine.kernels.value import Entry, Value
 from engine.operators.builder import Builder
-from engine.operators.loop_rolling import RolledLoop, alike
+from engine.operators.loop_rolling import RolledLoop, alike, number_of_run
 
 
 class Stack(NamedTuple):
@@ -80,7 +80,7 @@ class SpeculativeRuns:
     def inputs(self, k: Builder) -> tuple[Value, ...]:
         """What the body takes: the number of the run, a condition, the states."""
         *carried, _, _ = self._rolled.before
-        return (self._rolled.number(k, self.begin), k.constant(np.array(True)), *carried)
+        return (number_of_run(k, self.begin), k.constant(np.array(True)), *carried)
 
     def took(self, k: Builder, condition: Value, after: Sequence[Entry], kept: Sequence[Entry]) -> bool:
         """Receive what the body yields; False if the runs cannot be a repeat."""

@@ -29,8 +29,7 @@ def tensor_scatter(
     """The cache with `update` written along `axis` from each sample's own index on, or around its end."""
     cache = past_cache
     axis = k.axis(axis, cache.rank)
-    if mode not in ("linear", "circular"):
-        k.error(f"mode is {mode!r}; one of linear, circular")
+    k.one_of("mode", mode, ("linear", "circular"))
     room, count = cache.shape[axis], update.shape[axis] if update.rank == cache.rank else -1
     if axis == 0 or update.shape != (*cache.shape[:axis], count, *cache.shape[axis + 1 :]) or count > room:
         k.error(f"cannot write {list(update.shape)} into {list(cache.shape)} along axis {axis}")
@@ -72,8 +71,7 @@ def causal_conv(
     dilation: int = 1,
 ) -> tuple[Value, Value]:  # fmt: skip
     """`causal_conv_with_state` whose taps are `dilation` apart; states have (K - 1) * dilation elements."""
-    if activation not in ("none", "silu", "swish"):
-        k.error(f"activation is {activation!r}; one of none, silu, swish")
+    k.one_of("activation", activation, ("none", "silu", "swish"))
     if x.rank != 3 or weight.rank != 3 or weight.shape[:2] != (x.shape[1], 1) or weight.shape[2] < 1:
         k.error(f"takes x (N, C, T) and weights (C, 1, K), not {list(x.shape)} and {list(weight.shape)}")
     (batch, channels, steps), before = x.shape, (weight.shape[2] - 1) * dilation

@@ -112,7 +112,9 @@ def ordered(k: Builder, scores: Value, threshold: float | None) -> tuple[Value, 
     def box(row: Expr, slot: Expr) -> Expr:
         return positions[row, cast(order[row, slot, lit(0)], "index")]
 
-    return k.compute((rows, count), INT32, box), number
+    operands = k.alias(scores, (rows, count, 1)), number, positions
+    hint = lambda: Hint("sort", operands, {"descending": True, "keep": count})  # noqa: E731
+    return k.compute((rows, count), INT32, box, hint=hint), number
 
 
 def corners_of(k: Builder, boxes: Value, centered: bool) -> Value:

@@ -79,8 +79,7 @@ def tf_idf_vectorizer(
     pool_strings: Sequence[str] = (), weights: Sequence[float] = (),
 ) -> Value:  # fmt: skip
     """Counts of n-grams (TF), whether they occur at all (IDF), or counts by weight (TFIDF) for each row."""
-    if mode not in ("TF", "IDF", "TFIDF"):
-        k.error(f"mode is {mode!r}; one of TF, IDF, TFIDF")
+    k.one_of("mode", mode, ("TF", "IDF", "TFIDF"))
     if x.rank > 2 or x.dtype.kind not in "iO":
         k.error(f"takes strings or integers of shape [C] or [N, C], not {x.dtype.name}{list(x.shape)}")
     width = max(ngram_indexes, default=-1) + 1

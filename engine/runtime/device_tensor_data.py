@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -40,7 +40,7 @@ class BufferTensorData(TensorData):
         self.storage = buffer
         self.dtype = buffer.dtype
         self.shape_or_none = shape
-        self._owned = owned
+        self.needs_disposal = owned
 
     def request(self) -> PendingRead:
         return self.backend.requester(self.storage, self.shape_or_none)()
@@ -59,8 +59,8 @@ class BufferTensorData(TensorData):
         return storage_of(backend)(backend, buffer, self.shape_or_none)
 
     def dispose(self) -> None:
-        if self._owned:
-            self._owned = False
+        if self.needs_disposal:
+            self.needs_disposal = False
             self.storage.release()
 
 
@@ -120,26 +120,20 @@ class _Pinned(BufferTensorData):
         return self._object
 
     @contextmanager
-    def _in_turn(self, ctx: moderngl.Context | None) -> Iterator[Any]:
-        found = self.shared(ctx)
-        if isinstance(self.device, GLDevice):
-            with in_turn(self.device, found.ctx):
-                yield found
-        else:
-            yield found
-
-    def reading(self, ctx: moderngl.Context | None = None) -> AbstractContextManager[Any]:
+    def reading(self, ctx: moderngl.Context | None = None) -> Iterator[Any]:
         """A block whose own commands read the elements: `with data.reading() as shared: ...`.
 
         They run after what the engine has enqueued so far, and before what it enqueues later; only the GPU
         waits. With OpenCL, enqueue them to `data.device.queue`.
         """
-        return self._in_turn(ctx)
+        found, device = self.shared(ctx), self.device
+        with in_turn(device, found.ctx) if isinstance(device, GLDevice) else nullcontext():
+            yield found
 
     @contextmanager
     def writing(self, ctx: moderngl.Context | None = None) -> Iterator[Any]:
         """A block whose own commands write the elements, like `reading`."""
-        with self._in_turn(ctx) as found:
+        with self.reading(ctx) as found:
             yield found
         tensor = self._tensor() if self._tensor is not None else None
         if tensor is not None:
@@ -196,7 +190,7 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
 
     def copied(self) -> CPUTensorData:
         """A copy of the elements, which a job may still write."""
-        data = CPUTensorData(self._seen(self.backend.copied(self.storage)), owned=True)
+        data = CPUTensorData(self._seen(self.backend.copied(self.storage)), is_shared=False)
         fence = self.fence
         if fence is not None:
             data.is_written_by(fence)

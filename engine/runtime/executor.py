@@ -311,7 +311,7 @@ class Executor(Disposable):
         run = self._latest
         if type(run) is FastPath and (found := run.outputs.get(name) or run.output(name)) is not None:
             storage, name, dtype, location = found
-            return Tensor.of_output(storage(self, run, name, dtype, location))
+            return Tensor.of(storage(self, run, name, dtype, location))
         return self._output_of(self._latest_run(), name)
 
     @overload
@@ -331,7 +331,7 @@ class Executor(Disposable):
         latest = self._latest
         if type(latest) is FastPath and get_ident() == self._thread:
             if (data := latest.taken_over(name)) is not None:
-                return Tensor.of(data, owned=False)
+                return Tensor.of(data)
         run, name = self._latest_run(), self._outputs.name(name)
         self._drive(run)
         return self._outputs.of(self, run, name, lambda output: output.copied())
@@ -348,7 +348,7 @@ class Executor(Disposable):
         name = self._outputs.name(name)
         if run.error is None and name not in run.recorded.lowered.trace.values:
             self._advance(run)
-        return self._outputs.of(self, run, name, lambda output: Tensor.of(output, owned=False))
+        return self._outputs.of(self, run, name, lambda output: Tensor.of(output))
 
     def _dispose(self) -> None:
         self._latest = self._latest_path = self._refill = None

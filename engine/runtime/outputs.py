@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.readback import PendingRead, delivered
+from engine.backends.readback import DerivedRead, PendingRead, delivered
 from engine.backends.tensor_data import CPUTensorData, JobMemory, TensorData
 from engine.base.dtypes import TEXT
 from engine.base.errors import (
@@ -93,6 +94,7 @@ class RunOutput(TensorData):
     Its work may not be enqueued yet.
     """
 
+    needs_disposal = False
     position = 0
     _count: PendingRead | None = None
 
@@ -115,12 +117,14 @@ class RunOutput(TensorData):
 
     def copied(self) -> Tensor:
         """A copy on the same backend, owned by the caller. Only once all work of the run is enqueued."""
-        value = self.value()
-        if value.bound is not None:
+        if not self._is_buffer():
             return Tensor.wrap(np.ascontiguousarray(self.download()))
-        data = data_at(self.run.locate(value))
-        copy = data.copied() if isinstance(data, BufferTensorData) else data
-        return Tensor.of(copy, owned=isinstance(copy, BufferTensorData))
+        data = data_at(self.run.locate(self.value()))
+        return Tensor.of(data.copied() if isinstance(data, BufferTensorData) else data)
+
+    def _is_buffer(self) -> bool:
+        """Whether its elements are all of a buffer's. Only the device may know how many of them are valid."""
+        return self.value().bound is None
 
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
@@ -139,8 +143,7 @@ class RunOutput(TensorData):
         self.run.check()
         if self._count is None or not self._count.done():
             return None
-        axis, count = value.bound.axis, int(self._count.array().reshape(-1)[0])
-        return (*value.shape[:axis], count, *value.shape[axis + 1 :])
+        return _valid_shape(value, self._count.array())
 
     def shape_when_planned(self) -> tuple[int, ...] | None:
         """The shape, for which this waits if the plan is still being made; None if it depends on data."""
@@ -174,17 +177,11 @@ class RunOutput(TensorData):
         return self._data()
 
     def _data(self) -> TensorData:
-        value = self.value()
-        if value.bound is not None:
-            # Only the device knows how many elements of the buffer are valid.
-            return CPUTensorData(self.download())
-        return data_at(self.run.locate(value))
+        return data_at(self.run.locate(self.value())) if self._is_buffer() else CPUTensorData(self.download())
 
     def available_data(self) -> TensorData:
         self._check()
-        if not self.worker._advance(self.run) or self.value().bound is not None:
-            return self
-        return self._data()
+        return self._data() if self.worker._advance(self.run) and self._is_buffer() else self
 
     def for_job(self, writes: bool) -> JobMemory | None:
         raise ValuePending(
@@ -198,7 +195,9 @@ class RunOutput(TensorData):
             self._check()
         try:
             location = self._location or self._locate()
-            return DeferredReadback(self) if location is None else location.request()
+            if location is not None:
+                return location.request()
+            return self.requested() if run.finished else DeferredReadback(self)
         except (MemoryError, OutOfMemoryError) as error:
             raise self._no_room(error) from error
 
@@ -221,16 +220,23 @@ class RunOutput(TensorData):
         self._location = self.run.locate(value)
         return self._location
 
+    def requested(self) -> PendingRead:
+        """A readback of the valid elements, once all work is enqueued."""
+        value = self.value()
+        read = self.run.locate(value).request()
+        if value.bound is None:
+            return read
+        return DerivedRead(partial(_valid, value), read, self.run.locate(value.bound.count).request())
+
     def _read_bounded(self, out: np.ndarray | None) -> np.ndarray:
         """The valid elements, once all work is enqueued."""
         value, bound = self.value(), self.value().bound
         assert bound is not None
-        count, elements = self.run.locate(bound.count), self.run.locate(value)
-        axis, size = bound.axis, int(count.read(None).reshape(-1)[0])
-        shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
-        if prod(shape[:axis]) == 1:
+        count, elements = self.run.locate(bound.count).read(None), self.run.locate(value)
+        shape = _valid_shape(value, count)
+        if prod(shape[: bound.axis]) == 1:
             return elements.reader(shape)(out)
-        return delivered(first_along(elements.read(None), axis, size), out)
+        return delivered(_valid(value, elements.read(None), count), out)
 
     def _no_room(self, error: Exception) -> OutOfMemoryError:
         return out_of_memory(self.name, self.value().shape, self.dtype, "the CPU", error)
@@ -262,24 +268,17 @@ class ObjectsOutput(RunOutput):
         """Whether ONNX has them as a sequence."""
         return isinstance(self._entry, MapsValue)
 
+    def _is_buffer(self) -> bool:
+        return False
+
     def request(self) -> PendingRead:
-        return ObjectsReadback(self, super().request())
+        return DerivedRead(self.objects, super().request())
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
         if not self.run.finished:
             return TensorData.download(self, out)
         found = self.objects(RunOutput.download(self))
         return found if out is None else delivered(found, out)
-
-    def copied(self) -> Tensor:
-        return Tensor.wrap(self.download())
-
-    def _data(self) -> TensorData:
-        return CPUTensorData(self.download())
-
-    def available_data(self) -> TensorData:
-        self._check()
-        return self
 
 
 def data_at(location: Location) -> TensorData:
@@ -290,73 +289,46 @@ def data_at(location: Location) -> TensorData:
     return storage_of(backend)(backend, buffer, location.value.shape, owned=False)
 
 
-class DeferredReadback:
-    """A readback of an output, enqueued when the run has enqueued all its work.
+class DeferredReadback(PendingRead):
+    """A readback of an output, requested when the run has enqueued all its work; polling advances the run."""
 
-    If the output's size depends on data, the count is read back with it.
-    """
-
-    __slots__ = ("_axis", "_count", "_output", "_read", "_run")
+    __slots__ = ("_output", "_read")
 
     def __init__(self, output: RunOutput) -> None:
         self._output = output
-        self._run = output.run
         self._read: PendingRead | None = None
-        self._count: PendingRead | None = None
-        self._axis = 0
-        if self._run.finished:
-            self._begin()
-        else:
-            self._run.on_finished.append(self._begin)
+        output.run.on_finished.append(self._begin)
 
     def _begin(self) -> None:
-        value = self._output.value()
-        self._read = self._run.locate(value).request()
-        if value.bound is not None:
-            self._axis = value.bound.axis
-            self._count = self._run.locate(value.bound.count).request()
+        self._read = self._output.requested()
 
     def done(self) -> bool:
-        """Whether the elements have arrived. Advances the run."""
         if self._read is None:
-            self._output.worker._advance(self._run)
-            self._run.check()
-        return self._read is not None and self._read.done() and (self._count is None or self._count.done())
+            self._output.worker._advance(self._output.run)
+            self._output.run.check()
+        return self._read is not None and self._read.done()
 
     def wait(self) -> None:
-        """Block until done."""
         if self._read is None:
-            self._output.worker._drive(self._run)
-        for read in (self._read, self._count):
-            if read is not None:
-                read.wait()
-
-    def array(self) -> np.ndarray:
-        """The elements in their shape."""
+            self._output.worker._drive(self._output.run)
         assert self._read is not None
-        array = self._read.array()
-        if self._count is None:
-            return array
-        return first_along(array, self._axis, int(self._count.array().reshape(-1)[0]))
-
-
-def first_along(array: np.ndarray, axis: int, count: int) -> np.ndarray:
-    """A copy of the first entries along an axis."""
-    return array[(slice(None),) * axis + (slice(count),)].copy()
-
-
-class ObjectsReadback:
-    """A readback of numbers, converted to objects."""
-
-    def __init__(self, output: ObjectsOutput, numbers: PendingRead) -> None:
-        self.done = numbers.done
-        self.wait = numbers.wait
-        self._output = output
-        self._numbers = numbers
+        self._read.wait()
 
     def array(self) -> np.ndarray:
-        """The objects in their shape."""
-        return self._output.objects(self._numbers.array())
+        assert self._read is not None
+        return self._read.array()
+
+
+def _valid_shape(value: Value, count: np.ndarray) -> tuple[int, ...]:
+    """The shape of a tensor's valid elements, of which the device has counted so many along an axis."""
+    assert value.bound is not None
+    axis = value.bound.axis
+    return (*value.shape[:axis], int(count.reshape(-1)[0]), *value.shape[axis + 1 :])
+
+
+def _valid(value: Value, elements: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """A copy of the valid elements."""
+    return elements[tuple(map(slice, _valid_shape(value, count)))].copy()
 
 
 def fetch(worker: Executor, name: str) -> Any:

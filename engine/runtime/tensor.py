@@ -65,7 +65,7 @@ class Tensor(Disposable):
             # Where kernels can read it in place, and nobody else writes.
             array, given = aligned(array.shape, array.dtype), array
             array[...] = given
-        self._data: TensorData = CPUTensorData(array, owned=True)
+        self._data: TensorData = CPUTensorData(array, is_shared=False)
         self.elements_on_cpu = self._data
 
     # Class attributes are the defaults, so that creating a tensor costs little.
@@ -73,28 +73,19 @@ class Tensor(Disposable):
     _pending: PendingRead | None = None
     _arrived: np.ndarray | None = None
     _callbacks: Sequence[Callable[[bool], None]] = ()
-    _owns_memory = False
 
     elements_on_cpu: CPUTensorData | None = None
     """The storage if it is a CPU array in the tensor's shape and the tensor is not disposed, else None."""
 
     @classmethod
-    def of(cls, data: TensorData, *, owned: bool = True) -> Tensor:
-        """A tensor over existing storage; `owned` storage is freed with the tensor."""
+    def of(cls, data: TensorData) -> Tensor:
+        """A tensor over existing storage, which it frees if that `needs_disposal`."""
         tensor = cls.__new__(cls)
-        if owned:  # a tensor that owns no memory needs no disposal
+        if data.needs_disposal:
             Disposable.__init__(tensor)
-            tensor._owns_memory = True
         tensor._data = data
         if type(data) is CPUTensorData:
             tensor.elements_on_cpu = data
-        return tensor
-
-    @classmethod
-    def of_output(cls, data: TensorData) -> Tensor:
-        """A tensor over the storage of a worker's output, which `of` would take longer to make."""
-        tensor = cls.__new__(cls)
-        tensor._data = data
         return tensor
 
     @classmethod
@@ -102,7 +93,7 @@ class Tensor(Disposable):
         """A tensor over the array itself. Raises `InputError` if its elements are not in row-major order."""
         if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
             raise InputError("Tensor.wrap needs a C-contiguous numpy array; use Tensor(array), which copies")
-        return cls.of(CPUTensorData(array), owned=False)
+        return cls.of(CPUTensorData(array))
 
     # Properties
 
@@ -334,7 +325,7 @@ class Tensor(Disposable):
     def readback_and_clone(self) -> Tensor:
         """A CPU tensor with the elements. Blocks until they are there."""
         array = np.ascontiguousarray(self.download_to_array())
-        return Tensor.of(CPUTensorData(array, owned=True), owned=False)
+        return Tensor.of(CPUTensorData(array, is_shared=False))
 
     def readback_and_clone_async(self) -> Readable:
         """An awaitable that yields a CPU tensor; from an asyncio loop or from the host's async hooks."""
@@ -343,21 +334,22 @@ class Tensor(Disposable):
 
     def replace_data(self, data: TensorData) -> None:
         """Use other storage with the same elements; a requested readback continues."""
-        if self._owns_memory:
-            self._data.dispose()
+        self._data.dispose()
         self._data = data
         self._view = None
         self.elements_on_cpu = data if type(data) is CPUTensorData else None
         changes.add()
-        self._owns_memory = type(data) is not CPUTensorData
 
     def _dispose(self) -> None:
         if self.elements_on_cpu is not None:
             self.elements_on_cpu = None
             changes.add()
         self._pending = self._arrived = None
-        if self._owns_memory:
-            self._data.dispose()
+        self._data.dispose()
+
+    @property
+    def _owns_memory(self) -> bool:  # type: ignore[override]
+        return self._data.needs_disposal
 
 
 class Readable:

@@ -10,7 +10,7 @@ import time
 
 from engine import BackendType, ModelLoader, SystemInfo, leave_a_core_to_the_game
 from engine.base.errors import EngineError, InputError
-from engine.device import native
+from engine.device.native import process_store
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import CompileProgress, output, paragraph, table
 from gameglue.cli.models import add_dim_option, dims_of, find_model
@@ -55,10 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.all:
         info = SystemInfo.query()
         choices = [choice for choice in BACKEND_CHOICES if why_unavailable(choice, info) is None]
-    rows, failures = [], 0
+    store, rows, failures = process_store(), [], 0
     for name in arguments.models:
         for choice in choices:
-            started, before = time.perf_counter(), native.compilations()
+            started, before = time.perf_counter(), store.compilations
             try:
                 model = ModelLoader.load(find_model(name), dims=dims_of(arguments))
                 with CompileProgress(f"{name}, {choice.label}") as progress:
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"gameglue: {name} on {choice.label}: {error}", file=sys.stderr)
                 continue
             seconds = time.perf_counter() - started
-            compiled = native.compilations() - before if choice.backend is BackendType.CPU else "-"
+            compiled = store.compilations - before if choice.backend is BackendType.CPU else "-"
             rows.append((name, choice.label, kernels, compiled, f"{seconds:.2f} s"))
     if rows:
         columns = ("model", "backend", "kernels", "compiled", "took")
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _give_way() -> None:
     """Let every other process go first; what this one starts does so too, and leaves one core alone."""
-    native.leave_a_core(always=True)
+    process_store().pool.leave_a_core(always=True)
     if hasattr(os, "SCHED_IDLE"):
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

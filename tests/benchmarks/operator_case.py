@@ -21,6 +21,12 @@ ML = "ai.onnx.ml"
 _VERSIONS = {CONTRIB: 1, ML: 3}
 _WORDS = np.array(["walk", "run", "jump", "wait", "talk", "hide", "seek", "trade"], object)
 
+_TAPS = {
+    "Resize": {"linear": 2, "cubic": 4},
+    "GridSample": {"": 2, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4},
+}
+"""Elements along an axis that an interpolation blends, by its mode."""
+
 Make = Callable[[np.random.Generator], np.ndarray]
 
 
@@ -163,7 +169,11 @@ class Case:
         return bytes(model.SerializeToString())
 
     def multiplications(self, outputs: Sequence[np.ndarray]) -> int:
-        """How many products of two numbers the operator sums; 0 for one that moves or maps elements."""
+        """How many products of two numbers the operator sums; 0 for one that moves or maps elements.
+
+        A comparison on the way down a tree counts as one, and that of two boxes as four: both areas, what
+        they share, and the quotient.
+        """
         first, second = (*self.arrays.values(), np.empty(0))[:2]
         size = sum(int(output.size) for output in outputs)
         if "ConvTranspose" in self.op:
@@ -188,6 +198,21 @@ class Case:
             layers = [a.shape for a in self.arrays.values() if a.ndim == 3]
             sizes = sum(n * m * (2 if self.op == "QMoE" else 1) for _, n, m in layers)
             return int(first.shape[0]) * sizes * _attribute(self.nodes[0], "k")
+        if self.op in _TAPS and (taps := _TAPS[self.op].get(_text(self.nodes[0], "mode"))):
+            # Resizing goes along one axis after another; places to sample differ in all of them.
+            axes = sum(n != m for n, m in zip(first.shape, outputs[0].shape, strict=True))
+            return size * (taps * axes if self.op == "Resize" else taps ** (first.ndim - 2))
+        if self.op.startswith("TreeEnsemble"):
+            # Each row goes down every tree.
+            leaves = len(
+                _numbers(self.nodes[0], "class_treeids") or _numbers(self.nodes[0], "target_treeids")
+            )
+            trees = len(set(_numbers(self.nodes[0], "nodes_treeids")))
+            return int(first.shape[0]) * trees * (leaves // trees - 1).bit_length()
+        if self.op == "NonMaxSuppression":
+            # A box that is kept is compared with those of its class that were kept before.
+            kept = np.unique(outputs[0][:, :2], axis=0, return_counts=True)[1]
+            return 4 * int((kept * (kept - 1) // 2).sum())
         if self.op == "SVMRegressor":
             return int(first.size) * _attribute(self.nodes[0], "n_supports")
         if self.op in ("DFT", "STFT"):
@@ -203,6 +228,14 @@ class Case:
 
 def _attribute(node: onnx.NodeProto, name: str) -> int:
     return next(int(a.i) for a in node.attribute if a.name == name)
+
+
+def _numbers(node: onnx.NodeProto, name: str) -> Sequence[int]:
+    return next((a.ints for a in node.attribute if a.name == name), ())
+
+
+def _text(node: onnx.NodeProto, name: str) -> str:
+    return next((a.s.decode() for a in node.attribute if a.name == name), "")
 
 
 def _declared(name: str, array: np.ndarray) -> onnx.ValueInfoProto:

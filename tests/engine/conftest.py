@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine import Model, Worker
@@ -43,3 +44,9 @@ def make_worker(request: pytest.FixtureRequest) -> Iterator[MakeWorker]:
     yield make
     for worker in made:
         worker.dispose()
+
+
+def answers(worker: Worker, *arrays: Any, **named: Any) -> list[np.ndarray]:
+    """All outputs of a worker, one after another, after a schedule."""
+    worker.schedule(*arrays, **named)
+    return [worker.peek_output(o.name).download_to_array() for o in worker.model.outputs]

@@ -15,7 +15,6 @@ from engine.api.command_buffers.items import (
     Command,
     JobCommand,
     PlainCommand,
-    PlainSegment,
     ScheduleCommand,
     WorkerOutput,
     now,
@@ -36,7 +35,7 @@ class CommandBuffer:
 
     def __init__(self) -> None:
         self._commands: list[Command] = []
-        self._segments: list[PlainSegment | JoinedSegment] | None = None
+        self._segments: list[Command | JoinedSegment] | None = None
         self._replayed = 0
 
     def schedule_worker(
@@ -173,10 +172,13 @@ class CommandBuffer:
             return
         is_changed = False
         for segment in self._segments:
-            if segment.replay():
+            if not isinstance(segment, JoinedSegment):
+                is_changed |= isinstance(segment, ScheduleCommand) and segment.waited
+                segment.execute()
+            elif segment.replay():
                 self._replayed += segment.count
-            else:
-                is_changed |= not segment.stays
+            else:  # put together anew
+                is_changed = True
                 for command in segment.commands:
                     command.execute()
         if is_changed:

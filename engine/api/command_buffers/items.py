@@ -13,7 +13,7 @@ from engine.api.job_arguments import Bound
 from engine.api.jobs import Job
 from engine.api.worker import Worker
 from engine.backends.base import DeviceBuffer
-from engine.backends.host import HostBackend, HostBuffer, HostPart, HostProgram
+from engine.backends.host import HostBackend, HostBuffer, HostPart
 from engine.backends.tensor_data import CPUTensorData
 from engine.runtime.binding import Feed, bind, can_bind
 from engine.runtime.device_tensor_data import BufferTensorData
@@ -46,11 +46,13 @@ class ScheduleCommand:
     worker: Worker
     given: dict[str, Any]
     fast_path: FastPath | None = None
+    waited: bool = False
+    """Whether its plan was still being made: with that, it may go out with others."""
 
     def execute(self) -> None:
         """Schedule it the usual way."""
         self.worker.schedule({n: now(value) for n, value in self.given.items()})
-        self.fast_path = self.worker._plain_path()
+        self.fast_path, self.waited = self.worker._plain_path(), self.worker._waits_for_plan
 
 
 @dataclass
@@ -84,21 +86,6 @@ Command = ScheduleCommand | JobCommand | PlainCommand
 def now(value: Any) -> Any:
     """A value, or the output that it stands for as it is now."""
     return value.tensor() if isinstance(value, WorkerOutput) else value
-
-
-class PlainSegment:
-    """A command that goes out by itself."""
-
-    count = 0
-
-    def __init__(self, command: Command) -> None:
-        self.commands: Sequence[Command] = (command,)
-        # Whether the next execution may find it as it is: with its plan, a schedule may go out with others.
-        self.stays = not (isinstance(command, ScheduleCommand) and command.worker._waits_for_plan)
-
-    def replay(self) -> bool:
-        """Never."""
-        return False
 
 
 @dataclass(slots=True)
@@ -201,7 +188,6 @@ class Item:
         """
         backend, program = self.fast_path.backend, self.fast_path.program
         assert isinstance(backend, HostBackend)
-        assert isinstance(program, HostProgram)
         arrays: list[tuple[np.ndarray, HostBuffer]] = []
         copies: list[tuple[np.ndarray, HostBuffer]] = []
         reads: set[HostBackend] = set()

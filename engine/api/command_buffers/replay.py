@@ -10,7 +10,6 @@ from engine.api.command_buffers.items import (
     Command,
     Item,
     JobCommand,
-    PlainSegment,
     ScheduleCommand,
     Slot,
     WorkerOutput,
@@ -26,9 +25,9 @@ from engine.runtime.binding import Feed
 from engine.runtime.fast_path import FastPath
 
 
-def segments_of(commands: Sequence[Command]) -> list[PlainSegment | JoinedSegment]:
+def segments_of(commands: Sequence[Command]) -> list[Command | JoinedSegment]:
     """How commands that were executed one by one go out together from now on."""
-    found: list[PlainSegment | JoinedSegment] = []
+    found: list[Command | JoinedSegment] = []
     together: list[Item | JobCommand] = []
     # The workers that these schedule, and whose outputs they read.
     scheduled: set[int] = set()
@@ -40,7 +39,7 @@ def segments_of(commands: Sequence[Command]) -> list[PlainSegment | JoinedSegmen
         if len(together) > 1:
             found.append(JoinedSegment(together))
         else:
-            found.extend(PlainSegment(x.command if isinstance(x, Item) else x) for x in together)
+            found.extend(x.command if isinstance(x, Item) else x for x in together)
         for collected in (together, scheduled, read):
             collected.clear()
 
@@ -59,7 +58,7 @@ def segments_of(commands: Sequence[Command]) -> list[PlainSegment | JoinedSegmen
             read |= _read(item)
             latest[id(item.command.worker)] = item.fast_path
         else:
-            found.append(PlainSegment(command))
+            found.append(command)
     close()
     return found
 
@@ -114,9 +113,6 @@ class JoinedSegment:
     Inputs are bound as a schedule of its own binds them. What is enqueued then is recorded once: the
     programs, and on the CPU the jobs, and the copies of inputs that programs and jobs before them write.
     """
-
-    stays = False
-    """A segment that cannot go out is put together anew."""
 
     def __init__(self, items: Sequence[Item | JobCommand]) -> None:
         self.commands = [item.command if isinstance(item, Item) else item for item in items]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from engine.api.textures.formula import Conversion
 from engine.api.textures.on_gl import to_tensor, to_texture
 from engine.api.textures.on_host import HostConversions
 from engine.api.textures.pictures import GLPicture, HostImage, Picture, picture_of
@@ -91,7 +92,8 @@ class TextureConverter(metaclass=SpellingType):
         made, buffer = _room(backend, how, shape, tensor, slot)
         if textures:
             for number, texture in enumerate(textures):
-                to_tensor(backend, texture, how, shape, buffer, number if many else slot)
+                conversion = Conversion(texture.grid, how, shape, number if many else slot)
+                to_tensor(backend, texture, conversion, buffer)
             counters.on_device += len(textures)
         else:
             _from_host(backend, [p for p in pictures if isinstance(p, HostImage)], how, shape, buffer, slot)
@@ -124,7 +126,7 @@ class TextureConverter(metaclass=SpellingType):
             and isinstance(data, BufferTensorData)
             and _is_on(data.backend, target.device)
         ):
-            to_texture(data.storage, how, tuple(tensor.shape), slot, target)
+            to_texture(data.storage, Conversion(target.grid, how, tuple(tensor.shape), slot), target)
             counters.on_device += 1
         else:
             deliveries().send(tensor, how, slot, target, texture)
@@ -287,10 +289,11 @@ def _from_host(
         pixels = [p.pixels() for p in pictures]
         joined = pixels[0] if len(pixels) == 1 else np.concatenate(pixels)
         together = replace(grid, batch=len(pictures)) if len(pictures) > 1 else grid
-        conversions.to_tensor(backend, together, joined, how, shape, buffer, slot)
+        conversions.to_tensor(backend, joined, Conversion(together, how, shape, slot), buffer)
         return
     for number, picture in enumerate(pictures):
-        conversions.to_tensor(backend, picture.grid, picture.pixels(), how, shape, buffer, number)
+        conversion = Conversion(picture.grid, how, shape, number)
+        conversions.to_tensor(backend, picture.pixels(), conversion, buffer)
 
 
 def _staged(
@@ -313,7 +316,8 @@ def _staged(
     kept = before.hand_on() if isinstance(before, StagedTensorData) and fits else None
     source, buffer = _room(backend, how, shape, kept, None)
     for number, texture in enumerate(textures):
-        to_tensor(backend, texture, how, shape, buffer, number if shape[0] > 1 else None)
+        conversion = Conversion(texture.grid, how, shape, number if shape[0] > 1 else None)
+        to_tensor(backend, texture, conversion, buffer)
     data = StagedTensorData(source)
     if tensor is None:
         return Tensor.of(data)

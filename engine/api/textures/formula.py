@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,6 +86,22 @@ class Grid:
         return top_down != (transform.coord_origin == CoordOrigin.TOP_LEFT)
 
 
+class Conversion(NamedTuple):
+    """A conversion between pixels and a tensor.
+
+    Attributes:
+        grid: The pixels, of one picture or of a batch.
+        transform: How it is done.
+        shape: The tensor's shape.
+        slot: The tensor's picture; None for all of them.
+    """
+
+    grid: Grid
+    transform: TextureTransform
+    shape: tuple[int, ...]
+    slot: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """A conversion as a kernel over one buffer (stitching: two), and its index space."""
@@ -148,10 +165,10 @@ def to_tensor_recipe(grid: Grid, transform: TextureTransform, shape: tuple[int, 
 
 
 @lru_cache(maxsize=512)
-def to_picture_recipe(
-    grid: Grid, transform: TextureTransform, shape: tuple[int, ...], dtype: str, slot: int
-) -> Recipe:
-    """From picture `slot` of a tensor of a shape and type to a grid; the space is (rows, pitch, channels)."""
+def to_picture_recipe(conversion: Conversion, dtype: str) -> Recipe:
+    """From a picture of a tensor of a type to a grid; the space is (rows, pitch, channels)."""
+    grid, transform, shape, slot = conversion
+    assert slot is not None
     n, c, h, w = (int(n or 0) for n in transform.sizes(shape))
     if not 0 <= slot < n:
         raise InputError(f"there is no picture {slot} in a batch of {n}")

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.api.textures.formula import to_picture_recipe, to_tensor_recipe
+from engine.api.textures.formula import Conversion, to_picture_recipe, to_tensor_recipe
 from engine.api.textures.pictures import GLPicture
-from engine.api.textures.transform import TextureTransform
 from engine.backends.base import Backend, BackendType, DeviceBuffer
 from engine.backends.gl.commands import CommandList
 from engine.backends.gl.memory import GLBuffer
@@ -16,26 +15,20 @@ from engine.backends.gl.textures import TextureCommands, TextureReader, TextureW
 from engine.backends.select import shared_backend
 
 
-def to_tensor(
-    backend: Backend,
-    picture: GLPicture,
-    transform: TextureTransform,
-    shape: tuple[int, ...],
-    buffer: DeviceBuffer,
-    slot: int | None,
-) -> None:
-    """Fill a buffer of a shape, or picture `slot` of it, in stream order."""
+def to_tensor(backend: Backend, picture: GLPicture, conversion: Conversion, buffer: DeviceBuffer) -> None:
+    """Fill a tensor's buffer, or a picture of it, in stream order."""
     assert isinstance(backend, TextureReader)
     assert isinstance(buffer, GLBuffer)
+    grid, transform, shape, slot = conversion
     begin, end = 0, prod(shape)
     if slot is not None:
         part = end // shape[0]
         begin, end = slot * part, (slot + 1) * part
     with backend.device.current(after_game=True, before_game=True):
-        key = ("in", picture.grid, transform, shape, begin, end, picture.name, buffer.written)
+        key = ("in", conversion, picture.name, buffer.written)
 
         def record() -> CommandList:
-            recipe = to_tensor_recipe(picture.grid, transform, shape)
+            recipe = to_tensor_recipe(grid, transform, shape)
             return backend.record_from_texture(
                 picture.name, recipe.numbered, recipe.space, buffer, begin, end
             )
@@ -43,20 +36,18 @@ def to_tensor(
         TextureCommands.of(backend.device).run(backend, key, record)
 
 
-def to_texture(
-    buffer: DeviceBuffer, transform: TextureTransform, shape: tuple[int, ...], slot: int, target: GLPicture
-) -> None:
-    """Draw picture `slot` of a tensor into a texture, in stream order."""
+def to_texture(buffer: DeviceBuffer, conversion: Conversion, target: GLPicture) -> None:
+    """Draw a picture of a tensor into a texture, in stream order."""
     # Only fragment shaders write any texture, so this backend draws, whichever computed the tensor.
     backend = shared_backend(BackendType.GPU_PIXEL, target.device)
     assert isinstance(backend, TextureWriter)
     assert isinstance(buffer, GLBuffer)
     with backend.device.current(after_game=True, before_game=True):
         dtype = buffer.dtype.name
-        key = ("out", target.grid, transform, shape, dtype, slot, buffer.readable, target.name)
+        key = ("out", conversion, dtype, buffer.readable, target.name)
 
         def record() -> CommandList:
-            recipe = to_picture_recipe(target.grid, transform, shape, dtype, slot)
+            recipe = to_picture_recipe(conversion, dtype)
             size = (target.grid.width, target.grid.height)
             return backend.record_to_texture(buffer, recipe.numbered, recipe.space, target.name, size)
 

@@ -14,8 +14,13 @@ from math import prod
 
 import numpy as np
 
-from engine.api.textures.formula import Grid, Recipe, stitch_recipe, to_picture_recipe, to_tensor_recipe
-from engine.api.textures.transform import TextureTransform
+from engine.api.textures.formula import (
+    Conversion,
+    Recipe,
+    stitch_recipe,
+    to_picture_recipe,
+    to_tensor_recipe,
+)
 from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.compiler.plan import BufferSpec, Plan, Role, Step
 
@@ -51,17 +56,11 @@ class HostConversions:
         return _conversions.setdefault(backend, HostConversions())
 
     def to_tensor(
-        self,
-        backend: Backend,
-        grid: Grid,
-        pixels: np.ndarray,
-        transform: TextureTransform,
-        shape: tuple[int, ...],
-        buffer: DeviceBuffer,
-        slot: int | None,
+        self, backend: Backend, pixels: np.ndarray, conversion: Conversion, buffer: DeviceBuffer
     ) -> None:
-        """Fill a buffer of a shape with `grid.batch` pictures, or picture `slot` of it with one."""
-        key = ("in", grid, transform, shape, slot, id(buffer))
+        """Fill a tensor's buffer with all pictures of a grid, or a picture of it with one."""
+        grid, transform, shape, slot = conversion
+        key = ("in", conversion, id(buffer))
 
         def record() -> _Recorded:
             given = {"texels": backend.create(grid.size, grid.storage), "tensor": buffer}
@@ -80,20 +79,12 @@ class HostConversions:
                 backend.copy(recorded.buffers["stitched"], buffer)
             backend.flush()
 
-    def to_pixels(
-        self,
-        backend: Backend,
-        buffer: DeviceBuffer,
-        transform: TextureTransform,
-        shape: tuple[int, ...],
-        slot: int,
-        grid: Grid,
-    ) -> DeviceBuffer:
-        """Picture `slot` of a tensor as pixels, in a buffer that the next such call overwrites."""
-        key = ("out", grid, transform, shape, slot, id(buffer))
+    def to_pixels(self, backend: Backend, buffer: DeviceBuffer, conversion: Conversion) -> DeviceBuffer:
+        """A picture of a tensor as pixels, in a buffer that the next such call overwrites."""
+        key = ("out", conversion, id(buffer))
 
         def record() -> _Recorded:
-            recipe = to_picture_recipe(grid, transform, shape, buffer.dtype.name, slot)
+            recipe = to_picture_recipe(conversion, buffer.dtype.name)
             return _record(backend, [(recipe, "pixels")], {"tensor": buffer})
 
         recorded = self._find(key, buffer, record)

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.api.textures.formula import Grid
+from engine.api.textures.formula import Conversion, Grid
 from engine.api.textures.on_host import HostConversions
 from engine.api.textures.pictures import GLPicture, Picture
 from engine.api.textures.transform import TextureTransform
 from engine.backends.base import Backend, BackendType, Readback
-from engine.backends.readback import ArrivedRead, PendingRead
+from engine.backends.readback import DerivedRead, PendingRead
 from engine.backends.select import create_backend
 from engine.backends.tensor_data import CPUTensorData, TensorData
 from engine.base.errors import InputError
@@ -91,7 +91,21 @@ class StagedTensorData(TensorData):
 
     def request(self) -> PendingRead:
         data = self.available_data()
-        return ArrivedRead(data.elements.copy()) if isinstance(data, CPUTensorData) else _SharedRead(self)
+        return DerivedRead(np.copy, self) if data is self else data.request()
+
+    def done(self) -> bool:
+        """Whether the elements have arrived."""
+        return self.available_data() is not self
+
+    def wait(self) -> None:
+        """Block until they have."""
+        self.concrete()
+
+    def array(self) -> np.ndarray:
+        """The elements, which others may have, too."""
+        data = self.concrete()
+        assert isinstance(data, CPUTensorData)
+        return data.elements
 
     def upload(self, array: np.ndarray) -> None:
         self.concrete().upload(array)
@@ -106,32 +120,12 @@ class StagedTensorData(TensorData):
         return self.source
 
 
-class _SharedRead:
-    """One of several who wait for the same copy."""
-
-    def __init__(self, data: StagedTensorData) -> None:
-        self._data = data
-
-    def done(self) -> bool:
-        return self._data.available_data() is not self._data
-
-    def wait(self) -> None:
-        self._data.concrete()
-
-    def array(self) -> np.ndarray:
-        data = self._data.concrete()
-        assert isinstance(data, CPUTensorData)
-        return data.elements.copy()
-
-
 @dataclass
 class _Delivery:
     """A pending write of a tensor into a picture."""
 
     tensor: Tensor
-    transform: TextureTransform
-    shape: tuple[int, ...]
-    slot: int
+    conversion: Conversion
     target: Picture
     key: object
     owner: Any
@@ -166,7 +160,7 @@ class _Delivery:
         return True
 
     def _start(self, data: BufferTensorData | CPUTensorData) -> Readback:
-        grid = host_grid(self.target)
+        grid = self.conversion.grid
         if isinstance(data, BufferTensorData):
             backend, buffer = data.backend, data.storage
         else:
@@ -174,7 +168,7 @@ class _Delivery:
             backend = cpu_backend()
             buffer = backend.create(data.elements.size, data.dtype, data.elements)
         conversions = HostConversions.of(backend)
-        pixels = conversions.to_pixels(backend, buffer, self.transform, self.shape, self.slot, grid)
+        pixels = conversions.to_pixels(backend, buffer, self.conversion)
         with backend.entered():
             read = backend.readback(pixels)
             backend.flush()
@@ -204,7 +198,8 @@ class PendingTextureWrites:
         if not isinstance(target, GLPicture) and target.write is None:
             raise InputError(f"a {type(owner).__name__} of this kind cannot be written")
         key = (target.device, target.name) if isinstance(target, GLPicture) else id(owner)
-        delivery = _Delivery(tensor, transform, tuple(tensor.shape), slot, target, key, owner)
+        conversion = Conversion(host_grid(target), transform, tuple(tensor.shape), slot)
+        delivery = _Delivery(tensor, conversion, target, key, owner)
         delivery.begin()
         self._pending.append(delivery)
         counters.on_host += 1

@@ -129,7 +129,7 @@ class CPUBackend(HostBackend):
         """Compile or load missing kernels and return their number."""
         missing = self._missing(kernels)
         if missing:
-            addresses = native.load([*missing.values(), *missing_of_sizes()], progress)
+            addresses = native.process_store().load([*missing.values(), *missing_of_sizes()], progress)
             self._functions |= {key: addresses[source.key] for key, source in missing.items()}
             _ = self.stream  # now, and not in the first schedule
         return len(missing)
@@ -140,12 +140,12 @@ class CPUBackend(HostBackend):
 
     def prepare_async(self, kernels: Iterable[AnyKernel]) -> native.PendingLoad | None:
         """Let child processes compile missing kernels."""
-        load = native.prepare_async([*self._missing(kernels).values(), *missing_of_sizes()])
+        load = native.process_store().prepare_async([*self._missing(kernels).values(), *missing_of_sizes()])
         return None if load.done() else load
 
     def prepare_cached(self, words: Mapping[str, int]) -> bool:
         """Load kernels that were compiled before."""
-        addresses = native.load_stored(words)
+        addresses = native.process_store().load_stored(words)
         if addresses is None:
             return False
         self._functions |= addresses

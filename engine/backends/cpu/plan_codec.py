@@ -10,39 +10,28 @@ from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.execution.arguments import count_words
 from engine.backends.cpu.kernels.convolution.winograd_partition import LARGEST, scratch_bytes
 from engine.backends.cpu.kernels.matmul.precision import Arithmetic
+from engine.backends.plan_codec import PlanCodec
 from engine.compiler.plan import AnyKernel, Step, StoredKernel
 from engine.kernels.kernel import Kernel
 
 
-class CPUPlanCodec:
+class CPUPlanCodec(PlanCodec):
     """The `PlanCodec` of plans for so many threads."""
 
     def __init__(self, threads: int, arithmetics: Sequence[Arithmetic]) -> None:
-        self.setting = f"{threads} {arithmetics} {LARGEST} {scratch_bytes(host_tile())}"
+        super().__init__(f"{threads} {arithmetics} {LARGEST} {scratch_bytes(host_tile())}")
 
     def key(self, kernel: AnyKernel) -> str:
-        """The key of a kernel's object code."""
         return kernel.key if isinstance(kernel, StoredKernel) else source_of(kernel).key
 
     def stored(self, kernel: AnyKernel, nanoseconds: float) -> StoredKernel:
-        """The kernel without its formula."""
         if isinstance(kernel, StoredKernel):
             return kernel._replace(nanoseconds=nanoseconds)
         is_tuned = not isinstance(kernel, Kernel)
         return StoredKernel(self.key(kernel), getattr(kernel, "name", "generic"), is_tuned, nanoseconds)
 
-    def text(self, kernel: AnyKernel) -> str:
-        """Nothing: object code is found by a kernel's key."""
-        return ""
-
-    def kernel(self, text: str) -> AnyKernel:
-        """There is none. Raises `ValueError`."""
-        raise ValueError("plans of the CPU hold no formulas")
-
     def nanoseconds(self, step: Step) -> float:
-        """On one thread."""
         return step_ns(step)
 
     def words(self, step: Step) -> int:
-        """The words of its args block."""
         return count_words(step)

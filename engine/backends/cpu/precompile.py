@@ -22,8 +22,9 @@ def precompile_kernels(is_certain: bool = False) -> None:
     is_certain: there will be job threads, so their program, the longest, goes before a network's kernels.
     """
     program, *others = job_sources()
-    if native.is_kept(program):
+    store = native.process_store()
+    if store.is_kept(program):
         return
     if is_certain:
-        native.prepare_async([program])
-    native.prepare_ahead([program, packing_source(), transforming_source(), *sources_of_sizes(), *others])
+        store.prepare_async([program])
+    store.prepare_ahead([program, packing_source(), transforming_source(), *sources_of_sizes(), *others])

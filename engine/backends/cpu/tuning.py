@@ -11,8 +11,7 @@ from engine.backends.cpu.kernels.convolution.any_type_conv import tune_any_type_
 from engine.backends.cpu.kernels.convolution.first_layer_conv import tune_first_layer_conv
 from engine.backends.cpu.kernels.convolution.low_precision_conv import tune_low_precision_conv
 from engine.backends.cpu.kernels.convolution.nhwc_conv import tune_nhwc_conv
-from engine.backends.cpu.kernels.convolution.nhwc_depthwise import tune_nhwc_depthwise
-from engine.backends.cpu.kernels.convolution.nhwc_pool import tune_nhwc_pool
+from engine.backends.cpu.kernels.convolution.nhwc_windows import tune_nhwc_depthwise, tune_nhwc_pool
 from engine.backends.cpu.kernels.convolution.plane_windows import tune_pool
 from engine.backends.cpu.kernels.convolution.small_output_conv import tune_small_output_conv
 from engine.backends.cpu.kernels.convolution.winograd import tune_winograd

@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, DeviceLimit, Program
 from engine.backends.gl.commands import CommandList, Replayer
+from engine.backends.gl.memory import GLBuffer
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
 from engine.backends.gl.storage import FORMS, memory_dtype, to_memory, type_refusal
@@ -21,7 +22,7 @@ from engine.backends.gl.timing import ObservedCommands
 from engine.backends.gpu.integers import check_integers
 from engine.backends.plan_template import Template
 from engine.base import instrumentation
-from engine.base.errors import InputError
+from engine.base.errors import InputError, OutOfMemoryError
 from engine.base.generators import SmallSteps, finish, within
 from engine.compiler.loop_splitting import Temporary, split
 from engine.compiler.loop_spreading import GRAPHICS, Width, spread
@@ -174,9 +175,20 @@ class GLBackend(Backend):
         """Create staging buffers."""
         self.device.staging.create_ahead(elements * memory_dtype(dtype).itemsize, upload, self.programs.home)
 
+    def share(self, room: DeviceBuffer, elements: int) -> DeviceBuffer | None:
+        """A buffer over the first elements of another."""
+        assert isinstance(room, GLBuffer), "a buffer of another backend"
+        return room.part(elements)
+
     def check_memory(self) -> None:
         """Check for OpenGL's out-of-memory error, which does not stop later calls."""
-        self.programs.home.check_errors("making room for a tensor")
+        try:
+            self.programs.home.check_errors("making room for a tensor")
+        except OutOfMemoryError:
+            # What has failed may be memory that templates share: the next program gets other.
+            for memory in self.shared_temporaries():
+                memory.forget()
+            raise
 
     @abstractmethod
     def recorder(self) -> PlanRecorder:

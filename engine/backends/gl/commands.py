@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.base.errors import KernelCompileError
 from engine.device.gl.functions import FUNCTION_TYPE
-from engine.device.native import NativeSource, PendingLoad, prepare_async
+from engine.device.native import NativeSource, PendingLoad, process_store
 from engine.device.native.prelude import PRELUDE
 
 ARGUMENTS = 5
@@ -134,7 +134,7 @@ class Replayer:
     """Runs command lists: in native code once that is there, through ctypes until then."""
 
     def __init__(self) -> None:
-        self._pending: PendingLoad | None = prepare_async([REPLAY])
+        self._pending: PendingLoad | None = process_store().prepare_async([REPLAY])
         self._native: Any = None
         self._functions: dict[int, Any] = {}
 

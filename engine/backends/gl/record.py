@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +23,22 @@ class GLProgram(Program):
     """A recorded plan, the memory of its temporaries, and the buffers it refers to."""
 
     def __init__(
-        self, commands: CommandList, temporaries: Sequence[GLObjects], buffers: Sequence[AnyBuffer]
+        self,
+        commands: CommandList,
+        temporaries: Sequence[GLObjects],
+        buffers: Sequence[AnyBuffer],
+        make_places: Callable[[], Mapping[str, Any]],
     ) -> None:
         self.commands = commands
+        self._make_places = make_places
         self._temporaries = tuple(temporaries)
         self._buffers = tuple(buffers)
         self._is_released = False
+
+    @cached_property
+    def places(self) -> Mapping[str, Any]:
+        """Where each tensor is."""
+        return self._make_places()
 
     def check(self) -> None:
         """Raise `DisposedError` if this program or a buffer that it uses was released."""

@@ -20,7 +20,7 @@ WIDTH = 4
 """Channels of a thread's vector."""
 
 NAMES = ("total", "places", "taps", "channels", "groups", "size")
-"""Arguments of a step of `total` threads; `size` elements of a plane."""
+"""Arguments of a step of `total` threads: elements of a blend are `taps`, and those of a plane `size`."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Blend:
     planes: Value
     elements: Value
     shares: Value
+    axes: int
     target: str
 
     @property
@@ -43,10 +44,15 @@ class Blend:
         return self.planes.shape[1]
 
     @property
+    def count(self) -> int:
+        """Entries of the tables for each axis; the same for every input shape."""
+        return self.elements.shape[2] // self.axes
+
+    @property
     def numbers(self) -> tuple[int, ...]:
         """Values of `NAMES` behind the first."""
-        _, groups, taps, places = self.elements.shape
-        return places, taps, self.channels, groups, self.planes.shape[2]
+        _, groups, _, places = self.elements.shape
+        return places, self.count**self.axes, self.channels, groups, self.planes.shape[2]
 
     @property
     def is_read_once(self) -> bool:
@@ -68,7 +74,8 @@ def tune_blend(compute: Compute, fits: Fits, emit_blend: Callable[[Blend], bool]
         return False
     if not planes.is_static(1) or planes.shape[1] % WIDTH or not fits(2 * planes.size, FLOAT32):
         return False
-    return emit_blend(Blend(planes, elements, shares, compute.output.name))
+    axes = compute.attributes["axes"]
+    return emit_blend(Blend(planes, elements, shares, axes, compute.output.name))
 
 
 def laid_out(blend: Blend, tuner: Tuner) -> str:
@@ -82,33 +89,56 @@ def laid_out(blend: Blend, tuner: Tuner) -> str:
     return name
 
 
+def sums(
+    blend: Blend,
+    vector: str,
+    zero: str,
+    number: Callable[[str], str],
+    share: Callable[[str], str],
+    found: str,
+) -> list[str]:
+    """Statements that set `sum0`, a blend whose first entries are at `from`.
+
+    vector, zero: the type of the numbers of several channels, and their 0. number, share: the text of an
+    element of the tables. found: the text of the channels' elements at `at`.
+    """
+    names = " + ".join(f"at{axis}" for axis in range(blend.axes))
+    lines = [f"int at = {names};", f"{vector} sum{blend.axes} = {found};"]
+    for axis in reversed(range(blend.axes)):
+        entry = f"from + ({axis * blend.count} + k{axis}) * places"
+        lines = [
+            f"{vector} sum{axis} = {zero};",
+            f"for (int k{axis} = 0; k{axis} < {blend.count}; ++k{axis}) {{",
+            f"    int at{axis} = {number(entry)};",
+            f"    if (at{axis} < 0) continue;",
+            *(f"    {line}" for line in lines),
+            f"    sum{axis} += {share(entry)} * sum{axis + 1};",
+            "}",
+        ]
+    return lines
+
+
 def statements(
-    blend: Blend, vector: str, pixel: Callable[[str], str], one: Callable[[str], str],
+    blend: Blend, vector: str, made: str, pixel: Callable[[str], str], one: Callable[[str], str],
     number: Callable[[str], str], share: Callable[[str], str], output: str,
 ) -> list[str]:  # fmt: skip
     """Statements of thread `t`.
 
-    vector: the type of four floats. pixel, one: the text of four floats of the planes at a position, counted
-    in vectors, and of one. number, share: the text of an element of the tables. output: the output's name.
+    vector, made: the type of four floats, and the word that makes one of its elements. pixel, one: the text
+    of four floats of the planes at a position, counted in vectors, and of one. number, share: see `sums`.
+    output: the output's name.
     """
+    found = pixel("(n * size + at) * blocks + block")
     if blend.is_read_once:
         first = f"(n * channels + block * {WIDTH}) * size + at"
-        terms = [f"sum.{lane} += part * {one(f'{first} + {k} * size')};" for k, lane in enumerate("xyzw")]
-    else:
-        terms = [f"sum += part * {pixel('(n * size + at) * blocks + block')};"]
+        found = f"{made}({', '.join(one(f'{first} + {k} * size') for k in range(WIDTH))})"
+    zero = f"{made}({', '.join(['0.0'] * WIDTH)})"
     return [
         "if (t >= total) return;",
         f"int blocks = channels / {WIDTH}, rest = t / places, p = t - rest * places;",
         "int g = rest % groups, plane = rest / groups, block = plane % blocks, n = plane / blocks;",
-        "int from = (n * groups + g) * taps * places + p;",
-        f"{vector} sum;",
-        "sum.x = sum.y = sum.z = sum.w = 0.0f;",
-        "for (int k = 0; k < taps; ++k) {",
-        f"    int at = {number('from + k * places')};",
-        f"    float part = {share('from + k * places')};",
-        "    if (at < 0) continue;",
-        *(f"    {term}" for term in terms),
-        "}",
+        f"int from = (n * groups + g) * {blend.axes * blend.count} * places + p;",
+        *sums(blend, vector, zero, number, share, found),
         f"int to = ((n * channels + block * {WIDTH}) * groups + g) * places + p;",
-        *(f"{output}[to + {k} * groups * places] = sum.{lane};" for k, lane in enumerate("xyzw")),
+        *(f"{output}[to + {k} * groups * places] = sum0.{lane};" for k, lane in enumerate("xyzw")),
     ]

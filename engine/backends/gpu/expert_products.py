@@ -99,6 +99,7 @@ def tune_experts(
             (smallest(pairs, 1) * experts * n, k),
             FLOAT32,
             w.name,
+            ((experts * n,), (k,)) if is_packed else None,
         )
     else:
         w = rest[0]

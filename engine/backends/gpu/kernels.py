@@ -20,6 +20,9 @@ from engine.kernels.value import Value
 GROUP = 64
 """Threads in a group."""
 
+Text = Callable[[str, str], str]
+"""Prints a text from two others."""
+
 
 @dataclass(frozen=True)
 class ThreadStep:
@@ -69,13 +72,14 @@ class Kernels(ABC):
     most_rounds: int = 1 << 30
     """After how many rounds a driver ends a thread's loops."""
 
-    sorts_few: bool = False
-    """Whether a thread sorts a few elements by itself, as shared memory is slow."""
+    alone: int = 0
+    """How many elements a thread sorts by itself; 0 where a group sorts in shared memory."""
 
-    emit_sorted_block: Callable[[Tuner, ThreadStep, str, Callable[[str, str], str]], bool] | None = None
-    """Emits the step that sorts blocks where a thread sorts one alone, of rows of so many elements.
+    emit_sorted_block: Callable[[Tuner, ThreadStep, str, Text, Text, bool], bool] | None = None
+    """Emits the step that sorts blocks of `alone` elements, where a backend has its own, of rows of so many.
 
-    The last argument prints the statement that sets a variable to the key at a position.
+    Then come what prints the statement that sets a variable to the key at a position of `row`, and the text
+    of where in the row the element at a position and a slot is, and whether the output takes that alone.
     """
 
     as_int: ClassVar[str]

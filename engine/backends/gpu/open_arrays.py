@@ -108,28 +108,36 @@ def owned(buffers: Mapping[str, DeviceBuffer], names: Iterable[str], own: type[B
     return found
 
 
-class OpenSlots:
-    """Slots of one arena that temporaries of open sizes share in turn.
+class Slots:
+    """What temporaries of open sizes share in turn.
 
     of: the slot of each temporary.
     """
+
+    def __init__(self, of: Sequence[int]) -> None:
+        self.of = np.array(of, np.int64)
+        self._order = np.argsort(self.of, kind="stable")
+        self._begins = np.flatnonzero(np.diff(self.of[self._order], prepend=-1))
+
+    def largest(self, sizes: np.ndarray) -> np.ndarray:
+        """The largest size in each slot."""
+        return np.maximum.reduceat(sizes[self._order], self._begins) if len(sizes) else sizes
+
+
+class OpenSlots(Slots):
+    """Slots of one arena."""
 
     def __init__(
         self, hints: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]], alignment: int
     ) -> None:
         """Choose slots by what temporaries take while planning; slots start at multiples of `alignment`."""
         slot_of, _ = share(hints, lifetimes)
-        self.of = np.array([slot_of[name] for name in hints], np.int64)
+        super().__init__([slot_of[name] for name in hints])
         self._alignment = alignment
-        self._order = np.argsort(self.of, kind="stable")
-        self._begins = np.flatnonzero(np.diff(self.of[self._order], prepend=-1))
 
     def sizes(self, sizes: np.ndarray) -> np.ndarray:
         """What each slot takes if the temporaries take so much."""
-        if not len(sizes):
-            return sizes
-        largest = np.maximum.reduceat(sizes[self._order], self._begins)
-        found: np.ndarray = -(-largest // self._alignment) * self._alignment
+        found: np.ndarray = -(-self.largest(sizes) // self._alignment) * self._alignment
         return found
 
     def places(self, sizes: np.ndarray) -> tuple[np.ndarray, int]:

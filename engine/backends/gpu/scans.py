@@ -133,16 +133,17 @@ def row_statements(group: int, is_marked: str, barrier: str, output: str, has_ro
         f"int row = t / {group}, lane = t - row * {group}, each = (count + {group - 1}) / {group};",
         "int begin = min(lane * each, count), end = row < rows ? min(begin + each, count) : 0;",
         "int found = 0, slot = 0, total = 0;",
-        f"for (int k = begin; k < end; ++k) {{ int p = row * count + k; if ({is_marked}) ++found; }}",
     ]
-    if group == 1:
-        lines.append("total = found;")
-    else:
+    counted = f"for (int k = begin; k < end; ++k) {{ int p = row * count + k; if ({is_marked}) ++found; }}"
+    if group > 1:
         lines += [
+            counted,
             "sums[lane] = found;",
             barrier,
             f"for (int k = 0; k < {group}; ++k) {{ if (k < lane) slot += sums[k]; total += sums[k]; }}",
         ]
+    elif not has_room:
+        lines += [counted, "total = found;"]
     if not has_room:
         return [*lines, f"if (lane == 0 && row < rows) {output}[row] = total;"]
     return [
@@ -150,6 +151,8 @@ def row_statements(group: int, is_marked: str, barrier: str, output: str, has_ro
         "for (int k = begin; k < end; ++k) {",
         f"    int p = row * count + k; if ({is_marked}) {output}[row * room + slot++] = k;",
         "}",
+        # A thread alone knows how many there are when it has stored them.
+        *(["total = slot;"] if group == 1 else []),
         # Slots that stand for nothing are read all the same.
         f"for (int k = total + lane; k < room && row < rows; k += {group}) {output}[row * room + k] = 0;",
     ]

@@ -31,6 +31,9 @@ BLOCK_NAMES = ("count", "inner", "blocks", "segments", "span", "keep")
 _MERGE_NAMES = ("count", "inner", "run", "pairs", "chunks", "total", "keep")
 """Arguments of a step that merges runs; `total` threads store up to `EACH` pairs."""
 
+# Where few threads run at once, each merges so many times as many.
+_MORE_ALONE = 2
+
 # What takes as long as sorting or merging an element: multiplications, and nanoseconds.
 _BLOCK_AREA, _MERGE_AREA = 64, 16
 _BLOCK_NS, _MERGE_NS = 20.0, 10.0
@@ -39,21 +42,28 @@ _INFINITY = 0x7F800000
 _MOST = 1 << 30
 
 Read = Callable[[str, str], str]
-"""What prints the statement that sets a variable to the key at a position."""
+"""What prints the statement that sets a variable to the key at a position of `row`."""
+
+Place = Callable[[str, str], str]
+"""The text of where in its row the element at a position and a slot is."""
 
 
 def tune_sort(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
     """Rule for hints of kind "sort"; False for other keys, and where few of many are chosen first."""
-    (rows, *lengths), attributes = compute.operands, compute.attributes
+    (rows, *others), attributes = compute.operands, compute.attributes
     (outer, count, inner), keep = rows.shape, attributes["keep"]
+    length, listed = (*others, None, None)[:2]
     # On GPUs, integers of 64 bits have 32.
     is_word = keys_are_words(rows) or rows.arithmetic == "int64"
-    if not is_word or is_few_of_many(rows, keep, bool(lengths)):
+    if not is_word or is_few_of_many(rows, keep, length is not None):
         return False
-    length = lengths[0] if lengths else None
-    pairs = sorted_pairs(tuner, kernels, rows, keep, attributes["descending"], length)
+    is_plain = compute.epilogue is None and compute.output.dtype == INT32
+    output = compute.output.name if is_plain else ""
+    pairs = sorted_pairs(tuner, kernels, rows, keep, attributes["descending"], length, listed, output)
     if pairs is None:
         return False
+    if pairs.name == output:
+        return True
 
     def position(o: Expr, slot: Expr, i: Expr) -> Expr:
         place = load(pairs, ((o * inner + i) * count + slot) * lit(2) + lit(1))
@@ -71,52 +81,69 @@ def sorted_pairs(
     keep: int,
     descending: bool = False,
     length: Value | None = None,
+    listed: Value | None = None,
+    output: str = "",
 ) -> Value | None:
     """Keys and positions of (outer, count, inner) sorted along the middle axis; None if they do not fit.
 
     Pair p of the row (o, i) begins at element 2 * ((o * inner + i) * count + p); those from `keep` on mean
-    nothing. `length` (outer) is how many elements of each row there are.
+    nothing. `length` (outer) is how many elements of each row there are, and `listed` (outer, count) at which
+    positions: then `inner` is 1. `output` takes the positions alone, (outer, keep), if the last step can give
+    them; then it is returned.
     """
-    (outer, count, inner), block = rows.shape, EACH if kernels.sorts_few else BLOCK
+    (outer, count, inner), block = rows.shape, kernels.alone or BLOCK
     if rows.size >= _MOST or not kernels.fits(2 * rows.size, INT32):
         return None
     is_fixed, lines = rows.is_static(1), outer * inner
     source, kind, is_descending = _keys(tuner, rows, descending)
+    place = _place(kernels, listed, 1 if length is None else 2)
     read = _reading(kernels, kind, is_descending)
+    if listed is not None:
+        read = _through(read, place)
     runs = [tuner.temporary(2 * rows.size, INT32) for _ in range(2)]
     span = deferred(_span, count, block)
     blocks = -(-count // block)
     segments = lines * blocks
     emit_alone = kernels.emit_sorted_block
-    threads = (
-        segments if kernels.sorts_few or emit_alone is not None else -(-segments // (block // span)) * GROUP
-    )
+    threads = segments if kernels.alone else -(-segments // (block // span)) * GROUP
+    # Those of a group.
+    together = block * (GROUP if kernels.alone and emit_alone is None else 1)
     values: tuple[int, ...] = count, inner, blocks, segments, span, keep
-    lengths = [] if length is None else [(length.root.name, length.dtype.name)]
+    lengths, places = ([(v.root.name, v.dtype.name)] if v is not None else [] for v in (length, listed))
     length_of = _length_of(kernels, length)
+    can_end = bool(output) and is_fixed and rows.is_static(2) and inner == 1
+    is_last = can_end and emit_alone is not None and count <= block
     step = ThreadStep(
-        threads, (), BLOCK_NAMES, values, [(source, kind), *lengths], runs[0],
-        area=BLOCK * _BLOCK_AREA, ns=BLOCK * _BLOCK_NS,
+        threads, (), BLOCK_NAMES, values, [(source, kind), *lengths, *places], output if is_last else runs[0],
+        area=together * _BLOCK_AREA, ns=together * _BLOCK_NS,
     )  # fmt: skip
     if emit_alone is not None:
-        is_emitted = emit_alone(tuner, step, length_of("row"), read)
-    elif kernels.sorts_few:
-        is_emitted = kernels.emit(tuner, replace(step, lines=_few_statements(kernels, length_of, read)))
+        is_emitted = emit_alone(tuner, step, length_of("row"), read, place, is_last)
+        if is_last:
+            runs[0] = step.output
+    elif kernels.alone:
+        is_emitted = kernels.emit(
+            tuner, replace(step, lines=_few_statements(kernels, block, length_of, read, place))
+        )
     else:
         shared = [f"{kernels.shared} int {name}[{2 * BLOCK}];" for name in ("keys", "places")]
         is_emitted = kernels.emit(
-            tuner, replace(step, lines=_block_statements(kernels, length_of, read), shared=shared)
+            tuner, replace(step, lines=_block_statements(kernels, length_of, read, place), shared=shared)
         )
-    run, lines_of_merge = block, _merge_statements(kernels, length_of)
+    run, merged = block, EACH * (_MORE_ALONE if kernels.alone else 1)
     # Every kernel occurs where the size is not fixed.
     while is_emitted and (run < count or (run == block and not is_fixed)):
         pairs = -(-count // (2 * run))
-        chunks = -(-smallest(2 * run, keep, count) // EACH)
+        chunks = -(-smallest(2 * run, keep, count) // merged)
         total = lines * pairs * chunks
         values = count, inner, run, pairs, chunks, total, keep
+        is_last = can_end and count <= 2 * run
+        if is_last:
+            runs[1] = output
         merge = ThreadStep(
-            total, lines_of_merge, _MERGE_NAMES, values, [(runs[0], "int32"), *lengths], runs[1],
-            area=BLOCK * _MERGE_AREA, ns=BLOCK * _MERGE_NS,
+            total, _merge_statements(kernels, merged, length_of, is_last), _MERGE_NAMES, values,
+            [(runs[0], "int32"), *lengths], runs[1],
+            area=GROUP * merged * _MERGE_AREA, ns=GROUP * merged * _MERGE_NS,
         )  # fmt: skip
         is_emitted = kernels.emit(tuner, merge)
         runs.reverse()
@@ -163,9 +190,9 @@ def _reading(kernels: Kernels, kind: str, is_descending: bool) -> Read:
     return read
 
 
-def _ranks(read: Read) -> list[str]:
-    """Statements that rank the `here` keys at `from`, and others that come last: k0 has rank r0."""
-    each = range(EACH)
+def _ranks(count: int, read: Read) -> list[str]:
+    """Statements that rank so many keys at `from`, of which `here` are there: k0 has rank r0."""
+    each = range(count)
     pairs = [(i, j) for j in each for i in range(j)]
     return [
         *(f"int k{k} = {_LAST}, r{k} = 0;" for k in each),
@@ -175,24 +202,42 @@ def _ranks(read: Read) -> list[str]:
     ]
 
 
-def _few_statements(kernels: Kernels, length_of: Callable[[str], str], read: Read) -> list[str]:
-    """Statements of thread `t` that sort a block of `EACH` elements, without shared memory, as `span` is."""
+def _place(kernels: Kernels, listed: Value | None, slot: int) -> Place:
+    """Where elements are: at slots, or where these are listed in an input."""
+    if listed is None:
+        return lambda position, found: found
+    kind = listed.dtype.name
+    return lambda position, found: kernels.element(slot, position, kind)
+
+
+def _through(read: Read, place: Place) -> Read:
+    """Reads the elements of a row that are listed."""
+    return lambda variable, position: read(variable, f"row * count + {place(position, '')}")
+
+
+def _few_statements(
+    kernels: Kernels, count: int, length_of: Callable[[str], str], read: Read, place: Place
+) -> list[str]:
+    """Statements of thread `t` that sort a block of `count` elements without shared memory."""
     o = kernels.output
     return [
         "if (t >= segments) return;",
         "int row = t / max(blocks, 1), start = (t - row * blocks) * span;",
         "int from = row * count + start, to = 2 * from;",
-        f"int here = min({length_of('row')} - start, {EACH}), most = min(here, keep);",
+        f"int here = min({length_of('row')} - start, {count}), most = min(here, keep);",
         "if (here <= 0) return;",
-        *_ranks(read),
+        *_ranks(count, read),
         *(
-            f"if (r{k} < most) {{ {o}[to + 2 * r{k}] = k{k}; {o}[to + 2 * r{k} + 1] = start + {k}; }}"
-            for k in range(EACH)
+            f"if (r{k} < most) {{ {o}[to + 2 * r{k}] = k{k};"
+            f" {o}[to + 2 * r{k} + 1] = {place(f'from + {k}', f'start + {k}')}; }}"
+            for k in range(count)
         ),
     ]
 
 
-def _block_statements(kernels: Kernels, length_of: Callable[[str], str], read: Read) -> list[str]:
+def _block_statements(
+    kernels: Kernels, length_of: Callable[[str], str], read: Read, place: Place
+) -> list[str]:
     """Statements of thread `t` that sort a block of `BLOCK` elements and store its pairs."""
     return [
         f"int group = t / {GROUP}, lane = t - group * {GROUP}, slots = max(span, 1), own = lane * {EACH};",
@@ -200,7 +245,7 @@ def _block_statements(kernels: Kernels, length_of: Callable[[str], str], read: R
         "int row = segment / max(blocks, 1);",
         "int start = (segment - row * blocks) * slots + own % slots, from = row * count + start;",
         f"int here = segment < segments ? min({length_of('row')} - start, {EACH}) : 0;",
-        *_ranks(read),
+        *_ranks(EACH, read),
         *(f"keys[own + r{k}] = k{k}; places[own + r{k}] = own + {k};" for k in range(EACH)),
         kernels.barrier,
         "int half_ = 0;",
@@ -225,23 +270,31 @@ def _block_statements(kernels: Kernels, length_of: Callable[[str], str], read: R
         "    int begin = (owner - line * blocks) * slots, place = e - part * slots;",
         f"    if (owner < segments && place < min({length_of('line')} - begin, keep)) {{",
         "        int at = 2 * (line * count + begin + place);",
+        "        int slot = begin + places[half_ + e] - part * slots;",
         f"        {kernels.output}[at] = keys[half_ + e];",
-        f"        {kernels.output}[at + 1] = begin + places[half_ + e] - part * slots;",
+        f"        {kernels.output}[at + 1] = {place('line * count + slot', 'slot')};",
         "    }",
         "}",
     ]
 
 
-def _merge_statements(kernels: Kernels, length_of: Callable[[str], str]) -> list[str]:
-    """Statements of thread `t` that store its share of a merged run."""
-    key = kernels.element(0, "2 * ({})")
+def _merge_statements(
+    kernels: Kernels, merged: int, length_of: Callable[[str], str], is_last: bool
+) -> list[str]:
+    """Statements of thread `t` that store its share of a merged run; the last one's are positions alone."""
+    key, o, place = kernels.element(0, "2 * ({})"), kernels.output, kernels.element(0, "2 * source + 1")
+    zeros = f"for (int at = max(q, end); at < min(q + {merged}, keep); ++at) {o}[row * keep + at] = 0;"
+    stores = [f"{o}[2 * at] = is_left ? next_left : next_right;", f"{o}[2 * at + 1] = {place};"]
+    if is_last:
+        stores = [f"{o}[row * keep + at - left] = {place};"]
     return [
         "if (t >= total) return;",
-        f"int line = t / max(chunks, 1), q = (t - line * chunks) * {EACH}, row = line / max(pairs, 1);",
+        f"int line = t / max(chunks, 1), q = (t - line * chunks) * {merged}, row = line / max(pairs, 1);",
         "int base = (line - row * pairs) * 2 * run, left = row * count + base, right = left + run;",
         f"int rest = {length_of('row')} - base;",
         "int size_left = min(min(run, keep), rest), size_right = max(min(min(run, keep), rest - run), 0);",
-        f"int end = min(min(q + {EACH}, keep), size_left + size_right);",
+        f"int end = min(min(q + {merged}, keep), size_left + size_right);",
+        *([zeros] if is_last else []),
         "if (q >= end) return;",
         *_split(key, "size_left", "size_right"),
         f"int next_left = {key.format('left + min(low, size_left - 1)')};",
@@ -251,15 +304,12 @@ def _merge_statements(kernels: Kernels, length_of: Callable[[str], str]) -> list
         "for (int at = left + q; at < left + end; ++at) {",
         "    bool is_left = from_right >= size_right || (low < size_left && next_left <= next_right);",
         "    int source = is_left ? left + low : right + from_right;",
-        f"    {kernels.output}[2 * at] = is_left ? next_left : next_right;",
-        f"    {kernels.output}[2 * at + 1] = {kernels.element(0, '2 * source + 1')};",
-        "    if (is_left) {",
-        "        ++low;",
-        f"        next_left = {key.format('left + min(low, size_left - 1)')};",
-        "    } else {",
-        "        ++from_right;",
-        f"        next_right = {key.format('min(right + from_right, last_right)')};",
-        "    }",
+        *(f"    {line}" for line in stores),
+        "    if (is_left) ++low; else ++from_right;",
+        # One load for either side: in software, each lane would wait for both.
+        "    int place = is_left ? left + min(low, size_left - 1) : min(right + from_right, last_right);",
+        f"    int next = {key.format('place')};",
+        "    if (is_left) next_left = next; else next_right = next;",
         "}",
     ]
 

@@ -14,7 +14,6 @@ from engine.backends.base import Backend, DeviceBuffer, DeviceLimit, Program, Pr
 from engine.backends.cost import formula_ns
 from engine.backends.gpu.integers import check_integers
 from engine.backends.gpu.repeated_kernel import is_small, neighbours, repeated_kernel
-from engine.backends.opencl.codegen.printer import Signature
 from engine.backends.opencl.codegen.repeated_kernel import print_repeated, print_together, work_alone
 from engine.backends.opencl.codegen.row_kernel import fits, step_of
 from engine.backends.opencl.codegen.storage import WORDS, device_dtype, to_device
@@ -34,7 +33,7 @@ from engine.backends.opencl.execution.repeated import Repeater
 from engine.backends.opencl.execution.template import CLTemplate
 from engine.backends.opencl.execution.timing import ObservedEvents
 from engine.backends.opencl.tuning import tune
-from engine.backends.plan_codec import KernelTextCodec
+from engine.backends.plan_codec import PlanCodec
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
@@ -173,11 +172,11 @@ class OpenCLBackend(Backend):
                 progress(position, len(wanted))
         return compiled
 
-    def plan_codec(self) -> KernelTextCodec:
+    def plan_codec(self) -> PlanCodec:
         """Kernels as formulas or programs, for this device."""
         info = self.device.info
         setting = f"{info} {sorted(info.extensions)} {self.device.limits} {self.form}"
-        return KernelTextCodec(setting, TunedKernel, Signature)
+        return PlanCodec(setting, TunedKernel)
 
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> CLBuffer:
         """A new buffer, filled with `data` if given."""

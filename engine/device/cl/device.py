@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.base import instrumentation
-from engine.base.cache import cache_dir
 from engine.base.errors import DeviceError, DisposedError
 from engine.base.lifetime import Disposable
-from engine.device.cl.binaries import binary_path, compile_program, read_binary, write_binary
 from engine.device.cl.probe import probe_cl
 from engine.device.cl.runtimes import runtimes_registered
 from engine.device.counters import DeviceCounters
@@ -152,19 +150,6 @@ class CLDevice(Disposable):
         """
         cl = import_pyopencl()
         return [_describe(cl, device) for device in list_cl_devices(cl)]
-
-    def build(self, source: str, options: tuple[str, ...] = ()) -> Any:
-        """A `pyopencl.Program`, from a binary in the cache folder if it was built before.
-
-        Raises `pyopencl.Error` if the compiler refuses the source.
-        """
-        self.check()
-        path = binary_path(cache_dir("opencl"), *self.info.identity, " ".join(options), source)
-        program = read_binary(self.cl, self.context, self.device, path)
-        if program is None:
-            program = compile_program(self.cl, self.context, source, options)
-            write_binary(self.cl, program, path)
-        return program
 
     def finish(self) -> None:
         """Block until the queue is empty; counted."""

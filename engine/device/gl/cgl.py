@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from engine.base.errors import DeviceError
-from engine.device.gl.context import Binding, NativeContext, Platform, bind_functions, exported
+from engine.device.gl.context import Binding, NativeContext, Platform, exported
 
 _LIBRARY = "/System/Library/Frameworks/OpenGL.framework/OpenGL"
 
@@ -24,10 +24,10 @@ class CGL(Platform):
     """CGL, bound from the OpenGL framework."""
 
     name = "CGL"
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
-        self._cgl = bind_functions(library, _FUNCTIONS)
+    functions = _FUNCTIONS
+    current = (("CGLGetCurrentContext",),)
+    """CGL ties the window to the context."""
+    make = "CGLSetCurrentContext"
 
     @classmethod
     def loaded(cls) -> CGL | None:
@@ -37,23 +37,11 @@ class CGL(Platform):
         except OSError:
             return None
 
-    def current_context(self) -> int:
-        """The handle of the context that is current on this thread, 0 if none."""
-        return self._cgl.CGLGetCurrentContext() or 0
-
-    def binding(self) -> Binding:
-        """(context,) of this thread: CGL ties the window to the context."""
-        return (self.current_context(),)
-
     def make_current(self, binding: Binding) -> None:
         """Make a context current on this thread. Raises `DeviceError`."""
-        error = self._cgl.CGLSetCurrentContext(*binding)
+        error = self._make(*binding)
         if error:
             raise DeviceError(f"CGL cannot make an OpenGL context current (error {error})")
-
-    def release_current(self, binding: Binding) -> None:
-        """Leave this thread without a current context."""
-        self._cgl.CGLSetCurrentContext(None)
 
     def load_opengl_function(self, name: str) -> int:
         """The address of an OpenGL function, 0 if unknown."""
@@ -66,7 +54,7 @@ class CGL(Platform):
         """
         game = self.current_context()
         handle = ctypes.c_void_p()
-        error = self._cgl.CGLCreateContext(self._cgl.CGLGetPixelFormat(game), game, ctypes.byref(handle))
+        error = self._api.CGLCreateContext(self._api.CGLGetPixelFormat(game), game, ctypes.byref(handle))
         if error or not handle.value:
             raise DeviceError(
                 f"CGL cannot create a context that shares objects with the game's (error {error}); let the"
@@ -76,4 +64,4 @@ class CGL(Platform):
 
     def destroy(self, context: NativeContext) -> None:
         """Destroy a context."""
-        self._cgl.CGLDestroyContext(context.handle)
+        self._api.CGLDestroyContext(context.handle)

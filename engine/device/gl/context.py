@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from engine.base.errors import DeviceError
 from engine.device.gl.functions import FUNCTION_TYPE
@@ -58,25 +59,51 @@ def is_loaded_on_windows(library: str) -> bool:
 
 
 class Platform(ABC):
-    """One of the operating system's interfaces to OpenGL contexts."""
+    """One of the operating system's interfaces to OpenGL contexts, bound from its library.
 
-    name: str
+    Attributes:
+        name: Its name in messages.
+        functions: As `bind_functions` takes them.
+        current: Functions with their arguments that give what is current on a thread; the last one the handle
+            of the context, 0 if none.
+        make: The function that makes all of these current on a thread.
+        keeps_display: Whether the first of them stays where no context is to be current.
+    """
 
-    @abstractmethod
+    name: ClassVar[str]
+    functions: ClassVar[dict[str, tuple[Any, ...]]]
+    current: ClassVar[Sequence[tuple[Any, ...]]]
+    make: ClassVar[str]
+    keeps_display: ClassVar[bool] = False
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._api = bind_functions(library, self.functions)
+        self._current = [partial(getattr(self._api, name), *arguments) for name, *arguments in self.current]
+        self._make: Callable[..., Any] = getattr(self._api, self.make)
+
     def current_context(self) -> int:
         """The handle of the context that is current on this thread, 0 if none."""
+        return self._current[-1]() or 0
 
-    @abstractmethod
     def binding(self) -> Binding:
         """Everything needed to make the current context current again."""
+        return tuple(function() or 0 for function in self._current)
 
-    @abstractmethod
     def make_current(self, binding: Binding) -> None:
         """Make a context current on this thread. Raises `DeviceError`."""
+        if not self._make(*binding):
+            raise DeviceError(
+                f"{self.name} cannot make an OpenGL context current{self.error()}; was its window closed?"
+            )
 
-    @abstractmethod
     def release_current(self, binding: Binding) -> None:
         """Release this thread's current context; `binding` is what is current now."""
+        self._make(*(binding[:1] if self.keeps_display else (0,)), *(0 for _ in binding[1:]))
+
+    def error(self) -> str:
+        """What the library tells of its last failure, in parentheses, if it does."""
+        return ""
 
     @abstractmethod
     def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:

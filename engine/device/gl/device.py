@@ -130,12 +130,6 @@ class GLDevice(Disposable):
             return _device_of_context(ctx)
         return _private_device() if current_platform() is None else _device_of_current(None)
 
-    @classmethod
-    def existing(cls, ctx: moderngl.Context) -> GLDevice | None:
-        """The device that was made for a context, if one was."""
-        device = _by_context.get(ctx)
-        return None if device is None or device.is_disposed else device
-
     def current(
         self, *, after_game: bool = False, before_game: bool = False, flush: bool = True
     ) -> CurrentBlock:

@@ -15,7 +15,6 @@ from engine.device.gl.context import (
     NativeContext,
     Platform,
     attribute_list,
-    bind_functions,
     exported,
     is_loaded_on_windows,
 )
@@ -68,9 +67,15 @@ class EGL(Platform):
     """EGL, bound from its library."""
 
     name = "EGL"
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._egl = bind_functions(library, _FUNCTIONS)
+    functions = _FUNCTIONS
+    current = (
+        ("eglGetCurrentDisplay",),
+        ("eglGetCurrentSurface", _DRAW),
+        ("eglGetCurrentSurface", _READ),
+        ("eglGetCurrentContext",),
+    )
+    make = "eglMakeCurrent"
+    keeps_display = True
 
     @classmethod
     def loaded(cls) -> EGL | None:
@@ -84,33 +89,9 @@ class EGL(Platform):
         library = _open(_LIBRARIES, loaded_only=False)
         return cls(library) if library is not None else None
 
-    def current_context(self) -> int:
-        """The handle of the context that is current on this thread, 0 if none."""
-        return self._egl.eglGetCurrentContext() or 0
-
-    def binding(self) -> Binding:
-        """(display, draw surface, read surface, context) of this thread."""
-        return (
-            self._egl.eglGetCurrentDisplay() or 0,
-            self._egl.eglGetCurrentSurface(_DRAW) or 0,
-            self._egl.eglGetCurrentSurface(_READ) or 0,
-            self._egl.eglGetCurrentContext() or 0,
-        )
-
-    def make_current(self, binding: Binding) -> None:
-        """Make a context current on this thread. Raises `DeviceError`."""
-        if not self._egl.eglMakeCurrent(*binding):
-            raise DeviceError(
-                f"EGL cannot make an OpenGL context current ({self._error()}); was its window closed?"
-            )
-
-    def release_current(self, binding: Binding) -> None:
-        """Leave this thread without a current context."""
-        self._egl.eglMakeCurrent(binding[0], None, None, None)
-
     def load_opengl_function(self, name: str) -> int:
         """The address of an OpenGL function, 0 if unknown."""
-        address = self._egl.eglGetProcAddress(name.encode())
+        address = self._api.eglGetProcAddress(name.encode())
         if address:
             return int(address)
         # Old EGLs give extensions only, and leave the rest to the library.
@@ -122,14 +103,14 @@ class EGL(Platform):
         if of is not None:
             # Its surface may be current on its own thread.
             display, draw, read, game = of[0], 0, 0, of[-1]
-        api = self._egl.eglQueryAPI()
-        self._egl.eglBindAPI(_OPENGL_API)
+        api = self._api.eglQueryAPI()
+        self._api.eglBindAPI(_OPENGL_API)
         try:
             config = self._config_of(display, game)
             handle = self._create_context(display, config, game, version)
             surfaces = self._surfaces_for(display, config, handle, draw, read)
         finally:
-            self._egl.eglBindAPI(api)
+            self._api.eglBindAPI(api)
         own_surface = surfaces[0] if surfaces[0] not in (0, draw) else 0
         return NativeContext(self, (display, *surfaces, handle), (own_surface,))
 
@@ -141,9 +122,9 @@ class EGL(Platform):
         """Destroy a context and the surface made for it."""
         # A display that was terminated meanwhile makes these calls fail, without harm.
         display, *_, handle = context.binding
-        self._egl.eglDestroyContext(display, handle)
+        self._api.eglDestroyContext(display, handle)
         if context.resources and context.resources[0]:
-            self._egl.eglDestroySurface(display, context.resources[0])
+            self._api.eglDestroySurface(display, context.resources[0])
 
     def create_headless(self) -> NativeContext:
         """Create a headless context, on a GPU if there is one.
@@ -151,12 +132,12 @@ class EGL(Platform):
         The environment variable GLCONTEXT_DEVICE_INDEX picks one EGL device. Raises `DeviceError`.
         """
         reasons = []
-        api = self._egl.eglQueryAPI()
-        self._egl.eglBindAPI(_OPENGL_API)
+        api = self._api.eglQueryAPI()
+        self._api.eglBindAPI(_OPENGL_API)
         try:
             for display in self._displays():
-                if not self._egl.eglInitialize(display, None, None):
-                    reasons.append(f"eglInitialize: {self._error()}")
+                if not self._api.eglInitialize(display, None, None):
+                    reasons.append(f"eglInitialize fails{self.error()}")
                     continue
                 config = self._choose_config(
                     display, _SURFACE_TYPE, _PBUFFER_BIT, _RENDERABLE_TYPE, _OPENGL_BIT
@@ -170,7 +151,7 @@ class EGL(Platform):
                         continue
                     return NativeContext(self, (display, *surfaces, handle), (surfaces[0],))
         finally:
-            self._egl.eglBindAPI(api)
+            self._api.eglBindAPI(api)
         raise DeviceError(
             "EGL offers no OpenGL 3.3 context without a window: "
             + ("; ".join(dict.fromkeys(reasons)) or "no device")
@@ -182,7 +163,7 @@ class EGL(Platform):
             "EGL_EXT_device_enumeration" not in client_extensions
             and "EGL_EXT_device_base" not in client_extensions
         ):
-            return [display for display in (self._egl.eglGetDisplay(None),) if display]
+            return [display for display in (self._api.eglGetDisplay(None),) if display]
         query_devices = self._extension("eglQueryDevicesEXT", _u, _i, _p, _p)
         query_device_string = self._extension("eglQueryDeviceStringEXT", ctypes.c_char_p, _p, _i)
         get_platform_display = self._extension("eglGetPlatformDisplayEXT", _p, _u, _p, _p)
@@ -198,21 +179,21 @@ class EGL(Platform):
         return [display for display in displays if display]
 
     def _extension(self, name: str, result: Any, *arguments: Any) -> Any:
-        return ctypes.CFUNCTYPE(result, *arguments)(self._egl.eglGetProcAddress(name.encode()))
+        return ctypes.CFUNCTYPE(result, *arguments)(self._api.eglGetProcAddress(name.encode()))
 
     def _extensions(self, display: int) -> set[str]:
-        return set((self._egl.eglQueryString(display or None, _EXTENSIONS) or b"").decode().split())
+        return set((self._api.eglQueryString(display or None, _EXTENSIONS) or b"").decode().split())
 
     def _config_of(self, display: int, context: int) -> int:
         """The configuration of a context, 0 for one that was made without."""
         number = ctypes.c_int(0)
-        self._egl.eglQueryContext(display, context, _CONFIG_ID, ctypes.byref(number))
+        self._api.eglQueryContext(display, context, _CONFIG_ID, ctypes.byref(number))
         return self._choose_config(display, _CONFIG_ID, number.value) if number.value else 0
 
     def _choose_config(self, display: int, *attributes: int) -> int:
         config = ctypes.c_void_p()
         count = ctypes.c_int()
-        self._egl.eglChooseConfig(
+        self._api.eglChooseConfig(
             display, _attributes(*attributes), ctypes.byref(config), 1, ctypes.byref(count)
         )
         return config.value or 0 if count.value else 0
@@ -233,14 +214,14 @@ class EGL(Platform):
             if "EGL_KHR_create_context_no_error" in extensions:
                 attempts.append((_NO_ERROR, 1))
         for attempt in attempts:
-            handle = self._egl.eglCreateContext(
+            handle = self._api.eglCreateContext(
                 display, config or None, share or None, _attributes(*base, *attempt)
             )
             if handle:
                 return int(handle)
         kind = "that shares objects with the game's" if share else "core profile"
         raise DeviceError(
-            f"EGL cannot create an OpenGL {version[0]}.{version[1]} context {kind} ({self._error()});"
+            f"EGL cannot create an OpenGL {version[0]}.{version[1]} context {kind}{self.error()};"
             " update the graphics driver"
         )
 
@@ -249,18 +230,19 @@ class EGL(Platform):
         if "EGL_KHR_surfaceless_context" in self._extensions(display):
             return 0, 0
         if config:
-            surface = self._egl.eglCreatePbufferSurface(display, config, _attributes(_WIDTH, 1, _HEIGHT, 1))
+            surface = self._api.eglCreatePbufferSurface(display, config, _attributes(_WIDTH, 1, _HEIGHT, 1))
             if surface:
                 return surface, surface
         if draw:
             return draw, read
-        self._egl.eglDestroyContext(display, handle)
+        self._api.eglDestroyContext(display, handle)
         raise DeviceError(
             "EGL offers neither surfaceless contexts nor pixel buffers; update the graphics driver"
         )
 
-    def _error(self) -> str:
-        return f"EGL error 0x{self._egl.eglGetError():04x}"
+    def error(self) -> str:
+        """EGL's number of its last error."""
+        return f" (EGL error 0x{self._api.eglGetError():04x})"
 
 
 def _open(names: tuple[str, ...], *, loaded_only: bool) -> ctypes.CDLL | None:

@@ -57,11 +57,19 @@ class GLX(Platform):
     """GLX and the four functions of Xlib that go with it."""
 
     name = "GLX"
+    functions = _GLX_FUNCTIONS
+    current = (
+        ("glXGetCurrentDisplay",),
+        ("glXGetCurrentDrawable",),
+        ("glXGetCurrentReadDrawable",),
+        ("glXGetCurrentContext",),
+    )
+    make = "glXMakeContextCurrent"
+    keeps_display = True
 
     def __init__(self, library: ctypes.CDLL, x11: ctypes.CDLL) -> None:
-        self._glx = bind_functions(library, _GLX_FUNCTIONS)
+        super().__init__(library)
         self._x11 = bind_functions(x11, _X11_FUNCTIONS)
-        self._library = library
         self._connections = Connections(x11)
 
     @classmethod
@@ -79,31 +87,9 @@ class GLX(Platform):
                 continue
         return None
 
-    def current_context(self) -> int:
-        """The handle of the context that is current on this thread, 0 if none."""
-        return self._glx.glXGetCurrentContext() or 0
-
-    def binding(self) -> Binding:
-        """(display, draw surface, read surface, context) of this thread."""
-        return (
-            self._glx.glXGetCurrentDisplay() or 0,
-            self._glx.glXGetCurrentDrawable(),
-            self._glx.glXGetCurrentReadDrawable(),
-            self._glx.glXGetCurrentContext() or 0,
-        )
-
-    def make_current(self, binding: Binding) -> None:
-        """Make a context current on this thread. Raises `DeviceError`."""
-        if not self._glx.glXMakeContextCurrent(*binding):
-            raise DeviceError("GLX cannot make an OpenGL context current; was its window closed?")
-
-    def release_current(self, binding: Binding) -> None:
-        """Leave this thread without a current context."""
-        self._glx.glXMakeContextCurrent(binding[0], 0, 0, None)
-
     def load_opengl_function(self, name: str) -> int:
         """The address of an OpenGL function, 0 if unknown."""
-        return exported(self._library, name) or self._glx.glXGetProcAddressARB(name.encode()) or 0
+        return exported(self._library, name) or self._api.glXGetProcAddressARB(name.encode()) or 0
 
     def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
         """A core-profile context that shares objects with another. Raises `DeviceError`."""
@@ -127,8 +113,8 @@ class GLX(Platform):
         if not context.resources[1].is_open:
             return
         if context.resources[0]:
-            self._glx.glXDestroyPbuffer(display, context.resources[0])
-        self._glx.glXDestroyContext(display, context.handle)
+            self._api.glXDestroyPbuffer(display, context.resources[0])
+        self._api.glXDestroyContext(display, context.handle)
 
     def check_alive(self, context: NativeContext) -> None:
         """Raise `DeviceError` if the display connection behind the context was closed."""
@@ -141,17 +127,17 @@ class GLX(Platform):
 
     def _config_of(self, display: int, context: int) -> int:
         number, screen, count, found = (ctypes.c_int(0) for _ in range(4))
-        self._glx.glXQueryContext(display, context, _FBCONFIG_ID, ctypes.byref(number))
-        self._glx.glXQueryContext(display, context, _SCREEN, ctypes.byref(screen))
+        self._api.glXQueryContext(display, context, _FBCONFIG_ID, ctypes.byref(number))
+        self._api.glXQueryContext(display, context, _SCREEN, ctypes.byref(screen))
         # glXChooseFBConfig finds only those for windows, and moderngl's standalone contexts may have another.
-        configs = self._configs(self._glx.glXGetFBConfigs(display, screen.value, ctypes.byref(count)), count)
+        configs = self._configs(self._api.glXGetFBConfigs(display, screen.value, ctypes.byref(count)), count)
         for config in configs:
-            self._glx.glXGetFBConfigAttrib(display, config, _FBCONFIG_ID, ctypes.byref(found))
+            self._api.glXGetFBConfigAttrib(display, config, _FBCONFIG_ID, ctypes.byref(found))
             if found.value == number.value:
                 return config
         # Mesa reports "don't care" for a context created from a visual, which then matches every window's.
         wanted = attribute_list(_FBCONFIG_ID, number.value)
-        chosen = self._glx.glXChooseFBConfig(display, screen.value, wanted, ctypes.byref(count))
+        chosen = self._api.glXChooseFBConfig(display, screen.value, wanted, ctypes.byref(count))
         for config in self._configs(chosen, count):
             return config
         raise DeviceError(
@@ -168,15 +154,15 @@ class GLX(Platform):
         return [handle for handle in handles if handle]
 
     def _create_context(self, display: int, config: int, share: int, version: tuple[int, int]) -> int:
-        address = self._glx.glXGetProcAddressARB(b"glXCreateContextAttribsARB")
+        address = self._api.glXGetProcAddressARB(b"glXCreateContextAttribsARB")
         if not address:
             raise DeviceError(
                 "GLX lacks glXCreateContextAttribsARB; a graphics driver with OpenGL 3.3 is needed"
             )
         create = ctypes.CFUNCTYPE(_p, _p, _p, _p, _i, _p)(address)
         screen = ctypes.c_int(0)
-        self._glx.glXQueryContext(display, share, _SCREEN, ctypes.byref(screen))
-        extensions = (self._glx.glXQueryExtensionsString(display, screen.value) or b"").decode().split()
+        self._api.glXQueryContext(display, share, _SCREEN, ctypes.byref(screen))
+        extensions = (self._api.glXQueryExtensionsString(display, screen.value) or b"").decode().split()
         attempts: list[tuple[int, ...]] = [()]
         if "GLX_ARB_context_flush_control" in extensions:
             attempts.insert(0, NO_FLUSH_ON_RELEASE)
@@ -205,23 +191,23 @@ class GLX(Platform):
             pbuffer = self._pbuffer(display, config) if make_pbuffer else 0
             if make_pbuffer and not pbuffer:
                 continue
-            works = self._glx.glXMakeContextCurrent(display, pbuffer, pbuffer, handle)
+            works = self._api.glXMakeContextCurrent(display, pbuffer, pbuffer, handle)
             self._x11.XSync(display, 0)
-            works = works and self._glx.glXGetCurrentContext() == handle
-            self._glx.glXMakeContextCurrent(display, *before[1:])
+            works = works and self._api.glXGetCurrentContext() == handle
+            self._api.glXMakeContextCurrent(display, *before[1:])
             if works:
                 return pbuffer, pbuffer
             if pbuffer:
-                self._glx.glXDestroyPbuffer(display, pbuffer)
+                self._api.glXDestroyPbuffer(display, pbuffer)
         return shared[1], 0
 
     def _pbuffer(self, display: int, config: int) -> int:
         kinds = ctypes.c_int(0)
-        self._glx.glXGetFBConfigAttrib(display, config, _DRAWABLE_TYPE, ctypes.byref(kinds))
+        self._api.glXGetFBConfigAttrib(display, config, _DRAWABLE_TYPE, ctypes.byref(kinds))
         if not kinds.value & _PBUFFER_BIT:
             return 0
         return int(
-            self._glx.glXCreatePbuffer(display, config, attribute_list(_PBUFFER_WIDTH, 1, _PBUFFER_HEIGHT, 1))
+            self._api.glXCreatePbuffer(display, config, attribute_list(_PBUFFER_WIDTH, 1, _PBUFFER_HEIGHT, 1))
         )
 
     @contextmanager

@@ -12,7 +12,6 @@ from engine.device.gl.context import (
     Binding,
     NativeContext,
     Platform,
-    bind_functions,
     exported,
     is_loaded_on_windows,
 )
@@ -34,10 +33,10 @@ class WGL(Platform):
     """WGL, bound from opengl32.dll."""
 
     name = "WGL"
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
-        self._wgl = bind_functions(library, _FUNCTIONS)
+    functions = _FUNCTIONS
+    current = (("wglGetCurrentDC",), ("wglGetCurrentContext",))
+    """Of the window, and of OpenGL."""
+    make = "wglMakeCurrent"
 
     @classmethod
     def loaded(cls) -> WGL | None:
@@ -45,26 +44,9 @@ class WGL(Platform):
         windows: Any = ctypes
         return cls(windows.WinDLL("opengl32.dll")) if is_loaded_on_windows("opengl32.dll") else None
 
-    def current_context(self) -> int:
-        """The handle of the context that is current on this thread, 0 if none."""
-        return self._wgl.wglGetCurrentContext() or 0
-
-    def binding(self) -> Binding:
-        """(device context of the window, OpenGL context) of this thread."""
-        return self._wgl.wglGetCurrentDC() or 0, self._wgl.wglGetCurrentContext() or 0
-
-    def make_current(self, binding: Binding) -> None:
-        """Make a context current on this thread. Raises `DeviceError`."""
-        if not self._wgl.wglMakeCurrent(*binding):
-            raise DeviceError("WGL cannot make an OpenGL context current; was its window closed?")
-
-    def release_current(self, binding: Binding) -> None:
-        """Leave this thread without a current context."""
-        self._wgl.wglMakeCurrent(None, None)
-
     def load_opengl_function(self, name: str) -> int:
         """The address of an OpenGL function, 0 if unknown; a context must be current."""
-        address = self._wgl.wglGetProcAddress(name.encode()) or 0
+        address = self._api.wglGetProcAddress(name.encode()) or 0
         if address and address not in _UNKNOWN_ADDRESSES:
             return int(address)
         # The functions of OpenGL 1.1 are the library's own.
@@ -73,7 +55,7 @@ class WGL(Platform):
     def create_sibling(self, version: tuple[int, int], of: Binding | None = None) -> NativeContext:
         """A core-profile context that shares objects with the current one. Raises `DeviceError`."""
         window, game = self.binding()
-        address = self._wgl.wglGetProcAddress(b"wglCreateContextAttribsARB")
+        address = self._api.wglGetProcAddress(b"wglCreateContextAttribsARB")
         if not address:
             raise DeviceError("WGL lacks wglCreateContextAttribsARB; install the graphics card's own driver")
         create = FUNCTION_TYPE(_p, _p, _p, _p)(address)
@@ -85,4 +67,4 @@ class WGL(Platform):
 
     def destroy(self, context: NativeContext) -> None:
         """Destroy a context."""
-        self._wgl.wglDeleteContext(context.handle)
+        self._api.wglDeleteContext(context.handle)

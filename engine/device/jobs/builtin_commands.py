@@ -87,5 +87,5 @@ def builtin_functions() -> dict[str, int]:
     command list, how many commands it has) for each list, total the number of lists; each is run by one
     thread.
     """
-    addresses = native.load([*SOURCES.values()])
+    addresses = native.process_store().load([*SOURCES.values()])
     return {name: addresses[source.key] for name, source in SOURCES.items()}

@@ -206,7 +206,7 @@ class JobSystem:
             raise InputError(f"a job system needs at least 1 thread, not {count}")
         kind, functions, futex = waiting_functions(waiting)
         source = program_source(kind, futex)
-        entry = native.load([source])[source.key]
+        entry = native.process_store().address(source)
         self._call, self._submit = _PROGRAM(entry), _HOLDING(entry)
         block, words, address = _aligned_words(SYSTEM_WORDS)
         pause = pause_seconds(self._call)
@@ -461,7 +461,7 @@ def leave_a_core_to_the_game() -> None:
     """
     threads = max(1, (os.cpu_count() or 2) - 1)
     os.environ.setdefault("LP_NUM_THREADS", str(threads))
-    native.leave_a_core()
+    native.process_store().pool.leave_a_core()
     with _shared_lock:
         _shared_wishes.append((threads, "below_normal"))
 

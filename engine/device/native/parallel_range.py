@@ -18,5 +18,5 @@ def call_in_parts(source: NativeSource, words: np.ndarray, count: int, size: int
 
     `words` are int64; the caller keeps what they point to alive until this returns.
     """
-    function = _FUNCTION(native.load([source])[source.key])
+    function = _FUNCTION(native.process_store().address(source))
     in_parts(lambda begin, end: function(words.ctypes.data, begin, end), count, size)

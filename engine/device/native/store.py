@@ -189,6 +189,10 @@ class NativeStore:
             return {source.key: addresses[source.key] for source in sources}
         return self.prepare_async(sources).result(progress)
 
+    def address(self, source: NativeSource) -> int:
+        """The function address of one source; waits if it must be compiled."""
+        return self.load([source])[source.key]
+
     def prepare_async(self, sources: Sequence[NativeSource]) -> PendingLoad:
         """Starts compiling what the cache lacks, and returns at once."""
         return self._begin(sources, is_ahead=False)
@@ -370,43 +374,6 @@ def _forget_all() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
-
-
-def load(
-    sources: Sequence[NativeSource], progress: Callable[[int, int], None] | None = None
-) -> dict[str, int]:
-    """Key -> function address, through this process's store; see `NativeStore.load`."""
-    return process_store().load(sources, progress)
-
-
-def load_stored(words: Mapping[str, int]) -> dict[str, int] | None:
-    """Key -> function address of kernels compiled before; see `NativeStore.load_stored`."""
-    return process_store().load_stored(words)
-
-
-def prepare_async(sources: Sequence[NativeSource]) -> PendingLoad:
-    """Starts compiling what the cache lacks, through this process's store."""
-    return process_store().prepare_async(sources)
-
-
-def prepare_ahead(sources: Sequence[NativeSource]) -> None:
-    """Start compiling kernels that are likely to be needed soon; see `NativeStore.prepare_ahead`."""
-    process_store().prepare_ahead(sources)
-
-
-def is_kept(source: NativeSource) -> bool:
-    """Whether the kernel was compiled before; see `NativeStore.is_kept`."""
-    return process_store().is_kept(source)
-
-
-def compilations() -> int:
-    """How many kernels this process had to have compiled so far; a warm start leaves it at 0."""
-    return process_store().compilations
-
-
-def leave_a_core(always: bool = False) -> None:
-    """Compile on one core less from now on, except, unless `always`, while the main thread waits for it."""
-    process_store().pool.leave_a_core(always)
 
 
 @functools.cache

@@ -192,7 +192,7 @@ def attention_of(
 # MultiHeadAttention: attention alone
 
 
-def _queries_keys_values(
+def queries_keys_values(
     k: Builder, q: Value, key: Value | None, value: Value | None, bias: Value | None, heads: int,
     where_they_lie: bool,
 ) -> tuple[Heads, Heads, Heads]:  # fmt: skip
@@ -296,6 +296,23 @@ def by_beam(k: Builder, cache: Value, rows: Value, used: Value | None) -> Value:
     return k.compute(cache.shape, cache.dtype, formula)
 
 
+def cached(
+    k: Builder, keys: Heads, values: Heads, past: tuple[Value, Value] | None, length: Value | None,
+    beams: Value | None,
+) -> tuple[Heads, Heads, tuple[Value, Value], Offset, Rule | None]:  # fmt: skip
+    """Keys and values of which the cache is a part, if there is one, as they are read and as they are kept.
+
+    Also how many rows precede the new ones, and what hides rows; `beams` are those of `by_beam`.
+    """
+    present, before, used = (keys.value, values.value), (lambda b: arg(0)), None
+    if past is not None:
+        present, before, used = grown(k, past, present, length)
+        keys, values = map(Heads.of, present)
+    if beams is not None:
+        keys, values = (Heads.of(by_beam(k, x, beams, length)) for x in present)
+    return keys, values, present, before, used
+
+
 @operator("MultiHeadAttention", domain=CONTRIB)
 def multi_head_attention(
     k: Builder, query: Value, key: Value | None = None, value: Value | None = None,
@@ -308,17 +325,13 @@ def multi_head_attention(
     if (past_key is None) != (past_value is None):
         k.error("takes past_key and past_value together or neither")
     lie = past_key is None and not any(k.layer.outputs[1:3])
-    q, keys, values = _queries_keys_values(k, query, key, value, bias, num_heads, lie)
-    past: Offset = lambda b: arg(0)  # noqa: E731
-    used: Rule | None = None
-    present = keys.value, values.value
-    if past_key is not None and past_value is not None:
-        present, past, used = grown(k, (past_key, past_value), present, past_sequence_length)
-        keys, values = map(Heads.of, present)
-    if cache_indirection is not None:
-        keys, values = (Heads.of(by_beam(k, x, cache_indirection, past_sequence_length)) for x in present)
+    q, keys, values = queries_keys_values(k, query, key, value, bias, num_heads, lie)
+    past = None if past_key is None or past_value is None else (past_key, past_value)
+    keys, values, present, before, used = cached(
+        k, keys, values, past, past_sequence_length, cache_indirection
+    )
     y, scores = attended(
-        k, q, keys, values, scale, key_padding_mask, attention_bias, past, bool(unidirectional),
+        k, q, keys, values, scale, key_padding_mask, attention_bias, before, bool(unidirectional),
         mask_filter_value, used,
     )  # fmt: skip
     return y, *present, scores

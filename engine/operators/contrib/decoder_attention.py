@@ -12,7 +12,6 @@ from engine.kernels.value import Value
 from engine.operators.attention import (
     Heads,
     Pick,
-    Rule,
     ScoreIndex,
     combined,
     geometry_of,
@@ -25,7 +24,7 @@ from engine.operators.attention import (
     weighted,
 )
 from engine.operators.builder import Builder
-from engine.operators.contrib.attention import attended, by_beam, grown, placed
+from engine.operators.contrib.attention import attended, cached, placed, queries_keys_values
 from engine.operators.contrib.group_query_attention import lengths_of, operands, rotated_by_position
 from engine.operators.normalization import softmax_over
 from engine.operators.registry import operator
@@ -46,36 +45,24 @@ def decoder_masked_multi_head_attention(
     """
     if query.rank != 3 or num_heads < 1 or query.shape[2] % num_heads:
         k.error(f"a query {list(query.shape)} does not divide into {num_heads} heads")
-    packed = key is None or value is None
-    width = query.shape[2] // (3 if packed else 1)
-    size = width // num_heads
-
-    def split(x: Value, first: int, bias_first: int) -> Value:
-        own = (x.shape[2] // num_heads) if x is not query else size
-        return picked_heads(k, x, Pick(num_heads, own, first, own), bias, bias_first)
-
-    q = split(query, 0, 0)
-    used: Rule | None = None
-    if key is not None and value is not None and key.rank == 4:
-        keys, values = key, value
-        present: tuple[Value | None, ...] = (None, None)
+    if key is None or value is None:
+        width = query.shape[2] // 3
+        picks = [Pick(num_heads, width // num_heads, n * width, width // num_heads) for n in range(3)]
+        q, keys, values = (Heads.of(picked_heads(k, query, pick, bias, pick.first)) for pick in picks)
     else:
-        new = (
-            (split(query, width, width), split(query, 2 * width, 2 * width))
-            if key is None or value is None
-            else (split(key, 0, width), split(value, 0, 2 * width))
-        )
-        count = past_sequence_length if past_present_share_buffer else None
-        if past_key is not None and past_value is not None:
-            new, _, used = grown(k, (past_key, past_value), new, count)
-        keys, values, present = *new, new
-        if cache_indirection is not None:
-            keys, values = (by_beam(k, x, cache_indirection, count) for x in new)
+        q, keys, values = queries_keys_values(k, query, key, value, bias, num_heads, False)
+    # Those of an encoder are no cache that grows.
+    is_whole = key is not None and key.rank == 4
+    past = None if is_whole or past_key is None or past_value is None else (past_key, past_value)
+    count = past_sequence_length if past_present_share_buffer else None
+    keys, values, present, _, used = cached(
+        k, keys, values, past, count, None if is_whole else cache_indirection
+    )
     y, scores = attended(
-        k, Heads.of(q), Heads.of(keys), Heads.of(values), scale, mask_index, attention_bias,
-        lambda b: lit(0), False, mask_filter_value, used,
+        k, q, keys, values, scale, mask_index, attention_bias, lambda b: lit(0), False, mask_filter_value,
+        used,
     )  # fmt: skip
-    return y, *present, scores if output_qk else None
+    return y, *((None, None) if is_whole else present), scores if output_qk else None
 
 
 @operator("SparseAttention", domain=CONTRIB, host=("total_sequence_length",))

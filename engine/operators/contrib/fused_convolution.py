@@ -9,12 +9,12 @@ from engine.kernels.value import Value
 from engine.operators.activations import activated
 from engine.operators.builder import Builder
 from engine.operators.convolution import conv
-from engine.operators.layout import channels_first, to_channels_last
+from engine.operators.layout import LAST, channels_first, to_channels_last
 from engine.operators.movement import transpose
-from engine.operators.pooling import max_pool
+from engine.operators.pooling import largest
 from engine.operators.registry import operator
 from engine.operators.transposed_convolution import conv_transpose
-from engine.operators.windows import Convolving, Pooling
+from engine.operators.windows import Convolving, Pooling, slide
 
 
 @operator("FusedConv", domain=CONTRIB)
@@ -61,9 +61,7 @@ def nhwc_max_pool(k: Builder, x: Value, *, sliding: Pooling) -> Value:
     """MaxPool of tensors (N, *spatial, C)."""
     if x.rank < 3:
         k.error(f"takes x (N, ..., C), not {list(x.shape)}")
-    largest, _ = max_pool(k, channels_first(k, x), sliding=sliding)
-    assert largest is not None
-    return to_channels_last(k, largest)
+    return largest(k, x, slide(k, x.shape[1:-1], sliding.kernel_shape, sliding), LAST)
 
 
 @operator("ConvTransposeWithDynamicPads", domain=CONTRIB, host=("pads",))

@@ -21,7 +21,7 @@ from engine.operators.elementwise import gelu, gelu_, sigmoid, softplus
 from engine.operators.grid_sample import grid_sample
 from engine.operators.indexing import gather_nd
 from engine.operators.layout import channels_first, to_channels_last
-from engine.operators.linear import gemm, matmul, matmul_
+from engine.operators.linear import gemm, product
 from engine.operators.linear_attention import linear_attention
 from engine.operators.movement import transpose, trilu
 from engine.operators.normalization import group_normalization, layer_normalization, rms_scaled
@@ -42,35 +42,6 @@ operator("Trilu", domain=CONTRIB, host=("diagonal",))(trilu)
 # Products
 
 
-def swapped_product(k: Builder, a: Value, b: Value, trans_a: bool, trans_b: bool) -> Value:
-    """NumPy's matmul with the last two axes of either side swapped; vectors have none to swap.
-
-    Nothing is copied where both sides have the same batch, or the second is one matrix.
-    """
-    trans_a, trans_b = trans_a and a.rank > 1, trans_b and b.rank > 1
-    shapes = list(zip(a.known_shapes(), b.known_shapes(), strict=False))
-    alike = a.rank > 1 and all(len(other) == 2 or one[:-2] == other[:-2] for one, other in shapes)
-    if not (trans_a or trans_b) or not alike or b.rank < 2:
-        a, b = (swapped(k, x) if flip else x for x, flip in ((a, trans_a), (b, trans_b)))
-        return matmul_(k, a, b)
-    (m, depth), (rows, n) = (
-        x.shape[-2:][::-1] if flip else x.shape[-2:] for x, flip in ((a, trans_a), (b, trans_b))
-    )
-    if rows != depth:
-        k.error(f"cannot multiply {list(a.shape)} by {list(b.shape)}: {depth} columns meet {rows} rows")
-    batch, shape = prod(a.shape[:-2]), (*a.shape[:-2], m, n)
-    b_strides = (0 if b.rank == 2 else depth * n, *((1, depth) if trans_b else (n, 1)))
-    if b.rank == 2 and not trans_a:
-        return matmul(k, a, b, shape, (1, batch * m, n, depth), (0, depth, 1), b_strides)
-    a_strides = (m * depth, *((1, m) if trans_a else (depth, 1)))
-    return matmul(k, a, b, shape, (batch, m, n, depth), a_strides, b_strides)
-
-
-def swapped(k: Builder, x: Value) -> Value:
-    """The last two axes in the other order."""
-    return transpose(k, x, perm=(*range(x.rank - 2), x.rank - 1, x.rank - 2))
-
-
 def batch_inside(k: Builder, x: Value) -> Value:
     """(M, *batch, K) as (*batch, M, K)."""
     return transpose(k, x, perm=(*range(1, x.rank - 1), 0, x.rank - 1)) if x.rank > 2 else x
@@ -85,7 +56,7 @@ def fused_matmul(
     """alpha * A' B' with axes swapped as the flags say; transBatch first moves axis 0 behind the batch."""
     a = batch_inside(k, a) if transBatchA else a
     b = batch_inside(k, b) if transBatchB else b
-    y = swapped_product(k, a, b, bool(transA), bool(transB))
+    y = product(k, a, b, flips=(bool(transA), bool(transB)))
     return y if alpha == 1.0 else k.elementwise(lambda e: e * arg(alpha, e.dtype), y)
 
 
@@ -105,8 +76,7 @@ def fused_gemm(
 @operator("CDist", domain=CONTRIB)
 def cdist(k: Builder, a: Value, b: Value, *, metric: str = "sqeuclidean") -> Value:
     """The distance of each row of A (M, N) from each row of B (K, N): (M, K)."""
-    if metric not in ("euclidean", "sqeuclidean"):
-        k.error(f"metric is {metric!r}; one of euclidean, sqeuclidean")
+    k.one_of("metric", metric, ("euclidean", "sqeuclidean"))
     if a.rank != 2 or b.rank != 2 or a.shape[1] != b.shape[1]:
         k.error(f"takes two matrices of equally long rows, not {list(a.shape)} and {list(b.shape)}")
 
@@ -136,12 +106,6 @@ def fast_gelu(k: Builder, x: Value, bias: Value | None = None) -> Value:
     if bias is None:
         return k.elementwise(lambda e: gelu(e, "tanh"), x)
     return k.elementwise(lambda e, b: gelu(e + b, "tanh"), x, bias)
-
-
-@operator("QuickGelu", domain=CONTRIB)
-def quick_gelu(k: Builder, x: Value, *, alpha: float = 1.702) -> Value:
-    """x * sigmoid(alpha * x)."""
-    return k.elementwise(lambda e: e * sigmoid(arg(alpha, e.dtype) * e), x)
 
 
 @operator("BiasAdd", domain=CONTRIB)
@@ -220,8 +184,7 @@ def gated_rms_norm(
 ) -> Value:
     """RMSNormalization of runs as long as `scale`, times silu (or the sigmoid) of `gate`."""
     width = scale.size
-    if activation not in ("silu", "swish", "sigmoid"):
-        k.error(f"activation is {activation!r}; one of silu, swish, sigmoid")
+    k.one_of("activation", activation, ("silu", "swish", "sigmoid"))
     if gate.shape != x.shape or x.rank < 1 or not width or x.shape[-1] % width:
         k.error(f"cannot scale {list(x.shape)} by {list(scale.shape)} with a gate {list(gate.shape)}")
     y, _ = rms_scaled(k, k.alias(x, (x.size // width, width)), scale, -1, epsilon)

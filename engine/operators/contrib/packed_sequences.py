@@ -58,8 +58,7 @@ def varlen_causal_conv_with_state(
     """
     if kernel_delta is not None or previous_mask is not None:
         k.error("kernel_delta and previous_mask are for CUDA alone")
-    if activation not in ("none", "silu", "swish"):
-        k.error(f"activation is {activation!r}; one of none, silu, swish")
+    k.one_of("activation", activation, ("none", "silu", "swish"))
     taps = weight.shape[2] if weight.rank == 3 else 0
     before, batch = (taps - 1) * dilation, initial_state.shape[0] if initial_state.rank else 0
     if x.rank != 2 or weight.shape[:2] != (x.shape[1], 1) or taps < 1 or dilation < 1:

@@ -16,7 +16,7 @@ from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.contrib.block_quantized import unpacked
 from engine.operators.elementwise import sigmoid
-from engine.operators.layout import channels_first, to_channels_last
+from engine.operators.layout import in_either_layout
 from engine.operators.linear import matrix_product
 from engine.operators.movement import concat
 from engine.operators.normalization import softmax_over
@@ -106,11 +106,6 @@ def qlinear_softmax(
     return quantised(k, found, y_scale, y_zero, y_zero.dtype)
 
 
-def _pooled(k: Builder, x: Value, channels_last: int, pool: Callable[[Value], Value]) -> Value:
-    """`pool`, which takes channels first, of a tensor in either layout."""
-    return to_channels_last(k, pool(channels_first(k, x))) if channels_last else pool(x)
-
-
 @operator("QLinearGlobalAveragePool", domain=CONTRIB)
 def qlinear_global_average_pool(
     k: Builder, x: Value, x_scale: Value, x_zero: Value, y_scale: Value, y_zero: Value, *,
@@ -118,7 +113,7 @@ def qlinear_global_average_pool(
 ) -> Value:  # fmt: skip
     """The mean of each channel's plane of a quantised tensor, quantised."""
     real = dequantised(k, x, x_scale, x_zero)
-    found = _pooled(k, real, channels_last, lambda v: global_average_pool(k, v))
+    found = in_either_layout(k, real, channels_last, lambda v: global_average_pool(k, v))
     return quantised(k, found, y_scale, y_zero, x.dtype)
 
 
@@ -132,7 +127,7 @@ def qlinear_average_pool(
     def pool(v: Value) -> Value:
         return average_pool(k, v, count_include_pad=count_include_pad, sliding=sliding)
 
-    found = _pooled(k, dequantised(k, x, x_scale, x_zero), channels_last, pool)
+    found = in_either_layout(k, dequantised(k, x, x_scale, x_zero), channels_last, pool)
     return quantised(k, found, y_scale, y_zero, x.dtype)
 
 
@@ -152,7 +147,7 @@ def qlinear_conv_contrib(
             k, v, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b, sliding=sliding
         )
 
-    return _pooled(k, x, channels_last, conv)
+    return in_either_layout(k, x, channels_last, conv)
 
 
 @operator("QGemm", domain=CONTRIB)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from engine.base.dtypes import FLOAT32, INT32
 from engine.graph.model import CONTRIB
-from engine.kernels.expr import FLAT, Expr, arg, cast
+from engine.kernels.expr import FLAT, arg, cast
 from engine.kernels.value import Value
-from engine.operators.activations import Activation
 from engine.operators.builder import Builder
 from engine.operators.linear import matmul
 from engine.operators.movement import transpose
@@ -51,26 +50,16 @@ class IntegerDirection(Direction):
     w_scale: Scale
     r_scale: Scale
 
-    def inputs(self, second: Callable[[Expr], Expr] | None = None) -> Value:
-        """x[t] W' + Wb + Rb for all steps at once; x is quantised as a whole."""
-        k, b, d = self.k, self.b, arg(self.d)
+    def input_sums(self) -> Value:
+        """x[t] W' for all steps at once, (T, N, gates); x is quantised as a whole."""
         width, depth = self.w.shape[1:]
-        rows = k.alias(self.x, (1, self.steps * self.batch, depth))
-        sums = self.integer_product(rows, columns(k, self.w, self.d, 0, width), self.w_scale)
+        rows = self.k.alias(self.x, (1, self.steps * self.batch, depth))
+        sums = self.integer_product(rows, columns(self.k, self.w, self.d, 0, width), self.w_scale)
+        return self.k.alias(sums, (self.steps, self.batch, width))
 
-        def formula(t: Expr, n: Expr, j: Expr) -> Expr:
-            found = sums.at(FLAT)
-            return found if b is None else found + (b[d, j] + b[d, j + width])
-
-        return k.compute((self.steps, self.batch, width), FLOAT32, formula, elementwise=True)
-
-    def product(self, h: Value, weights: Value, finish: Callable[[Expr, Expr, Expr], Expr]) -> Value:
-        """`finish(sum, n, j)` of each element of h weights, (N, columns of weights)."""
-        sums = self.integer_product(self.k.alias(h, (1, *h.shape)), weights, self.r_scale)
-        found = self.k.compute(
-            sums.shape, FLOAT32, lambda _, n, j: finish(sums.at(FLAT), n, j), elementwise=True
-        )
-        return self.k.alias(found, sums.shape[1:])
+    def state_sums(self, h: Value, weights: Value) -> Value:
+        """h weights, (1, N, columns of weights)."""
+        return self.integer_product(self.k.alias(h, (1, *h.shape)), weights, self.r_scale)
 
     def integer_product(self, x: Value, weights: Value, of: Scale) -> Value:
         """x (1, rows, depth) times weights, in units that `of` and the range of x give."""
@@ -91,21 +80,6 @@ class IntegerDirection(Direction):
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class IntegerRecurrence(Recurrence):
-    """A recurrent layer of integer weights."""
-
-    w_scale: Scale
-    r_scale: Scale
-
-    def direction(self, x: Value, d: int, reverse: bool, acts: Sequence[Activation]) -> Direction:
-        """Number `d` of the layer's directions."""
-        return IntegerDirection(
-            self.k, x, self.w, self.r, self.b, self.lengths, d, reverse, acts, self.attributes.clip,
-            self.w_scale, self.r_scale,
-        )  # fmt: skip
-
-
 @operator("DynamicQuantizeLSTM", domain=CONTRIB)
 def dynamic_quantize_lstm(
     k: Builder, x: Value, w: Value, r: Value, b: Value | None, sequence_lens: Value | None,
@@ -121,9 +95,8 @@ def dynamic_quantize_lstm(
         else k.constant(np.ascontiguousarray(weights.known.reshape(weights.shape).transpose(0, 2, 1)))
         for weights in (w, r)
     ]
-    layer = IntegerRecurrence(
-        k, x, rows[0], rows[1], b, sequence_lens, attributes, Scale(w_scale, w_zero), Scale(r_scale, r_zero)
-    )
+    direction = partial(IntegerDirection, w_scale=Scale(w_scale, w_zero), r_scale=Scale(r_scale, r_zero))
+    layer = Recurrence(k, x, rows[0], rows[1], b, sequence_lens, attributes, direction)
     if p is not None and p.shape != (r.shape[0], 3 * r.shape[1]):
         k.error(f"P must be {[r.shape[0], 3 * r.shape[1]]}, not {list(p.shape)}")
     return layer.run(

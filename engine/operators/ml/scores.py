@@ -60,8 +60,7 @@ TRANSFORMS: dict[str, Callable[[Builder, Value], Value]] = {
 
 def transformed(k: Builder, scores: Value, name: str) -> Value:
     """Rows of scores after the transform that an attribute names."""
-    if name not in TRANSFORMS:
-        k.error(f"post_transform is {name!r}; one of {', '.join(TRANSFORMS)}")
+    k.one_of("post_transform", name, TRANSFORMS)
     return TRANSFORMS[name](k, scores)
 
 

@@ -206,8 +206,7 @@ def scores_of(k: Builder, x: Value, forest: Forest, outputs: int, how: str) -> V
         k.error(f"takes features of shape [N, C], not {list(x.shape)}")
     if problem := forest.problem(x.shape[1], outputs):
         k.error(problem)
-    if how not in AGGREGATES:
-        k.error(f"aggregate_function is {how!r}; one of {', '.join(AGGREGATES)}")
+    k.one_of("aggregate_function", how, AGGREGATES)
     if not x.size:
         return k.constant(np.zeros((x.shape[0], outputs), forest.weights.dtype))
     return gathered(k, leaves_of(k, x, forest), forest, outputs, how)

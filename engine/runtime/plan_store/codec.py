@@ -1,7 +1,8 @@
 """How plans and graphs are written as data: streams of integers, floats, names and the bytes of arrays.
 
-A `Column` says how values of one type are written; `Rows` puts columns together to records. Streams have one
-type each, so what is read has the right one. Checked are the names of a record's fields, names from closed
+A `Column` says how values of one type are written. `column_of` derives that from the type: records are
+written field by field, as their fields are annotated. Streams have one type each, so what is read has the
+right one. Checked are the names of a record's fields, names from closed
 tables, sizes, and that arrays are inside the file, or inside those that the reader has too (`owners`), which
 are referred to. No code is read: a function call is a name of `engine.compiler.plan.STORABLE` and arguments
 of the types that the function is annotated with.
@@ -9,90 +10,86 @@ of the types that the function is annotated with.
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain, islice, repeat
-from typing import Any, Generic, NamedTuple
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from engine.base.dtypes import STORAGE_TYPES, as_dtype
+from engine.base.shapes import DynamicTensorShape
 from engine.compiler.plan import STORABLE
+from engine.kernels.expr import RunNumber
 from engine.runtime.plan_store.streams import DEEPEST, Column, NotStorableError, Reader, T, Writer
 
 _TYPES = {name: as_dtype(name) for name in (*STORAGE_TYPES, "object", "void", "complex64", "complex128")}
 
 
-class _Integers:
+class _Integers(Column[int]):
     """Integers that 64 bits hold, not below `least`."""
 
     def __init__(self, least: int | None = None) -> None:
         self._least = least
 
     def write(self, values: Sequence[int], file: Writer) -> None:
-        """See `Column`."""
         file.integers += values if {int}.issuperset(map(type, values)) else map(_as_integer, values)
 
     def read(self, count: int, file: Reader) -> list[int]:
-        """See `Column`."""
         found = file.integers(count)
         if self._least is not None and found and min(found) < self._least:
             raise ValueError("an integer is too small")
         return found
 
 
-class _Reals:
+class _Reals(Column[float]):
     """Floats."""
 
     def write(self, values: Sequence[float], file: Writer) -> None:
-        """See `Column`."""
         file.reals += map(float, values)
 
     def read(self, count: int, file: Reader) -> list[float]:
-        """See `Column`."""
         return file.reals(count)
 
 
-class _Numbers:
-    """Integers and floats: where floats are, these, and all integers, with 0 in the place of a float."""
+class _Numbers(Column[int | float]):
+    """Integers and floats: where floats and numbers of runs are, the floats, and integers for all."""
 
     def write(self, values: Sequence[int | float], file: Writer) -> None:
-        """See `Column`."""
         places = [place for place, value in enumerate(values) if isinstance(value, float)]
-        Many(SIZE).write([places], file)
+        runs = [place for place, value in enumerate(values) if type(value) is RunNumber]
+        Many(SIZE).write([places, runs], file)
         REAL.write([values[place] for place in places], file)
         INTEGER.write([0 if isinstance(value, float) else value for value in values], file)
 
     def read(self, count: int, file: Reader) -> list[int | float]:
-        """See `Column`."""
-        (places,) = Many(SIZE).read(1, file)
+        places, runs = Many(SIZE).read(2, file)
         reals = file.reals(len(places))
         found: list[int | float] = [*file.integers(count)]
         for place, real in zip(places, reals, strict=True):
             found[place] = real
+        for place in runs:
+            found[place] = RunNumber()
         return found
 
 
-class _Names:
+class _Names(Column[str]):
     """Texts."""
 
     def write(self, values: Sequence[str], file: Writer) -> None:
-        """See `Column`."""
         file.integers += map(file.number, values)
 
     def read(self, count: int, file: Reader) -> list[str]:
-        """See `Column`."""
         found = file.integers(count)
         if found and min(found) < 0:
             raise ValueError("a name has no number")
         return [*map(file.names.__getitem__, found)]
 
 
-class _Converted(Generic[T]):
+class Converted(Column[T]):
     """Values that are written as those of another column."""
 
     def __init__(self, column: Column[Any], encode: Callable[[T], Any], decode: Callable[[Any], T]) -> None:
@@ -101,11 +98,9 @@ class _Converted(Generic[T]):
         self._decode = decode
 
     def write(self, values: Sequence[T], file: Writer) -> None:
-        """See `Column`."""
         self._column.write([*map(self._encode, values)], file)
 
     def read(self, count: int, file: Reader) -> list[T]:
-        """See `Column`."""
         return [*map(self._decode, self._column.read(count, file))]
 
 
@@ -116,59 +111,74 @@ def _type_name(dtype: np.dtype) -> str:
     return dtype.name
 
 
-class Maybe(Generic[T]):
+class Maybe(Column[T | None]):
     """Values of a column, or None."""
 
     def __init__(self, column: Column[T]) -> None:
         self._column = column
 
     def write(self, values: Sequence[T | None], file: Writer) -> None:
-        """See `Column`."""
         FLAG.write([value is not None for value in values], file)
         self._column.write([value for value in values if value is not None], file)
 
     def read(self, count: int, file: Reader) -> list[T | None]:
-        """See `Column`."""
         flags = FLAG.read(count, file)
         left = iter(self._column.read(flags.count(True), file))
         return [next(left) if flag else None for flag in flags]
 
 
-class Many(Generic[T]):
-    """Tuples of any length, of values of one column."""
+class Many(Column[Sequence[T]]):
+    """Sequences of any length, of values of one column; they are read as tuples."""
 
     def __init__(self, column: Column[T]) -> None:
         self._column = column
 
     def write(self, values: Sequence[Sequence[T]], file: Writer) -> None:
-        """See `Column`."""
         SIZE.write([*map(len, values)], file)
         self._column.write([*chain.from_iterable(values)], file)
 
-    def read(self, count: int, file: Reader) -> list[tuple[T, ...]]:
-        """See `Column`."""
+    def read(self, count: int, file: Reader) -> list[Sequence[T]]:
         lengths = SIZE.read(count, file)
         left = iter(self._column.read(sum(lengths), file))
         return [*map(tuple, map(islice, repeat(left), lengths))]
 
 
-class Rows(Generic[T]):
-    """Records: `make` called with one value of each column. Attributes of the same names are written."""
+class Pairs(Column[Mapping[Any, Any]]):
+    """Mappings: their keys and their values, each of one column; they are read as dicts."""
+
+    def __init__(self, key: Column[Any], value: Column[Any]) -> None:
+        self._keys = Many(key)
+        self._value = value
+
+    def write(self, values: Sequence[Mapping[Any, Any]], file: Writer) -> None:
+        self._keys.write([*map(tuple, values)], file)
+        self._value.write([item for mapping in values for item in mapping.values()], file)
+
+    def read(self, count: int, file: Reader) -> list[Mapping[Any, Any]]:
+        keys = self._keys.read(count, file)
+        left = iter(self._value.read(sum(map(len, keys)), file))
+        return [dict(zip(names, left, strict=False)) for names in keys]
+
+
+class Rows(Column[T]):
+    """Records: `make` called with one value of each column. Attributes of the same names are written.
+
+    Where `make` is a record's class, fields without a column have that of their annotation.
+    """
 
     def __init__(self, make: Callable[..., T], /, **columns: Column[Any]) -> None:
+        fields = getattr(make, "__match_args__", (*columns,))
         self._make = make
-        self._columns = columns
-        self._title = ",".join(columns)
+        self._columns = {name: columns.get(name) or column_of(_types(make)[name]) for name in fields}
+        self._title = ",".join(self._columns)
 
     def write(self, values: Sequence[T], file: Writer) -> None:
-        """See `Column`."""
         if values:
             NAME.write([self._title], file)
             for name, column in self._columns.items():
                 column.write([getattr(value, name) for value in values], file)
 
     def read(self, count: int, file: Reader) -> list[T]:
-        """See `Column`."""
         if not count:
             return []
         if NAME.read(1, file) != [self._title]:
@@ -199,11 +209,10 @@ class _Array(NamedTuple):
     strides: tuple[int, ...]
 
 
-class _Arrays:
+class _Arrays(Column[np.ndarray]):
     """Arrays; those inside the reader's own are views of these."""
 
     def write(self, values: Sequence[np.ndarray], file: Writer) -> None:
-        """See `Column`."""
         _PLACES.write([self._place(array, file) for array in values], file)
         NAME.write([text for array in values if array.dtype == object for text in array.reshape(-1)], file)
 
@@ -219,7 +228,6 @@ class _Arrays:
         )
 
     def read(self, count: int, file: Reader) -> list[np.ndarray]:
-        """See `Column`."""
         places = _PLACES.read(count, file)
         return [_texts(x[3], file) if x[1] is _TEXT else _view(x, file) for x in places]
 
@@ -256,46 +264,27 @@ def _bytes_as_array(value: bytes) -> np.ndarray:
     return np.frombuffer(value, np.uint8) if value else _NONE
 
 
-class _Dims:
-    """Declared dimensions: sizes, names, or None."""
+class Constant(Column[T]):
+    """One value, which the reader knows: nothing else can be written."""
 
-    def write(self, values: Sequence[int | str | None], file: Writer) -> None:
-        """See `Column`."""
-        for value in values:
-            if value is None:
-                file.integers.append(-1)
-            else:
-                file.integers.append(
-                    -2 - file.number(value) if isinstance(value, str) else _as_integer(value)
-                )
+    def __init__(self, value: T) -> None:
+        self._value = value
 
-    def read(self, count: int, file: Reader) -> list[int | str | None]:
-        """See `Column`."""
-        return [n if n >= 0 else None if n == -1 else file.names[-2 - n] for n in INTEGER.read(count, file)]
+    def write(self, values: Sequence[T], file: Writer) -> None:
+        if any(value != self._value for value in values):
+            raise NotStorableError(f"not everything is {self._value}")
+
+    def read(self, count: int, file: Reader) -> list[T]:
+        return [self._value] * count
 
 
-class _Nothing:
-    """None."""
+class OneOf(Column[Any]):
+    """Values of several types, each with a column; those of each type are written together."""
 
-    def write(self, values: Sequence[None], file: Writer) -> None:
-        """See `Column`."""
-
-    def read(self, count: int, file: Reader) -> list[None]:
-        """See `Column`."""
-        return [None] * count
-
-
-class Trees:
-    """Numbers, texts, None, tuples of values, and values of further columns; those of each kind together."""
-
-    def __init__(self, *others: tuple[type, Column[Any]]) -> None:
-        self._kinds: list[tuple[type, Column[Any]]] = [
-            (type(None), _Nothing()), (bool, FLAG), (int, INTEGER), (float, REAL), (str, NAME),
-            (tuple, Many(self)), (tuple, Many(INTEGER)), *others,
-        ]  # fmt: skip
+    def __init__(self, *kinds: tuple[type, Column[Any]]) -> None:
+        self._kinds = kinds
 
     def write(self, values: Sequence[Any], file: Writer) -> None:
-        """See `Column`."""
         file.depth += 1
         if file.depth > DEEPEST:
             raise NotStorableError("values are nested too deeply")
@@ -307,15 +296,12 @@ class Trees:
         file.depth -= 1
 
     def _kind_of(self, value: Any) -> int:
-        if type(value) is tuple and {int}.issuperset(map(type, value)):
-            return _INTEGRAL
         for number, (kind, _) in enumerate(self._kinds):
             if isinstance(value, kind):
                 return number
         raise NotStorableError(f"{type(value).__name__} is no type that a file can hold")
 
     def read(self, count: int, file: Reader) -> list[Any]:
-        """See `Column`."""
         file.depth += 1
         if file.depth > DEEPEST:
             raise ValueError("values are nested too deeply")
@@ -327,11 +313,24 @@ class Trees:
         return [next(found[kind]) for kind in kinds]
 
 
-class _Calls:
+class Trees(OneOf):
+    """Numbers, texts, None, tuples of such values, and values of further types."""
+
+    def __init__(self, *others: tuple[type, Column[Any]]) -> None:
+        super().__init__(
+            (NoneType, Constant(None)), (bool, FLAG), (int, INTEGER), (float, REAL), (str, NAME),
+            (tuple, Many(self)), (tuple, Many(INTEGER)), *others,
+        )  # fmt: skip
+
+    def _kind_of(self, value: Any) -> int:
+        is_integral = type(value) is tuple and {int}.issuperset(map(type, value))
+        return _INTEGRAL if is_integral else super()._kind_of(value)
+
+
+class _Calls(Column[Callable[[], Any]]):
     """Calls of storable functions, still to be made: those of each function as columns of its arguments."""
 
     def write(self, values: Sequence[Callable[[], Any]], file: Writer) -> None:
-        """See `Column`."""
         calls: dict[str, list[tuple[Any, ...]]] = {}
         names = []
         for value in values:
@@ -346,7 +345,6 @@ class _Calls:
                 column.write(arguments, file)
 
     def read(self, count: int, file: Reader) -> list[Callable[[], Any]]:
-        """See `Column`."""
         names = NAME.read(count, file)
         calls: dict[str, Iterator[tuple[Any, ...]]] = {}
         for name, times in Counter(names).items():
@@ -364,20 +362,34 @@ def _name_of(made: Any) -> str:
 @cache
 def _arguments(name: str) -> list[Column[Any]]:
     """The columns of a function's arguments, by the types that it is annotated with."""
-    made = STORABLE[name]
-    annotations = [text for argument, text in made.__annotations__.items() if argument != "return"]
-    if isinstance(made, type):
-        raise TypeError(f"{name} is a record")
-    return [_column_of(annotation, made) for annotation in annotations]
+    types = _types(STORABLE[name])
+    return [column_of(kind) for argument, kind in types.items() if argument != "return"]
 
 
-def _column_of(annotation: str, made: Callable[..., Any]) -> Column[Any]:
-    if annotation in _ANNOTATED:
-        return _ANNOTATED[annotation]
-    record = vars(sys.modules[made.__module__])[annotation]
-    _name_of(record)
-    fields = {field.name: _ANNOTATED[str(field.type)] for field in dataclasses.fields(record)}
-    return Rows(record, **fields)
+_types = cache(get_type_hints)
+
+
+@cache
+def column_of(kind: Any) -> Column[Any]:
+    """The column of values of a type, as annotations write it. Raises `TypeError` where there is none."""
+    origin, parts = get_origin(kind), get_args(kind)
+    plain = _PLAIN.get(kind) or _PLAIN.get(origin)
+    if plain is not None:
+        return plain
+    if origin is Literal:
+        return Converted(SIZE, parts.index, parts.__getitem__)
+    if origin in (Union, UnionType):
+        (other,) = set(parts) - {NoneType}
+        return Maybe(column_of(other))
+    if origin in (tuple, Sequence):
+        return Many(column_of(parts[0]))
+    if origin in (dict, Mapping):
+        return Pairs(*map(column_of, parts))
+    if origin is Callable:
+        return CALL
+    if not (isinstance(kind, type) and kind.__module__.startswith("engine.")):
+        raise TypeError(f"{kind} is no type that a file can hold")
+    return Rows(kind)
 
 
 _BOTH = (False, True)
@@ -389,26 +401,18 @@ INTEGER = _Integers()
 SIZE = _Integers(least=0)
 REAL = _Reals()
 NUMBER = _Numbers()
-FLAG = _Converted(SIZE, int, _BOTH.__getitem__)
+FLAG = Converted(SIZE, int, _BOTH.__getitem__)
 NAME = _Names()
-DTYPE = _Converted(NAME, _type_name, _TYPES.__getitem__)
-DIM = _Dims()
-_PLACES = Tuples(_Array, owner=NAME, dtype=DTYPE, start=SIZE, shape=Many(SIZE), strides=Many(SIZE))
+DTYPE = Converted(NAME, _type_name, _TYPES.__getitem__)
 ARRAY = _Arrays()
-BYTES = _Converted(ARRAY, _bytes_as_array, np.ndarray.tobytes)
+BYTES = Converted(ARRAY, _bytes_as_array, np.ndarray.tobytes)
 CALL = _Calls()
 
-_ANNOTATED: dict[str, Column[Any]] = {
-    "np.ndarray": ARRAY,
-    "Callable[[], np.ndarray]": CALL,
-    "int": INTEGER,
-    "str": NAME,
-    "bool": FLAG,
-    "Precision": NAME,
-    "Unit": NAME,
-    "tuple[int, ...]": Many(INTEGER),
-}
-"""What the arguments of storable functions may be, in addition to storable records of these."""
+_PLAIN: dict[Any, Column[Any]] = {
+    bool: FLAG, int: INTEGER, float: REAL, str: NAME, bytes: BYTES, np.dtype: DTYPE, np.ndarray: ARRAY,
+    DynamicTensorShape: Converted(Trees(), tuple, DynamicTensorShape),
+}  # fmt: skip
+_PLACES = Tuples(_Array, start=SIZE, shape=Many(SIZE), strides=Many(SIZE))
 
 
 def _as_integer(value: Any) -> int:

@@ -7,34 +7,30 @@ whose weights lie in other files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from engine.base import source_files
-from engine.base.shapes import DynamicTensorShape
 from engine.base.versions import version_text
-from engine.graph.model import Input, Layer, Model, Output
+from engine.graph.model import Layer, Model, Output
 from engine.operators import OPERATORS
 from engine.runtime.plan_store import files, is_storing
 from engine.runtime.plan_store.cache_keys import digest_of_bytes, digest_of_engine
 from engine.runtime.plan_store.codec import (
     ARRAY,
     BYTES,
-    CALL,
-    DIM,
-    DTYPE,
     NAME,
-    SIZE,
+    Constant,
     Many,
     Maybe,
+    Pairs,
     Rows,
     Trees,
-    Tuples,
+    column_of,
 )
-from engine.runtime.plan_store.streams import UNREADABLE, Column, NotStorableError, Reader, Writer
+from engine.runtime.plan_store.streams import UNREADABLE, NotStorableError, Reader, Writer
 
 LARGEST_FILE = 1 << 26
 """Bytes of a model's file beyond which telling it takes longer than reading its graph."""
@@ -42,7 +38,7 @@ LARGEST_FILE = 1 << 26
 LEAST_LAYERS = 16
 """Layers below which a graph is parsed about as fast, by a process that has imported the parser."""
 
-_FORM = b"GGGRAPH2"
+_FORM = b"GGGRAPH3"
 _FILE = "file"
 
 
@@ -120,114 +116,15 @@ def _in_order(
     return {name: made[name] if array is None else array for name, array in constants.items()}
 
 
-# What is written
-
-
-class _Named(NamedTuple):
-    name: str
-    value: Any
-
-
-class _Graph(NamedTuple):
-    """A `Model` without its source. Constants that makers make are None."""
-
-    name: str
-    inputs: Sequence[Input]
-    outputs: Sequence[Output]
-    layers: Sequence[_Layer]
-    constants: Sequence[_Named]
-    opsets: Sequence[_Named]
-    producer: str
-    metadata: Sequence[_Named]
-    makers: Sequence[_Named]
-
-
-class _Layer(NamedTuple):
-    op_type: str
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Sequence[_Named]
-    domain: str
-    version: int
-
-
-def _named(column: Column[Any]) -> Column[Any]:
-    return Many(Tuples(_Named, name=NAME, value=column))
-
-
-def _puts(make: type[Input] | type[Output]) -> Rows[Any]:
-    return Rows(make, name=NAME, dtype=Maybe(DTYPE), shape=Maybe(_Shapes()), kind=NAME)
-
-
-class _Shapes:
-    """Shapes that a model declares."""
-
-    def write(self, values: Sequence[DynamicTensorShape], file: Writer) -> None:
-        """See `Column`."""
-        _DIMS.write(values, file)
-
-    def read(self, count: int, file: Reader) -> list[DynamicTensorShape]:
-        """See `Column`."""
-        return [*map(DynamicTensorShape, _DIMS.read(count, file))]
-
-
-class _Models:
-    """Models from one file, including subgraphs."""
+class _Models(Rows[Model]):
+    """Models from one file, including subgraphs. Constants that makers make are None."""
 
     def __init__(self, source: str) -> None:
-        self._source = source
-        values = Trees((np.ndarray, ARRAY), (bytes, BYTES), (Model, self), (Output, _puts(Output)))
-        layers = Tuples(
-            _Layer, op_type=NAME, name=NAME, inputs=Many(NAME), outputs=Many(NAME), attributes=_named(values),
-            domain=NAME, version=SIZE,
-        )  # fmt: skip
-        self._graphs = Rows(
-            _Graph, name=NAME, inputs=Many(_puts(Input)), outputs=Many(_puts(Output)), layers=Many(layers),
-            constants=_named(Maybe(ARRAY)), opsets=_named(SIZE), producer=NAME, metadata=_named(NAME),
-            makers=_named(CALL),
-        )  # fmt: skip
-
-    def write(self, values: Sequence[Model], file: Writer) -> None:
-        """See `Column`."""
-        self._graphs.write([*map(self._flat, values)], file)
-
-    def _flat(self, model: Model) -> _Graph:
-        if model.source != self._source or model.has_weight_files:
-            raise NotStorableError("a part of it comes from elsewhere")
-        layers = [
-            _Layer(x.op_type, x.name, x.inputs, x.outputs, _items(x.attributes), x.domain, x.version)
-            for x in model.layers
-        ]
-        return _Graph(
-            model.name, model.inputs, model.outputs, layers, _items(model.constants), _items(model.opsets),
-            model.producer, _items(model.metadata), _items(model.makers),
-        )  # fmt: skip
-
-    def read(self, count: int, file: Reader) -> list[Model]:
-        """See `Column`."""
-        return [*map(self._model, self._graphs.read(count, file))]
-
-    def _model(self, flat: _Graph) -> Model:
-        return Model(
-            name=flat.name,
-            inputs=tuple(flat.inputs),
-            outputs=tuple(flat.outputs),
-            layers=tuple(
-                Layer(op_type, name, inputs, outputs, dict(attributes), domain, version)
-                for op_type, name, inputs, outputs, attributes, domain, version in flat.layers
-            ),
-            constants=dict(flat.constants),
-            opsets=dict(flat.opsets),
-            producer=flat.producer,
-            source=self._source,
-            metadata=dict(flat.metadata),
-            makers=dict(flat.makers),
+        values = Trees((np.ndarray, ARRAY), (bytes, BYTES), (Model, self), (Output, column_of(Output)))
+        super().__init__(
+            Model,
+            layers=Many(Rows(Layer, attributes=Pairs(NAME, values))),
+            constants=Pairs(NAME, Maybe(ARRAY)),
+            source=Constant(source),
+            has_weight_files=Constant(False),
         )
-
-
-_DIMS: Column[Any] = Many(DIM)
-
-
-def _items(attributes: Mapping[str, Any]) -> list[_Named]:
-    return [_Named(name, value) for name, value in attributes.items()]

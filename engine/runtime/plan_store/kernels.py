@@ -1,50 +1,73 @@
-"""Kernels of stored plans as data."""
+"""Kernels of stored plans: keys of compiled code, formulas, and the fields of tuned kernels."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Any, NamedTuple
 
 from engine.backends.plan_codec import PlanCodec
 from engine.compiler.plan import AnyKernel, StoredKernel
-from engine.runtime.plan_store.codec import FLAG, NAME, Tuples
+from engine.kernels.expr import Expr
+from engine.kernels.formula_rows import formula_of, rows_of
+from engine.kernels.kernel import Kernel
+from engine.runtime.plan_store.codec import (
+    FLAG,
+    NAME,
+    SIZE,
+    Converted,
+    Many,
+    OneOf,
+    Rows,
+    Trees,
+    Tuples,
+    column_of,
+)
 from engine.runtime.plan_store.streams import Column
 
 _KEY = re.compile("[0-9a-f]{64}")
 
 
-class FlatKernel(NamedTuple):
-    """A kernel: the fields of a `StoredKernel`, or its text, with a digest of that."""
-
+class _Kernel(NamedTuple):
     key: str
-    name: str
-    is_tuned: bool
-    text: str
-    digest: str
+    kernel: AnyKernel
 
 
-KERNEL: Column[Any] = Tuples(FlatKernel, key=NAME, name=NAME, is_tuned=FLAG, text=NAME, digest=NAME)
+class _Node(NamedTuple):
+    """A row of a formula, see `rows_of`."""
+
+    op: str
+    dtype: str
+    operands: tuple[int, ...]
+    attribute: Any
 
 
-def flat_kernel(kernel: AnyKernel, codec: PlanCodec) -> FlatKernel:
-    """A kernel as data."""
-    text = codec.text(kernel)
-    if isinstance(kernel, StoredKernel):
-        return FlatKernel(kernel.key, kernel.name, kernel.is_tuned, text, "")
-    return FlatKernel(codec.key(kernel), "", False, text, _digest(text))
+def kernel_column(codec: PlanCodec) -> Column[AnyKernel]:
+    """The column of a backend's kernels."""
+    kernels = OneOf(
+        (StoredKernel, Rows(_stored, key=NAME, name=NAME, is_tuned=FLAG)),
+        (Kernel, Rows(Kernel, body=_FORMULA)),
+        *((record, column_of(record)) for record in codec.records),
+    )
 
+    def keyed(kernel: AnyKernel) -> _Kernel:
+        return _Kernel(codec.key(kernel), kernel)
 
-def restored_kernel(flat: FlatKernel, codec: PlanCodec) -> AnyKernel:
-    """Inverse of `flat_kernel`. Raises `ValueError` for what is none."""
-    if flat.text:
-        if _digest(flat.text) != flat.digest:
+    def checked(flat: _Kernel) -> AnyKernel:
+        if codec.key(flat.kernel) != flat.key:
             raise ValueError("a kernel is not the one that was stored")
-        return codec.kernel(flat.text)
-    if not _KEY.fullmatch(flat.key):
+        return flat.kernel
+
+    return Converted(Rows(_Kernel, kernel=kernels), keyed, checked)
+
+
+def _stored(key: str, name: str, is_tuned: bool) -> StoredKernel:
+    if not _KEY.fullmatch(key):
         raise ValueError("a kernel's key is none")  # it becomes the name of a file
-    return StoredKernel(flat.key, flat.name, flat.is_tuned, 0.0)
+    return StoredKernel(key, name, is_tuned, 0.0)
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _nodes(formula: Expr) -> list[_Node]:
+    return [_Node(*row) for row in rows_of(formula)]
+
+
+_FORMULA = Converted(Many(Tuples(_Node, operands=Many(SIZE), attribute=Trees())), _nodes, formula_of)

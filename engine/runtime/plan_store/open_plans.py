@@ -7,8 +7,7 @@ the records that they take, are named: they are those of `engine.kernels.size.DE
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from engine.compiler.lower import Lowered, Segment
 from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
 from engine.compiler.walk import Stop, Trace
 from engine.kernels.evaluate_sizes import holds_sizes
-from engine.kernels.size import DEFERRABLE, Size, hint_of
+from engine.kernels.size import DEFERRABLE, Size, hint_of, is_record, parts_of
 from engine.kernels.size_recorder import Record, SizeRecorder
 from engine.kernels.value import Bound, HostTable, Value
 from engine.runtime.plan_store.codec import BYTES, NAME, SIZE, Many, Rows, Trees
@@ -81,28 +80,29 @@ class _Sizes(Trees):
 SIZES = _Sizes()
 
 
-class _Taking:
-    """Turns what holds open numbers into data."""
+def _taker(record: Record) -> Callable[[Any], Any]:
+    """A function that turns what holds open numbers of a record into data.
 
-    def __init__(self, record: Record) -> None:
-        self._places = {size.name: place for place, size in enumerate(record.sizes)}
+    It takes numbers, texts, tuples and records, and raises `NotStorableError` for others.
+    """
+    places = {size.name: place for place, size in enumerate(record.sizes)}
 
-    def data(self, x: Any) -> Any:
-        """Numbers, texts, tuples and records as data. Raises `NotStorableError` for others."""
+    def data(x: Any) -> Any:
         if type(x) is Size:
-            return _Open(self._places[x.name])
+            return _Open(places[x.name])
         if type(x) is tuple:
-            return tuple([self.data(item) for item in x])
+            return tuple([data(item) for item in x])
         if x is None or isinstance(x, bool | str | bytes):
             return x
         if isinstance(x, int | float):
             return x.item() if isinstance(x, np.generic) else x
         if callable(x):
             return _name_of(x)
-        if dataclasses.is_dataclass(x) and not isinstance(x, type):
-            values = tuple([self.data(getattr(x, item.name)) for item in dataclasses.fields(x)])
-            return _Made(_name_of(type(x)), values)
+        if is_record(x):
+            return _Made(_name_of(type(x)), tuple([data(part) for part in parts_of(x)]))
         raise NotStorableError(f"{type(x).__name__} is no number")
+
+    return data
 
 
 def _name_of(made: Any) -> str:
@@ -113,7 +113,7 @@ def _name_of(made: Any) -> str:
 
 
 def _live(x: Any, sizes: Sequence[Size]) -> Any:
-    """What `_Taking.data` was given, with open numbers of another record."""
+    """What `_taker`'s function was given, with open numbers of another record."""
     if type(x) is tuple:
         return tuple([_live(item, sizes) for item in x])
     if type(x) is _Open:
@@ -123,11 +123,11 @@ def _live(x: Any, sizes: Sequence[Size]) -> Any:
     return x
 
 
-def _stored(step: Step, codec: PlanCodec) -> Step:
+def stored_step(step: Step, codec: PlanCodec) -> Step:
     """A step as it is read back."""
     kernel: AnyKernel = step.kernel
     if isinstance(kernel, RepeatedSteps):
-        body, last = (tuple([_stored(s, codec) for s in steps]) for steps in (kernel.body, kernel.last))
+        body, last = (tuple([stored_step(s, codec) for s in steps]) for steps in (kernel.body, kernel.last))
         kernel = RepeatedSteps(body, last, kernel.swapped)
     else:
         kernel = codec.stored(kernel, codec.nanoseconds(step))
@@ -158,7 +158,7 @@ def taken(
         raise NotStorableError("the plan is more than one program")
     segment = segments[0] if segments else Segment("native", Plan())
     plan = segment.plan
-    steps = [_stored(step, codec) for step in plan.steps]
+    steps = [stored_step(step, codec) for step in plan.steps]
     open_plan = Plan(steps, plan.buffers, plan.constants, plan.packed)
     numbers = tuple(open_plan.numbers())
     available_data = open_plan.filled(map(hint_of, numbers))
@@ -172,7 +172,7 @@ def taken(
         if not isinstance(value, Value) or value.dtype == object:
             raise NotStorableError(f"'{name}' is no tensor")
         values[name] = value
-    data = _Taking(record).data
+    data = _taker(record)
     sizes = (
         data(tuple(record.instructions)),
         data(tuple([size.hint for size in record.inputs])),

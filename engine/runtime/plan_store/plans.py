@@ -13,11 +13,12 @@ sizes that stop for data. Plans with open sizes are stored with those that conti
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -26,21 +27,10 @@ from engine.backends.base import Backend, Progress
 from engine.backends.plan_codec import PlanCodec
 from engine.base import source_files
 from engine.compiler.lower import Lowered, Segment
-from engine.compiler.plan import (
-    AnyKernel,
-    BufferSpec,
-    Packed,
-    Plan,
-    RepeatedSteps,
-    Role,
-    Step,
-    StoredKernel,
-    Window,
-)
+from engine.compiler.plan import AnyKernel, BufferSpec, Packed, Plan, RepeatedSteps, Step, StoredKernel
 from engine.compiler.walk import Trace
 from engine.device.native.prebuilt import ABI
 from engine.graph.model import Model
-from engine.kernels.expr import RunNumber
 from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.value import Value
 from engine.runtime.plan_store import files, is_storing, open_plans
@@ -55,18 +45,19 @@ from engine.runtime.plan_store.codec import (
     NUMBER,
     REAL,
     SIZE,
+    Converted,
     Many,
-    Maybe,
+    Pairs,
     Rows,
     Tuples,
 )
 from engine.runtime.plan_store.graphs import is_plain
-from engine.runtime.plan_store.kernels import KERNEL, FlatKernel, flat_kernel, restored_kernel
-from engine.runtime.plan_store.open_plans import StoredOpenPlan
+from engine.runtime.plan_store.kernels import kernel_column
+from engine.runtime.plan_store.open_plans import SIZES, StoredOpenPlan
 from engine.runtime.plan_store.stored_model import StoredModel
 from engine.runtime.plan_store.streams import UNREADABLE, Column, NotStorableError, Reader, Writer
 
-_FORM = b"GGPLAN6 %d\n" % ABI
+_FORM = b"GGPLAN7 %d\n" % ABI
 
 
 class PlanFile:
@@ -131,9 +122,9 @@ class PlanFile:
         given = self.model.constants
         made = {name: planned.constants[name] for name in planned.makers if name in planned.constants}
         owners = {**made, **given}
-        makers = [_Maker(name, planned.makers[name]) for name in made if name not in given]
+        makers = {name: planned.makers[name] for name in made if name not in given}
         try:
-            body = Writer(owners).body(_FILE, _flat(found, self.model, makers, self.codec))
+            body = Writer(owners).body(_file_column(self.model, self.codec), _File(makers, found))
         except (NotStorableError, *UNREADABLE):
             return
         files.write(self.path, _FORM, body)
@@ -149,7 +140,7 @@ def _read(body: bytes, model: Model, codec: PlanCodec) -> StoredModel:
     by_content = _in_use.setdefault(model, WeakValueDictionary())
     found = by_content.get(key)
     if found is None:
-        found = by_content[key] = _restored(Reader(body, model.constants).value(_FILE), codec)
+        found = by_content[key] = Reader(body, model.constants).value(_file_column(model, codec)).stored
     return found
 
 
@@ -168,61 +159,6 @@ def plan_file(model: Model, backend: Backend) -> PlanFile | None:
 # What is written
 
 
-class _Step(NamedTuple):
-    """A `Step`; its kernel by its place in the list of kernels.
-
-    `runs` are the places of the values that are numbers of a run; `window` is empty where it has none.
-    """
-
-    layer: str
-    op_type: str
-    kernel: int
-    nanoseconds: float
-    space: tuple[int, ...]
-    values: tuple[int | float, ...]
-    runs: tuple[int, ...]
-    window: tuple[int, ...]
-    inputs: tuple[str, ...]
-    output: str
-
-
-class _Repeat(NamedTuple):
-    """A `RepeatedSteps`: that of which step or part, and how many of the segment's parts it takes, in order.
-
-    `swapped` are the tensors before and after a run in turn.
-    """
-
-    step: int
-    body: int
-    last: int
-    swapped: tuple[str, ...]
-
-
-class _Constant(NamedTuple):
-    name: str
-    array: np.ndarray
-
-
-class _Packing(NamedTuple):
-    name: str
-    make: Callable[[], np.ndarray]
-    size: int
-    dtype: np.dtype
-
-
-class _Segment(NamedTuple):
-    """A `Segment`; `parts` are the steps that its steps repeat."""
-
-    steps: Sequence[_Step]
-    parts: Sequence[_Step]
-    repeats: Sequence[_Repeat]
-    buffers: Sequence[BufferSpec]
-    constants: Sequence[_Constant]
-    packed: Sequence[_Packing]
-    imports: tuple[str, ...]
-    exports: tuple[str, ...]
-
-
 class _Tensor(NamedTuple):
     """A `Value` of a model's tensor; `root` is the name of its buffer."""
 
@@ -233,123 +169,148 @@ class _Tensor(NamedTuple):
     known: np.ndarray | None
 
 
-class _Input(NamedTuple):
-    name: str
-    shape: tuple[int, ...]
-
-
 class _Plan(NamedTuple):
-    inputs: Sequence[_Input]
+    """A `Lowered` that runs in one place."""
+
     tensors: Sequence[_Tensor]
     outputs: Sequence[str]
-    segments: Sequence[_Segment]
-
-
-class _OpenPlan(NamedTuple):
-    """A `StoredOpenPlan`."""
-
-    plan: _Plan
-    sizes: tuple[Any, ...]
-    decided: tuple[Any, ...]
-    before: int
-
-
-class _Maker(NamedTuple):
-    """A constant that a pass has made of the model's."""
-
-    name: str
-    make: Callable[[], np.ndarray]
-
-
-class _Makers:
-    """Makers of constants, which later columns may refer to."""
-
-    _COLUMN: Column[Any] = Many(Tuples(_Maker, name=NAME, make=CALL))
-
-    def write(self, values: Sequence[Sequence[_Maker]], file: Writer) -> None:
-        """See `Column`."""
-        self._COLUMN.write(values, file)
-
-    def read(self, count: int, file: Reader) -> list[tuple[_Maker, ...]]:
-        """See `Column`."""
-        found: list[tuple[_Maker, ...]] = self._COLUMN.read(count, file)
-        for makers in found:
-            file.take_makers(dict(makers))
-        return found
+    segments: Sequence[Segment]
 
 
 class _File(NamedTuple):
-    makers: Sequence[_Maker]
-    host_inputs: Sequence[str]
-    is_random: bool
-    kernels: Sequence[FlatKernel]
-    plans: Sequence[_Plan]
-    lasting: Sequence[str]
-    open_plans: Sequence[_OpenPlan]
+    makers: Mapping[str, Callable[[], np.ndarray]]
+    """How constants are made that a pass has made of the model's."""
+    stored: StoredModel
 
 
-_STEP = Tuples(
-    _Step, layer=NAME, op_type=NAME, kernel=SIZE, nanoseconds=REAL, space=Many(SIZE), values=Many(NUMBER),
-    runs=Many(SIZE), window=Many(SIZE), inputs=Many(NAME), output=NAME,
-)  # fmt: skip
-_SEGMENT = Rows(
-    _Segment,
-    steps=Many(_STEP),
-    parts=Many(_STEP),
-    repeats=Many(Tuples(_Repeat, step=SIZE, body=SIZE, last=SIZE, swapped=Many(NAME))),
-    buffers=Many(Rows(BufferSpec, name=NAME, elements=SIZE, dtype=DTYPE, role=NAME)),
-    constants=Many(Tuples(_Constant, name=NAME, array=ARRAY)),
-    packed=Many(Tuples(_Packing, name=NAME, make=CALL, size=SIZE, dtype=DTYPE)),
-    imports=Many(NAME),
-    exports=Many(NAME),
-)
-_PLAN = Rows(
-    _Plan,
-    inputs=Many(Tuples(_Input, name=NAME, shape=Many(SIZE))),
-    tensors=Many(Tuples(_Tensor, name=NAME, root=NAME, shape=Many(SIZE), dtype=DTYPE, known=Maybe(ARRAY))),
-    outputs=Many(NAME),
-    segments=Many(_SEGMENT),
-)
-_FILE = Rows(
-    _File,
-    makers=_Makers(),
-    host_inputs=Many(NAME),
-    is_random=FLAG,
-    kernels=Many(KERNEL),
-    plans=Many(_PLAN),
-    lasting=Many(NAME),
-    open_plans=Many(
-        Rows(_OpenPlan, plan=_PLAN, sizes=open_plans.SIZES, decided=open_plans.SIZES, before=INTEGER)
-    ),
-)
+class _Makers(Pairs):
+    """Makers of constants, which later columns may refer to."""
+
+    def read(self, count: int, file: Reader) -> list[Mapping[Any, Any]]:
+        found = super().read(count, file)
+        for makers in found:
+            file.take_makers(makers)
+        return found
 
 
-def _flat(found: StoredModel, model: Model, makers: Sequence[_Maker], codec: PlanCodec) -> _File:
-    kernels = [flat_kernel(kernel, codec) for kernel in found.kernels]
-    numbers = {kernel.key: position for position, kernel in enumerate(kernels)}
-    plans = [_flat_plan(key, lowered, model, numbers, codec) for key, lowered in found.plans.items()]
-    opened = [
-        _OpenPlan(
-            _flat_plan((tuple(x.shapes.items()), ()), x.lowered, model, numbers, codec),
-            x.sizes,
-            x.decided,
-            x.before,
+class _Kernels(Column[AnyKernel]):
+    """Kernels of steps: each by its number among all of the file, and steps that are repeated."""
+
+    def __init__(self, codec: PlanCodec) -> None:
+        self._codec = codec
+        self._all: Sequence[AnyKernel] = ()
+        self._numbers: dict[str, int] = {}
+        self.steps = Many(Rows(Step, kernel=self, space=Many(SIZE), values=Many(NUMBER)))
+        self._repeated = Rows(_repeated, body=self.steps, last=self.steps, swapped=Pairs(NAME, NAME))
+        self.all: Column[Any] = Converted(Many(kernel_column(codec)), self._known, self._known)
+
+    def _known(self, kernels: Sequence[AnyKernel]) -> list[AnyKernel]:
+        self._all = kernels
+        self._numbers = {self._codec.key(kernel): number for number, kernel in enumerate(kernels)}
+        return [*kernels]
+
+    def write(self, values: Sequence[AnyKernel], file: Writer) -> None:
+        flags = [isinstance(kernel, RepeatedSteps) for kernel in values]
+        plain = [kernel for kernel, flag in zip(values, flags, strict=True) if not flag]
+        FLAG.write(flags, file)
+        SIZE.write([self._numbers[self._codec.key(kernel)] for kernel in plain], file)
+        REAL.write([k.nanoseconds if isinstance(k, StoredKernel) else 0.0 for k in plain], file)
+        self._repeated.write([kernel for kernel in values if isinstance(kernel, RepeatedSteps)], file)
+
+    def read(self, count: int, file: Reader) -> list[AnyKernel]:
+        flags = FLAG.read(count, file)
+        kernels = [self._all[number] for number in SIZE.read(flags.count(False), file)]
+        costs = REAL.read(len(kernels), file)
+        plain = iter(
+            [
+                kernel._replace(nanoseconds=cost) if isinstance(kernel, StoredKernel) else kernel
+                for kernel, cost in zip(kernels, costs, strict=True)
+            ]
         )
-        for x in found.open_plans
-    ]
-    host_inputs, lasting = sorted(found.host_inputs), sorted(found.lasting)
-    return _File(makers, host_inputs, found.is_random, kernels, plans, lasting, opened)
+        repeated = iter(self._repeated.read(flags.count(True), file))
+        return [next(repeated) if flag else next(plain) for flag in flags]
 
 
-def _flat_plan(
-    key: object, lowered: Lowered, model: Model, numbers: Mapping[str, int], codec: PlanCodec
-) -> _Plan:
+def _plan(
+    steps: Sequence[Step],
+    buffers: dict[str, BufferSpec],
+    constants: dict[str, np.ndarray],
+    packed: dict[str, Packed],
+) -> Plan:
+    """A plan of what was read, if that fits together."""
+    if not {*_touched(steps)} <= buffers.keys() or any(n != spec.name for n, spec in buffers.items()):
+        raise ValueError("a step has no buffer")
+    held: dict[str, np.ndarray | Packed] = {**constants, **packed}
+    for name, array in held.items():
+        if (array.size, array.dtype) != (buffers[name].elements, buffers[name].dtype):
+            raise ValueError(f"the constant {name} has another size")
+    return Plan([*steps], buffers, constants, packed)
+
+
+def _touched(steps: Sequence[Step]) -> Iterator[str]:
+    """The names of all buffers that steps, and those that they repeat, use."""
+    for step in steps:
+        yield from (*step.inputs, step.output)
+        if isinstance(step.kernel, RepeatedSteps):
+            if len(step.space) != 1:
+                raise ValueError("a step repeats others by more than a number")
+            yield from chain.from_iterable(step.kernel.swapped.items())
+            yield from _touched(step.kernel.steps)
+
+
+def _repeated(body: tuple[Step, ...], last: tuple[Step, ...], swapped: Mapping[str, str]) -> RepeatedSteps:
+    if not body:
+        raise ValueError("a step repeats none")
+    return RepeatedSteps(body, last, swapped)
+
+
+def _file_column(model: Model, codec: PlanCodec) -> Column[_File]:
+    """The column of a model's plans."""
+    kernels = _Kernels(codec)
+    shapes = Pairs(NAME, Many(SIZE))
+    plan = Rows(
+        _plan,
+        steps=kernels.steps,
+        buffers=Pairs(NAME, Rows(BufferSpec, elements=SIZE)),
+        constants=Pairs(NAME, ARRAY),
+        packed=Pairs(NAME, Rows(Packed, make=CALL, size=SIZE, dtype=DTYPE)),
+    )
+    segments = Many(Rows(partial(Segment, "native"), plan=plan, imports=Many(NAME), exports=Many(NAME)))
+    tensors = Many(Tuples(_Tensor, shape=Many(SIZE)))
+    plans: Column[Lowered] = Converted(
+        Rows(_Plan, tensors=tensors, segments=segments),
+        partial(_flat, model, codec),
+        _restored,
+    )
+    names = Converted(Many(NAME), sorted, frozenset)
+    opened = Rows(StoredOpenPlan, shapes=shapes, lowered=plans, sizes=SIZES, decided=SIZES, before=INTEGER)
+    stored = Rows(
+        StoredModel,
+        host_inputs=names,
+        is_random=FLAG,
+        kernels=kernels.all,
+        plans=Pairs(Converted(shapes, _shapes_of, _key_of), plans),
+        lasting=names,
+        open_plans=Converted(Many(opened), tuple, list),
+    )
+    return Rows(_File, makers=_Makers(NAME, CALL), stored=stored)
+
+
+def _shapes_of(key: object) -> dict[str, tuple[int, ...]]:
+    """The input shapes that the key of a session stands for."""
+    shapes, known = cast(tuple[Any, Any], key)
+    if known or any(type(shape) is not tuple for _, shape in shapes):
+        raise NotStorableError("the plan depends on more than shapes")
+    return dict(shapes)
+
+
+def _key_of(shapes: Mapping[str, tuple[int, ...]]) -> object:
+    return tuple(shapes.items()), ()
+
+
+def _flat(model: Model, codec: PlanCodec, lowered: Lowered) -> _Plan:
     if lowered.trace.stop is not None or lowered.fallbacks:
         raise NotStorableError("the plan continues when data has arrived")
-    shapes, known = cast(tuple[Any, Any], key)
-    inputs = [_Input(name, shape) for name, shape in shapes if type(shape) is tuple]
-    if known or len(inputs) < len(shapes):
-        raise NotStorableError("the plan depends on more than shapes")
     # A plan that ends with a stop has not made all outputs.
     outputs = [output.name for output in model.outputs if output.name in lowered.trace.values]
     tensors = []
@@ -359,53 +320,16 @@ def _flat_plan(
         if not isinstance(value, Value) or value.bound is not None or value.dtype == object:
             raise NotStorableError(f"'{name}' is more than a tensor")
         tensors.append(_Tensor(name, value.root.name, value.shape, value.dtype, value.known))
-    segments = [_flat_segment(segment, numbers, codec) for segment in lowered.segments]
-    return _Plan(inputs, tensors, outputs, segments)
+    segments = []
+    for segment in lowered.segments:
+        if segment.place != "native":
+            raise NotStorableError("a step runs elsewhere")
+        steps = [open_plans.stored_step(step, codec) for step in segment.plan.steps]
+        segments.append(replace(segment, plan=replace(segment.plan, steps=steps)))
+    return _Plan(tensors, outputs, segments)
 
 
-def _flat_segment(segment: Segment, numbers: Mapping[str, int], codec: PlanCodec) -> _Segment:
-    plan = segment.plan
-    if segment.place != "native":
-        raise NotStorableError("a step runs elsewhere")
-    listed = [*plan.steps]
-    repeats = []
-    for place, step in enumerate(listed):  # it grows: a part may repeat others
-        kernel = step.kernel
-        if isinstance(kernel, RepeatedSteps):
-            pairs = tuple([name for pair in kernel.swapped.items() for name in pair])
-            repeats.append(_Repeat(place, len(kernel.body), len(kernel.last), pairs))
-            listed += kernel.steps
-    flat = [_flat_step(step, numbers, codec) for step in listed]
-    steps, parts = flat[: len(plan.steps)], flat[len(plan.steps) :]
-    constants = [_Constant(*item) for item in plan.constants.items()]
-    packed = [_Packing(name, p.make, p.size, p.dtype) for name, p in plan.packed.items()]
-    buffers = [*plan.buffers.values()]
-    return _Segment(steps, parts, repeats, buffers, constants, packed, segment.imports, segment.exports)
-
-
-def _flat_step(s: Step, numbers: Mapping[str, int], codec: PlanCodec) -> _Step:
-    number = 0 if isinstance(s.kernel, RepeatedSteps) else numbers[codec.key(s.kernel)]
-    runs = tuple([place for place, value in enumerate(s.values) if isinstance(value, RunNumber)])
-    window, cost = tuple(s.window or ()), codec.nanoseconds(s)
-    return _Step(s.layer, s.op_type, number, cost, s.space, s.values, runs, window, s.inputs, s.output)
-
-
-def _restored(flat: _File, codec: PlanCodec) -> StoredModel:
-    kernels = [restored_kernel(FlatKernel(*fields), codec) for fields in flat.kernels]
-    return StoredModel(
-        frozenset(flat.host_inputs),
-        flat.is_random,
-        kernels,
-        {(tuple(plan.inputs), ()): _restored_plan(plan, kernels) for plan in flat.plans},
-        frozenset(flat.lasting),
-        [
-            StoredOpenPlan(dict(plan.inputs), _restored_plan(plan, kernels), sizes, decided, before)
-            for plan, sizes, decided, before in flat.open_plans
-        ],
-    )
-
-
-def _restored_plan(flat: _Plan, kernels: Sequence[AnyKernel]) -> Lowered:
+def _restored(flat: _Plan) -> Lowered:
     values: dict[str, Any] = {}
     roots: dict[str, Value] = {}
     for name, root, shape, dtype, known in flat.tensors:
@@ -413,52 +337,11 @@ def _restored_plan(flat: _Plan, kernels: Sequence[AnyKernel]) -> Lowered:
             raise ValueError(f"{name} has other elements than its shape says")
         value = values[name] = Value(root, shape, dtype, None, known, roots.get(root))
         roots.setdefault(root, value)
+    for segment in flat.segments:
+        if not {*segment.imports, *segment.exports} <= segment.plan.buffers.keys():
+            raise ValueError("a tensor of a segment has no buffer")
+        for name, spec in segment.plan.buffers.items():
+            if name in roots and spec.elements != roots[name].size:
+                raise ValueError(f"the buffer of {name} has another size")
     trace = Trace(values, [], {}, kept=[values[name] for name in flat.outputs])
-    return Lowered(trace, [_restored_segment(s, kernels, roots) for s in flat.segments])
-
-
-def _restored_segment(flat: _Segment, kernels: Sequence[AnyKernel], roots: Mapping[str, Value]) -> Segment:
-    plan = Plan()
-    for spec in flat.buffers:
-        if spec.role not in get_args(Role):
-            raise ValueError(f"there are no buffers that are {spec.role}")
-        if spec.name in roots and spec.elements != roots[spec.name].size:
-            raise ValueError(f"the buffer of {spec.name} has another size")
-        plan.buffers[spec.name] = spec
-    listed = [_restored_step(step, kernels) for step in (*flat.steps, *flat.parts)]
-    used: set[str] = set()
-    end = len(listed)
-    for place, body, last, pairs in reversed(flat.repeats):
-        begin, middle = end - body - last, end - last
-        if not place < begin < middle or len(listed[place].space) != 1:
-            raise ValueError("a step repeats others than there are")
-        swapped = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        repeated = RepeatedSteps(tuple(listed[begin:middle]), tuple(listed[middle:end]), swapped)
-        listed[place] = replace(listed[place], kernel=repeated)
-        used.update(pairs)
-        end = begin
-    if end != len(flat.steps):
-        raise ValueError("there are parts of no step")
-    plan.steps += listed[:end]
-    used.update(n for step in plan.steps for s in (step, *step.parts) for n in (*s.inputs, s.output))
-    if not used.union(flat.imports, flat.exports) <= plan.buffers.keys():
-        raise ValueError("a step has no buffer")
-    plan.constants.update(flat.constants)
-    plan.packed.update((name, Packed(make, size, dtype)) for name, make, size, dtype in flat.packed)
-    held: dict[str, np.ndarray | Packed] = {**plan.constants, **plan.packed}
-    for name, array in held.items():
-        if (array.size, array.dtype) != (plan.buffers[name].elements, plan.buffers[name].dtype):
-            raise ValueError(f"the constant {name} has another size")
-    return Segment("native", plan, flat.imports, flat.exports)
-
-
-def _restored_step(flat: _Step, kernels: Sequence[AnyKernel]) -> Step:
-    layer, op_type, number, nanoseconds, space, given, runs, bounds, inputs, output = flat
-    values = list(given)
-    for place in runs:
-        values[place] = RunNumber()
-    window = Window(*bounds) if bounds else None
-    kernel = kernels[number]
-    if isinstance(kernel, StoredKernel):
-        kernel = kernel._replace(nanoseconds=nanoseconds)
-    return Step(layer, op_type, kernel, space, tuple(values), inputs, output, window)
+    return Lowered(trace, [*flat.segments])

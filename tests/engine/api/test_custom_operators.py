@@ -23,7 +23,7 @@ from engine import (
 )
 from engine.operators import OPERATORS
 from gameglue.kernels import Builder, Expr, Value, arg, cast, lit, reduce, tanh
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 
 DOMAIN = "test.custom"
 X = np.array([[-2.0, -0.5, 3.0], [1.0, 0.25, -1.0]], np.float32)
@@ -49,9 +49,7 @@ def net(body: str, version: int = 1) -> Model:
 
 def answer(make_worker: MakeWorker, model: Model, channel: str) -> np.ndarray:
     """What the backend makes of `X`, without the CPU's help."""
-    worker = make_worker(model, channel)
-    worker.schedule(X)
-    return np.asarray(worker.peek_output().download_to_array())
+    return np.asarray(answers(make_worker(model, channel), X)[0])
 
 
 def test_a_formula_runs_on_every_backend(channel: str, make_worker: MakeWorker) -> None:
@@ -82,8 +80,7 @@ def test_a_numpy_function_runs_beside_every_backend(channel: str, make_worker: M
 
     model = net(f"a = Neg (x) b = {DOMAIN}.SortRows <reverse = 1> (a) y = Neg (b)")
     worker = make_worker(model, channel, allow_fallback=True)
-    worker.schedule(X)
-    np.testing.assert_array_equal(worker.peek_output().download_to_array(), np.sort(X, axis=1))
+    np.testing.assert_array_equal(answers(worker, X)[0], np.sort(X, axis=1))
     fallbacks = [f.op_type for f in worker.plan_report().fallbacks]
     assert fallbacks == ([] if channel == "cpu" else ["SortRows"])
     if channel != "cpu":

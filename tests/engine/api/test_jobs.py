@@ -227,7 +227,7 @@ def test_dependencies_are_waited_for(jobs: JobSystem) -> None:
 def test_a_readback_has_the_value_as_of_its_request(jobs: JobSystem) -> None:
     tensor, again = zeros(), zeros()
     slowly_set.schedule(tensor, 1.0, TURNS, jobs=jobs)
-    copy = Tensor.of(tensor.data_on_backend, owned=False)  # another tensor over the same memory
+    copy = Tensor.of(tensor.data_on_backend)  # another tensor over the same memory
     copy.readback_request()
     copied.schedule(again, tensor)
     slowly_set.schedule(tensor, 2.0, 1)
@@ -401,9 +401,9 @@ def test_a_warm_start_needs_no_numba(run_child: RunChild, tmp_path: Path) -> Non
     )
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "import numpy as np\nfrom engine.device.native import compilations\nfrom mine import doubled\n"
+        "import numpy as np\nfrom engine.device.native import process_store\nfrom mine import doubled\n"
         "out = np.zeros(3)\ndoubled.run(out, np.arange(3.0))\n"
-        "print(out.tolist(), compilations(), 'numba' in sys.modules)\n"
+        "print(out.tolist(), process_store().compilations, 'numba' in sys.modules)\n"
     )
     cache = {"GAMEGLUE_CACHE_DIR": str(tmp_path / "cache")}
     assert run_child(code, **cache).split("]")[0] == "[0.0, 2.0, 4.0"

@@ -12,7 +12,7 @@ from onnx import helper
 from engine import ModelLoader, ShapeError, UnsupportedLayerError, Worker
 from engine.compiler.interpreter import interpret
 from engine.operators.registry import OPERATORS, operator
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 
 DOMAIN = "tests"
 
@@ -82,8 +82,7 @@ def test_what_it_yields_goes_on_on_the_backend(x: list[float], channel: str, mak
 
 def test_it_is_reported_as_a_fallback(channel: str, make_worker: MakeWorker) -> None:
     worker = make_worker(ModelLoader.load(distinct_model()), channel, allow_fallback=True)
-    worker.schedule(np.array([1, 2, 3], np.float32))
-    worker.peek_output().download_to_array()
+    answers(worker, np.array([1, 2, 3], np.float32))
     fallbacks = [(f.op_type, f.bytes_down) for f in worker.plan_report().fallbacks]
     assert fallbacks == ([] if channel == "cpu" else [("Distinct", 12), ("Distinct", 12)])
     if channel != "cpu":
@@ -145,8 +144,7 @@ def test_what_it_refuses_names_the_layer() -> None:
     worker = Worker(ModelLoader.load(proto.SerializeToString()))
 
     def run() -> None:
-        worker.schedule(np.zeros(3, np.float32))
-        worker.peek_output().download_to_array()
+        answers(worker, np.zeros(3, np.float32))
 
     with pytest.raises(ShapeError, match=r"layer 'these' \(tests.Distinct\): takes a vector, not \(1, 3\)"):
         run()

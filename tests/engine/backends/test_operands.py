@@ -21,6 +21,7 @@ from tests.engine.backends.steps import (
     value,
 )
 from tests.engine.backends.test_tuned import CONVOLUTIONS
+from tests.engine.conftest import answers
 from tests.graphs import node, proto
 
 
@@ -114,8 +115,7 @@ def test_zero_points(device: Any, known: bool, zeros: str) -> None:
     with Worker(
         ModelLoader.load(source), BackendType.GPU_COMPUTE, device=device, allow_fallback=False
     ) as worker:
-        worker.schedule(given)
-        got = worker.peek_output().download_to_array()
+        (got,) = answers(worker, given)
     left = a.astype(np.int64) - (a_zero if is_one else a_zero[:, None])
     np.testing.assert_array_equal(got, left @ (b.astype(np.int64) - b_zero))
 
@@ -135,7 +135,6 @@ def test_padding_is_the_zero_point(device: Any, known: bool) -> None:
     with Worker(
         ModelLoader.load(source), BackendType.GPU_COMPUTE, device=device, allow_fallback=False
     ) as worker:
-        worker.schedule(given)
-        got = worker.peek_output().download_to_array()
+        (got,) = answers(worker, given)
     shifted = x.astype(np.int64) - x_zero, w.astype(np.int64) - w_zero[:, None, None, None]
     np.testing.assert_array_equal(got, conv_expected(*shifted, (1, 1), (1, 1), (1, 1), (1, 1), 2))

@@ -276,7 +276,7 @@ from engine import BackendType, ModelLoader, Worker
 from engine.device import native
 with Worker(ModelLoader.load(mlp((3, 4, 2), 0)), BackendType.CPU) as worker:
     worker.schedule(np.ones((1, 3), np.float32))
-    print(worker.peek_output().download_to_array().tolist(), native.compilations())
+    print(worker.peek_output().download_to_array().tolist(), native.process_store().compilations)
 """
 
 

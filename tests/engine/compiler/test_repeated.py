@@ -10,7 +10,7 @@ import pytest
 from engine import Model, Worker
 from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.backends.opencl.backend import OpenCLBackend
-from tests.engine.conftest import CHANNELS, MakeWorker
+from tests.engine.conftest import CHANNELS, MakeWorker, answers
 from tests.engine.operators.independent import by_onnxruntime
 from tests.engine.operators.single import one_layer
 from tests.engine.operators.test_recurrent import inputs_of
@@ -47,8 +47,7 @@ LAYERS: dict[str, tuple[str, Arrays, dict[str, Any]]] = {
 def outputs_of(worker: Worker, arrays: Arrays) -> list[np.ndarray]:
     """All outputs for the arrays that are inputs of the model."""
     names = [item.name for item in worker.model.inputs]
-    worker.schedule({name: array for name in names if (array := arrays[int(name[1:])]) is not None})
-    return [worker.peek_output(o.name).download_to_array() for o in worker.model.outputs]
+    return answers(worker, {name: array for name in names if (array := arrays[int(name[1:])]) is not None})
 
 
 def layer(
@@ -94,7 +93,7 @@ def test_steps_that_repeat_yield_what_all_steps_do(
 ) -> None:
     made, arrays, attributes = layer(kind, opset=21)
     repeating = make_worker(made, channel)
-    monkeypatch.setattr("engine.operators.recurrent_common.REPEATED", 1 << 30)
+    monkeypatch.setattr("engine.operators.loop_rolling.REPEATED", 1 << 30)
     unrolled = make_worker(made, channel)
     assert repeating.plan_report().steps < unrolled.plan_report().steps
     rng = np.random.default_rng(0)
@@ -204,7 +203,7 @@ def test_half_precision_and_odd_widths(
     arrays = [None if a is None else a.astype(np.float16) for a in inputs_of("LSTM", 9, 1, 3, 5)]
     made = one_layer("LSTM", arrays, {"hidden_size": 5}, opset=21, outputs=3, known=WEIGHTS)
     found = outputs_of(make_worker(made, channel), arrays)
-    monkeypatch.setattr("engine.operators.recurrent_common.REPEATED", 1 << 30)
+    monkeypatch.setattr("engine.operators.loop_rolling.REPEATED", 1 << 30)
     for one, other in zip(found, outputs_of(make_worker(made, channel), arrays), strict=True):
         np.testing.assert_array_equal(one, other)
 

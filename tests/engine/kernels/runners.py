@@ -57,7 +57,7 @@ def run_on_cpu(
 ) -> np.ndarray:
     """Through the numba printer and the native store: rows in two blocks each, in two chunks."""
     source = NumbaPrinter(kernel).source()
-    address = native.load([source])[source.key]
+    address = native.process_store().address(source)
     output = np.zeros(prod(space), as_dtype(kernel.dtype))
     inputs = [np.ascontiguousarray(a) for a in arrays]
     blocks = (2, -(-space[-1] // 2)) if len(space) > 1 else ()

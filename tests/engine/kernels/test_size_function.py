@@ -18,7 +18,7 @@ from engine.kernels.size_recorder import SizeRecorder
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
-    native.load([cuts.cut_tasks.library.source])
+    native.process_store().load([cuts.cut_tasks.library.source])
 
 
 def numbers(

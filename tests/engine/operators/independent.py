@@ -10,6 +10,9 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from engine import ModelLoader
+from tests.engine.conftest import MakeWorker, answers
+from tests.networks import error
 from tests.peer import open_session
 
 Arrays = Sequence[np.ndarray | None]
@@ -45,6 +48,18 @@ def by_onnxruntime(
     session = open_session(model.SerializeToString())
     feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None and i not in known}
     return [np.asarray(y) for y in session.run(None, feeds)]
+
+
+def hold_by_onnxruntime(
+    source: bytes, shapes: Sequence[tuple[int, ...]], channel: str, make_worker: MakeWorker
+) -> None:
+    """A backend's answers for random numbers of each shape are onnxruntime's."""
+    session, worker = open_session(source), make_worker(ModelLoader.load(source), channel)
+    for shape in shapes:
+        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        outputs = zip(worker.model.outputs, answers(worker, x), session.run(None, {"x": x}), strict=True)
+        for output, found, expected in outputs:
+            assert error(found, expected) < 1e-5, (output.name, shape)
 
 
 def by_reference(

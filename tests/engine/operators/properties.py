@@ -22,7 +22,7 @@ from onnx.reference import ReferenceEvaluator
 
 from engine import ModelLoader
 from engine.compiler.interpreter import interpret
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.onnx_cases import compare
 
 Dims = tuple[str | int, ...]
@@ -125,12 +125,8 @@ def by_numpy(example: Example) -> list[np.ndarray]:
 def on_backend(example: Example, channel: str, make_worker: MakeWorker) -> list[np.ndarray]:
     """The outputs on a backend."""
     model = ModelLoader.load(example.proto().SerializeToString())
-    worker = make_worker(model, channel)
-    worker.schedule(example.feeds)
-    try:
-        return [worker.peek_output(o.name).download_to_array() for o in model.outputs]
-    finally:
-        worker.dispose()
+    with make_worker(model, channel) as worker:
+        return answers(worker, example.feeds)
 
 
 FEW = settings(max_examples=8)

@@ -52,13 +52,11 @@ def run(
     arrays: Sequence[np.ndarray | None],
     attributes: Mapping[str, Any] | None = None,
     *,
-    opset: int = NEWEST,
-    outputs: int = 1,
     known: Sequence[int] = (),
-    domain: str = "",
+    **options: Any,
 ) -> list[np.ndarray]:
-    """The layer's outputs, computed by evaluating its formulas."""
-    model = one_layer(op_type, arrays, attributes, opset=opset, outputs=outputs, known=known, domain=domain)
+    """The outputs of `one_layer`, computed by evaluating its formulas."""
+    model = one_layer(op_type, arrays, attributes, known=known, **options)
     given = {f"x{i}": a for i, a in enumerate(arrays) if a is not None and i not in known}
     found = interpret(model, given)
     return [found[o.name] for o in model.outputs]

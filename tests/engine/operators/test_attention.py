@@ -21,7 +21,7 @@ from engine.compiler.interpreter import interpret
 from engine.compiler.trace import Tracer, live
 from engine.graph.model import Input, Layer, Model, Output
 from engine.kernels.value import Value
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.operators.single import one_layer, run
 from tests.onnx_cases import disagreement
 from tests.peer import open_session
@@ -272,9 +272,7 @@ def test_a_decoder_feeds_its_cache_back(channel: str, make_worker: MakeWorker) -
         at = np.broadcast_to(np.arange(length, length + step), (2, step)).copy()
         feeds: Arrays = {"x": x, "at": at}
         right = session.run(None, feeds | {"past_k": theirs[0], "past_v": theirs[1]})
-        worker.schedule({"x": x, "at": at, "past_k": ours[0], "past_v": ours[1]})
-        names = ("y", "present_k", "present_v")
-        found = [worker.peek_output(n).download_to_array() for n in names]
+        found = answers(worker, {"x": x, "at": at, "past_k": ours[0], "past_v": ours[1]})
         for a, b in zip(found, right, strict=True):
             assert disagreement(a, b) < (1e-5 if channel == "cpu" else 1e-4)
         theirs, ours = (right[1], right[2]), (found[1], found[2])

@@ -17,7 +17,7 @@ from engine.base.shapes import DynamicTensorShape
 from engine.compiler.interpreter import interpret
 from engine.graph.model import Input, Layer, Model, Output
 from engine.operators.casting import ONNX_TYPES
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.operators.single import one_layer, run
 from tests.peer import open_session
 
@@ -130,8 +130,7 @@ def test_text_is_made_of_inputs_and_read_from_them(channel: str, make_worker: Ma
     for start, expected, to in ((x, words, "object"), (words, x, "float32")):
         assert run("Cast", [start], {"to": NUMBER[to]})[0].tolist() == expected.tolist()
         worker = make_worker(one_layer("Cast", [start], {"to": NUMBER[to]}), channel, allow_fallback=True)
-        worker.schedule(start)
-        assert worker.peek_output().download_to_array().tolist() == expected.tolist()
+        assert answers(worker, start)[0].tolist() == expected.tolist()
 
 
 def test_strings_become_numbers_and_numbers_strings() -> None:
@@ -267,8 +266,7 @@ def test_backends_keep_bits(source: str, target: str, channel: str, make_worker:
     )
     x = numbers.view(source)
     worker = make_worker(one_layer("BitCast", [x], {"to": NUMBER[target]}, opset=26), channel)
-    worker.schedule(x)
-    np.testing.assert_array_equal(worker.peek_output().download_to_array().view(np.uint8), x.view(np.uint8))
+    np.testing.assert_array_equal(answers(worker, x)[0].view(np.uint8), x.view(np.uint8))
 
 
 @pytest.mark.parametrize("name", ["uint4", "int2", "float8_e4m3fn"])

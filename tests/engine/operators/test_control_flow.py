@@ -14,13 +14,12 @@ from engine import ModelLoader, ShapeError
 from engine.compiler.interpreter import interpret
 from engine.kernels.value import Entry
 from engine.operators.builder import Builder
-from engine.operators.control_flow import Loop
-from tests.engine.conftest import MakeWorker
+from engine.operators.control_flow import CountedLoop
+from tests.engine.conftest import MakeWorker, answers
+from tests.engine.test_random_control_flow import HEAD, load
 from tests.peer import open_session
 
 ort = pytest.importorskip("onnxruntime", reason="onnxruntime is the independent answer")
-
-HEAD = '<ir_version: 9, opset_import: ["": 18]>\n'
 
 BRANCHES = """g (float[2, 3] x, float limit) => (float[2, 3] y) {
     total = ReduceSum<keepdims=0>(x)
@@ -123,17 +122,15 @@ def against_onnxruntime(
     text: str, feeds: Mapping[str, np.ndarray], channel: str, make_worker: MakeWorker
 ) -> Any:
     """Run on a backend (None: NumPy) and by onnxruntime, compare all outputs; returns the worker."""
-    proto = onnx.parser.parse_model(HEAD + text)
-    data = proto.SerializeToString()
+    data = onnx.parser.parse_model(HEAD + text).SerializeToString()
     expected = open_session(data).run(None, dict(feeds))
-    names = [o.name for o in proto.graph.output]
     evaluated = interpret(ModelLoader.load(data), feeds)
     worker = make_worker(ModelLoader.load(data), channel)
-    worker.schedule(dict(feeds))
-    for name, answer in zip(names, expected, strict=True):
-        actual = worker.peek_output(name).download_to_array()
+    for output, actual, answer in zip(
+        worker.model.outputs, answers(worker, dict(feeds)), expected, strict=True
+    ):
         assert actual.dtype == answer.dtype
-        np.testing.assert_allclose(evaluated[name], answer, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(evaluated[output.name], answer, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(actual, answer, rtol=1e-4, atol=1e-5)
     return worker
 
@@ -171,11 +168,9 @@ def test_light_branches_both_run_and_nothing_waits(
 def test_a_counted_loop_is_unrolled(n: int, channel: str, make_worker: MakeWorker) -> None:
     feeds = {"x": X3, "n": np.array(n)}
     if n == 0:
-        data = onnx.parser.parse_model(HEAD + COUNTED).SerializeToString()
-        worker = make_worker(ModelLoader.load(data), channel)
-        worker.schedule(feeds)
-        np.testing.assert_array_equal(worker.peek_output("y").download_to_array(), X3)
-        assert worker.peek_output("all").download_to_array().shape == (0, 3)
+        y, runs = answers(make_worker(load(COUNTED), channel), feeds)
+        np.testing.assert_array_equal(y, X3)
+        assert runs.shape == (0, 3)
         return
     worker = against_onnxruntime(COUNTED, feeds, channel, make_worker)
     assert worker.plan_report().waits == ()
@@ -214,13 +209,11 @@ def test_a_scan_goes_over_slices(t: int, channel: str, make_worker: MakeWorker) 
 
 
 def test_the_same_worker_takes_either_way_as_data_says(channel: str, make_worker: MakeWorker) -> None:
-    data = onnx.parser.parse_model(HEAD + BRANCHES).SerializeToString()
-    worker = make_worker(ModelLoader.load(data), channel)
+    worker = make_worker(load(BRANCHES), channel)
     x = np.ones((2, 3), np.float32)
     for limit in (0.0, 10.0, 0.0, 5.0, 7.0):
-        worker.schedule(x, np.array(limit, np.float32))
         expected = 2 * x if limit < 6 else np.full((2, 3), 1 / 3)
-        np.testing.assert_allclose(worker.peek_output().download_to_array(), expected, atol=1e-4)
+        np.testing.assert_allclose(answers(worker, x, np.array(limit, np.float32))[0], expected, atol=1e-4)
 
 
 def test_an_endless_loop_is_refused_with_its_name() -> None:
@@ -232,9 +225,8 @@ def test_an_endless_loop_is_refused_with_its_name() -> None:
             }
         >
     }"""
-    model = ModelLoader.load(onnx.parser.parse_model(HEAD + text).SerializeToString())
     with pytest.raises(ShapeError, match=r"Loop.*runs on without an end.*smaller trip count"):
-        interpret(model, {"x": np.zeros(1, np.float32)})
+        interpret(load(text), {"x": np.zeros(1, np.float32)})
 
 
 def test_a_body_that_does_not_fit_is_refused_with_its_name() -> None:
@@ -244,9 +236,8 @@ def test_a_body_that_does_not_fit_is_refused_with_its_name() -> None:
             body = step (int64 i, bool go, float[1] s) => (bool go, float[1] s) { }
         >
     }"""
-    model = ModelLoader.load(onnx.parser.parse_model(HEAD + text).SerializeToString())
     with pytest.raises(ShapeError, match=r"Loop.*its body has 3 inputs and 2 outputs"):
-        interpret(model, {"x": np.zeros(1, np.float32)})
+        interpret(load(text), {"x": np.zeros(1, np.float32)})
 
 
 def test_branches_of_different_counts_are_refused_with_their_name() -> None:
@@ -256,9 +247,8 @@ def test_branches_of_different_counts_are_refused_with_their_name() -> None:
             else_branch = two () => (float[1] b, float[1] d) { b = Abs(x)  d = Exp(x) }
         >
     }"""
-    model = ModelLoader.load(onnx.parser.parse_model(HEAD + text).SerializeToString())
     with pytest.raises(ShapeError, match=r"If.*its branches yield 1 and 2 outputs"):
-        interpret(model, {"c": np.array(True), "x": np.zeros(1, np.float32)})
+        interpret(load(text), {"c": np.array(True), "x": np.zeros(1, np.float32)})
 
 
 @pytest.mark.parametrize("name", ["scan_input_directions", "scan_output_axes"])
@@ -268,18 +258,16 @@ def test_a_scan_s_attributes_have_an_entry_for_each_tensor(name: str) -> None:
             body = step (float[1] s, float[1] i) => (float[1] t, float[1] o) {{ t = Add(s, i)  o = Neg(i) }}
         > (x, xs)
     }}"""
-    model = ModelLoader.load(onnx.parser.parse_model(HEAD + text).SerializeToString())
     with pytest.raises(ShapeError, match=rf"Scan.*its {name} has 2 entries for 1 tensors"):
-        interpret(model, {"x": np.zeros(1, np.float32), "xs": np.zeros((3, 1), np.float32)})
+        interpret(load(text), {"x": np.zeros(1, np.float32), "xs": np.zeros((3, 1), np.float32)})
 
 
 def test_what_python_raises_between_two_runs_names_the_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only at the first step of a layer: a body's results are joined after its last run."""
 
-    def broken(self: Loop, k: Builder) -> tuple[Entry, ...]:
+    def broken(self: CountedLoop, k: Builder) -> tuple[Entry, ...]:
         raise ValueError("these do not fit")
 
-    monkeypatch.setattr(Loop, "results", broken)
-    model = ModelLoader.load(onnx.parser.parse_model(HEAD + COUNTED).SerializeToString())
+    monkeypatch.setattr(CountedLoop, "results", broken)
     with pytest.raises(ShapeError, match=r"layer .*Loop.*these do not fit"):
-        interpret(model, {"x": X3, "n": np.array(2)})
+        interpret(load(COUNTED), {"x": X3, "n": np.array(2)})

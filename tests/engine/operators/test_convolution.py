@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from engine import ModelLoader
 from engine.compiler.trace import Tracer
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
+from tests.engine.operators.independent import hold_by_onnxruntime
 from tests.engine.operators.single import one_layer, run
 from tests.graphs import node, proto
 from tests.networks import error
@@ -49,15 +50,7 @@ def many_convolutions(kernel: tuple[int, int], group: int) -> bytes:
 @pytest.mark.parametrize("kernel", [(1, 1), (2, 3)])
 @pytest.mark.parametrize("group", [1, 4])
 def test_uneven_geometry(kernel: tuple[int, int], group: int, channel: str, make_worker: MakeWorker) -> None:
-    source = many_convolutions(kernel, group)
-    session = open_session(source)
-    worker = make_worker(ModelLoader.load(source), channel)
-    for shape in ((1, 4, 5, 6), (2, 4, 3, 17)):
-        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-        worker.schedule(x)
-        for output, expected in zip(worker.model.outputs, session.run(None, {"x": x}), strict=True):
-            actual = worker.peek_output(output.name).download_to_array()
-            assert error(actual, expected) < 1e-5, (output.name, shape)
+    hold_by_onnxruntime(many_convolutions(kernel, group), ((1, 4, 5, 6), (2, 4, 3, 17)), channel, make_worker)
 
 
 ODD_WINDOWS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
@@ -90,8 +83,7 @@ def test_windows_as_large_as_the_picture(is_open: bool, channel: str, make_worke
         x = rng.normal(size=shape).astype(np.float32)
         (expected,) = open_session(source).run(None, {"x": x})
         worker = make_worker(ModelLoader.load(source), channel)
-        worker.schedule(x)
-        assert error(worker.peek_output().download_to_array(), expected) < 1e-5, (shape, weights)
+        assert error(answers(worker, x)[0], expected) < 1e-5, (shape, weights)
 
 
 TRANSPOSED: list[tuple[tuple[int, int], dict[str, Any]]] = [
@@ -124,14 +116,7 @@ def test_transposed_convolution(group: int, channel: str, make_worker: MakeWorke
         nodes.append(node("Relu", [f"t{i}"], [f"y{i}"]))
     outputs = {f"y{i}": ("float32", None) for i in range(len(TRANSPOSED))}
     source = proto(nodes, {"x": ("float32", ["n", 4, "h", "w"])}, outputs, constants)
-    session = open_session(source)
-    worker = make_worker(ModelLoader.load(source), channel)
-    for shape in ((1, 4, 5, 4), (3, 4, 6, 5)):
-        x = rng.normal(size=shape).astype(np.float32)
-        worker.schedule(x)
-        for output, expected in zip(worker.model.outputs, session.run(None, {"x": x}), strict=True):
-            actual = worker.peek_output(output.name).download_to_array()
-            assert error(actual, expected) < 1e-5, (output.name, shape)
+    hold_by_onnxruntime(source, ((1, 4, 5, 4), (3, 4, 6, 5)), channel, make_worker)
 
 
 @given(st.data())
@@ -219,8 +204,6 @@ def test_nan_reaches_what_it_touches(make_worker: MakeWorker, channel: str, know
         declared = {name: ("float32", list(a.shape)) for name, a in feeds.items()}
         made = proto([layer], declared, {"y": ("float32", None)}, {"w": w} if known else {})
         (expected,) = open_session(made).run(None, feeds)
-        worker = make_worker(ModelLoader.load(made), channel)
-        worker.schedule(feeds)
-        found = worker.peek_output().download_to_array()
+        (found,) = answers(make_worker(ModelLoader.load(made), channel), feeds)
         assert 0 < np.isnan(expected).sum() < expected.size
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=str(attributes))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
 from engine.compiler.trace import Tracer
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.operators.single import one_layer, run, structures
 from tests.onnx_cases import disagreement
 
@@ -100,9 +100,7 @@ def test_every_backend_agrees_with_numpy(channel: str, make_worker: MakeWorker, 
     rng = np.random.default_rng(len(equation))
     arrays = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
     model = one_layer("Einsum", arrays, {"equation": equation}, dynamic=range(len(arrays)))
-    worker = make_worker(model, channel)
-    worker.schedule({f"x{i}": a for i, a in enumerate(arrays)})
-    found = worker.peek_output().download_to_array()
+    (found,) = answers(make_worker(model, channel), {f"x{i}": a for i, a in enumerate(arrays)})
     assert disagreement(found, np.asarray(np.einsum(equation, *arrays))) < (
         1e-5 if channel == "cpu" else 1e-4
     )

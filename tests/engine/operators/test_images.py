@@ -10,6 +10,7 @@ import pytest
 
 from engine import BackendType, Worker
 from engine.base.errors import ShapeError
+from tests.engine.conftest import answers
 from tests.engine.operators.single import one_layer, run
 
 PIXELS = np.random.default_rng(2).integers(0, 256, (6, 8, 3)).repeat(4, 0).repeat(4, 1).astype(np.uint8)
@@ -59,8 +60,7 @@ def test_what_is_no_image_of_a_known_format_is_empty() -> None:
 def test_a_worker_decodes() -> None:
     data = stored("png")
     with Worker(one_layer("ImageDecoder", [data], dynamic=(0,)), BackendType.CPU) as worker:
-        worker.schedule(data)
-        np.testing.assert_array_equal(worker.peek_output().download_to_array(), PIXELS)
+        np.testing.assert_array_equal(answers(worker, data)[0], PIXELS)
 
 
 def test_errors_name_the_layer(monkeypatch: pytest.MonkeyPatch) -> None:

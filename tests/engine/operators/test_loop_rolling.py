@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine import CommandBuffer, Model, Worker
+from engine import CommandBuffer, Model
 from engine.compiler.interpreter import interpret
-from tests.engine.conftest import CHANNELS, MakeWorker
+from tests.engine.conftest import CHANNELS, MakeWorker, answers
 from tests.engine.runtime.plans.test_open_plans import count_plans
 from tests.engine.test_random_control_flow import load
 
@@ -209,12 +209,6 @@ def feeds_for(made: Model, steps: int = 11, seed: int = 0) -> Feeds:
     }
 
 
-def run(worker: Worker, feeds: Feeds) -> list[np.ndarray]:
-    """All outputs."""
-    worker.schedule(feeds)
-    return [worker.peek_output(o.name).download_to_array() for o in worker.model.outputs]
-
-
 @pytest.mark.spread
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("kind", REPEATED)
@@ -229,8 +223,8 @@ def test_a_run_that_stands_for_all(
     assert 3 * repeating.plan_report().steps < unrolled.plan_report().steps
     for seed in range(2):
         feeds = feeds_for(made, seed=seed)
-        found, expected = run(repeating, feeds), interpret(made, feeds)
-        for one, other, output in zip(found, run(unrolled, feeds), made.outputs, strict=True):
+        found, expected = answers(repeating, feeds), interpret(made, feeds)
+        for one, other, output in zip(found, answers(unrolled, feeds), made.outputs, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
             np.testing.assert_allclose(one, expected[output.name], rtol=1e-4, atol=1e-4)
 
@@ -248,8 +242,8 @@ def test_runs_inside_of_runs(
     unrolled = make_worker(made, channel)
     for seed in range(2):
         feeds = feeds_for(made, seed=seed)
-        found, expected = run(worker, feeds), nested_by_numpy(feeds, kind == KEEPS)
-        for one, other, third in zip(found, run(unrolled, feeds), expected, strict=True):
+        found, expected = answers(worker, feeds), nested_by_numpy(feeds, kind == KEEPS)
+        for one, other, third in zip(found, answers(unrolled, feeds), expected, strict=True):
             np.testing.assert_array_equal(one, other)
             np.testing.assert_allclose(one, third, rtol=1e-3, atol=1e-3)
 
@@ -258,11 +252,11 @@ def test_runs_inside_of_runs(
 def test_runs_inside_of_runs_have_one_plan_for_all_lengths(channel: str, make_worker: MakeWorker) -> None:
     made = nested("n")
     worker = make_worker(made, channel)
-    run(worker, feeds_for(made, 12))
+    answers(worker, feeds_for(made, 12))
     planned = count_plans(worker)
     for rows in (9, 14):
         feeds = feeds_for(made, rows)
-        for one, other in zip(run(worker, feeds), nested_by_numpy(feeds), strict=True):
+        for one, other in zip(answers(worker, feeds), nested_by_numpy(feeds), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
     assert not planned
 
@@ -271,12 +265,12 @@ def test_runs_inside_of_runs_have_one_plan_for_all_lengths(channel: str, make_wo
 def test_a_scan_over_an_open_axis_has_one_plan(channel: str, make_worker: MakeWorker) -> None:
     made = scan("n")
     worker = make_worker(made, channel)
-    run(worker, feeds_for(made, 20))
+    answers(worker, feeds_for(made, 20))
     planned = count_plans(worker)
     for steps in (9, 31, 8, 20):
         feeds = feeds_for(made, steps)
         expected = interpret(made, feeds)
-        for one, output in zip(run(worker, feeds), made.outputs, strict=True):
+        for one, output in zip(answers(worker, feeds), made.outputs, strict=True):
             np.testing.assert_allclose(one, expected[output.name], rtol=1e-4, atol=1e-4)
     assert not planned
 
@@ -286,7 +280,7 @@ def test_a_scan_over_an_open_axis_has_one_plan(channel: str, make_worker: MakeWo
 def test_runs_may_be_cut_anywhere(made: Model, channel: str, make_worker: MakeWorker) -> None:
     worker = make_worker(made, channel)
     feeds = feeds_for(made)
-    expected = run(worker, feeds)
+    expected = answers(worker, feeds)
     rng = np.random.default_rng(1)
     schedule = worker.schedule_iterable(feeds)
     while not schedule.is_done:
@@ -315,8 +309,8 @@ def test_a_loop_with_a_step_for_the_cpu_runs_there(
     worker = make_worker(made, channel, allow_fallback=True)
     assert worker.plan_report().steps < 16
     feeds = feeds_for(made)
-    found = run(worker, feeds)
-    for one, other in zip(found, run(make_worker(made, "cpu"), feeds), strict=True):
+    found = answers(worker, feeds)
+    for one, other in zip(found, answers(make_worker(made, "cpu"), feeds), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
     if channel.startswith("gl_"):
         (fallback,) = {f.reason for f in worker.plan_report().fallbacks}
@@ -338,8 +332,8 @@ def test_many_runs_on_the_cpu(make_worker: MakeWorker) -> None:
     worker, other = make_worker(made, "cpu"), make_worker(loop(64), "cpu")
     zero, feeds = np.zeros(2, np.float32), feeds_for(other.model)
     expected = np.cumsum(x, 0, np.float32)
-    wanted = run(other, feeds)
-    last, sums = run(worker, {"x": x, "z": zero})
+    wanted = answers(other, feeds)
+    last, sums = answers(worker, {"x": x, "z": zero})
     np.testing.assert_array_equal(sums, -expected)
     np.testing.assert_array_equal(last, expected[-1])
     schedule = worker.schedule_iterable({"x": x, "z": zero})
@@ -368,5 +362,5 @@ def test_other_loops_have_each_run_in_the_plan(kind: str, channel: str, make_wor
     assert worker.plan_report().steps > 20
     feeds = feeds_for(made)
     expected = interpret(made, feeds)
-    for one, output in zip(run(worker, feeds), made.outputs, strict=True):
+    for one, output in zip(answers(worker, feeds), made.outputs, strict=True):
         np.testing.assert_allclose(one, expected[output.name], rtol=1e-4, atol=1e-4)

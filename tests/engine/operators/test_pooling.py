@@ -9,7 +9,7 @@ import pytest
 
 from engine import ModelLoader
 from engine.base.errors import ShapeError
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.operators.single import run
 from tests.graphs import node, proto
 from tests.peer import open_session
@@ -58,7 +58,5 @@ def test_large_windows_of_narrow_floats(channel: str, make_worker: MakeWorker) -
     x = (1000 + np.random.default_rng(0).normal(size=(1, 2, 12, 13))).astype(np.float16)
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (4, 4), (4, 4)), constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (9, 9), (2, 3))
-    worker = make_worker(ModelLoader.load(source), channel)
-    worker.schedule(x)
-    actual = worker.peek_output().download_to_array()
+    (actual,) = answers(make_worker(ModelLoader.load(source), channel), x)
     np.testing.assert_array_equal(actual, np.nanmean(windows, (-2, -1)).astype(np.float16))

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from engine.base.dtypes import integer_range
 from engine.base.errors import ShapeError
 from engine.operators.casting import ONNX_TYPES
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.operators.single import one_layer, run
 
 NUMBER = {name: code for code, name in ONNX_TYPES.items()}
@@ -291,12 +291,10 @@ def test_backends_quantise_alike(channel: str, make_worker: MakeWorker) -> None:
     @PROPERTY
     def holds(outer: int, inner: int, seed: int) -> None:
         x = (np.random.default_rng(seed).standard_normal((outer, 3, inner)) * 60).astype(np.float32)
-        there.schedule(x)
-        levels = there.peek_output().download_to_array()
+        (levels,) = answers(there, x)
         (expected,) = run("QuantizeLinear", [x, scales, zeros])
         np.testing.assert_array_equal(levels, expected)
-        back.schedule(levels)
-        real = back.peek_output().download_to_array()
+        (real,) = answers(back, levels)
         np.testing.assert_allclose(real, run("DequantizeLinear", [levels, scales, zeros])[0], rtol=1e-6)
 
     holds()
@@ -318,8 +316,7 @@ def test_backends_multiply_integers_exactly(channel: str, make_worker: MakeWorke
     def holds(m: int, depth: int, n: int) -> None:
         zeros = integers("uint8", m), integers("int8", n)
         arrays = [integers("uint8", m, depth), integers("int8", depth, n), *zeros]
-        worker.schedule({f"x{i}": a for i, a in enumerate(arrays)})
-        found = worker.peek_output().download_to_array()
+        (found,) = answers(worker, {f"x{i}": a for i, a in enumerate(arrays)})
         wide = [a.astype(np.int32) for a in arrays]
         np.testing.assert_array_equal(found, (wide[0] - wide[2][:, None]) @ (wide[1] - wide[3]))
 

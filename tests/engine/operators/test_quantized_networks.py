@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization
 
 from engine import ModelLoader
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.peer import open_session
 
 SHAPE = (2, 3, 12, 12)
@@ -88,8 +88,6 @@ def test_quantised_networks(form: str, channel: str, make_worker: MakeWorker, tm
     path = quantise(form, tmp_path)
     x = np.random.default_rng(3).standard_normal(SHAPE).astype(np.float32)
     session = open_session(path)
-    worker = make_worker(ModelLoader.load(path), channel)
-    worker.schedule(x)
-    found = worker.peek_output().download_to_array()
+    (found,) = answers(make_worker(ModelLoader.load(path), channel), x)
     # The output is quantised too: one level is 1/255.
     assert np.abs(found - np.asarray(session.run(None, {"x": x})[0])).max() <= 0.004

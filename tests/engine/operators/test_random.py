@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.base.errors import ShapeError
 from engine.compiler.interpreter import interpret
 from engine.graph.model import Layer, Model, Output
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.operators.single import one_layer, run
 from tests.onnx_cases import disagreement
 
@@ -156,8 +156,7 @@ def test_every_backend_draws_the_same(
     model = one_layer(name, arrays, attributes, known=range(1, len(arrays)), dynamic=(0,))
     worker = make_worker(model, channel)
     for schedules in range(2):
-        worker.schedule(x0=x)
-        found = worker.peek_output().download_to_array()
+        (found,) = answers(worker, x0=x)
         expected = interpret(model, {"x0": x}, schedules)["y0"]
         if bound:
             assert disagreement(found, expected) <= bound
@@ -168,9 +167,7 @@ def test_every_backend_draws_the_same(
 def test_every_backend_draws_classes(channel: str, make_worker: MakeWorker) -> None:
     logits = np.random.default_rng(1).normal(size=(3, 5)).astype(np.float32)
     model = one_layer("Multinomial", [logits], {"sample_size": 500})
-    worker = make_worker(model, channel)
-    worker.schedule(logits)
-    found = worker.peek_output().download_to_array()
+    (found,) = answers(make_worker(model, channel), logits)
     # A draw at the border of two classes may fall to either side.
     assert (found != interpret(model, {"x0": logits})["y0"]).mean() < 0.005
 

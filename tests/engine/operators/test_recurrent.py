@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.operators.independent import by_onnxruntime
 from tests.engine.operators.single import one_layer, run, structures
 from tests.onnx_cases import disagreement
@@ -217,10 +217,8 @@ def test_every_backend_agrees_with_onnxruntime(
         arrays, attributes["layout"] = batch_first(arrays), 1
         expected = [expected[0].transpose(2, 0, 1, 3), *(e.transpose(1, 0, 2) for e in expected[1:])]
     model = one_layer(op_type, arrays, attributes, outputs=outputs, dynamic=range(len(arrays)))
-    worker = make_worker(model, channel)
-    worker.schedule({f"x{i}": a for i, a in enumerate(arrays) if a is not None})
-    for i, b in enumerate(expected):
-        found = worker.peek_output(f"y{i}").download_to_array()
+    feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None}
+    for found, b in zip(answers(make_worker(model, channel), feeds), expected, strict=True):
         assert disagreement(found, b) < (1e-5 if channel == "cpu" else 1e-4)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine import Model, ModelLoader, ShapeError, Worker
 from engine.compiler.interpreter import interpret
-from tests.engine.conftest import CHANNELS, MakeWorker
+from tests.engine.conftest import CHANNELS, MakeWorker, answers
 from tests.engine.runtime.plans.test_open_plans import count_plans
 
 HEAD = '<ir_version: 3, opset_import: ["": 8]>\n'
@@ -52,8 +52,7 @@ def feeds_for(batch: int, steps: int, lengths: list[int] | None = None, seed: in
 
 
 def run(worker: Worker, feeds: Feeds) -> dict[str, np.ndarray]:
-    worker.schedule(feeds)
-    return {o.name: worker.peek_output(o.name).download_to_array() for o in worker.model.outputs}
+    return dict(zip([o.name for o in worker.model.outputs], answers(worker, feeds), strict=True))
 
 
 def by_onnxruntime(text: str, feeds: Feeds) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from engine.base.errors import ShapeError
 from engine.compiler.interpreter import interpret
 from engine.compiler.trace import Tracer
 from engine.operators.scatters import FEW
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.operators.single import one_layer, run
 from tests.onnx_cases import disagreement
 
@@ -165,8 +165,7 @@ def test_the_last_of_many_updates_wins_on_every_backend(
     )
     worker = make_worker(model, channel)
     for _ in range(2):
-        worker.schedule({"x0": x, "x1": indices, "x2": updates})
-        np.testing.assert_array_equal(worker.peek_output().download_to_array(), expected)
+        np.testing.assert_array_equal(answers(worker, {"x0": x, "x1": indices, "x2": updates})[0], expected)
 
 
 @settings(max_examples=8)
@@ -189,9 +188,7 @@ def test_every_backend_agrees(
         indices = rows = rng.integers(-size, size, (count, 3))
     updates = rng.normal(size=(count, 3)).astype(np.float32)
     model = one_layer(op_type, [x, indices, updates], {"reduction": reduction}, dynamic=[0, 1, 2])
-    worker = make_worker(model, channel)
-    worker.schedule({"x0": x, "x1": indices, "x2": updates})
-    found = worker.peek_output().download_to_array()
+    (found,) = answers(make_worker(model, channel), {"x0": x, "x1": indices, "x2": updates})
     expected = elements_written(x, rows, updates, 0, reduction)
     assert disagreement(found, expected) < (1e-5 if channel == "cpu" else 1e-4)
 

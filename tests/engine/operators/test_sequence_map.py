@@ -9,8 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from engine import Worker
-from tests.engine.conftest import CHANNELS, MakeWorker
+from tests.engine.conftest import CHANNELS, MakeWorker, answers
 from tests.engine.test_random_control_flow import HEAD, load
 
 Feeds = dict[str, np.ndarray]
@@ -56,11 +55,6 @@ def feeds_for(n: int, m: int, seed: int = 0) -> Feeds:
     return {name: rng.normal(size=size).astype(np.float32) for name, size in sizes.items()}
 
 
-def run(worker: Worker, feeds: Feeds) -> list[np.ndarray]:
-    worker.schedule(feeds)
-    return [worker.peek_output(o.name).download_to_array() for o in worker.model.outputs]
-
-
 def by_onnxruntime(text: str, feeds: Feeds) -> list[np.ndarray]:
     whole = onnx.parser.parse_model(HEAD + text).SerializeToString()
     found: list[np.ndarray] = onnxruntime.InferenceSession(whole).run(None, feeds)
@@ -74,7 +68,7 @@ def test_a_sequence_of_one_shape(kind: str, channel: str, make_worker: MakeWorke
     worker = make_worker(load(MAPS[kind]), channel)
     for size in ((20, 18), (3, 2), (16, 20)):
         feeds = feeds_for(*size)
-        for one, other in zip(run(worker, feeds), by_onnxruntime(MAPS[kind], feeds), strict=True):
+        for one, other in zip(answers(worker, feeds), by_onnxruntime(MAPS[kind], feeds), strict=True):
             assert one.shape == other.shape
             np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
@@ -84,7 +78,7 @@ def test_pieces_of_two_sizes_are_mapped_one_by_one(make_worker: MakeWorker) -> N
     feeds = feeds_for(19, 2)
     worker = make_worker(load(text), "cpu")
     expected = by_onnxruntime(text, feeds)
-    for one, other in zip(run(worker, feeds), expected, strict=True):
+    for one, other in zip(answers(worker, feeds), expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 

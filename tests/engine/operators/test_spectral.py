@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
 from engine.operators.spectral import RADIX_LIMIT, radices
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.operators.independent import by_reference
 from tests.engine.operators.single import one_layer, run, structures
 from tests.onnx_cases import disagreement
@@ -183,8 +183,7 @@ def test_every_backend_agrees_with_numpy(
     arrays = [x, np.array(n), np.array(1)]
     attributes = {"inverse": inverse, "onesided": onesided}
     worker = make_worker(one_layer("DFT", arrays, attributes, known=(1, 2), dynamic=(0,)), channel)
-    worker.schedule(x0=x)
-    found = worker.peek_output().download_to_array()
+    (found,) = answers(worker, x0=x)
     expected = expected_of(x, 1, n, inverse, onesided)
     assert disagreement(found, expected) < (1e-5 if channel == "cpu" else 1e-4)
 

@@ -7,7 +7,7 @@ import pytest
 
 from engine import Model, Worker
 from engine.operators.speculative_runs import SpeculativeRuns
-from tests.engine.conftest import CHANNELS, MakeWorker
+from tests.engine.conftest import CHANNELS, MakeWorker, answers
 from tests.engine.test_random_control_flow import load
 
 Feeds = dict[str, np.ndarray]
@@ -61,11 +61,6 @@ def by_numpy(feeds: Feeds) -> list[np.ndarray]:
     return [s, np.array(len(kept)), f, *stacks]
 
 
-def run(worker: Worker, feeds: Feeds) -> list[np.ndarray]:
-    worker.schedule(feeds)
-    return [worker.peek_output(o.name).download_to_array() for o in worker.model.outputs]
-
-
 def check(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
     for one, other in zip(found, expected, strict=True):
         assert one.shape == other.shape
@@ -84,7 +79,7 @@ def test_runs_that_data_ends(channel: str, make_worker: MakeWorker) -> None:
     worker = make_worker(model(), channel)
     for runs, most in ((1, 50), (2, 50), (9, 50), (10, 50), (40, 50), (90, 50), (3, 0), (3, 1), (30, 12)):
         feeds = feeds_for(runs, most)
-        check(run(worker, feeds), by_numpy(feeds))
+        check(answers(worker, feeds), by_numpy(feeds))
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
@@ -93,7 +88,7 @@ def test_plans_do_not_grow_with_the_number_of_runs(channel: str, make_worker: Ma
     sizes: dict[int, list[int]] = {}
     for runs in (20, 700):
         feeds = feeds_for(runs)
-        check(run(worker, feeds), by_numpy(feeds))
+        check(answers(worker, feeds), by_numpy(feeds))
         sizes[runs] = plan_sizes(worker)
         made, asked = 9, 1
         while made < runs:
@@ -112,17 +107,17 @@ def test_the_same_bits_as_runs_that_are_made_one_by_one(
     rng = np.random.default_rng(0)
     x = np.abs(rng.normal(size=3)).astype(np.float32)
     feeds = {"x": x, "limit": np.array(20 * x.max(), np.float32), "most": np.array(100)}
-    found = run(make_worker(made, channel), feeds)
+    found = answers(make_worker(made, channel), feeds)
     monkeypatch.setattr(SpeculativeRuns, "open", lambda *_: None)
     unrolled = make_worker(made, channel)
-    check(found, run(unrolled, feeds))
+    check(found, answers(unrolled, feeds))
     assert max(plan_sizes(unrolled)) > 30
 
 
 @pytest.mark.parametrize("carried", ["two = Concat<axis = 0>(c, one) c2 = ReduceSum<keepdims = 0>(two)"])
 def test_a_body_that_fails_is_refused_as_ever(carried: str, make_worker: MakeWorker) -> None:
     with pytest.raises(Exception, match="Concat"):
-        run(make_worker(model(carried), "cpu"), feeds_for(3))
+        answers(make_worker(model(carried), "cpu"), feeds_for(3))
 
 
 GROWS = """g (float[1] x, float limit) => (float[a] y, int64 n) {
@@ -144,6 +139,6 @@ GROWS = """g (float[1] x, float limit) => (float[a] y, int64 n) {
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_states_that_grow_are_made_one_by_one(channel: str, make_worker: MakeWorker) -> None:
     worker = make_worker(load(GROWS), channel)
-    y, n = run(worker, {"x": np.ones(1, np.float32), "limit": np.array(12, np.float32)})
+    y, n = answers(worker, {"x": np.ones(1, np.float32), "limit": np.array(12, np.float32)})
     np.testing.assert_array_equal(y, np.ones(12))
     assert n == 11

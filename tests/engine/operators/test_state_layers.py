@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.base.errors import ShapeError
 from engine.graph.model import Model
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.operators.independent import by_reference
 from tests.engine.operators.single import one_layer, run, structures
 from tests.onnx_cases import disagreement
@@ -23,9 +23,8 @@ def on_backend(
     make_worker: MakeWorker, channel: str, model: Model, arrays: list[np.ndarray | None]
 ) -> list[np.ndarray]:
     """A model's outputs, computed by a backend."""
-    worker = make_worker(model, channel)
-    worker.schedule({f"x{i}": a for i, a in enumerate(arrays) if a is not None})
-    return [worker.peek_output(o.name).download_to_array() for o in model.outputs]
+    feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None}
+    return answers(make_worker(model, channel), feeds)
 
 
 # TensorScatter

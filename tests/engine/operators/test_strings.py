@@ -16,7 +16,7 @@ from engine.base.dtypes import TEXT
 from engine.base.errors import ShapeError
 from engine.base.shapes import DynamicTensorShape
 from engine.graph.model import Input, Layer
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.operators.single import one_layer, run
 from tests.peer import open_session
 
@@ -201,8 +201,7 @@ def test_strings_are_chosen_by_computed_numbers(
     last = Layer(op_type, layer.name, names, layer.outputs, domain=domain, version=layer.version)
     worker = make_worker(model.replace(layers=(*casts, last)), channel, allow_fallback=True)
     for _ in range(2):
-        worker.schedule(*feeds)
-        assert worker.peek_output().download_to_array().tolist() == expected
+        assert answers(worker, *feeds)[0].tolist() == expected
 
 
 def test_names_of_computed_numbers_arrive_while_frames_are_drawn(make_worker: MakeWorker) -> None:
@@ -255,8 +254,7 @@ def test_text_beside_any_backend(channel: str, make_worker: MakeWorker) -> None:
     @given(st.lists(st.text("ab", max_size=3), min_size=1, max_size=4))
     @settings(max_examples=8)
     def holds(words: list[str]) -> None:
-        worker.schedule(text(*words))
-        found = worker.peek_output().download_to_array()
+        (found,) = answers(worker, text(*words))
         assert found.tolist() == [re.fullmatch("a*", w) is not None for w in words]
 
     holds()

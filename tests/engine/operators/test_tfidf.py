@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine import ModelLoader
 from engine.base.errors import ShapeError
 from engine.compiler.interpreter import interpret
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.operators.properties import Example
 from tests.engine.operators.single import run
 from tests.peer import open_session
@@ -117,8 +117,7 @@ def test_every_backend_counts_alike(channel: str, make_worker: MakeWorker) -> No
     @settings(max_examples=8)
     def holds(rows: int, size: int, seed: int) -> None:
         tokens = np.random.default_rng(seed).choice([2, 3, 7, 1], (rows, size)).astype(np.int32)
-        worker.schedule(tokens)
-        found = worker.peek_output().download_to_array()
+        (found,) = answers(worker, tokens)
         np.testing.assert_array_equal(found, weighed(counted(tokens, 1, 3, 1), "TFIDF", WEIGHTS))
 
     holds()

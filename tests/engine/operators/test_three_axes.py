@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from engine import ModelLoader
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
+from tests.engine.operators.independent import hold_by_onnxruntime
 from tests.graphs import node, proto
 from tests.networks import error
 from tests.peer import open_session
@@ -49,18 +50,6 @@ POOLINGS: list[tuple[str, dict[str, Any]]] = [
 SHAPES = ((1, 6, 5, 6, 7), (2, 6, 3, 4, 5))
 
 
-def check(source: bytes, channel: str, make_worker: MakeWorker) -> None:
-    """Outputs of the model at two shapes."""
-    session = open_session(source)
-    worker = make_worker(ModelLoader.load(source), channel)
-    for shape in SHAPES:
-        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-        worker.schedule(x)
-        for output, expected in zip(worker.model.outputs, session.run(None, {"x": x}), strict=True):
-            actual = worker.peek_output(output.name).download_to_array()
-            assert error(actual, expected) < 1e-5, (output.name, shape)
-
-
 def network(nodes: list[Any], constants: dict[str, np.ndarray]) -> bytes:
     outputs = {f"y{i}": ("float32", None) for i in range(sum(n.output[0][0] == "y" for n in nodes))}
     return proto(nodes, {"x": ("float32", ["n", 6, "d", "h", "w"])}, outputs, constants)
@@ -84,7 +73,7 @@ def test_convolutions(
         constants[f"b{i}"] = rng.normal(size=count).astype(np.float32)
         nodes.append(node(op_type, ["x", f"w{i}", f"b{i}"], [f"t{i}"], **attributes))
         nodes.append(node("Relu", [f"t{i}"], [f"y{i}"]))
-    check(network(nodes, constants), channel, make_worker)
+    hold_by_onnxruntime(network(nodes, constants), SHAPES, channel, make_worker)
 
 
 @pytest.mark.long
@@ -105,7 +94,7 @@ def test_a_network(channel: str, make_worker: MakeWorker) -> None:
         node("MaxPool", ["e"], ["f"], kernel_shape=(2, 2, 2), strides=(1, 2, 2), pads=(1, 0, 0, 0, 0, 0)),
         node("ConvTranspose", ["f", "u"], ["y0"], strides=(2, 2, 2)),
     ]
-    check(network(nodes, constants), channel, make_worker)
+    hold_by_onnxruntime(network(nodes, constants), SHAPES, channel, make_worker)
 
 
 @pytest.mark.spread
@@ -113,7 +102,7 @@ def test_a_network(channel: str, make_worker: MakeWorker) -> None:
 def test_poolings(first: int, end: int | None, channel: str, make_worker: MakeWorker) -> None:
     chosen = POOLINGS[first:end]
     nodes = [node(op_type, ["x"], [f"y{i}"], **facts) for i, (op_type, facts) in enumerate(chosen)]
-    check(network(nodes, {}), channel, make_worker)
+    hold_by_onnxruntime(network(nodes, {}), SHAPES, channel, make_worker)
 
 
 @pytest.mark.long
@@ -128,14 +117,7 @@ def test_large_windows(channel: str, make_worker: MakeWorker) -> None:
     ]
     outputs = {f"y{i}": ("float32", None) for i in range(4)}
     source = proto(nodes, {"x": ("float32", ["n", 3, "h", "w"])}, outputs)
-    session = open_session(source)
-    worker = make_worker(ModelLoader.load(source), channel)
-    for shape in ((1, 3, 12, 16), (2, 3, 9, 11)):
-        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-        worker.schedule(x)
-        for output, expected in zip(worker.model.outputs, session.run(None, {"x": x}), strict=True):
-            actual = worker.peek_output(output.name).download_to_array()
-            assert error(actual, expected) < 1e-5, (output.name, shape)
+    hold_by_onnxruntime(source, ((1, 3, 12, 16), (2, 3, 9, 11)), channel, make_worker)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +129,4 @@ def test_a_window_over_all_of_a_plane(op_type: str, channel: str, make_worker: M
     source = proto(nodes, {"x": ("float32", [2, 3, 8, 6])}, {"y": ("float32", None)})
     x = np.random.default_rng(0).normal(size=(2, 3, 8, 6)).astype(np.float32)
     expected = open_session(source).run(None, {"x": x})[0]
-    worker = make_worker(ModelLoader.load(source), channel)
-    worker.schedule(x)
-    assert error(worker.peek_output().download_to_array(), expected) < 1e-5
+    assert error(answers(make_worker(ModelLoader.load(source), channel), x)[0], expected) < 1e-5

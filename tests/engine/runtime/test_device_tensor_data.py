@@ -21,6 +21,7 @@ from engine import (
     Worker,
 )
 from engine.backends.gl import sharing
+from engine.device.cl.binaries import compile_program
 from tests.conftest import RunChild
 from tests.graphs import model, node
 
@@ -194,7 +195,7 @@ else:
 def test_a_kernel_of_the_game_fills_a_tensor_with_opencl(cl_device: CLDevice) -> None:
     cl = cl_device.cl
     source = "__kernel void fill(__global float* x, float s) { int i = get_global_id(0); x[i] = i * s; }"
-    kernel = cl.Kernel(cl_device.build(source), "fill")
+    kernel = cl.Kernel(compile_program(cl, cl_device.context, source, ()), "fill")
     with (
         Worker(model(*NETWORK), BackendType.GPU_COMPUTE, device=cl_device) as worker,
         Tensor(np.zeros(COUNT, np.float32)) as tensor,

@@ -10,10 +10,10 @@ import pytest
 
 from engine import Worker
 from engine.base.errors import KernelCompileError, OutOfMemoryError
+from engine.device import native
 from engine.device.jobs.system import shared_job_system
 from engine.device.native import NativeSource, NativeStore
 from engine.device.native import pool as native_pool
-from engine.device.native import store as native_store
 from engine.device.native.pool import CompilePool
 from engine.runtime.plans.session import Session
 from tests.graphs import model, node
@@ -34,7 +34,7 @@ def unprepared(tmp_path: Path, pool: CompilePool, monkeypatch: pytest.MonkeyPatc
     def refuse(request: object) -> None:
         raise AssertionError("compiled in the game's process")
 
-    monkeypatch.setattr(native_store, "process_store", lambda: store)
+    monkeypatch.setattr(native, "process_store", lambda: store)
     monkeypatch.setattr(native_pool, "compile_here", refuse)
     monkeypatch.setattr("engine.backends.cpu.backend.precompile_kernels", lambda is_certain: None)
     monkeypatch.setattr(Session, "prepare", lambda self, progress=None: 0)

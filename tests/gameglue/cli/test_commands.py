@@ -150,7 +150,7 @@ def test_warmup_compiles_ahead_and_goes_on_after_a_failure(
     code = """
 from engine.device import native
 from gameglue.cli import main
-print(main(["warmup", "digits"]), native.compilations())
+print(main(["warmup", "digits"]), native.process_store().compilations)
 """
     cache = {"GAMEGLUE_CACHE_DIR": str(tmp_path / "cache")}
     cold, warm = (run_child(code, **cache).split()[-2:] for _ in range(2))

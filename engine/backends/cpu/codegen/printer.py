@@ -288,9 +288,10 @@ def _is_bounded(x: Expr) -> bool:
     return high.op == low.op == "const" and -(2.0**31) <= low.attr <= high.attr <= 2.0**31 - 128
 
 
-def kernel_text(head: str, body: Sequence[str]) -> str:
-    """A whole module: `head`, and `kernel` with the given statements."""
+def kernel_text(head: str, lead: Sequence[str], task: Sequence[str] = (), behind: Sequence[str] = ()) -> str:
+    """A whole module: `head`, and `kernel` with statements before its tasks, for each `task`, and behind."""
     start = "INF, NAN = float('inf'), float('nan')\n\n\ndef kernel(args, begin, end):\n"
+    body = [*lead, *(["for task in range(begin, end):", *indent(task)] if task else []), *behind]
     # Layers of the same kind have the same text, and every plan holds it.
     return sys.intern(head + start + "\n".join(indent(body)) + "\n")
 

@@ -9,7 +9,6 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from engine.compiler.plan import storable
 from engine.kernels.size import deferrable
 
 MAX_TAPS = 1024
@@ -17,7 +16,6 @@ MAX_TAPS = 1024
 
 
 @deferrable
-@storable
 @dataclass(frozen=True)
 class Tile:
     """`lanes` float32s a vector, `vectors` of them side by side, and the row counts to choose from."""

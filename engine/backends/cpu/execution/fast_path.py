@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from engine.backends.cpu.execution.memory import CPUBuffer
-from engine.backends.cpu.execution.own_output import OwnOutput
+from engine.backends.cpu.execution.output_memory import OutputMemory
 from engine.backends.cpu.execution.program import CPUProgram, released
 from engine.backends.cpu.execution.stream import JobStream
 from engine.backends.program_replay import ProgramReplay
@@ -69,7 +69,7 @@ class CPUReplay(ProgramReplay):
         large = [view.nbytes for view, may in zip(self._views, in_place, strict=True) if may]
         self._saved_ns = sum(size for size in large if size >= IN_PLACE_BYTES) * _COPY_NS
         self.outputs = program.outputs
-        self.own: Mapping[str, OwnOutput] = {}
+        self.own: Mapping[str, OutputMemory] = {}
         self._elsewhere: ZeroCopyCommands | None = None
 
     def run(
@@ -173,14 +173,14 @@ class CPUReplay(ProgramReplay):
 
     def own_output(self, name: str) -> CPUBuffer | None:
         found = self.own.get(name)
-        return None if found is None else found.seen()
+        return None if found is None else found.read()
 
     def take_output(
         self, name: str, shape: tuple[int, ...], elements: int, is_apart: bool
     ) -> CPUTensorData | None:
         self._stream.copied.add(name)
         found = self.own.get(name) if is_apart else None
-        return None if found is None else found.given(shape, elements)
+        return None if found is None else found.give(shape, elements)
 
     def let_go(self) -> None:
         if self.own:
@@ -274,11 +274,11 @@ class ZeroCopyCommands:
             for place in self._places[number]:
                 self._words[place] = address
 
-    def aim_outputs(self, own: Collection[str], stream: JobStream) -> Mapping[str, OwnOutput]:
+    def aim_outputs(self, own: Collection[str], stream: JobStream) -> Mapping[str, OutputMemory]:
         """Let the commands write these outputs to new memory, as far as there is some, and the others to
         that of the program; those in new memory.
         """
-        outputs, words, before, made = self._outputs, self._words, self.moved, dict[str, OwnOutput]()
+        outputs, words, before, made = self._outputs, self._words, self.moved, dict[str, OutputMemory]()
         # Those of this run, of the one whose outputs are its inputs, and of the one before, until they go.
         most, held = 3 * len(own), list[np.ndarray]()
         for name, (buffer, places) in outputs.items() if own else ():
@@ -288,7 +288,7 @@ class ZeroCopyCommands:
                     array, address = stream.own.elements(size, buffer.dtype, most)
                 except MemoryError:
                     break  # a copy may find some later
-                made[name] = OwnOutput(array, address, stream)
+                made[name] = OutputMemory(array, address, stream)
                 held.append(array)
                 for place in places:
                     words[place] = address

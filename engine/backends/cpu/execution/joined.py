@@ -25,8 +25,8 @@ def join_parts(jobs: JobSystem, parts: Sequence[HostPart | CommandList]) -> Join
     """
     programs = [part for part in parts if isinstance(part, HostPart)]
     has_calls = len(programs) < len(parts)
-    is_short = not has_calls and all(part.program.is_short for part in programs)
-    nanoseconds = sum(part.program.fastest_ns for part in programs)
+    is_short = not has_calls and all(_program(part).is_short for part in programs)
+    nanoseconds = sum(_program(part).fastest_ns for part in programs)
     # Timed like any other program, to decide whether it takes longer than waking a thread.
     fits = is_short and nanoseconds < INLINE_NS
     joined = CPUProgram(_commands(parts), nanoseconds if fits else inf, jobs, {}, {}, Pace())
@@ -72,6 +72,11 @@ def join_parts(jobs: JobSystem, parts: Sequence[HostPart | CommandList]) -> Join
     return run
 
 
+def _program(part: HostPart) -> CPUProgram:
+    assert isinstance(part.program, CPUProgram)
+    return part.program
+
+
 def _commands(parts: Sequence[HostPart | CommandList]) -> CommandList:
     rows: list[np.ndarray] = []
     held: list[object] = []
@@ -94,10 +99,10 @@ def _commands(parts: Sequence[HostPart | CommandList]) -> CommandList:
             held.append(part)
             continue
         used: set[HostBackend] = set().union(*((other.backend, *other.reads) for other in group))
-        if not part.program.may_be_short or used & {part.backend, *part.reads}:
+        if not _program(part).may_be_short or used & {part.backend, *part.reads}:
             close()
         group.append(part)
-        if not part.program.may_be_short:
+        if not _program(part).may_be_short:
             close()
     close()
     return CommandList(np.concatenate(rows), held)
@@ -105,7 +110,7 @@ def _commands(parts: Sequence[HostPart | CommandList]) -> CommandList:
 
 def _rows(part: HostPart, held: list[object]) -> np.ndarray:
     """The copies to a program's inputs, then its commands."""
-    commands = part.program.commands
+    commands = _program(part).commands
     assert commands is not None
     held.append(commands)
     # A program without elements has a command without a function.

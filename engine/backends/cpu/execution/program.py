@@ -8,13 +8,20 @@ from time import perf_counter_ns
 
 import numpy as np
 
+from engine.backends.base import Program
 from engine.backends.cpu.codegen.cost import TRIAL_NS
 from engine.backends.cpu.execution.memory import CPUBuffer
-from engine.backends.host import INLINE_NS, TRIALS, HostProgram
+from engine.backends.host import INLINE_NS
 from engine.base.errors import DisposedError
 from engine.base.memory.aligned import address_of
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem, RepeatedJob
+
+TRIALS = 8
+"""How often a plan that may be short runs on the calling thread before that is decided.
+
+The shortest counts, as the first runs touch new memory and any may be interrupted.
+"""
 
 _ROUGHLY = 8.0
 """How many times as long as it takes a program may be estimated to take."""
@@ -49,12 +56,13 @@ class Pace:
         self.ratio = self._least if self._count >= _ENOUGH else min(self._least, 1.0)
 
 
-class CPUProgram(HostProgram):
+class CPUProgram(Program):
     """A plan as one command list, with the memory that it works in.
 
-    `is_short`: it takes less time on the calling thread than waking another is worth. `is_new`: it has not
-    been enqueued yet. `places` says for the address of each input's buffer which words of the args it is in;
-    `outputs` has the buffer of each output, and the same words.
+    `commands` is None after `release`. `is_short`: it takes less time on the calling thread than waking
+    another is worth. `fastest_ns`: nanoseconds on one thread, as measured where it ran on the calling one,
+    else as estimated. `is_new`: it has not been enqueued yet. `places` says for the address of each input's
+    buffer which words of the args it is in; `outputs` has the buffer of each output, and the same words.
 
     Estimates are rough, so programs are tried on the calling thread: at once if they are expected to be
     short, by their estimates and by what others of the same kernels took at other sizes; otherwise from the
@@ -62,11 +70,11 @@ class CPUProgram(HostProgram):
     """
 
     __slots__ = (
-        "_fastest",
         "_pace",
         "_run",
         "_trials",
         "commands",
+        "fastest_ns",
         "is_new",
         "is_short",
         "job",
@@ -91,11 +99,11 @@ class CPUProgram(HostProgram):
         self.outputs = outputs
         self.job: RepeatedJob | None = None  # what runs it on its own
         self._pace = pace
-        self._fastest = nanoseconds * pace.ratio
+        self.fastest_ns = nanoseconds * pace.ratio
         self._trials = TRIALS
         self.is_new = True
         self._run: Callable[[], object] = jobs.runner(commands)
-        self.is_short = nanoseconds < TRIAL_NS and self._fastest < INLINE_NS
+        self.is_short = nanoseconds < TRIAL_NS and self.fastest_ns < INLINE_NS
         self.run_here: Callable[[], object] = partial(self._try_here, self._run)
 
     def was_enqueued(self) -> None:
@@ -105,10 +113,10 @@ class CPUProgram(HostProgram):
 
     @property
     def may_be_short(self) -> bool:
-        """Whether it is short as far as is known."""
+        """Whether it is short as far as is known, also before it was tried."""
         if not self._trials:
             return self.is_short
-        return self.nanoseconds < TRIAL_NS and self._fastest < _HOPELESS * INLINE_NS
+        return self.nanoseconds < TRIAL_NS and self.fastest_ns < _HOPELESS * INLINE_NS
 
     def is_quick(self, saved_ns: float) -> bool:
         """Whether it is better run on the calling thread where that saves the thread other work.
@@ -118,9 +126,9 @@ class CPUProgram(HostProgram):
         """
         enough = INLINE_NS + saved_ns
         if not self._trials:
-            return self._fastest < enough
+            return self.fastest_ns < enough
         if self.is_new:
-            return self._fastest < enough and self.nanoseconds < _MOST_TRIED_NS
+            return self.fastest_ns < enough and self.nanoseconds < _MOST_TRIED_NS
         most = min(TRIAL_NS + saved_ns * _ROUGHLY, _MOST_TRIED_NS)
         return self.nanoseconds < most and self.nanoseconds * self._pace.ratio < _HOPELESS * enough
 
@@ -132,7 +140,7 @@ class CPUProgram(HostProgram):
             return
         self._try_here(run)
         # The first run does not count: it touches new memory.
-        if TRIALS - self._trials > 1 and self._fastest > _HOPELESS * (INLINE_NS + saved_ns):
+        if TRIALS - self._trials > 1 and self.fastest_ns > _HOPELESS * (INLINE_NS + saved_ns):
             self._end_trials()
 
     def _try_here(self, run: Callable[[], object]) -> None:
@@ -140,7 +148,7 @@ class CPUProgram(HostProgram):
         before = perf_counter_ns()
         run()
         took = perf_counter_ns() - before
-        self._fastest = took if self._trials == TRIALS else min(self._fastest, took)
+        self.fastest_ns = took if self._trials == TRIALS else min(self.fastest_ns, took)
         if self.nanoseconds:
             self._pace.learn(took / self.nanoseconds)
         self._trials -= 1
@@ -149,7 +157,7 @@ class CPUProgram(HostProgram):
 
     def _end_trials(self) -> None:
         self._trials, self.run_here = 0, self._run
-        self.is_short = self.nanoseconds < TRIAL_NS and self._fastest < INLINE_NS
+        self.is_short = self.nanoseconds < TRIAL_NS and self.fastest_ns < INLINE_NS
 
     def temporaries(self) -> dict[int, int]:
         """The block that the programs of a stream share."""
@@ -157,11 +165,6 @@ class CPUProgram(HostProgram):
             return {}
         arena: np.ndarray = self.commands.keep_alive[1][0]  # type: ignore[index]
         return {address_of(arena): arena.nbytes} if arena.nbytes else {}
-
-    @property
-    def fastest_ns(self) -> float:
-        """Nanoseconds on one thread: measured if it has run inline, otherwise estimated."""
-        return self._fastest
 
     def release(self) -> None:
         """Let go of commands and temporaries; a run in flight holds them until it is done."""

@@ -88,7 +88,7 @@ LAY_OUT = NativeSource("sizes of a plan", PRELUDE + "\n".join(_HEAD) + _TEXT, "l
 @cache
 def layout_function() -> Callable[[int, int, int], None]:
     """The function, which holds the GIL: it is short, and taking the GIL again may wait for other threads."""
-    address = native.load([LAY_OUT])[LAY_OUT.key]
+    address = native.process_store().address(LAY_OUT)
     return ctypes.PYFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
 
 
@@ -99,4 +99,4 @@ def sources_of_sizes() -> list[NativeSource]:
 
 def missing_of_sizes() -> list[NativeSource]:
     """Those that are yet to be compiled: with a plan's kernels, not after them."""
-    return [source for source in sources_of_sizes() if not native.is_kept(source)]
+    return [source for source in sources_of_sizes() if not native.process_store().is_kept(source)]

@@ -127,4 +127,4 @@ def _clock() -> _Clock:
         function, number, units = ctypes.CDLL(None).clock_gettime, (time.CLOCK_MONOTONIC,), (1.0, 1e-9)
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None
-    return _Clock(native.load([STAMP])[STAMP.key], (address, *number), units)
+    return _Clock(native.process_store().address(STAMP), (address, *number), units)

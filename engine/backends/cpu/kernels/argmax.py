@@ -112,14 +112,12 @@ def position_text(storage: str, largest: bool, last: bool) -> str:
         f"    store_i64(out, o * inner + first + c, load_{short}(places, c))",
     ]
     size = BLOCK_COLUMNS * (8 if wide else 4)
-    body = [
-        *_ARGUMENTS.prologue("out", "source"),
-        f"keys, places = stack_bytes({size}), stack_bytes({size})",
-        "for task in range(begin, end):",
-        "    if inner == 1:",
-        f"        for row in range(task * {BLOCK_ROWS}, min((task + 1) * {BLOCK_ROWS}, outer)):",
-        *indent(indent(indent(run))),
-        "    else:",
-        *indent(indent(columns)),
+    lead = [*_ARGUMENTS.prologue("out", "source"), f"keys, places = stack_bytes({size}), stack_bytes({size})"]
+    task = [
+        "if inner == 1:",
+        f"    for row in range(task * {BLOCK_ROWS}, min((task + 1) * {BLOCK_ROWS}, outer)):",
+        *indent(indent(run)),
+        "else:",
+        *indent(columns),
     ]
-    return kernel_text(library_text(), body)
+    return kernel_text(library_text(), lead, task)

@@ -138,27 +138,22 @@ _POSITION = "to_int64(load_i32(local, k))"
 
 def count_text() -> str:
     """The module that counts the marks of each block."""
-    body = [
-        *_CUT.prologue("out", "mask"),
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("row"),
-                "total, p = 0, place0",
-                # Bytes are added up while their sum fits in a byte.
-                "while place1 - p >= 128:",
-                "    part = _types.uint8(0)",
-                "    for j in range(128):",
-                "        part = _types.uint8(part + load_u8(mask, row * count + p + j))",
-                "    total += to_int64(part)",
-                "    p += 128",
-                "for q in range(p, place1):",
-                "    total += to_int64(load_u8(mask, row * count + q))",
-                "store_i64(out, task, total)",
-            ]
-        ),
+    lead = [*_CUT.prologue("out", "mask")]
+    task = [
+        *_GRID.locate("row"),
+        "total, p = 0, place0",
+        # Bytes are added up while their sum fits in a byte.
+        "while place1 - p >= 128:",
+        "    part = _types.uint8(0)",
+        "    for j in range(128):",
+        "        part = _types.uint8(part + load_u8(mask, row * count + p + j))",
+        "    total += to_int64(part)",
+        "    p += 128",
+        "for q in range(p, place1):",
+        "    total += to_int64(load_u8(mask, row * count + q))",
+        "store_i64(out, task, total)",
     ]
-    return kernel_text(library_text(), body)
+    return kernel_text(library_text(), lead, task)
 
 
 def select_text(
@@ -171,33 +166,27 @@ def select_text(
     row; rest: about the slots behind the last one. start: statements at the beginning of a block.
     """
     buffers = ("out", "mask", "counts", *others)
-    body = [
-        *arguments.prologue(*buffers),
-        f"local = stack_bytes({4 * BLOCK + 64})",
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("row"),
-                "filled = 0",
-                "for before in range(row * place_blocks, task):",
-                "    filled += load_i64(counts, before)",
-                *start,
-                "p = place0",
-                "while p < place1:",
-                f"    size, marks = min({BLOCK}, place1 - p), mask + row * count + p",
-                "    any_mark = _types.uint8(0)",
-                "    for j in range(size):",
-                "        any_mark = _types.uint8(any_mark | load_u8(marks, j))",
-                "    if any_mark:",
-                "        found = 0",
-                "        for j in range(size):",
-                "            store_i32(local, found, p + j)",
-                "            found += to_int64(load_u8(marks, j))",
-                *indent(indent(deliver)),
-                "        filled += found",
-                "    p += size",
-                *(["if place1 == count:", *indent(rest)] if rest else []),
-            ]
-        ),
+    lead = [*arguments.prologue(*buffers), f"local = stack_bytes({4 * BLOCK + 64})"]
+    task = [
+        *_GRID.locate("row"),
+        "filled = 0",
+        "for before in range(row * place_blocks, task):",
+        "    filled += load_i64(counts, before)",
+        *start,
+        "p = place0",
+        "while p < place1:",
+        f"    size, marks = min({BLOCK}, place1 - p), mask + row * count + p",
+        "    any_mark = _types.uint8(0)",
+        "    for j in range(size):",
+        "        any_mark = _types.uint8(any_mark | load_u8(marks, j))",
+        "    if any_mark:",
+        "        found = 0",
+        "        for j in range(size):",
+        "            store_i32(local, found, p + j)",
+        "            found += to_int64(load_u8(marks, j))",
+        *indent(indent(deliver)),
+        "        filled += found",
+        "    p += size",
+        *(["if place1 == count:", *indent(rest)] if rest else []),
     ]
-    return kernel_text(library_text(), body)
+    return kernel_text(library_text(), lead, task)

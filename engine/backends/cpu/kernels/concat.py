@@ -8,7 +8,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import SHORTEST_BLOCK, tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
-from engine.backends.cpu.codegen.printer import indent, kernel_text
+from engine.backends.cpu.codegen.printer import kernel_text
 from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit, evenly
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import as_dtype
@@ -51,23 +51,15 @@ def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
 def concat_text(parts: int, storage: str, epilogue: Epilogue) -> str:
     """The kernel's module."""
     described = _arguments(parts)
-    body = [
-        *described.prologue(*(f"part{k}" for k in range(parts)), epilogue=epilogue),
-        *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(_GRID.locate("i0")),
-        "    offset = 0",
-    ]
-    size = as_dtype(storage).itemsize
+    lead = [*described.prologue(*(f"part{k}" for k in range(parts)), epilogue=epilogue), *epilogue.kernel]
+    task, size = [*_GRID.locate("i0"), "offset = 0"], as_dtype(storage).itemsize
     for k in range(parts):
-        body += indent(
-            [
-                "first_column = max(column0, offset)",
-                f"columns = min(column1, offset + width{k}) - first_column",
-                "start = i0 * total + first_column",
-                f"tile = part{k} + (i0 * width{k} + first_column - offset) * {size}",
-                *epilogue.store,
-                f"offset += width{k}",
-            ]
-        )
-    return kernel_text(library_text(), body)
+        task += [
+            "first_column = max(column0, offset)",
+            f"columns = min(column1, offset + width{k}) - first_column",
+            "start = i0 * total + first_column",
+            f"tile = part{k} + (i0 * width{k} + first_column - offset) * {size}",
+            *epilogue.store,
+            f"offset += width{k}",
+        ]
+    return kernel_text(library_text(), lead, task)

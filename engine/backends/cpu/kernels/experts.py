@@ -91,28 +91,25 @@ def expert_matmul_text(tile: Tile, epilogue: Epilogue) -> str:
         *indent(indent(indent(epilogue.store_columns(str(_OUTPUTS))))),
         "found = _types.int64(0)",
     ]
-    body = [
+    lead = [
         *_ARGUMENTS.prologue("chosen", "x", "w", epilogue=epilogue),
         f"table = stack_bytes({(_ROOM + rows) * 8})",
         f"owners = stack_bytes({_ROOM * 8})",
         f"sums = stack_bytes({rows * _OUTPUTS * 4})",
         f"vectors = op_div(k_size + {tile.lanes - 1}, _types.int64({tile.lanes}))",
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("expert"),
-                "weights = w + expert * panel_floats * 4",
-                "found = _types.int64(0)",
-                "for asked in range(pairs):",
-                "    if read_int32(chosen, asked) == expert:",
-                "        store_i64(table, found, x + op_div(asked, row_count) * k_size * 4)",
-                "        store_i64(owners, found, asked)",
-                "        found += 1",
-                f"    if found == {_ROOM} or (found > 0 and asked == pairs - 1):",
-                *indent(indent(tiles)),
-            ]
-        ),
+    ]
+    task = [
+        *_GRID.locate("expert"),
+        "weights = w + expert * panel_floats * 4",
+        "found = _types.int64(0)",
+        "for asked in range(pairs):",
+        "    if read_int32(chosen, asked) == expert:",
+        "        store_i64(table, found, x + op_div(asked, row_count) * k_size * 4)",
+        "        store_i64(owners, found, asked)",
+        "        found += 1",
+        f"    if found == {_ROOM} or (found > 0 and asked == pairs - 1):",
+        *indent(indent(tiles)),
     ]
     makers = f"sum_tile = make_sum_tile({rows}, {_OUTPUTS}, {tile.lanes})\n"
-    return kernel_text(library_text("vectors", "epilogue", "gemm") + makers, body)
+    return kernel_text(library_text("vectors", "epilogue", "gemm") + makers, lead, task)

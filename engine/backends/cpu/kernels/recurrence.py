@@ -124,7 +124,6 @@ def parts_of_step(step_ns: float, steps: int, units: int, groups: int, threads: 
     return max(1, min(-(-threads // groups), units, worth))
 
 
-@storable
 @dataclass(frozen=True)
 class Blocks:
     """Layout of (directions, gates, hidden) gates: (direction, block of units, gate, lane)."""
@@ -307,34 +306,31 @@ def recurrence_text(kind: str, tile: Tile) -> str:
         "            both = place + (directions * sequences + n) * hidden + j",
         "            store_f32(out, both, load_f32(cells + n * row, j))",
     ]
-    body = [
+    lead = [
         *_ARGUMENTS.prologue(*names),
         f"sums = stack_bytes({heights[0] * width})",
         f"row = units * {lanes * 4}",
         "plane = directions * sequences * row",
-        "for task in range(begin, end):",
-        *indent(
-            [
-                "group = op_div(task, parts)",
-                "mine = task - group * parts",
-                "unit0 = op_div(units * mine, parts)",
-                "unit1 = op_div(units * (mine + 1), parts)",
-                "d = op_div(group, row_blocks)",
-                "n0 = (group - d * row_blocks) * block_rows",
-                "n1 = min(n0 + block_rows, sequences)",
-                f"marks = scratch + group * parts * {MARK_BYTES}",
-                f"own = marks + mine * {MARK_BYTES}",
-                f"even = scratch + directions * row_blocks * parts * {MARK_BYTES} + d * sequences * row",
-                "odd = even + plane",
-                "cells = odd + plane",
-                "state = d * sequences * hidden",
-                f"if phase == {BEGIN}:",
-                *indent(beginning),
-                f"elif phase == {STEPS}:",
-                *indent(following),
-                "else:",
-                *indent(ending),
-            ]
-        ),
     ]
-    return kernel_text(library_text("vectors", "products", "cells") + head, body)
+    task = [
+        "group = op_div(task, parts)",
+        "mine = task - group * parts",
+        "unit0 = op_div(units * mine, parts)",
+        "unit1 = op_div(units * (mine + 1), parts)",
+        "d = op_div(group, row_blocks)",
+        "n0 = (group - d * row_blocks) * block_rows",
+        "n1 = min(n0 + block_rows, sequences)",
+        f"marks = scratch + group * parts * {MARK_BYTES}",
+        f"own = marks + mine * {MARK_BYTES}",
+        f"even = scratch + directions * row_blocks * parts * {MARK_BYTES} + d * sequences * row",
+        "odd = even + plane",
+        "cells = odd + plane",
+        "state = d * sequences * hidden",
+        f"if phase == {BEGIN}:",
+        *indent(beginning),
+        f"elif phase == {STEPS}:",
+        *indent(following),
+        "else:",
+        *indent(ending),
+    ]
+    return kernel_text(library_text("vectors", "products", "cells") + head, lead, task)

@@ -16,7 +16,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
-from engine.backends.cpu.codegen.printer import indent, kernel_text, split_row
+from engine.backends.cpu.codegen.printer import kernel_text, split_row
 from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
@@ -206,48 +206,45 @@ def columns_text(kind: str, term: str, row_axes: int, epilogue: Epilogue) -> str
     described = _column_arguments(row_axes)
     center = "center + (i * last_size + first_column + c) * 4" if term == "deviation" else "0"
     joined = step.format(f"load_{storage}(totals, c + k)", "load_f32(block, k)")
-    body = [
+    lead = [
         *described.prologue("x", *(["center"] if term == "deviation" else []), epilogue=epilogue),
         f"totals = stack_bytes({(BLOCK_COLUMNS + wide) * 8})",
         f"tile = stack_bytes({(BLOCK_COLUMNS + wide) * 4})",
         f"block = stack_bytes({wide * 4})",
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_COLUMNS.locate("i"),
-                "line, row, first_column, columns = above_column, row0, column0, column1 - column0",
-                "for k in range(columns):",
-                f"    store_{storage}(totals, k, {start})",
-                "while row < row1:",
-                f"    rows = min({BLOCK_ROWS}, row1 - row)",
-                "    c = 0",
-                "    while c < columns:",
-                "        source = x + ((i * extent + row) * last_size + first_column + c) * 4",
-                f"        if columns - c >= {wide}:",
-                f"            wide_tile(source, last_size * 4, rows, {center}, block)",
-                f"            for k in range({wide}):",
-                f"                store_{storage}(totals, c + k, {joined})",
-                f"            c += {wide}",
-                "        else:",
-                f"            slim_tile(source, last_size * 4, rows, {center}, block)",
-                f"            for k in range({lanes}):",
-                f"                store_{storage}(totals, c + k, {joined})",
-                f"            c += {lanes}",
-                f"    row += {BLOCK_ROWS}",
-                "for k in range(columns):",
-                f"    store_f32(tile, k, {end.format(f'load_{storage}(totals, k)')})",
-                "start = line * last_size + first_column",
-                *split_row("line", row_axes),
-                *epilogue.store,
-            ]
-        ),
+    ]
+    task = [
+        *_COLUMNS.locate("i"),
+        "line, row, first_column, columns = above_column, row0, column0, column1 - column0",
+        "for k in range(columns):",
+        f"    store_{storage}(totals, k, {start})",
+        "while row < row1:",
+        f"    rows = min({BLOCK_ROWS}, row1 - row)",
+        "    c = 0",
+        "    while c < columns:",
+        "        source = x + ((i * extent + row) * last_size + first_column + c) * 4",
+        f"        if columns - c >= {wide}:",
+        f"            wide_tile(source, last_size * 4, rows, {center}, block)",
+        f"            for k in range({wide}):",
+        f"                store_{storage}(totals, c + k, {joined})",
+        f"            c += {wide}",
+        "        else:",
+        f"            slim_tile(source, last_size * 4, rows, {center}, block)",
+        f"            for k in range({lanes}):",
+        f"                store_{storage}(totals, c + k, {joined})",
+        f"            c += {lanes}",
+        f"    row += {BLOCK_ROWS}",
+        "for k in range(columns):",
+        f"    store_f32(tile, k, {end.format(f'load_{storage}(totals, k)')})",
+        "start = line * last_size + first_column",
+        *split_row("line", row_axes),
+        *epilogue.store,
     ]
     tiles = "".join(
         f"{name}_tile = make_column_tile({kind!r}, {term!r}, {vectors}, {lanes}, {unroll})\n"
         for name, vectors, unroll in (("wide", VECTORS, 2), ("slim", 1, _SLIM_UNROLL))
     )
-    return kernel_text(library_text("vectors", "reductions") + tiles, body)
+    return kernel_text(library_text("vectors", "reductions") + tiles, lead, task)
 
 
 def runs_text(kind: str, term: str, epilogue: Epilogue) -> str:
@@ -255,60 +252,54 @@ def runs_text(kind: str, term: str, epilogue: Epilogue) -> str:
     lanes = host_tile().lanes
     _, start, step, end = _WIDE[kind]
     center = "load_f32(center, row)" if term == "deviation" else "_types.float32(0.0)"
-    body = [
+    lead = [
         *_RUN_ARGUMENTS.prologue("x", *(["center"] if term == "deviation" else []), epilogue=epilogue),
         f"tile = stack_bytes({BLOCK_RESULTS * 4})",
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_RUNS.locate(),
-                "start, columns = result0, result1 - result0",
-                "row = op_div(start, parts)",
-                "place = (start - row * parts) * part_size",
-                "for k in range(columns):",
-                "    place_end = min(place + part_size, extent)",
-                f"    total = {start}",
-                "    while place < place_end:",
-                f"        count = min({BLOCK_RUN}, place_end - place)",
-                f"        found = run_tile(x + (row * extent + place) * 4, count, {center})",
-                f"        total = {step.format('total', 'found')}",
-                "        place += count",
-                f"    store_f32(tile, k, {end.format('total')})",
-                "    if place >= extent:",
-                "        row, place = row + 1, 0",
-                "first_column = start",
-                *epilogue.store,
-            ]
-        ),
+    ]
+    task = [
+        *_RUNS.locate(),
+        "start, columns = result0, result1 - result0",
+        "row = op_div(start, parts)",
+        "place = (start - row * parts) * part_size",
+        "for k in range(columns):",
+        "    place_end = min(place + part_size, extent)",
+        f"    total = {start}",
+        "    while place < place_end:",
+        f"        count = min({BLOCK_RUN}, place_end - place)",
+        f"        found = run_tile(x + (row * extent + place) * 4, count, {center})",
+        f"        total = {step.format('total', 'found')}",
+        "        place += count",
+        f"    store_f32(tile, k, {end.format('total')})",
+        "    if place >= extent:",
+        "        row, place = row + 1, 0",
+        "first_column = start",
+        *epilogue.store,
     ]
     tile = f"run_tile = make_run_tile({kind!r}, {term!r}, {VECTORS}, {lanes})\n"
-    return kernel_text(library_text("vectors", "reductions") + tile, body)
+    return kernel_text(library_text("vectors", "reductions") + tile, lead, task)
 
 
 def integers_text(kind: str, storage: str, row_axes: int, epilogue: Epilogue) -> str:
     """The module that reduces columns of integers, one row after the other."""
     short, size = _INTEGERS[storage], 8 if storage.endswith("64") else 4
     joined = f"reduce_{REDUCTIONS[kind]}(load_{short}(tile, k), load_{short}(source, k))"
-    body = [
+    lead = [
         *_integer_arguments(row_axes).prologue("x", epilogue=epilogue),
         f"tile = stack_bytes({BLOCK_COLUMNS * size})",
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_INTEGER_COLUMNS.locate("line"),
-                "columns, first_column = column1 - column0, column0",
-                f"source = x + (line * extent * last_size + column0) * {size}",
-                f"copy_bytes(tile, source, columns * {size})",
-                "for row in range(1, extent):",
-                f"    source += last_size * {size}",
-                "    for k in range(columns):",
-                f"        store_{short}(tile, k, {joined})",
-                "start = line * last_size + first_column",
-                *split_row("line", row_axes),
-                *epilogue.store,
-            ]
-        ),
     ]
-    return kernel_text(library_text(), body)
+    task = [
+        *_INTEGER_COLUMNS.locate("line"),
+        "columns, first_column = column1 - column0, column0",
+        f"source = x + (line * extent * last_size + column0) * {size}",
+        f"copy_bytes(tile, source, columns * {size})",
+        "for row in range(1, extent):",
+        f"    source += last_size * {size}",
+        "    for k in range(columns):",
+        f"        store_{short}(tile, k, {joined})",
+        "start = line * last_size + first_column",
+        *split_row("line", row_axes),
+        *epilogue.store,
+    ]
+    return kernel_text(library_text(), lead, task)

@@ -144,7 +144,7 @@ def regions_text(ratio: int, number: str, epilogue: Epilogue) -> str:
     sizes = {
         "rows": 8, "columns": 8, "offsets": 8, "row_shares": 4, "column_shares": 4, "at": 4, "weights": 4
     }  # fmt: skip
-    body = [
+    lead = [
         *_ARGUMENTS.prologue("x", "places", "numbers", epilogue=epilogue),
         *(f"{name} = stack_bytes({(MOST_BINS + lanes) * taps * size})" for name, size in sizes.items()),
         f"band = stack_bytes({(BAND + wide) * 4})",
@@ -152,22 +152,20 @@ def regions_text(ratio: int, number: str, epilogue: Epilogue) -> str:
         "down = op_div(bins, across)",
         "first_column, last_size = _types.int64(0), bins",
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("i0"),
-                *lists,
-                f"image = min(max(to_int64({read_text(number, 'numbers', 'i0')}), 0), images - 1)",
-                "for i1 in range(channel0, channel1):",
-                "    plane = x + (image * channels + i1) * height * width * 4",
-                "    if is_near:",
-                *indent(indent(near)),
-                "    else:",
-                *indent(indent(far)),
-                "    start = (i0 * channels + i1) * bins",
-                *indent(epilogue.store_columns("bins")),
-            ]
-        ),
     ]
-    made = f"add_rows = make_tap_tile({_VECTORS}, {lanes})\n" + _HELPERS.replace("{ratio}", str(ratio))
-    return kernel_text(library_text("vectors") + made, body)
+    task = [
+        *_GRID.locate("i0"),
+        *lists,
+        f"image = min(max(to_int64({read_text(number, 'numbers', 'i0')}), 0), images - 1)",
+        "for i1 in range(channel0, channel1):",
+        "    plane = x + (image * channels + i1) * height * width * 4",
+        "    if is_near:",
+        *indent(indent(near)),
+        "    else:",
+        *indent(indent(far)),
+        "    start = (i0 * channels + i1) * bins",
+        *indent(epilogue.store_columns("bins")),
+    ]
+    made = f"add_rows = make_plane_tile('float32', 1, 4, 1, {lanes}, {_VECTORS})\n"
+    made += _HELPERS.replace("{ratio}", str(ratio))
+    return kernel_text(library_text("vectors", "products", "words") + made, lead, task)

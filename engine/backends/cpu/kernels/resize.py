@@ -8,7 +8,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
-from engine.backends.cpu.codegen.printer import indent, kernel_text
+from engine.backends.cpu.codegen.printer import kernel_text
 from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit, evenly
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
@@ -43,40 +43,37 @@ def tune_nearest(compute: Compute, tuner: Tuner, threads: int) -> bool:
 def nearest_text(size: int) -> str:
     """The kernel's module, for elements of so many bytes."""
     short, lanes = f"u{8 * size}", host_tile().lanes * 4 // size
-    body = [
+    lead = [
         *_ARGUMENTS.prologue("out", "x", "places"),
         "column_of = places + column_places * 4",
         # Twice as many columns are what networks ask for most.
         "are_pairs = out_columns == 2 * columns",
         "for k in range(out_columns):",
         "    are_pairs = are_pairs and to_int64(load_i32(column_of, k)) == k >> 1",
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("plane"),
-                "before = _types.int64(-1)",
-                "for row in range(row0, row1):",
-                f"    target = out + (plane * out_rows + row) * out_columns * {size}",
-                "    place = to_int64(load_i32(places, row_places + row))",
-                f"    source = x + (plane * rows + place) * columns * {size}",
-                "    if place == before:",
-                f"        copy_bytes(target, target - out_columns * {size}, out_columns * {size})",
-                "    elif are_pairs:",
-                "        k = 0",
-                f"        while k + {lanes} <= columns:",
-                f"            double_run(target + 2 * k * {size}, source + k * {size})",
-                f"            k += {lanes}",
-                "        while k < columns:",
-                f"            store_{short}(target, 2 * k, load_{short}(source, k))",
-                f"            store_{short}(target, 2 * k + 1, load_{short}(source, k))",
-                "            k += 1",
-                "    else:",
-                "        for k in range(out_columns):",
-                f"            value = load_{short}(source, to_int64(load_i32(column_of, k)))",
-                f"            store_{short}(target, k, value)",
-                "    before = place",
-            ]
-        ),
+    ]
+    task = [
+        *_GRID.locate("plane"),
+        "before = _types.int64(-1)",
+        "for row in range(row0, row1):",
+        f"    target = out + (plane * out_rows + row) * out_columns * {size}",
+        "    place = to_int64(load_i32(places, row_places + row))",
+        f"    source = x + (plane * rows + place) * columns * {size}",
+        "    if place == before:",
+        f"        copy_bytes(target, target - out_columns * {size}, out_columns * {size})",
+        "    elif are_pairs:",
+        "        k = 0",
+        f"        while k + {lanes} <= columns:",
+        f"            double_run(target + 2 * k * {size}, source + k * {size})",
+        f"            k += {lanes}",
+        "        while k < columns:",
+        f"            store_{short}(target, 2 * k, load_{short}(source, k))",
+        f"            store_{short}(target, 2 * k + 1, load_{short}(source, k))",
+        "            k += 1",
+        "    else:",
+        "        for k in range(out_columns):",
+        f"            value = load_{short}(source, to_int64(load_i32(column_of, k)))",
+        f"            store_{short}(target, k, value)",
+        "    before = place",
     ]
     helpers = f"double_run = make_double_run({lanes}, {size})\n"
-    return kernel_text(library_text("vectors") + helpers, body)
+    return kernel_text(library_text("vectors") + helpers, lead, task)

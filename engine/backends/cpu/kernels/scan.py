@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
-from engine.backends.cpu.codegen.printer import computed_type, indent, kernel_text, read_text, write_text
+from engine.backends.cpu.codegen.printer import computed_type, kernel_text, read_text, write_text
 from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import BOOL
@@ -50,38 +50,32 @@ def scan_text(storage: str, kind: str) -> str:
     join = {"sum": "op_add", "prod": "op_mul"}[kind]
     neutral = f"_types.{wide}({int(kind == 'prod')})"
     element = f"to_{wide}({read_text(storage, 'x', 'at')})"
-    body = [
-        *_ARGUMENTS.prologue("out", "x"),
-        f"totals = stack_bytes({BLOCK_COLUMNS * 8})",
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("o"),
-                "columns = column1 - column0",
-                "step = -inner if reverse else inner",
-                "start = (o * count + (count - 1 if reverse else 0)) * inner + column0",
-                "if inner == 1:",
-                f"    total = {neutral}",
-                "    for r in range(count):",
-                "        at = start + r * step",
-                f"        after = {join}(total, {element})",
-                f"        {_stored(storage, 'op_select(exclusive != 0, total, after)')}",
-                "        total = after",
-                "else:",
-                "    for c in range(columns):",
-                f"        store_{short}(totals, c, {neutral})",
-                "    for r in range(count):",
-                "        row = start + r * step",
-                "        for c in range(columns):",
-                "            at = row + c",
-                f"            total = load_{short}(totals, c)",
-                f"            after = {join}(total, {element})",
-                f"            store_{short}(totals, c, after)",
-                f"            {_stored(storage, 'op_select(exclusive != 0, total, after)')}",
-            ]
-        ),
+    lead = [*_ARGUMENTS.prologue("out", "x"), f"totals = stack_bytes({BLOCK_COLUMNS * 8})"]
+    task = [
+        *_GRID.locate("o"),
+        "columns = column1 - column0",
+        "step = -inner if reverse else inner",
+        "start = (o * count + (count - 1 if reverse else 0)) * inner + column0",
+        "if inner == 1:",
+        f"    total = {neutral}",
+        "    for r in range(count):",
+        "        at = start + r * step",
+        f"        after = {join}(total, {element})",
+        f"        {_stored(storage, 'op_select(exclusive != 0, total, after)')}",
+        "        total = after",
+        "else:",
+        "    for c in range(columns):",
+        f"        store_{short}(totals, c, {neutral})",
+        "    for r in range(count):",
+        "        row = start + r * step",
+        "        for c in range(columns):",
+        "            at = row + c",
+        f"            total = load_{short}(totals, c)",
+        f"            after = {join}(total, {element})",
+        f"            store_{short}(totals, c, after)",
+        f"            {_stored(storage, 'op_select(exclusive != 0, total, after)')}",
     ]
-    return kernel_text(library_text(), body)
+    return kernel_text(library_text(), lead, task)
 
 
 def _stored(storage: str, value: str) -> str:

@@ -99,27 +99,22 @@ def scatter_text(short: str, size: int, reduction: str, whole: bool) -> str:
         # A loop over one element would take longer than the element.
         line = ["for r in range(count):", "    from_at, i = o * count + r, _types.int64(0)", *indent(move)]
         walk = ["if inner * columns == 1:", *indent(line), "else:", *indent(walk)]
-    body = [
-        *_ARGUMENTS.prologue(*names),
-        "for task in range(begin, end):",
-        *indent(
-            [
-                "begin_row, end_row, first, last = 0, outer, 0, inner",
-                "if by_outer:",
-                "    begin_row, end_row = task * outer // parts, (task + 1) * outer // parts",
-                "else:",
-                "    first, last = task * inner // parts, (task + 1) * inner // parts",
-                "if last - first == inner:",
-                f"    at = begin_row * places * inner * {size}",
-                f"    copy_bytes(out + at, data + at, (end_row - begin_row) * places * inner * {size})",
-                "else:",
-                "    for place in range(outer * places):",
-                f"        at = (place * inner + first) * {size}",
-                f"        copy_bytes(out + at, data + at, (last - first) * {size})",
-                "width = min(last, columns) - first",
-                "for o in range(begin_row, min(end_row, rows)):",
-                *indent(walk),
-            ]
-        ),
+    lead = [*_ARGUMENTS.prologue(*names)]
+    task = [
+        "begin_row, end_row, first, last = 0, outer, 0, inner",
+        "if by_outer:",
+        "    begin_row, end_row = task * outer // parts, (task + 1) * outer // parts",
+        "else:",
+        "    first, last = task * inner // parts, (task + 1) * inner // parts",
+        "if last - first == inner:",
+        f"    at = begin_row * places * inner * {size}",
+        f"    copy_bytes(out + at, data + at, (end_row - begin_row) * places * inner * {size})",
+        "else:",
+        "    for place in range(outer * places):",
+        f"        at = (place * inner + first) * {size}",
+        f"        copy_bytes(out + at, data + at, (last - first) * {size})",
+        "width = min(last, columns) - first",
+        "for o in range(begin_row, min(end_row, rows)):",
+        *indent(walk),
     ]
-    return kernel_text(library_text(), body)
+    return kernel_text(library_text(), lead, task)

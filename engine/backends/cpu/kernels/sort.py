@@ -112,9 +112,9 @@ def sort_pairs(keys, order, spare_keys, spare_order, counts, n, digits):
 
 
 def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "sort"."""
+    """Rule for hints of kind "sort"; False where the elements to sort are listed."""
     (rows, *lengths), attributes = compute.operands, compute.attributes
-    if rows.arithmetic not in _KEYS or compute.body.dtype not in ("index", "int32"):
+    if len(lengths) > 1 or rows.arithmetic not in _KEYS or compute.body.dtype not in ("index", "int32"):
         return False
     outer, count, inner = rows.shape
     keep, total = whole(attributes["keep"]), outer * inner
@@ -196,16 +196,17 @@ def sort_text(storage: str, descending: bool, lengths: str | None) -> str:
         "for q in range(keep):",
         "    store_i32(out, (o * keep + q) * inner + i, load_i32(order, q) if q < wanted else 0)",
     ]
-    body = [
+    lead = [
         *_ARGUMENTS.prologue(*names),
         f"counts = stack_bytes({2048 * digits})",
         f"block = stack_bytes({BLOCK * 8})",
         f"few = keep <= {FEW}",
-        "for task in range(begin, end):",
-        "    keys = scratch + task * room * 24",
-        "    spare_keys, order, spare_order = keys + room * 8, keys + room * 16, keys + room * 20",
-        *indent(_GRID.locate()),
-        "    for row in range(row0, row1):",
-        *indent(indent(each_row)),
     ]
-    return kernel_text(library_text(helpers=_HELPERS), body)
+    task = [
+        "keys = scratch + task * room * 24",
+        "spare_keys, order, spare_order = keys + room * 8, keys + room * 16, keys + room * 20",
+        *_GRID.locate(),
+        "for row in range(row0, row1):",
+        *indent(each_row),
+    ]
+    return kernel_text(library_text(helpers=_HELPERS), lead, task)

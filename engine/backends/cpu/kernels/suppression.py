@@ -84,16 +84,17 @@ def suppression_text(number: str | None) -> str:
         "    store_i32(out, base + q, 0)",
         "store_i32(out, base + most, found)",
     ]
-    body = [
+    lead = [
         *_ARGUMENTS.prologue(*names),
         "limit = _types.float32(most_overlap)",
         f"stride, zero = most + {AT_ONCE}, {zero}",
-        "for task in range(begin, end):",
-        "    kept = scratch + task * stride * 20",
-        *indent(_GRID.locate()),
-        "    for row in range(row0, row1):",
-        f"        for j in range({AT_ONCE}):",
-        "            store_f32(kept, 4 * stride + j, zero)",
-        *indent(indent(each_row)),
     ]
-    return kernel_text(library_text(), body)
+    task = [
+        "kept = scratch + task * stride * 20",
+        *_GRID.locate(),
+        "for row in range(row0, row1):",
+        f"    for j in range({AT_ONCE}):",
+        "        store_f32(kept, 4 * stride + j, zero)",
+        *indent(each_row),
+    ]
+    return kernel_text(library_text(), lead, task)

@@ -121,38 +121,35 @@ def tiles_text(lanes: int, size: int, rank: int, epilogue: Epilogue, plain: bool
         "    columns, first_column = r1 - r0, r0",
         *indent(epilogue.store),
     ]
-    body = [
+    lead = [
         *_TILE_ARGUMENTS.prologue("x", epilogue=epilogue),
         *([] if plain else [f"block = stack_bytes({lanes * 2 * BLOCK_ROWS * 4})"]),
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                "rest = op_div(task, column_blocks)",
-                "column_block = task - rest * column_blocks",
-                "batch = op_div(rest, row_blocks)",
-                "row_block = rest - batch * row_blocks",
-                *(["i0 = batch"] if rank == 3 else []),
-                "matrix_start = batch * last_size * columns_in",
-                f"source = x + matrix_start * {size}",
-                "r0, c0 = row_block * block_rows, column_block * block_columns",
-                "r1 = last_size if row_block == row_blocks - 1 else r0 + block_rows",
-                "c1 = columns_in if column_block == column_blocks - 1 else c0 + block_columns",
-                "pitch = last_size" if plain else f"pitch = {2 * BLOCK_ROWS}",
-                "c = c0",
-                "while c < c1:",
-                # At the end, a square covers some columns again.
-                f"    c = max(min(c, c1 - {lanes}), c0)",
-                f"    wanted = min({lanes}, c1 - c)",
-                *([f"    block = out + (matrix_start + c * last_size + r0) * {size}"] if plain else []),
-                f"    first = source + (r0 * columns_in + c) * {size}",
-                f"    transpose_band(first, columns_in * {size}, block, pitch * {size}, r1 - r0, wanted)",
-                *indent([] if plain else store),
-                f"    c += {lanes}",
-            ]
-        ),
     ]
-    return kernel_text(library_text("vectors", "transposition") + band_text(lanes, size), body)
+    task = [
+        "rest = op_div(task, column_blocks)",
+        "column_block = task - rest * column_blocks",
+        "batch = op_div(rest, row_blocks)",
+        "row_block = rest - batch * row_blocks",
+        *(["i0 = batch"] if rank == 3 else []),
+        "matrix_start = batch * last_size * columns_in",
+        f"source = x + matrix_start * {size}",
+        "r0, c0 = row_block * block_rows, column_block * block_columns",
+        "r1 = last_size if row_block == row_blocks - 1 else r0 + block_rows",
+        "c1 = columns_in if column_block == column_blocks - 1 else c0 + block_columns",
+        "pitch = last_size" if plain else f"pitch = {2 * BLOCK_ROWS}",
+        "c = c0",
+        "while c < c1:",
+        # At the end, a square covers some columns again.
+        f"    c = max(min(c, c1 - {lanes}), c0)",
+        f"    wanted = min({lanes}, c1 - c)",
+        *([f"    block = out + (matrix_start + c * last_size + r0) * {size}"] if plain else []),
+        f"    first = source + (r0 * columns_in + c) * {size}",
+        f"    transpose_band(first, columns_in * {size}, block, pitch * {size}, r1 - r0, wanted)",
+        *indent([] if plain else store),
+        f"    c += {lanes}",
+    ]
+    return kernel_text(library_text("vectors") + band_text(lanes, size), lead, task)
 
 
 def band_text(lanes: int, size: int, name: str = "transpose_band") -> str:
@@ -181,7 +178,7 @@ def {name}(source, step, target, target_step, rows, columns):
 
 def slim_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
     """The module that takes each result from a place that a table knows."""
-    body = [
+    lead = [
         *_SLIM_ARGUMENTS.prologue("x", epilogue=epilogue),
         f"places = stack_bytes({TABLE * 4})",
         "for place in range(op_div(block_size, group)):",
@@ -189,32 +186,29 @@ def slim_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
         "        store_i32(places, place * group + k, k * near + place * far)",
         *([] if plain else [f"tile = stack_bytes({TABLE * 4})"]),
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
+    ]
+    task = [
+        "rest = op_div(task, blocks)",
+        "block = task - rest * blocks",
+        "batch = op_div(rest, lines)",
+        "line = rest - batch * lines",
+        *(["i0 = batch"] if rank == 3 else []),
+        "source = x + (batch * matrix + line * line_step + block * block_step) * 4",
+        "first_column = line * line_size + block * block_size",
+        "start = batch * matrix + first_column",
+        "columns = min(block_size, line_size - block * block_size)",
+        *(
             [
-                "rest = op_div(task, blocks)",
-                "block = task - rest * blocks",
-                "batch = op_div(rest, lines)",
-                "line = rest - batch * lines",
-                *(["i0 = batch"] if rank == 3 else []),
-                "source = x + (batch * matrix + line * line_step + block * block_step) * 4",
-                "first_column = line * line_size + block * block_size",
-                "start = batch * matrix + first_column",
-                "columns = min(block_size, line_size - block * block_size)",
-                *(
-                    [
-                        "for k in range(columns):",
-                        "    place = to_int64(read_int32(places, k))",
-                        "    write_float32(out, start + k, read_float32(source, place))",
-                    ]
-                    if plain
-                    else [
-                        "for k in range(columns):",
-                        "    store_f32(tile, k, load_f32(source, to_int64(load_i32(places, k))))",
-                        *epilogue.store,
-                    ]
-                ),
+                "for k in range(columns):",
+                "    place = to_int64(read_int32(places, k))",
+                "    write_float32(out, start + k, read_float32(source, place))",
+            ]
+            if plain
+            else [
+                "for k in range(columns):",
+                "    store_f32(tile, k, load_f32(source, to_int64(load_i32(places, k))))",
+                *epilogue.store,
             ]
         ),
     ]
-    return kernel_text(library_text(), body)
+    return kernel_text(library_text(), lead, task)

@@ -24,7 +24,7 @@ def library_text(*extra: str, helpers: str = "") -> str:
 
     helpers: text that follows, in which several kernels are alike: what it defines is compiled once for all.
     """
-    modules = ("instruction", "lane", "functions", "operations", *extra)
+    modules = ("lane", "instruction", "functions", "operations", *extra)
     return "".join([PRELUDE, *map(_text, modules), shared(helpers) if helpers else ""])
 
 

@@ -9,8 +9,7 @@ from llvmlite import ir
 
 from engine.backends.cpu.library.functions import exp_lane, tanh_lane
 from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.lane import Lane
-from engine.backends.cpu.library.vectors import _SINGLE, _vector_at, _word
+from engine.backends.cpu.library.vectors import _SINGLE
 
 
 def _sigmoid(x):
@@ -44,17 +43,14 @@ def make_cell(name, lanes):
     kind = ir.VectorType(_SINGLE, lanes)
 
     @instruction()
-    def cell(builder, sums, given, bias, c, h, new_h):
-        def vector(address, number=0):
-            pointer = _vector_at(builder, address, _word(4 * lanes * number), kind)
-            return Lane(builder, builder.load(pointer, align=4))
-
+    def cell(sums, given, bias, c, h, new_h):
         def gate(number, change=lambda total: total):
-            return change(vector(sums, number)) + vector(given, number)
+            of_gate = 4 * lanes * number
+            return change((sums + of_gate).read(kind)) + (given + of_gate).read(kind)
 
-        state, hidden = CELLS[name](gate, vector(c), vector(h), vector(bias)), new_h
+        state, hidden = CELLS[name](gate, c.read(kind), h.read(kind), bias.read(kind)), new_h
         for value, address in zip(state, (hidden, c), strict=True):
             if value is not None:
-                builder.store(value.value, _vector_at(builder, address, _word(0), kind), align=4)
+                address.write(value)
 
     return cell

@@ -9,8 +9,7 @@ recipe).
 
 from llvmlite import ir
 
-from engine.backends.cpu.library.lane import Lane
-from engine.backends.cpu.library.vectors import _SINGLE, _WORD, _spread, _vector_at, _word
+from engine.backends.cpu.library.vectors import _SINGLE
 
 # Words at the address of a tile's ends: where its first result goes, bytes from pixel to pixel, how many
 # columns and pixels are meant, and the operands' addresses or numbers.
@@ -23,8 +22,7 @@ _NUMBERS = ("const", "number")
 class Finish:
     """Turns a tile's sums, (pixels, vectors), into results at the addresses that `ends` names."""
 
-    def __init__(self, builder, recipe, ends, lanes):
-        self._builder = builder
+    def __init__(self, recipe, ends, lanes):
         self._recipe = recipe
         self._ends = ends
         self._kind = ir.VectorType(_SINGLE, lanes)
@@ -32,38 +30,29 @@ class Finish:
 
     def word(self, number):
         """A word of the ends, loaded once."""
-        return self._once(("word", number), lambda: self._load_word(number))
-
-    def _load_word(self, number):
-        place = self._builder.add(self._ends, _word(8 * number))
-        return self._builder.load(self._builder.inttoptr(place, _WORD.as_pointer()), align=8)
+        return self._once(("word", number), lambda: self._ends.word(number))
 
     def _once(self, key, make):
         if key not in self._shared:
             self._shared[key] = make()
         return self._shared[key]
 
-    def _vector(self, address, offset):
-        pointer = _vector_at(self._builder, address, offset, self._kind)
-        return Lane(self._builder, self._builder.load(pointer, align=4))
-
     def _value(self, recipe, total, column, place):
         """The results of one vector; `column` and `place` are its offsets in bytes."""
         kind, *parts = recipe
         if kind == "acc":
-            return Lane(self._builder, total)
+            return total
         if kind == "const":
-            return Lane(self._builder, ir.Constant(self._kind, [parts[0]] * self._kind.count))
+            return total.constant(parts[0])
         if kind == "row":
             address = self.word(_OPERANDS + parts[0])
-            return self._once((recipe, column), lambda: self._vector(address, _word(column)))
+            return self._once((recipe, column), lambda: (address + column).read(self._kind))
         if kind == "scalar":
             return self._once(recipe, lambda: self._scalar(self.word(_OPERANDS + parts[0])))
         if kind == "number":
-            word = self._builder.add(self._ends, _word(8 * (_OPERANDS + parts[0])))
-            return self._once(recipe, lambda: self._scalar(word))
+            return self._once(recipe, lambda: self._scalar(self._ends + 8 * (_OPERANDS + parts[0])))
         if kind == "place":
-            return self._vector(self.word(_OPERANDS + parts[0]), place)
+            return (self.word(_OPERANDS + parts[0]) + place).read(self._kind)
         if kind in ("min", "max") and parts[0][0] in _NUMBERS:
             parts.reverse()
         a, b = (self._value(part, total, column, place) for part in parts)
@@ -77,52 +66,41 @@ class Finish:
         return {"add": a.__add__, "sub": a.__sub__, "mul": a.__mul__}[kind](b)
 
     def _scalar(self, address):
-        number = self._builder.load(_vector_at(self._builder, address, _word(0), _SINGLE), align=4)
-        return Lane(self._builder, _spread(self._builder, number, self._kind.count))
+        return address.read(_SINGLE).spread(self._kind.count)
 
     def store(self, totals, vectors):
         """Finish the sums of a tile. Only some of its pixels, the first ones, and columns may be meant."""
-        builder, lanes = self._builder, self._kind.count
+        builder, nbytes = self._ends.builder, 4 * self._kind.count
         rows = len(totals) // vectors
         # Read before the ways part.
-        out, last = self.word(_OUT), builder.sub(self.word(_PIXELS), _word(1))
-        results, steps = [], _word(0)
+        out, last = self.word(_OUT), self.word(_PIXELS) - 1
+        results, steps = [], last.constant(0)
         for r in range(rows):
             # Memory after the last pixel must not be read.
-            is_there = builder.icmp_signed("<=", _word(r), last)
-            pixel = builder.select(is_there, steps, builder.mul(last, self.word(_STEP)))
+            is_there = last.constant(r) <= last
+            pixel = steps.where(is_there, last * self.word(_STEP))
             for v in range(vectors):
-                place = builder.add(pixel, _word(4 * lanes * v))
-                total = totals[r * vectors + v]
-                result = self._value(self._recipe, total, 4 * lanes * v, place)
-                results.append((result.value, place, is_there, v))
-            steps = builder.add(steps, self.word(_STEP))
-        has_columns = builder.icmp_signed(">=", self.word(_COLUMNS), _word(vectors * lanes))
-        has_pixels = builder.icmp_signed(">=", last, _word(rows - 1))
-        with builder.if_else(builder.and_(has_columns, has_pixels), likely=True) as (whole, part):
+                place = pixel + nbytes * v
+                result = self._value(self._recipe, totals[r * vectors + v], nbytes * v, place)
+                results.append((result, place, is_there, v))
+            steps += self.word(_STEP)
+        is_whole = (self.word(_COLUMNS) >= vectors * self._kind.count) & (last >= rows - 1)
+        with builder.if_else(is_whole.value, likely=True) as (whole, part):
             with whole:
                 for result, place, _, _ in results:
-                    builder.store(result, _vector_at(builder, out, place, self._kind), align=4)
+                    (out + place).write(result)
             with part:
-                self._store_part(results, vectors, out)
-
-    def _store_part(self, results, vectors, out):
-        builder, lanes = self._builder, self._kind.count
-        flags = [self._first(builder.sub(self.word(_COLUMNS), _word(lanes * v))) for v in range(vectors)]
-        for result, place, is_there, v in results:
-            with builder.if_then(is_there):
-                self._store_masked(result, _vector_at(builder, out, place, self._kind), flags[v])
+                flags = [self._first(self.word(_COLUMNS) - self._kind.count * v) for v in range(vectors)]
+                for result, place, is_there, v in results:
+                    with builder.if_then(is_there.value):
+                        self._store_masked(result, out + place, flags[v])
 
     def _first(self, columns):
         """A flag for each of so many first elements."""
-        number = ir.IntType(32)
-        count = _spread(self._builder, self._builder.trunc(columns, number), self._kind.count)
-        order = ir.Constant(ir.VectorType(number, self._kind.count), list(range(self._kind.count)))
-        return self._builder.icmp_signed("<", order, count)
+        count = columns.to(ir.IntType(32)).spread(self._kind.count)
+        return count > count.of(count.type, list(range(self._kind.count)))
 
-    def _store_masked(self, result, pointer, flags):
-        kind = ir.FunctionType(ir.VoidType(), [result.type, pointer.type, ir.IntType(32), flags.type])
-        name = f"llvm.masked.store.v{self._kind.count}f32.p0"
-        module = self._builder.module
-        function = module.globals.get(name) or ir.Function(module, kind, name)
-        self._builder.call(function, [result, pointer, ir.Constant(ir.IntType(32), 4), flags])
+    def _store_masked(self, result, place, flags):
+        pointer = place.like(place.at(self._kind))
+        align = place.of(ir.IntType(32), 4)
+        result.named(f"llvm.masked.store.v{self._kind.count}f32.p0", ir.VoidType(), pointer, align, flags)

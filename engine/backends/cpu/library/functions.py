@@ -157,7 +157,7 @@ def _log2_wide(a: Lane) -> Lane:
     bits = a.bits()
     # Mantissas run from the square root of 1/2 to that of 2.
     e = (bits - 0x3FE6A09E667F3BCD) >> 52
-    m = Lane(a.builder, a.builder.bitcast((bits - (e << 52)).value, a.type))
+    m = (bits - (e << 52)).seen_as(a.type)
     s = (m - 1.0) / (m + 1.0)
     p = (s * s).polynomial(*(2.8853900817779268 / n for n in range(15, 0, -2)))
     return p.times_plus(s, e.to(ir.DoubleType()))
@@ -170,7 +170,7 @@ def _exp2_wide(t: Lane) -> Lane:
     f = (t - (shifted - 6755399441055744.0)) * 0.6931471805599453
     factorials = (3628800.0, 362880.0, 40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0)
     p = f.polynomial(*(1.0 / x for x in factorials))
-    return p * Lane(t.builder, t.builder.bitcast(((n + 1023) << 52).value, t.type))
+    return p * ((n + 1023) << 52).seen_as(t.type)
 
 
 def pow_lane(x: Lane, y: Lane) -> Lane:
@@ -262,4 +262,4 @@ def function_lane(name: str, x: Lane) -> Lane:
     single = isinstance(x.element, ir.FloatType)
     if single and name in VECTOR_FUNCTIONS:
         return VECTOR_FUNCTIONS[name](x)
-    return x.external(name + "f" if single else name)
+    return x.named(name + "f" if single else name, x.type, pure=True)

@@ -6,17 +6,17 @@ import inspect
 from numba import types
 from numba.extending import intrinsic
 
+from engine.backends.cpu.library.lane import Lane
+
 
 def instruction(*kinds, result=types.void):
-    """Decorator: an intrinsic from a function of the IR builder and the values of the arguments.
+    """Decorator: an intrinsic from a function of the arguments as lanes, whose result is the intrinsic's.
 
-    The arguments have these types; without any, all are int64. The function's result is the intrinsic's.
+    The arguments have these types; without any, all are int64.
     """
 
     def decorate(emit):
-        names = (
-            [*inspect.signature(emit).parameters][1:] if not kinds else map("x{}".format, range(len(kinds)))
-        )
+        names = [*inspect.signature(emit).parameters] if not kinds else map("x{}".format, range(len(kinds)))
         parameters = [
             inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("context", *names)
         ]
@@ -24,8 +24,8 @@ def instruction(*kinds, result=types.void):
 
         def typed(typing_context, *given):
             def generate(context, builder, _, values):
-                value = emit(builder, *values)
-                return context.get_dummy_value() if result is types.void else value
+                made = emit(*(Lane(builder, value) for value in values))
+                return context.get_dummy_value() if result is types.void else made.value
 
             return signature, generate
 

@@ -1,11 +1,20 @@
 """LLVM values with Python's operators, so that code generation reads like arithmetic.
 
-A `Lane` is a scalar or a vector. Python numbers combined with a lane become constants of its type.
+A `Lane` is a scalar or a vector. Python numbers combined with a lane become constants of its type. An int64
+is also an address, in bytes.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from llvmlite import ir
+
+
+def _bytes_of(kind: Any) -> int:
+    """What a value of an LLVM type takes in memory."""
+    if isinstance(kind, ir.VectorType):
+        return kind.count * _bytes_of(kind.element)
+    return kind.width // 8 if isinstance(kind, ir.IntType) else 8 if isinstance(kind, ir.DoubleType) else 4
 
 
 class Lane:
@@ -48,11 +57,63 @@ class Lane:
 
     def constant(self, number: Any) -> "Lane":
         """A number in every element; lanes pass through."""
-        if isinstance(number, Lane):
-            return number
-        if isinstance(self.type, ir.VectorType):
-            return self.like(ir.Constant(self.type, [ir.Constant(self.element, number)] * self.type.count))
-        return self.like(ir.Constant(self.type, number))
+        return number if isinstance(number, Lane) else self.of(self.type, number)
+
+    def of(self, kind: Any, number: Any) -> "Lane":
+        """A number in every element of another LLVM type, or a number for each."""
+        if isinstance(kind, ir.VectorType):
+            numbers = number if isinstance(number, list) else [number] * kind.count
+            number = [ir.Constant(kind.element, each) for each in numbers]
+        return self.like(ir.Constant(kind, number))
+
+    # Memory, where the lane is an address
+
+    def at(self, kind: Any) -> Any:
+        """LLVM's pointer to a value of a type."""
+        return self.builder.inttoptr(self.value, kind.as_pointer())
+
+    def read(self, kind: Any, align: int = 4) -> "Lane":
+        """The value of an LLVM type that lies there."""
+        return Lane(self.builder, self.builder.load(self.at(kind), align=align))
+
+    def read_row(self, kind: Any, count: int) -> list["Lane"]:
+        """So many vectors that follow each other."""
+        return [(self + k * _bytes_of(kind)).read(kind) for k in range(count)]
+
+    def word(self, number: int = 0) -> "Lane":
+        """An int64 from there, so many words behind."""
+        return (self + 8 * number).read(ir.IntType(64), align=8)
+
+    def write(self, lane: "Lane", align: int = 4) -> None:
+        """Store a value there."""
+        self.builder.store(lane.value, self.at(lane.type), align=align)
+
+    def write_row(self, lanes: Sequence["Lane"]) -> None:
+        """Store values of one type, one behind the other."""
+        for k, lane in enumerate(lanes):
+            (self + k * _bytes_of(lane.type)).write(lane)
+
+    # The order of elements
+
+    def spread(self, count: int) -> "Lane":
+        """A vector with this number in every element."""
+        kind = ir.VectorType(self.type, count)
+        place = ir.Constant(ir.IntType(32), 0)
+        one = self.builder.insert_element(ir.Constant(kind, ir.Undefined), self.value, place)
+        return Lane(self.builder, one).shuffled(None, [0] * count)
+
+    def shuffled(self, other: "Lane | None", order: Iterable[int]) -> "Lane":
+        """Elements of this vector and of another one behind it, by their numbers."""
+        places = list(order)
+        second = ir.Constant(self.type, ir.Undefined) if other is None else other.value
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), len(places)), places)
+        return self.like(self.builder.shuffle_vector(self.value, second, mask))
+
+    def first(self) -> "Lane":
+        """A vector's first element."""
+        return self.like(self.builder.extract_element(self.value, ir.Constant(ir.IntType(32), 0)))
+
+    # Arithmetic
 
     def _both(self, other: Any, float_step: str, integer_step: str) -> "Lane":
         other = self.constant(other)
@@ -121,6 +182,10 @@ class Lane:
         """Where the two differ; a NaN differs from everything."""
         return self.compare("!=", other)
 
+    def unordered(self, other: "Lane") -> "Lane":
+        """Where either is a NaN."""
+        return Lane(self.builder, self.builder.fcmp_unordered("uno", self.value, other.value), False)
+
     def where(self, condition: "Lane", other: Any) -> "Lane":
         """This lane where `condition` holds, else `other`."""
         return self.like(self.builder.select(condition.value, self.value, self.constant(other).value))
@@ -139,25 +204,21 @@ class Lane:
 
     def call(self, name: str, *others: Any) -> "Lane":
         """An LLVM intrinsic that is overloaded on this lane's type."""
-        kind = self.type
-        signature = ir.FunctionType(kind, [kind] * (1 + len(others)))
         # llvmlite has no names of intrinsics on vectors.
-        vector = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
+        vector = f"v{self.type.count}" if isinstance(self.type, ir.VectorType) else ""
         name = f"{name}.{vector}{self.element.intrinsic_name}"
-        function = self.builder.module.globals.get(name)
-        if function is None:
-            function = ir.Function(self.builder.module, signature, name)
-        return self.like(self.builder.call(function, [self.value, *(self.constant(x).value for x in others)]))
+        return self.like(self.named(name, self.type, *map(self.constant, others)).value)
 
-    def external(self, name: str, *others: "Lane") -> "Lane":
-        """A function of the C library on scalars of this type."""
-        kind = ir.FunctionType(self.type, [self.type] * (1 + len(others)))
+    def named(self, name: str, result: Any, *others: "Lane", pure: bool = False) -> "Lane":
+        """A function by its name: LLVM's, a processor's or, `pure`, the C library's."""
+        given = (self, *others)
         function = self.builder.module.globals.get(name)
         if function is None:
+            kind = ir.FunctionType(result, [lane.type for lane in given])
             function = ir.Function(self.builder.module, kind, name)
-            function.attributes.add("nounwind")
-            function.attributes.add("readnone")
-        return self.like(self.builder.call(function, [self.value, *(x.value for x in others)]))
+            for attribute in ("nounwind", "readnone") if pure else ():
+                function.attributes.add(attribute)
+        return Lane(self.builder, self.builder.call(function, [lane.value for lane in given]))
 
     def magnitude(self) -> "Lane":
         """The absolute value; the lowest integer stays as it is."""
@@ -167,8 +228,11 @@ class Lane:
 
     def bits(self) -> "Lane":
         """The same bits as an integer of the same width."""
-        element = ir.IntType(32 if isinstance(self.element, ir.FloatType) else 64)
-        return Lane(self.builder, self.builder.bitcast(self.value, self.typed(element)))
+        return self.seen_as(self.typed(ir.IntType(32 if isinstance(self.element, ir.FloatType) else 64)))
+
+    def seen_as(self, kind: Any) -> "Lane":
+        """The same bits as another LLVM type."""
+        return Lane(self.builder, self.builder.bitcast(self.value, kind))
 
     def saturated(self, target: Any, element: Any, signed: bool) -> "Lane":
         """A float as an integer. LLVM's own saturating conversions do not become vectors."""
@@ -188,7 +252,7 @@ class Lane:
 
     def as_float32(self) -> "Lane":
         """The same 32 bits as a float32."""
-        return Lane(self.builder, self.builder.bitcast(self.value, self.typed(ir.FloatType())))
+        return self.seen_as(self.typed(ir.FloatType()))
 
     def to(self, element: Any, signed: bool = True) -> "Lane":
         """Convert elements: floats are truncated and saturate (NaN becomes 0), integers wrap."""

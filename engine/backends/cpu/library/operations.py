@@ -7,6 +7,7 @@ int64 and mix uint64 with float64. `op_*` are the language's operations, `to_*` 
 because LLVM would otherwise test it at run time or give up vectorising.
 """
 
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -16,7 +17,7 @@ from numba.extending import intrinsic
 
 from engine.backends.cpu.library.functions import function_lane, pow_lane
 from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.lane import Lane
+from engine.backends.cpu.library.lane import Lane, _bytes_of
 
 _BIT = ir.IntType(1)
 
@@ -76,6 +77,14 @@ def op_select(typing_context, condition, a, b):
 
 
 # Arithmetic
+
+_ROUNDED = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
+"""Operations that are one instruction, by LLVM's name."""
+
+_FUNCTIONS = (
+    *("exp", "log", "erf", "sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+)
 
 
 def _or_bits(step, logic):
@@ -138,14 +147,6 @@ def _sign(x):
     return x.where(x.differs(x), known) if x.is_float else known
 
 
-def _round(name):
-    return lambda x: x.call(name)
-
-
-def _call(name):
-    return lambda x: function_lane(name, x)
-
-
 op_add = _binary(_or_bits(lambda a, b: a + b, lambda a, b: a | b))
 op_sub = _binary(lambda a, b: a - b)
 op_mul = _binary(_or_bits(lambda a, b: a * b, lambda a, b: a & b))
@@ -188,17 +189,10 @@ op_not = _unary(lambda x: x ^ 1)
 op_bitnot = _unary(lambda x: x ^ -1)
 op_isnan = _unary(lambda x: x.differs(x), types.boolean)
 op_isinf = _unary(lambda x: x.magnitude().equals(float("inf")), types.boolean)
-op_sqrt, op_floor, op_ceil = (
-    _unary(_round("llvm.sqrt")),
-    _unary(_round("llvm.floor")),
-    _unary(_round("llvm.ceil")),
-)
-op_round, op_trunc = _unary(_round("llvm.rint")), _unary(_round("llvm.trunc"))
-op_exp, op_log, op_erf = _unary(_call("exp")), _unary(_call("log")), _unary(_call("erf"))
-op_sin, op_cos, op_tan = _unary(_call("sin")), _unary(_call("cos")), _unary(_call("tan"))
-op_asin, op_acos, op_atan = _unary(_call("asin")), _unary(_call("acos")), _unary(_call("atan"))
-op_sinh, op_cosh, op_tanh = _unary(_call("sinh")), _unary(_call("cosh")), _unary(_call("tanh"))
-op_asinh, op_acosh, op_atanh = _unary(_call("asinh")), _unary(_call("acosh")), _unary(_call("atanh"))
+for _name, _function in _ROUNDED.items():
+    globals()[f"op_{_name}"] = _unary(lambda x, function=f"llvm.{_function}": x.call(function))
+for _name in _FUNCTIONS:
+    globals()[f"op_{_name}"] = _unary(partial(function_lane, _name))
 
 
 def _integer_power(a, b):
@@ -283,17 +277,18 @@ def _output_scope(module):
     return module.add_metadata([module.add_metadata(["output", domain])])
 
 
-def _read(kind, storage, size, convert):
+def _read(kind, storage, convert):
     @instruction(types.int64, types.int64, result=kind)
-    def read(builder, address, position):
-        loaded = builder.load(_element_pointer(builder, address, position, storage), align=size)
-        loaded.set_metadata("noalias", _output_scope(builder.module))
-        return convert(Lane(builder, loaded)).value
+    def read(address, position):
+        pointer = _element_pointer(address.builder, address.value, position.value, storage)
+        loaded = address.builder.load(pointer, align=_bytes_of(storage))
+        loaded.set_metadata("noalias", _output_scope(address.builder.module))
+        return convert(Lane(address.builder, loaded))
 
     return read
 
 
-def _write(kind, storage, size, convert):
+def _write(kind, storage, convert):
     @intrinsic
     def write(typing_context, address, position, value):
         if value != kind:
@@ -301,9 +296,8 @@ def _write(kind, storage, size, convert):
 
         def generate(context, builder, signature, args):
             lane = convert(_lane(builder, args[2], kind))
-            stored = builder.store(
-                lane.value, _element_pointer(builder, args[0], args[1], storage), align=size
-            )
+            pointer = _element_pointer(builder, args[0], args[1], storage)
+            stored = builder.store(lane.value, pointer, align=_bytes_of(storage))
             stored.set_metadata("alias.scope", _output_scope(builder.module))
             return context.get_dummy_value()
 
@@ -330,55 +324,33 @@ def _float32_to_bfloat16(x):
     return quiet.where(x.differs(x), rounded).to(ir.IntType(16))
 
 
-def _narrow(bits):
-    return lambda x: x.to(ir.IntType(bits))
-
-
-def _widen(signed):
-    return lambda x: Lane(x.builder, x.value, signed).to(ir.IntType(32))
-
-
-def _widen_low(bits, signed):
-    """The low bits of a byte; the higher ones are ignored."""
-    up = 8 - bits
+def _widened(bits, signed):
+    """An integer of so many bits as an int32; the higher bits of its byte are ignored."""
+    up = max(8 - bits, 0)
     return lambda x: (Lane(x.builder, (x << up).value, signed) >> up).to(ir.IntType(32), signed)
 
 
-def _narrow_low(bits):
-    return lambda x: x.to(ir.IntType(8)) & ((1 << bits) - 1)
+def _narrowed(bits):
+    return lambda x: x.to(ir.IntType(8)) & ((1 << bits) - 1) if bits < 8 else x.to(ir.IntType(bits))
 
 
-read_float32, write_float32 = (make(types.float32, ir.FloatType(), 4, _same_lane) for make in (_read, _write))
-read_float64, write_float64 = (
-    make(types.float64, ir.DoubleType(), 8, _same_lane) for make in (_read, _write)
-)
-read_int32, write_int32 = (make(types.int32, ir.IntType(32), 4, _same_lane) for make in (_read, _write))
-read_int64, write_int64 = (make(types.int64, ir.IntType(64), 8, _same_lane) for make in (_read, _write))
-read_uint32, write_uint32 = (make(types.uint32, ir.IntType(32), 4, _same_lane) for make in (_read, _write))
-read_uint64, write_uint64 = (make(types.uint64, ir.IntType(64), 8, _same_lane) for make in (_read, _write))
-read_int8, write_int8 = (
-    _read(types.int32, ir.IntType(8), 1, _widen(True)),
-    _write(types.int32, ir.IntType(8), 1, _narrow(8)),
-)
-read_uint8, write_uint8 = _read(types.int32, ir.IntType(8), 1, _widen(False)), write_int8
-read_int16, write_int16 = (
-    _read(types.int32, ir.IntType(16), 2, _widen(True)),
-    _write(types.int32, ir.IntType(16), 2, _narrow(16)),
-)
-read_uint16, write_uint16 = _read(types.int32, ir.IntType(16), 2, _widen(False)), write_int16
-read_int4, write_int4 = (
-    _read(types.int32, ir.IntType(8), 1, _widen_low(4, True)),
-    _write(types.int32, ir.IntType(8), 1, _narrow_low(4)),
-)
-read_uint4, write_uint4 = _read(types.int32, ir.IntType(8), 1, _widen_low(4, False)), write_int4
-read_int2, write_int2 = (
-    _read(types.int32, ir.IntType(8), 1, _widen_low(2, True)),
-    _write(types.int32, ir.IntType(8), 1, _narrow_low(2)),
-)
-read_uint2, write_uint2 = _read(types.int32, ir.IntType(8), 1, _widen_low(2, False)), write_int2
-read_bool = _read(types.boolean, ir.IntType(8), 1, lambda x: x.differs(0))
-write_bool = _write(
-    types.boolean, ir.IntType(8), 1, lambda x: Lane(x.builder, x.value, False).to(ir.IntType(8))
-)
-read_bfloat16 = _read(types.float32, ir.IntType(16), 2, _bfloat16_to_float32)
-write_bfloat16 = _write(types.float32, ir.IntType(16), 2, _float32_to_bfloat16)
+_STORED = {
+    **{name: (*_ELEMENTS[name], _same_lane, _same_lane) for name in _ELEMENTS if name != "bool"},
+    **{
+        f"{sign}int{bits}": (types.int32, ir.IntType(max(bits, 8)), _widened(bits, not sign), _narrowed(bits))
+        for sign in ("", "u")
+        for bits in (2, 4, 8, 16)
+    },
+    "bool": (
+        types.boolean,
+        ir.IntType(8),
+        lambda x: x.differs(0),
+        lambda x: Lane(x.builder, x.value, False).to(ir.IntType(8)),
+    ),
+    "bfloat16": (types.float32, ir.IntType(16), _bfloat16_to_float32, _float32_to_bfloat16),
+}
+"""Storage types: the type that kernels compute with, LLVM's in memory, and what makes one of the other."""
+
+for _name, (_kind, _storage, _loaded, _kept) in _STORED.items():
+    globals()[f"read_{_name}"] = _read(_kind, _storage, _loaded)
+    globals()[f"write_{_name}"] = _write(_kind, _storage, _kept)

@@ -6,14 +6,7 @@ from numba import types
 
 from engine.backends.cpu.library.epilogue import Finish
 from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.lane import Lane
-from engine.backends.cpu.library.vectors import (
-    _counted_loop,
-    _spread,
-    _vector_at,
-    _word,
-    find_largest,
-)
+from engine.backends.cpu.library.vectors import _counted_loop, find_largest
 
 
 def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
@@ -29,51 +22,39 @@ def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
     vector = ir.VectorType(ir.FloatType(), lanes)
 
     @instruction(*[types.int64] * 5, types.float32, types.int64)
-    def pixel_tile(builder, source, step, places, taps, weights, factor, target):
+    def pixel_tile(source, step, places, taps, weights, factor, target):
         sources = [source]
         for _ in range(pixels - 1):
-            sources.append(builder.add(sources[-1], step))
+            sources.append(sources[-1] + step)
 
-        def word(address, position):
-            place = builder.add(address, _word(8 * position))
-            return builder.load(builder.inttoptr(place, ir.IntType(64).as_pointer()), align=8)
-
-        def at(address, offset):
-            places = (builder.add(offset, _word(4 * lanes * v)) for v in range(vectors))
-            pointers = [_vector_at(builder, address, place, vector) for place in places]
-            return [Lane(builder, builder.load(pointer, align=4)) for pointer in pointers]
+        def at(starts, offset):
+            places = [offset + 4 * lanes * v for v in range(vectors)]
+            return [(start + place).read(vector) for start in starts for place in places]
 
         def elements_of(now):
-            offset = word(now[0], 0)
-            return [element for start in sources for element in at(start, offset)]
+            return at(sources, now[0].word())
 
         def add_products(now, totals):
-            row = at(weights, word(now[0], 1)) * pixels
+            row = at([weights], now[0].word(1)) * pixels
             trio = zip(elements_of(now), row, totals, strict=True)
-            return [element.times_plus(weight, Lane(builder, total)).value for element, weight, total in trio]
+            return [element.times_plus(weight, total) for element, weight, total in trio]
 
         def add(now, totals):
-            pairs = zip(elements_of(now), totals, strict=True)
-            return [(Lane(builder, total) + element).value for element, total in pairs]
+            return [total + element for element, total in zip(elements_of(now), totals, strict=True)]
 
         def run(body, first):
-            return _counted_loop(builder, taps, [places], [_word(16)], first, body)[1]
+            return _counted_loop(taps, [places], [16], first, body)[1]
 
-        def store(totals):
-            for k, total in enumerate(totals):
-                pointer = _vector_at(builder, target, _word(4 * lanes * k), vector)
-                builder.store(total, pointer, align=4)
-
-        first = [ir.Constant(vector, [0.0] * lanes)] * pixels * vectors
+        first = [source.of(vector, 0.0)] * pixels * vectors
         if recipe is not None:
-            totals = run(add_products, first)
-            Finish(builder, recipe, target, lanes).store(totals, vectors)
+            Finish(recipe, target, lanes).store(run(add_products, first), vectors)
         elif kind == "taps":
-            store(run(add_products, first))
+            target.write_row(run(add_products, first))
         elif kind == "average":
-            share = Lane(builder, _spread(builder, factor, lanes))
-            store([(Lane(builder, total) * share).value for total in run(add, first)])
+            share = factor.spread(lanes)
+            target.write_row([total * share for total in run(add, first)])
         else:
-            find_largest(builder, len(first), lanes, run, elements_of, store)
+            lowest = source.of(vector, float("-inf"))
+            find_largest(lowest, len(first), run, elements_of, target.write_row)
 
     return pixel_tile

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Tiles of matrix products with strides between left rows and right columns, and transposed blocks.
+"""Tiles of matrix products with strides between left rows and right columns.
 
 A tile's sums stay in registers; its rows' addresses are written as few pointers and small multiples of one
 step, which processors add for nothing.
@@ -8,17 +8,14 @@ step, which processors add for nothing.
 from llvmlite import ir
 
 from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import (
     _SINGLE,
     _WORD,
+    _advanced,
     _counted_loop,
+    _folded,
     _loop,
     _opaque,
-    _processor_call,
-    _spread,
-    _vector_at,
-    _word,
     prefetch_line,
 )
 
@@ -28,7 +25,7 @@ _UNROLL = 4
 _LINE = 64
 
 
-def _walk(builder, count, starts, b_row, sums, body, ahead, size=4):
+def _walk(count, starts, b_row, sums, body, ahead, size=4):
     """`_counted_loop` over single columns of the left side, in pointers that LLVM leaves as they are.
 
     A column is `size` bytes wide. Each iteration prefetches a cache line from `ahead` on, if that is given.
@@ -38,15 +35,14 @@ def _walk(builder, count, starts, b_row, sums, body, ahead, size=4):
     def turn(values):
         left, *places, line = values[:first_sum]
         if ahead is not None:
-            prefetch_line(builder, line)
+            prefetch_line(line)
         following = body(places, values[first_sum:])
-        step = _opaque(builder, _word(size))
-        moved = [*(builder.add(place, step) for place in places[:-1]), builder.add(places[-1], b_row)]
-        next_line = builder.add(line, _word(_LINE))
-        return [builder.sub(left, _word(1), flags=("nsw",)), *moved, next_line, *following]
+        step = _opaque(count.constant(size))
+        moved = [*(place + step for place in places[:-1]), places[-1] + b_row, line + _LINE]
+        return [_advanced(left, -1), *moved, *following]
 
-    firsts = [count, *starts, _word(0) if ahead is None else ahead, *sums]
-    found = _loop(builder, lambda values: builder.icmp_signed(">", values[0], _word(0)), firsts, turn)
+    firsts = [count, *starts, count.constant(0) if ahead is None else ahead, *sums]
+    found = _loop(lambda values: values[0] > 0, firsts, turn)
     return found[1 : first_sum - 1], found[first_sum:]
 
 
@@ -54,29 +50,25 @@ _ELEMENTS = {"float32": (_SINGLE, 4), "float64": (ir.DoubleType(), 8), "int64": 
 _BYTE, _HALFWORD, _NUMBER = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 
 
-def _multiplied(builder, form, left, right, total):
+def _multiplied(form, left, right, total):
     """total + left * right, lane by lane, for vectors of words of a form (see `make_product_tile`)."""
     kind = total.type
     if form in ("float32", "float64"):
-        return Lane(builder, left).times_plus(Lane(builder, right), Lane(builder, total)).value
+        return left.times_plus(right, total)
     if form in ("int32", "int64"):
-        return builder.add(total, builder.mul(left, right))
+        return total + left * right
     if form in ("bytes", "bytes_signed"):
         wide = ir.VectorType(_BYTE, 4 * kind.count)
-        pair = [builder.bitcast(x, wide) for x in ((left, right) if form == "bytes" else (right, left))]
-        name = f"llvm.x86.avx512.vpdpbusd.{32 * kind.count}"
-        return _processor_call(builder, name, kind, [kind, wide, wide], [total, *pair])
+        pair = [x.seen_as(wide) for x in ((left, right) if form == "bytes" else (right, left))]
+        return total.named(f"llvm.x86.avx512.vpdpbusd.{32 * kind.count}", kind, *pair)
     if form == "pairs_x86":
         wide = ir.VectorType(_HALFWORD, 2 * kind.count)
-        pair = [builder.bitcast(x, wide) for x in (left, right)]
         name = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd", 4: "sse2.pmadd.wd"}[kind.count]
-        found = _processor_call(builder, f"llvm.x86.{name}", kind, [wide, wide], pair)
-        return builder.add(total, found)
+        return total + left.seen_as(wide).named(f"llvm.x86.{name}", kind, right.seen_as(wide))
     assert form == "pairs"
-    bits = ir.Constant(kind, [16] * kind.count)
-    for halves in ([builder.shl(x, bits) for x in (left, right)], [left, right]):
-        first, second = (builder.ashr(x, bits) for x in halves)
-        total = builder.add(total, builder.mul(first, second))
+    for halves in ((left << 16, right << 16), (left, right)):
+        first, second = (half >> 16 for half in halves)
+        total = total + first * second
     return total
 
 
@@ -97,28 +89,21 @@ def make_product_tile(rows, vectors, lanes, form="float32"):
     # An addition takes as long as eight others need to start; tall tiles have no registers for more turns.
     sets = max(1, min(_UNROLL, 12 // size))
     unroll = _UNROLL if size <= 8 else 1
-    is_float = form in ("float32", "float64")
 
     @instruction()
-    def product_tile(builder, a, a_row, b, b_row, k, c, ahead):
-        a_row = _opaque(builder, a_row)
-        double = _opaque(builder, builder.shl(a_row, _word(1)))
+    def product_tile(a, a_row, b, b_row, k, c, ahead):
+        a_row = _opaque(a_row)
+        double = _opaque(a_row << 1)
         multiples = [None, a_row, double]
 
         def add_products(a_places, b_place, turn, totals):
-            right = []
-            for v in range(vectors):
-                pointer = _vector_at(builder, b_place, _word(word * lanes * v), kind)
-                right.append(builder.load(pointer, align=4))
-            sums = []
+            right, sums = b_place.read_row(kind, vectors), []
             for r in range(rows):
-                place = a_places[r // _ROWS_OF_POINTER]
-                step = multiples[r % _ROWS_OF_POINTER]
-                place = place if step is None else builder.add(place, step)
-                pointer = _vector_at(builder, place, _word(word * turn), element)
-                left = _spread(builder, builder.load(pointer, align=4), lanes)
+                place, step = a_places[r // _ROWS_OF_POINTER], multiples[r % _ROWS_OF_POINTER]
+                place = place if step is None else place + step
+                left = (place + word * turn).read(element).spread(lanes)
                 for v in range(vectors):
-                    sums.append(_multiplied(builder, form, left, right[v], totals[r * vectors + v]))
+                    sums.append(_multiplied(form, left, right[v], totals[r * vectors + v]))
             return sums
 
         def turns(count):
@@ -126,34 +111,26 @@ def make_product_tile(rows, vectors, lanes, form="float32"):
                 *a_places, b_place = places
                 totals = list(totals)
                 for u in range(count):
-                    first = u % sets * size
-                    totals[first : first + size] = add_products(
-                        a_places, b_place, u, totals[first : first + size]
-                    )
-                    b_place = builder.add(b_place, b_row)
+                    own = slice(u % sets * size, (u % sets + 1) * size)
+                    totals[own] = add_products(a_places, b_place, u, totals[own])
+                    b_place += b_row
                 return totals
 
             return body
 
         starts = [a]
-        triple = builder.add(double, a_row)
+        triple = double + a_row
         while len(starts) * _ROWS_OF_POINTER < rows:
-            starts.append(_opaque(builder, builder.add(starts[-1], triple)))
-        zeros = [ir.Constant(kind, [0.0 if is_float else 0] * lanes)] * (size * sets)
-        places, totals = [*starts, b], zeros
+            starts.append(_opaque(starts[-1] + triple))
+        places, totals = [*starts, b], [k.of(kind, 0)] * (size * sets)
         if unroll > 1:
-            whole = builder.sdiv(k, _word(unroll))
-            steps = [*[_word(word * unroll)] * len(starts), builder.mul(b_row, _word(unroll))]
-            places, totals = _counted_loop(builder, whole, places, steps, totals, turns(unroll))
+            steps = [*[word * unroll] * len(starts), b_row * unroll]
+            places, totals = _counted_loop(k / unroll, places, steps, totals, turns(unroll))
             # What is left of the depth.
-            k = builder.srem(k, _word(unroll))
+            k %= unroll
         lines = None if unroll > 1 else ahead
-        _, firsts = _walk(builder, k, places, b_row, totals[:size], turns(1), lines, word)
-        add = builder.fadd if is_float else builder.add
-        for i, total in enumerate(firsts):
-            for s in range(1, sets):
-                total = add(total, totals[s * size + i])
-            builder.store(total, _vector_at(builder, c, _word(word * lanes * i), kind), align=4)
+        _, sums = _walk(k, places, b_row, totals[:size], turns(1), lines, word)
+        c.write_row([sum(totals[i + size :: size], total) for i, total in enumerate(sums)])
 
     return product_tile
 
@@ -165,63 +142,22 @@ def make_dot_tile(rows, columns, lanes, width):
     b + 4 j k, and a row of c has room for `width` sums; b_row and ahead are ignored.
     """
     kind = ir.VectorType(_SINGLE, lanes)
-    numbers = ir.VectorType(ir.IntType(32), lanes)
 
     @instruction()
-    def dot_tile(builder, a, a_row, b, b_row, k, c, ahead):
+    def dot_tile(a, a_row, b, b_row, k, c, ahead):
         def body(places, totals):
-            left_place, right_place = places
-            rights, sums = [], []
-            for j in range(columns):
-                place = builder.add(right_place, builder.mul(k, _word(4 * j)))
-                rights.append(
-                    Lane(builder, builder.load(_vector_at(builder, place, _word(0), kind), align=4))
-                )
+            rights = [(places[1] + k * (4 * j)).read(kind) for j in range(columns)]
+            sums = []
             for r in range(rows):
-                place = builder.add(left_place, builder.mul(a_row, _word(r)))
-                left = Lane(builder, builder.load(_vector_at(builder, place, _word(0), kind), align=4))
+                left = (places[0] + a_row * r).read(kind)
                 for j, right in enumerate(rights):
-                    sums.append(left.times_plus(right, Lane(builder, totals[r * columns + j])).value)
+                    sums.append(left.times_plus(right, totals[r * columns + j]))
             return sums
 
-        zeros = [ir.Constant(kind, [0.0] * lanes)] * (rows * columns)
-        steps = [_word(4 * lanes)] * 2
-        _, totals = _counted_loop(builder, builder.sdiv(k, _word(lanes)), [a, b], steps, zeros, body)
+        zeros = [k.of(kind, 0)] * (rows * columns)
+        _, totals = _counted_loop(k / lanes, [a, b], [4 * lanes] * 2, zeros, body)
         for position, total in enumerate(totals):
-            half = lanes
-            while half > 1:
-                half //= 2
-                mask = ir.Constant(numbers, [(i + half) % lanes for i in range(lanes)])
-                total = builder.fadd(total, builder.shuffle_vector(total, total, mask))
-            one = builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
-            offset = position // columns * width + position % columns
-            builder.store(one, _vector_at(builder, c, _word(4 * offset), _SINGLE), align=4)
+            place = c + 4 * (position // columns * width + position % columns)
+            place.write(_folded(total, lambda low, high: low + high))
 
     return dot_tile
-
-
-def make_transpose_block(lanes):
-    """transpose_block(target, target_row, source, source_row): a block of `lanes` rows of as many numbers.
-
-    Row i of the target is column i of the source. Addresses and steps are bytes.
-    """
-    kind = ir.VectorType(_SINGLE, lanes)
-    numbers = ir.VectorType(ir.IntType(32), lanes)
-
-    @instruction()
-    def transpose_block(builder, target, target_row, source, source_row):
-        found = []
-        for r in range(lanes):
-            place = builder.add(source, builder.mul(source_row, _word(r)))
-            found.append(builder.load(_vector_at(builder, place, _word(0), kind), align=4))
-        low = [i // 2 + lanes * (i % 2) for i in range(lanes)]
-        masks = [ir.Constant(numbers, [i + half for i in low]) for half in (0, lanes // 2)]
-        # Interleaving rows r and r + lanes/2 log2(lanes) times moves each number to its place.
-        for _ in range(lanes.bit_length() - 1):
-            pairs = zip(found[: lanes // 2], found[lanes // 2 :], strict=True)
-            found = [builder.shuffle_vector(a, b, mask) for a, b in pairs for mask in masks]
-        for r, row in enumerate(found):
-            place = builder.add(target, builder.mul(target_row, _word(r)))
-            builder.store(row, _vector_at(builder, place, _word(0), kind), align=4)
-
-    return transpose_block

@@ -1,12 +1,13 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
 """Sums, products and extremes over rows or along a run, several vectors of partial results at a time."""
 
+from functools import partial
+
 from llvmlite import ir
 from numba import types
 
 from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.lane import Lane
-from engine.backends.cpu.library.vectors import _counted_loop, _spread, _vector_at, _word
+from engine.backends.cpu.library.vectors import _counted_loop, _folded
 
 _NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf")}
 
@@ -30,7 +31,7 @@ def _passed(term, element, center):
     return element if term == "element" else element * element
 
 
-def _tree(builder, kind, vectors):
+def _tree(kind, vectors):
     """Neighbours joined until one is left."""
     while len(vectors) > 1:
         pairs = zip(vectors[0::2], vectors[1::2], strict=False)
@@ -47,36 +48,27 @@ def make_column_tile(kind, term, vectors, lanes, unroll):
     vector = ir.VectorType(ir.FloatType(), lanes)
 
     @instruction()
-    def column_tile(builder, source, step, rows, center, target):
-        def at(address, v):
-            pointer = _vector_at(builder, address, _word(4 * lanes * v), vector)
-            return Lane(builder, builder.load(pointer, align=4))
-
-        centers = [at(center, v) if term == "deviation" else None for v in range(vectors)]
+    def column_tile(source, step, rows, center, target):
+        centers = center.read_row(vector, vectors) if term == "deviation" else [None] * vectors
 
         def turns(count):
             def body(places, totals):
                 following, place = [], places[0]
                 for u in range(count):
                     for v in range(vectors):
-                        element = _passed(term, at(place, v), centers[v])
-                        total = Lane(builder, totals[u * vectors + v])
-                        following.append(_joined(kind, total, element).value)
-                    place = builder.add(place, step)
+                        element = _passed(term, (place + 4 * lanes * v).read(vector), centers[v])
+                        following.append(_joined(kind, totals[u * vectors + v], element))
+                    place += step
                 return following
 
             return body
 
-        neutral = ir.Constant(vector, [_NEUTRAL[kind]] * lanes)
-        whole, rest = builder.sdiv(rows, _word(unroll)), builder.srem(rows, _word(unroll))
-        starts = [neutral] * (vectors * unroll)
-        far = [builder.mul(step, _word(unroll))]
-        places, totals = _counted_loop(builder, whole, [source], far, starts, turns(unroll))
-        _, first = _counted_loop(builder, rest, places, [step], totals[:vectors], turns(1))
+        whole, rest = rows / unroll, rows % unroll
+        starts = [source.of(vector, _NEUTRAL[kind])] * (vectors * unroll)
+        places, totals = _counted_loop(whole, [source], [step * unroll], starts, turns(unroll))
+        _, first = _counted_loop(rest, places, [step], totals[:vectors], turns(1))
         totals = [*first, *totals[vectors:]]
-        for v in range(vectors):
-            found = _tree(builder, kind, [Lane(builder, total) for total in totals[v::vectors]])
-            builder.store(found.value, _vector_at(builder, target, _word(4 * lanes * v), vector), align=4)
+        target.write_row([_tree(kind, totals[v::vectors]) for v in range(vectors)])
 
     return column_tile
 
@@ -87,41 +79,27 @@ def make_run_tile(kind, term, vectors, lanes):
     Whole vectors are read, so up to `lanes` - 1 elements behind the run too; `center` is one number.
     """
     vector = ir.VectorType(ir.FloatType(), lanes)
-    numbers = ir.VectorType(ir.IntType(32), lanes)
 
     @instruction(types.int64, types.int64, types.float32, result=types.float32)
-    def run_tile(builder, source, count, center):
-        middle = Lane(builder, _spread(builder, center, lanes))
+    def run_tile(source, count, center):
+        middle = center.spread(lanes)
 
         def at(place, v=0):
-            pointer = _vector_at(builder, place, _word(4 * lanes * v), vector)
-            return _passed(term, Lane(builder, builder.load(pointer, align=4)), middle)
+            return _passed(term, (place + 4 * lanes * v).read(vector), middle)
 
         def body(places, totals):
-            pairs = enumerate(Lane(builder, total) for total in totals)
-            return [_joined(kind, total, at(places[0], v)).value for v, total in pairs]
+            return [_joined(kind, total, at(places[0], v)) for v, total in enumerate(totals)]
 
-        neutral = ir.Constant(vector, [_NEUTRAL[kind]] * lanes)
-        wide, slim = _word(vectors * lanes), _word(lanes)
-        whole, rest = builder.sdiv(count, wide), builder.srem(count, wide)
-        steps, starts = [_word(4 * lanes * vectors)], [neutral] * vectors
-        places, totals = _counted_loop(builder, whole, [source], steps, starts, body)
-        some, rest = builder.sdiv(rest, slim), builder.srem(rest, slim)
-        places, first = _counted_loop(builder, some, places, [_word(4 * lanes)], totals[:1], body)
-        # Of the last vector only the first `rest` elements count.
-        place = ir.Constant(numbers, list(range(lanes)))
-        left = builder.trunc(rest, ir.IntType(32))
-        inside = builder.icmp_signed("<", place, _spread(builder, left, lanes))
-        last = at(places[0]).where(Lane(builder, inside), Lane(builder, neutral))
-        totals = [Lane(builder, total) for total in (*first, *totals[1:])]
-        found = _tree(builder, kind, [*totals, last])
-        width = lanes
-        while width > 1:
-            width //= 2
-            mask = ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(width)))
-            other = ir.Constant(mask.type, list(range(width, 2 * width)))
-            halves = [builder.shuffle_vector(found.value, found.value, m) for m in (mask, other)]
-            found = _joined(kind, *(Lane(builder, half) for half in halves))
-        return builder.extract_element(found.value, ir.Constant(ir.IntType(32), 0))
+        neutral = source.of(vector, _NEUTRAL[kind])
+        wide = vectors * lanes
+        whole, rest = count / wide, count % wide
+        places, totals = _counted_loop(whole, [source], [4 * wide], [neutral] * vectors, body)
+        some, rest = rest / lanes, rest % lanes
+        places, first = _counted_loop(some, places, [4 * lanes], totals[:1], body)
+        # Of the last vector only the first elements count.
+        left = rest.to(ir.IntType(32)).spread(lanes)
+        last = at(places[0]).where(left > left.of(left.type, list(range(lanes))), neutral)
+        found = _tree(kind, [*first, *totals[1:], last])
+        return _folded(found, partial(_joined, kind))
 
     return run_tile

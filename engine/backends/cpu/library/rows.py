@@ -9,19 +9,7 @@ from numba import types
 
 from engine.backends.cpu.library.functions import exp_near
 from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.lane import Lane
-from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, _spread, _vector_at, _word
-
-
-def joined(total, join):
-    """One number of all lanes."""
-    builder, lanes = total.builder, total.type.count
-    numbers = ir.VectorType(ir.IntType(32), lanes)
-    while lanes > 1:
-        lanes //= 2
-        mask = ir.Constant(numbers, [(i + lanes) % total.type.count for i in range(total.type.count)])
-        total = join(total, Lane(builder, builder.shuffle_vector(total.value, total.value, mask)))
-    return builder.extract_element(total.value, ir.Constant(ir.IntType(32), 0))
+from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, _folded
 
 
 def larger(a, b):
@@ -46,20 +34,18 @@ def _make_row(lanes, neutral, step, join, numbers, writes):
     kind = ir.VectorType(_SINGLE, lanes)
 
     @instruction(*[types.int64] * 3, *[types.float32] * numbers, result=types.float32 if join else types.void)
-    def row(builder, target, source, count, *scalars):
-        spread = [Lane(builder, _spread(builder, number, lanes)) for number in scalars]
+    def row(target, source, count, *scalars):
+        spread = [number.spread(lanes) for number in scalars]
 
         def body(places, totals):
-            x = Lane(builder, builder.load(_vector_at(builder, places[0], _word(0), kind), align=4))
-            value = step(x, *spread)
+            value = step(places[0].read(kind), *spread)
             if writes:
-                builder.store(value.value, _vector_at(builder, places[1], _word(0), kind), align=4)
-            return [join(Lane(builder, totals[0]), value).value] if join else []
+                places[1].write(value)
+            return [join(totals[0], value)] if join else []
 
-        starts, steps = [source, target], [_word(4 * lanes)] * 2
-        totals = [ir.Constant(kind, [neutral] * lanes)] if join else []
-        _, totals = _counted_loop(builder, count, starts, steps, totals, body)
-        return joined(Lane(builder, totals[0]), join) if join else None
+        totals = [source.of(kind, neutral)] if join else []
+        _, totals = _counted_loop(count, [source, target], [4 * lanes] * 2, totals, body)
+        return _folded(totals[0], join) if join else None
 
     return row
 

@@ -10,16 +10,7 @@ signs, and infinity, whose rounding errors were the least of those tried. All ve
 from llvmlite import ir
 
 from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.lane import Lane
-from engine.backends.cpu.library.vectors import (
-    _SINGLE,
-    _WORD,
-    _counted_loop,
-    _spread,
-    _vector_at,
-    _word,
-    prefetch_line,
-)
+from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, prefetch_line
 
 _LOW, _HIGH = 0.5**0.5, 2.0**0.5
 
@@ -66,13 +57,12 @@ def _both_axes(rows, step):
     return [step(list(row)) for row in zip(*columns, strict=True)]
 
 
-def _store_square(builder, square, target, step):
+def _store_square(square, target, step):
     """Values of a square in order, `step` bytes apart."""
-    place = target
     for row in square:
         for value in row:
-            builder.store(value.value, _vector_at(builder, place, _word(0), value.type), align=4)
-            place = builder.add(place, step)
+            target.write(value)
+            target += step
 
 
 def make_input_tile(results, lanes):
@@ -84,14 +74,11 @@ def make_input_tile(results, lanes):
     size, transform = results + 2, {2: _inputs_2, 4: _inputs_4}[results]
 
     @instruction()
-    def input_tile(builder, source, row_step, column_step, target, step):
-        offsets = [builder.mul(column_step, _word(j)) for j in range(size)]
-        square = []
-        for i in range(size):
-            row = builder.add(source, builder.mul(row_step, _word(i)))
-            pointers = [_vector_at(builder, row, offset, kind) for offset in offsets]
-            square.append([Lane(builder, builder.load(pointer, align=4)) for pointer in pointers])
-        _store_square(builder, _both_axes(square, transform), target, step)
+    def input_tile(source, row_step, column_step, target, step):
+        offsets = [column_step * j for j in range(size)]
+        rows = [source + row_step * i for i in range(size)]
+        square = [[(row + offset).read(kind) for offset in offsets] for row in rows]
+        _store_square(_both_axes(square, transform), target, step)
 
     return input_tile
 
@@ -105,14 +92,9 @@ def make_listed_tile(results, lanes):
     size, transform = results + 2, {2: _inputs_2, 4: _inputs_4}[results]
 
     @instruction()
-    def listed_tile(builder, table, offset, target, step):
-        def load(k):
-            entry = builder.inttoptr(builder.add(table, _word(8 * k)), _WORD.as_pointer())
-            pointer = _vector_at(builder, builder.load(entry, align=8), offset, kind)
-            return Lane(builder, builder.load(pointer, align=4))
-
-        square = [[load(i * size + j) for j in range(size)] for i in range(size)]
-        _store_square(builder, _both_axes(square, transform), target, step)
+    def listed_tile(table, offset, target, step):
+        square = [[(table.word(i * size + j) + offset).read(kind) for j in range(size)] for i in range(size)]
+        _store_square(_both_axes(square, transform), target, step)
 
     return listed_tile
 
@@ -126,17 +108,13 @@ def make_output_tile(results, lanes):
     size, transform = results + 2, {2: _outputs_2, 4: _outputs_4}[results]
 
     @instruction()
-    def output_tile(builder, source, step, target, pixel_step):
-        square = []
-        place = source
-        for _ in range(size):
-            row = []
-            for _ in range(size):
-                pointer = _vector_at(builder, place, _word(0), kind)
-                row.append(Lane(builder, builder.load(pointer, align=4)))
-                place = builder.add(place, step)
-            square.append(row)
-        _store_square(builder, _both_axes(square, transform), target, pixel_step)
+    def output_tile(source, step, target, pixel_step):
+        products = []
+        for _ in range(size * size):
+            products.append(source.read(kind))
+            source += step
+        square = [products[i : i + size] for i in range(0, size * size, size)]
+        _store_square(_both_axes(square, transform), target, pixel_step)
 
     return output_tile
 
@@ -153,40 +131,30 @@ def make_block_tile(rows, vectors, lanes):
     width = vectors * lanes * 4
 
     @instruction()
-    def block_tile(builder, a, a_block, b, k, c, c_row, next_b, next_step):
-        half = builder.mul(k, next_step)
+    def block_tile(a, a_block, b, k, c, c_row, next_b, next_step):
+        half = k * next_step
 
         def add_products(places, totals):
             a_place, b_place, next_place = places
-            prefetch_line(builder, next_place, 2)
-            prefetch_line(builder, builder.add(next_place, half), 2)
-            right = []
-            for v in range(vectors):
-                pointer = _vector_at(builder, b_place, _word(4 * lanes * v), kind)
-                right.append(Lane(builder, builder.load(pointer, align=4)))
-            sums = []
+            prefetch_line(next_place, 2)
+            prefetch_line(next_place + half, 2)
+            right, sums = b_place.read_row(kind, vectors), []
             for r in range(rows):
-                pointer = _vector_at(builder, a_place, _word(4 * r * lanes), _SINGLE)
-                left = Lane(builder, _spread(builder, builder.load(pointer, align=4), lanes))
+                left = (a_place + 4 * r * lanes).read(_SINGLE).spread(lanes)
                 for v in range(vectors):
-                    total = Lane(builder, totals[r * vectors + v])
-                    sums.append(left.times_plus(right[v], total).value)
+                    sums.append(left.times_plus(right[v], totals[r * vectors + v]))
             return sums
 
         def add_block(places, totals):
             *starts, left = places
-            count = builder.select(builder.icmp_signed("<", left, _word(lanes)), left, _word(lanes))
-            steps = [_word(4), _word(width), next_step]
-            return _counted_loop(builder, count, starts, steps, totals, add_products)[1]
+            count = left.where(left < lanes, lanes)
+            return _counted_loop(count, starts, [4, width, next_step], totals, add_products)[1]
 
-        zeros = [ir.Constant(kind, [0.0] * lanes)] * (rows * vectors)
-        blocks = builder.sdiv(builder.add(k, _word(lanes - 1)), _word(lanes))
-        steps = [a_block, _word(width * lanes), builder.mul(next_step, _word(lanes)), _word(-lanes)]
-        _, totals = _counted_loop(builder, blocks, [a, b, next_b, k], steps, zeros, add_block)
+        zeros = [k.of(kind, 0.0)] * (rows * vectors)
+        steps = [a_block, width * lanes, next_step * lanes, -lanes]
+        blocks = (k + (lanes - 1)) / lanes
+        _, totals = _counted_loop(blocks, [a, b, next_b, k], steps, zeros, add_block)
         for r in range(rows):
-            row = builder.add(c, builder.mul(c_row, _word(r)))
-            for v in range(vectors):
-                pointer = _vector_at(builder, row, _word(4 * lanes * v), kind)
-                builder.store(totals[r * vectors + v], pointer, align=4)
+            (c + c_row * r).write_row(totals[r * vectors : (r + 1) * vectors])
 
     return block_tile

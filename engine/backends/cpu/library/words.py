@@ -5,22 +5,21 @@ from llvmlite import ir
 
 from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.products import _ELEMENTS, _NUMBER, _multiplied
-from engine.backends.cpu.library.vectors import _counted_loop, _spread, _vector_at, _word
+from engine.backends.cpu.library.vectors import _counted_loop
 
 
-def _interleaved(builder, found, lanes):
+def _interleaved(found, lanes):
     """Vectors of `lanes` elements as one: the first elements of all, then the second ones..."""
 
-    def mask(count):
+    def order(count):
         # Two vectors of groups of elements, group by group.
         half = count // 2
         step = half // lanes
-        order = [j * step + e + half * side for j in range(lanes) for side in (0, 1) for e in range(step)]
-        return ir.Constant(ir.VectorType(ir.IntType(32), count), order)
+        return [j * step + e + half * side for j in range(lanes) for side in (0, 1) for e in range(step)]
 
     while len(found) > 1:
         pairs = zip(found[::2], found[1::2], strict=True)
-        found = [builder.shuffle_vector(x, y, mask(2 * x.type.count)) for x, y in pairs]
+        found = [x.shuffled(y, order(2 * x.type.count)) for x, y in pairs]
     return found[0]
 
 
@@ -32,42 +31,34 @@ def make_interleave(parts, bits, lanes):
     kind = ir.VectorType(ir.IntType(bits), lanes)
 
     @instruction()
-    def interleave(builder, target, a, b, c, d):
-        pointers = [_vector_at(builder, source, _word(0), kind) for source in (a, b, c, d)[:parts]]
-        found = [builder.load(pointer, align=1) for pointer in pointers]
-        words = _interleaved(builder, found, lanes)
-        builder.store(words, _vector_at(builder, target, _word(0), words.type), align=1)
+    def interleave(target, a, b, c, d):
+        found = [source.read(kind, align=1) for source in (a, b, c, d)[:parts]]
+        target.write(_interleaved(found, lanes), align=1)
 
     return interleave
 
 
-def make_plane_tile(form, elements, element_size, stride, lanes):
-    """A run of `elements` / `stride` times `lanes` sums of a plane's windows.
+def make_plane_tile(form, elements, element_size, stride, lanes, vectors=1):
+    """`vectors` runs of `elements` / `stride` times `lanes` sums of a plane's windows.
 
     plane_tile(source, offsets, weights, taps, target): tap t is the word weights[t], whose elements meet
     neighbours from `offsets[t]` bytes behind the window's start on. Every `elements`th window is a lane.
     """
     element, word = _ELEMENTS.get(form, (_NUMBER, 4))
     kind = ir.VectorType(element, lanes)
-    starts = range(0, elements, stride)
+    firsts = range(0, elements, stride)
+    starts = [(v * lanes * elements + first) * element_size for v in range(vectors) for first in firsts]
 
     @instruction()
-    def plane_tile(builder, source, offsets, weights, taps, target):
+    def plane_tile(source, offsets, weights, taps, target):
         def body(places, totals):
-            offset = builder.load(builder.inttoptr(places[0], ir.IntType(64).as_pointer()), align=8)
-            weight = builder.load(builder.inttoptr(places[1], element.as_pointer()), align=4)
-            left, start = _spread(builder, weight, lanes), builder.add(source, offset)
-            sums = []
-            for first, total in zip(starts, totals, strict=True):
-                pointer = _vector_at(builder, start, _word(first * element_size), kind)
-                right = builder.load(pointer, align=1)
-                sums.append(_multiplied(builder, form, left, right, total))
-            return sums
+            start, left = source + places[0].word(), places[1].read(element).spread(lanes)
+            pairs = zip(starts, totals, strict=True)
+            return [_multiplied(form, left, (start + first).read(kind, 1), total) for first, total in pairs]
 
-        zero = ir.Constant(kind, [0.0 if form in ("float32", "float64") else 0] * lanes)
-        steps = [_word(8), _word(word)]
-        _, totals = _counted_loop(builder, taps, [offsets, weights], steps, [zero] * len(starts), body)
-        sums = _interleaved(builder, totals, lanes)
-        builder.store(sums, _vector_at(builder, target, _word(0), sums.type), align=4)
+        zeros = [source.of(kind, 0)] * len(starts)
+        _, totals = _counted_loop(taps, [offsets, weights], [8, word], zeros, body)
+        runs = range(0, len(starts), len(firsts))
+        target.write_row([_interleaved(totals[k : k + len(firsts)], lanes) for k in runs])
 
     return plane_tile

@@ -26,8 +26,8 @@ from engine.backends.gl.compute.tuning import tune
 from engine.backends.gl.readback import GLReadback
 from engine.backends.gl.storage import lanes, memory_dtype
 from engine.backends.gpu.repeated_kernel import is_small, neighbours, repeated_kernel
-from engine.backends.plan_codec import KernelTextCodec
-from engine.base.errors import DeviceError, OutOfMemoryError
+from engine.backends.plan_codec import PlanCodec
+from engine.base.errors import DeviceError
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
@@ -103,9 +103,9 @@ class GLComputeBackend(ComputeTextures):
         """Those of the device."""
         return self._programs
 
-    def plan_codec(self) -> KernelTextCodec:
+    def plan_codec(self) -> PlanCodec:
         """Kernels as formulas or shaders."""
-        return KernelTextCodec(f"{self.setting} {self.texels}", ShaderKernel)
+        return PlanCodec(f"{self.setting} {self.texels}", ShaderKernel)
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Matrix products and convolutions of float32, see `tuning`."""
@@ -179,10 +179,6 @@ class GLComputeBackend(ComputeTextures):
         """A recorder of one plan."""
         return Recorder(self.device, self._programs, self.texels)
 
-    def share(self, room: DeviceBuffer, elements: int) -> GLComputeBuffer | None:
-        """A buffer over the first elements of another."""
-        return _own(room).part(elements)
-
     def open_template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLComputeTemplate:
         """Record a plan whose sizes are open, and which repeats no steps."""
         return GLComputeTemplate(self, plan, constants)
@@ -191,14 +187,6 @@ class GLComputeBackend(ComputeTextures):
         """Whether it repeats no steps, not even within a kernel whose groups are dispatches of their own."""
         alone = any(isinstance(x, ShaderKernel) and x.is_alone for x in plan.kernels)
         return super().fits_template(plan) and not alone
-
-    def check_memory(self) -> None:
-        try:
-            super().check_memory()
-        except OutOfMemoryError:
-            # What has failed may be the arena: the next program gets another.
-            self.arena.forget()
-            raise
 
     def shared_temporaries(self) -> Sequence[Arena]:
         """The arena of templates."""

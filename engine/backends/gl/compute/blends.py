@@ -21,6 +21,7 @@ def emit_blend(blend: Blend, tuner: Tuner, target: Target) -> bool:
     lines = statements(
         blend,
         "vec4",
+        "vec4",
         lambda at: f"texelFetch(b0, {at})" if texels else f"b0[{at}]",
         lambda at: element("b0", at, "float32", texels),
         lambda at: element("b1", at, "int32", texels),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, Protocol
 
@@ -19,6 +18,7 @@ from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.glsl import pack_arguments
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.storage import FORMS, lanes
+from engine.backends.gpu.open_arrays import owned
 from engine.base.generators import Offload, SmallSteps
 from engine.compiler.memory_planner import place
 from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
@@ -81,14 +81,8 @@ class GLComputeProgram(GLProgram):
         buffers: Sequence[GLComputeBuffer],
         make_places: Callable[[], Mapping[str, BufferRange]],
     ) -> None:
-        super().__init__(commands, [] if arena is None else [arena], buffers)
+        super().__init__(commands, [] if arena is None else [arena], buffers, make_places)
         self._arena = arena
-        self._make_places = make_places
-
-    @cached_property
-    def places(self) -> Mapping[str, BufferRange]:
-        """Where each tensor is."""
-        return self._make_places()
 
     @property
     def arena_bytes(self) -> int:
@@ -118,10 +112,7 @@ class Recorder(GLRecorder):
 
     def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[GLComputeProgram]:
         """Make the plan a program, a step at a time; `buffers` holds every tensor that is no temporary."""
-        bound: dict[str, GLComputeBuffer] = {}
-        for name, buffer in buffers.items():
-            assert isinstance(buffer, GLComputeBuffer), f"{name} is no buffer of this backend"
-            bound[name] = buffer
+        bound = owned(buffers, buffers, GLComputeBuffer)
         places = {name: place_of(b) for name, b in bound.items()}
         arena = yield from self._placing_temporaries(plan, places)
         # What an earlier run or another plan wrote has to be seen.

@@ -1,9 +1,11 @@
-"""Resizing along one axis: a thread computes four elements that the same entries of the tables belong to.
+"""Resizing along one axis: a thread computes several elements that the same entries of the tables belong to.
 
-They are neighbours in a row, or along the innermost axis, the same column of four rows.
+They are neighbours in a row, or along the innermost axis, the same column of several rows.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
 from engine.backends.gl.compute.flat import (
@@ -16,13 +18,16 @@ from engine.backends.gl.compute.flat import (
 )
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
+from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.gl.storage import lanes
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner
 
-_EACH = 4
+_EACH, _EACH_IN_SOFTWARE = 4, 8
+_WIDTH = 4
 _MOST_TAPS = 16
-_TAP_NS = 8.0
+_TAP_NS = 2.0
+_VECTORS = {"float32": "vec4", "int32": "ivec4"}
 _NAMES = ("threads", "outer", "size", "made", "inner", "first")
 
 
@@ -39,10 +44,13 @@ def tune_resample(compute: Compute, tuner: Tuner, target: Target) -> bool:
     held = lanes(compute.output.dtype.name)
     if held > 1 and (not attributes["is_inner_static"] or inner % held):
         return False
-    parts = -(-(outer if is_innermost else inner) // _EACH)
+    each = _EACH_IN_SOFTWARE if target.texels else _EACH
+    parts = -(-(outer if is_innermost else inner) // each)
     threads = parts * out * (1 if is_innermost else outer)
     grid = flat_grid(threads, target)
-    operands = [(v.root.name, 1) for v in (x, rows, weights)]
+    is_whole = not is_innermost and attributes["is_inner_static"] and inner % _WIDTH == 0
+    width = _WIDTH if is_whole and x.dtype.name in _VECTORS else 1
+    operands = [(x.root.name, width), (rows.root.name, 1), (weights.root.name, 1)]
     finish = Epilogue(compute, operands, 0, target, (x.dtype.name, "int32", "float32"))
     if not finish.fits() or not grid_fits(grid, target):
         return False
@@ -51,57 +59,68 @@ def tune_resample(compute: Compute, tuner: Tuner, target: Target) -> bool:
     sizes = {"parts": parts, "made": out}
     values = (threads, outer, size, out, inner, attributes["first"], parts)
     values = (*values, *divisor_values([sizes[name] for name in divisors]), 0, 0, 0)
-    lines = _innermost(taps, x.dtype.name, target.texels)
-    if not is_innermost:
-        lines = _outer(taps, x.dtype.name, target.texels, held)
+    if is_innermost:
+        lines = _innermost(taps, each, x.dtype.name, target.texels)
+    else:
+        lines = _outer(taps, each, x.dtype.name, target.texels, held, width)
     main = finish.main(names, [THREAD, "if (t >= threads) return;", *lines])
-    shader = finish.kernel_for(main, len(names), (LOCAL_SIZE, 1), (), _TAP_NS * taps, is_folded=True)
+    shader = finish.kernel_for(main, len(names), (LOCAL_SIZE, 1), (), _TAP_NS * taps * each, is_folded=True)
     finish.emit(tuner, shader, grid, values)
     return True
 
 
-def _sums(taps: int, entry: str, place: str, kind: str, texels: bool) -> list[str]:
-    """Statements that add up the taps; `place` is the text of where an element is, of `at` and `e{j}`."""
-    lines = [f"float a{j} = 0.0;" for j in range(_EACH)]
+def _sums(taps: int, entry: str, loads: Sequence[str], texels: bool, before: Sequence[str] = ()) -> list[str]:
+    """Statements that add up the taps.
+
+    `loads` are the texts of the elements, of `at` and what the statements `before` set.
+    """
+    lines = [f"float a{j} = 0.0;" for j in range(len(loads))]
     for k in range(taps):
         position = f"first + {k} * made + {entry}"
         lines += [
             "{",
             f"    int at = max({element('b1', position, 'int32', texels)}, 0);",
             f"    float share = {element('b2', position, 'float32', texels)};",
-            *(
-                f"    a{j} += share * float({element('b0', place.format(j=j), kind, texels)});"
-                for j in range(_EACH)
-            ),
+            *(f"    {line}" for line in before),
+            *(f"    a{j} += share * float({load});" for j, load in enumerate(loads)),
             "}",
         ]
     return lines
 
 
-def _outer(taps: int, kind: str, texels: bool, held: int) -> list[str]:
-    """Four neighbours in a row of `inner`; a word of the output holds so many."""
-    stores = [f"if (begin + {j} < inner) finish(line * inner + begin + {j}, a{j});" for j in range(_EACH)]
+def _outer(taps: int, each: int, kind: str, texels: bool, held: int, width: int) -> list[str]:
+    """Neighbours in a row of `inner`; a word of the output holds so many, and a load yields `width`."""
+    stores = [f"if (begin + {j} < inner) finish(line * inner + begin + {j}, a{j});" for j in range(each)]
     if held > 1:
-        stores = []
-        for word in range(0, _EACH, held):
+        stores = ["int to = line * inner + begin;"]
+        for word in range(0, each, held):
             bits = [f"finish(to + {word + j}, a{word + j}) << {32 // held * j}" for j in range(held)]
             stores.append(f"if (begin + {word} < inner) o[(to + {word}) / {held}] = {' | '.join(bits)};")
-        stores.insert(0, "int to = line * inner + begin;")
+    # What is behind the last one reads it again.
+    starts = range(0, each, width)
+    entries = [f"int e{j} = plane * size * inner + min(begin + {j}, inner - {width});" for j in starts]
+    loads, before = [element("b0", f"at * inner + e{j}", kind, texels) for j in starts], []
+    if width > 1:
+        found = "texelFetch(b0, {})" if texels else "b0[{}]"
+        before = [
+            f"{_VECTORS[kind]} found{j} = {found.format(f'(at * inner + e{j}) / {width}')};" for j in starts
+        ]
+        loads = [f"found{j}.{lane}" for j in starts for lane in COMPONENTS]
     return [
-        f"int line = {divide('t', 'parts')}, begin = (t - line * parts) * {_EACH};",
+        f"int line = {divide('t', 'parts')}, begin = (t - line * parts) * {each};",
         f"int plane = {divide('line', 'made')}, row = line - plane * made;",
-        # Those behind the last one read it again.
-        *(f"int e{j} = plane * size * inner + min(begin + {j}, inner - 1);" for j in range(_EACH)),
-        *_sums(taps, "row", "at * inner + e{j}", kind, texels),
+        *entries,
+        *_sums(taps, "row", loads, texels, before),
         *stores,
     ]
 
 
-def _innermost(taps: int, kind: str, texels: bool) -> list[str]:
-    """The same column of four rows."""
+def _innermost(taps: int, each: int, kind: str, texels: bool) -> list[str]:
+    """The same column of several rows."""
+    rows = range(each)
     return [
-        f"int line = {divide('t', 'made')}, column = t - line * made, begin = line * {_EACH};",
-        *(f"int e{j} = min(begin + {j}, outer - 1) * size;" for j in range(_EACH)),
-        *_sums(taps, "column", "at + e{j}", kind, texels),
-        *(f"if (begin + {j} < outer) finish((begin + {j}) * made + column, a{j});" for j in range(_EACH)),
+        f"int line = {divide('t', 'made')}, column = t - line * made, begin = line * {each};",
+        *(f"int e{j} = min(begin + {j}, outer - 1) * size;" for j in rows),
+        *_sums(taps, "column", [element("b0", f"at + e{j}", kind, texels) for j in rows], texels),
+        *(f"if (begin + {j} < outer) finish((begin + {j}) * made + column, a{j});" for j in rows),
     ]

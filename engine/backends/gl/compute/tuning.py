@@ -36,6 +36,7 @@ from engine.backends.gpu.packed_products import tune_packed
 from engine.backends.gpu.regions import Regions
 from engine.backends.gpu.rules import SHARED_RULES
 from engine.backends.gpu.scans import Blocks, MarkedRows, Marks
+from engine.backends.gpu.sorts import EACH
 from engine.backends.gpu.suppressions import Suppression
 from engine.backends.operands import Fits, plain
 from engine.base.dtypes import arithmetic_type
@@ -71,7 +72,8 @@ class ComputeKernels(Kernels):
     def __init__(self, target: Target) -> None:
         self._target = target
         self.most_rounds = target.limits.max_loop_rounds
-        self.sorts_few = target.texels
+        # Shared memory is slow in software.
+        self.alone = EACH if target.texels else 0
 
     def fits(self, elements: int, dtype: np.dtype) -> bool:
         return buffer_size(elements, dtype) <= self._target.limits.max_storage_block_size

@@ -24,8 +24,8 @@ from engine.backends.gl.pixel.transfer import Transfers, pad
 from engine.backends.gl.pixel.tuning import RULES
 from engine.backends.gl.readback import GLReadback
 from engine.backends.gl.storage import memory_dtype
-from engine.backends.plan_codec import KernelTextCodec
-from engine.base.errors import DeviceError, OutOfMemoryError
+from engine.backends.plan_codec import PlanCodec
+from engine.base.errors import DeviceError
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.probe import probe_gl
@@ -89,9 +89,9 @@ class GLPixelBackend(PixelTextures):
         """Those of the device."""
         return self._programs
 
-    def plan_codec(self) -> KernelTextCodec:
+    def plan_codec(self) -> PlanCodec:
         """Kernels as formulas or shaders."""
-        return KernelTextCodec(self.setting, Shader)
+        return PlanCodec(self.setting, Shader)
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Matrix products and convolutions of float32, see `tuning`."""
@@ -146,22 +146,9 @@ class GLPixelBackend(PixelTextures):
         """A recorder of one plan."""
         return Recorder(self.device, self._programs, self.shader)
 
-    def share(self, room: DeviceBuffer, elements: int) -> GLPixelBuffer | None:
-        """A buffer over the first elements of another."""
-        return _own(room).part(elements)
-
     def open_template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLPixelTemplate:
         """Record a plan whose sizes are open, and which repeats no steps."""
         return GLPixelTemplate(self, plan, constants)
-
-    def check_memory(self) -> None:
-        try:
-            super().check_memory()
-        except OutOfMemoryError:
-            # What has failed may be among these: the next program gets others.
-            for texture in self._temporaries.values():
-                texture.forget()
-            raise
 
     def temporary(self, key: TextureKey) -> GrowingTexture:
         """A texture for temporaries; all programs of templates share it."""

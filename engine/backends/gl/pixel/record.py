@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -18,6 +17,7 @@ from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.storage import memory_dtype
+from engine.backends.gpu.open_arrays import owned
 from engine.base.generators import Offload, SmallSteps
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
@@ -43,16 +43,10 @@ class GLPixelProgram(GLProgram):
         buffers: Sequence[GLPixelBuffer],
         make_places: Callable[[], Mapping[str, TextureRange]],
     ) -> None:
-        super().__init__(commands, temporaries, buffers)
-        self._make_places = make_places
+        super().__init__(commands, temporaries, buffers, make_places)
         self.draws = draws
         self.temporary_bytes = sum(t.nbytes for t in temporaries)
         """Memory of the temporaries."""
-
-    @cached_property
-    def places(self) -> Mapping[str, TextureRange]:
-        """Where each tensor is."""
-        return self._make_places()
 
 
 class Recorder(GLRecorder):
@@ -68,10 +62,7 @@ class Recorder(GLRecorder):
 
     def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[GLPixelProgram]:
         """Make the plan a program, a step at a time; `buffers` holds every tensor that is no temporary."""
-        bound: dict[str, GLPixelBuffer] = {}
-        for name, buffer in buffers.items():
-            assert isinstance(buffer, GLPixelBuffer), f"{name} is no buffer of this backend"
-            bound[name] = buffer
+        bound = owned(buffers, buffers, GLPixelBuffer)
         places = {name: b.place for name, b in bound.items()}
         temporaries = yield from self._making_temporaries(plan, places)
         for step in plan.steps:

@@ -27,7 +27,7 @@ from engine.backends.gl.pixel.record import (
     temporary_kinds,
     texel_nanoseconds,
 )
-from engine.backends.gpu.open_arrays import OpenArray, Values, Variables, columns, owned
+from engine.backends.gpu.open_arrays import OpenArray, Slots, Values, Variables, columns, owned
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
@@ -179,9 +179,7 @@ class GLPixelTemplate:
             own, _ = share(hints, {name: lifetimes[name] for name in names})
             slots |= {name: keys.setdefault((*kind, slot), len(keys)) for name, slot in own.items()}
         self._keys = list(keys)
-        self._slots = np.array([slots[name] for name in self._temporaries], np.int64)
-        self._order = np.argsort(self._slots, kind="stable")
-        self._begins = np.flatnonzero(np.diff(self._slots[self._order], prepend=-1))
+        self._slots = Slots([slots[name] for name in self._temporaries])
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowingTexture, Extent]]:
         """The textures for temporaries, and what they take."""
@@ -200,7 +198,7 @@ class GLPixelTemplate:
         bound = owned(buffers, self._outer, GLPixelBuffer)
         shifts, heights = self._layouts(given)
         shared = [texture.of(extent) for texture, extent in self._rooms(shifts, heights)]
-        textures = [*(shared[slot] for slot in self._slots.tolist()), *(b.memory for b in bound.values())]
+        textures = [*(shared[slot] for slot in self._slots.of.tolist()), *(b.memory for b in bound.values())]
         shifts = np.append(shifts, np.array([b.memory.layout.shift for b in bound.values()], np.int64))
         counts = self._counts(given)
         drawn = np.where(self._is_generic, np.maximum(1, -(-counts // 4)), counts)
@@ -238,13 +236,8 @@ class GLPixelTemplate:
 
     def _rooms(self, shifts: np.ndarray, heights: np.ndarray) -> Sequence[tuple[GrowingTexture, Extent]]:
         """A texture for each slot, and the shift and height that its temporaries take."""
-        if not self._keys:
-            return ()
-        textures = map(self._backend.temporary, self._keys)
-        widest = np.maximum.reduceat(shifts[self._order], self._begins)
-        highest = np.maximum.reduceat(heights[self._order], self._begins)
-        extents = zip(widest.tolist(), highest.tolist(), strict=True)
-        return [*zip(textures, extents, strict=True)]
+        largest = (self._slots.largest(sizes).tolist() for sizes in (shifts, heights))
+        return [*zip(map(self._backend.temporary, self._keys), zip(*largest, strict=True), strict=True)]
 
     def _filled_words(
         self, given: Any, shifts: np.ndarray, counts: np.ndarray, drawn: np.ndarray

@@ -6,7 +6,7 @@ channels of a place.
 
 from __future__ import annotations
 
-from engine.backends.gpu.blends import NAMES, Blend, laid_out, statements
+from engine.backends.gpu.blends import NAMES, Blend, laid_out, statements, sums
 from engine.backends.opencl.codegen.tuned_kernel import TunedKernel, build, indent
 from engine.backends.opencl.kernels import cpu_products
 from engine.base.dtypes import FLOAT32
@@ -35,20 +35,29 @@ def emit_blend(blend: Blend, tuner: Tuner, form: str) -> bool:
     grid = (-(-size // cpu_products.STRIP_ROWS), strips, images)
     tuner.emit(cpu_products.strips("float32"), grid, matrix, (blend.planes.root.name,), packed)
     grid = (-(-places // _PLACES), strips, images * groups)
-    tuner.emit(_cpu(), grid, (images * groups, *blend.numbers), (packed, *tables), blend.target)
+    tuner.emit(_cpu(blend), grid, (images * groups, *blend.numbers), (packed, *tables), blend.target)
     return True
 
 
 def _gpu(blend: Blend) -> TunedKernel:
     thread = f"const int t = (f0 + (int)get_group_id(0)) * {_GROUP} + (int)get_local_id(0);"
     lines = statements(
-        blend, "float4", "vload4({}, X)".format, "X[{}]".format, "E[{}]".format, "S[{}]".format, "y"
+        blend,
+        "float4",
+        "(float4)",
+        "vload4({}, X)".format,
+        "X[{}]".format,
+        "E[{}]".format,
+        "S[{}]".format,
+        "y",
     )
     body = indent([thread, *lines], 1)
     return build(body, None, _OPERANDS, NAMES, (_GROUP, 1, 1), rounds=("taps",), area=4 * _GROUP)
 
 
-def _cpu() -> TunedKernel:
+def _cpu(blend: Blend) -> TunedKernel:
+    found = "*(__global const loose16*)(X0 + (long)at * 16)"
+    lines = sums(blend, "float16", "0.0f", "E[{}]".format, "S[{}]".format, found)
     body = f"""\
     const int first = (f0 + (int)get_global_id(0)) * {_PLACES}, strip = f1 + (int)get_global_id(1);
     const int row = f2 + (int)get_global_id(2);
@@ -60,13 +69,9 @@ def _cpu() -> TunedKernel:
         const int width = min(16, places - begin);
         float tile[16][16];
         for (int q = 0; q < width; ++q) {{
-            const int from = row * taps * places + begin + q;
-            float16 sum = 0.0f;
-            for (int k = 0; k < taps; ++k) {{
-                const int at = E[from + k * places];
-                if (at >= 0) sum += S[from + k * places] * *(__global const loose16*)(X0 + (long)at * 16);
-            }}
-            *(loose16*)tile[q] = sum;
+            const int from = row * {blend.axes * blend.count} * places + begin + q;
+{indent(lines, 3)}\
+            *(loose16*)tile[q] = sum0;
         }}
         __global float* to = y + ((n * channels + 16 * strip) * groups + g) * places + begin;
         for (int c = 0; c < count; ++c)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from engine.backends.gpu.blends import Blend
 from engine.backends.gpu.expert_products import ExpertProduct
-from engine.backends.gpu.kernels import GROUP, Kernels, ThreadStep
+from engine.backends.gpu.kernels import GROUP, Kernels, Text, ThreadStep
 from engine.backends.gpu.regions import Regions
 from engine.backends.gpu.scans import Blocks, MarkedRows, Marks
 from engine.backends.gpu.suppressions import Suppression
@@ -18,12 +16,12 @@ from engine.backends.opencl.kernels.blends import emit_blend
 from engine.backends.opencl.kernels.experts import TILES, emit_product, pack_experts
 from engine.backends.opencl.kernels.regions import emit_means
 from engine.backends.opencl.kernels.scans import emit_blocks, emit_marks, emit_rows
-from engine.backends.opencl.kernels.sort import SORT_HEAD, sort_statements
+from engine.backends.opencl.kernels.sort import SORT_HEAD, SORTED_ALONE, sort_statements
 from engine.backends.opencl.kernels.suppression import emit_alone, emit_step
 from engine.compiler.plan import Tuner
 from engine.kernels.value import Value
 
-_INPUTS = "XL"
+_INPUTS = "XLP"
 """Names of the tensors that a `ThreadStep` reads."""
 
 
@@ -36,7 +34,7 @@ class CLKernels(Kernels):
     def __init__(self, form: str) -> None:
         self._form = form
         if form == "cpu":
-            self.emit_sorted_block = self._emit_sorted_block
+            self.emit_sorted_block, self.alone = self._emit_sorted_block, SORTED_ALONE
         self.tile = TILES[form]
 
     def fits(self, elements: int, dtype: np.dtype) -> bool:
@@ -57,9 +55,9 @@ class CLKernels(Kernels):
         return self._emit(tuner, step, body, GROUP)
 
     def _emit_sorted_block(
-        self, tuner: Tuner, step: ThreadStep, length: str, read: Callable[[str, str], str]
+        self, tuner: Tuner, step: ThreadStep, length: str, read: Text, place: Text, is_last: bool
     ) -> bool:
-        return self._emit(tuner, step, sort_statements(length, read), 1, SORT_HEAD)
+        return self._emit(tuner, step, sort_statements(length, read, place, is_last), 1, SORT_HEAD)
 
     @staticmethod
     def _emit(tuner: Tuner, step: ThreadStep, body: str, local: int, head: str = "") -> bool:

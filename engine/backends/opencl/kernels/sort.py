@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from engine.backends.gpu.kernels import Text
 
-from engine.backends.gpu.sorts import BLOCK
+SORTED_ALONE = 1 << 12
+"""Elements of a block. A merge of two takes as long as sorting both at once."""
 
 # So many elements are ranked by comparing all with all, 16 at a time: sorting by digits takes longer.
 _FEW = 128
@@ -16,17 +17,28 @@ typedef int16 loose16 __attribute__((aligned(4)));
 """What `sort_statements` need before the function."""
 
 
-def sort_statements(length: str, read: Callable[[str, str], str]) -> str:
+def sort_statements(length: str, read: Text, place: Text, is_last: bool) -> str:
     """Statements that sort a block of a row of so many elements, as `engine.backends.gpu.sorts` has it.
 
-    read: prints the statement that sets a variable to the key at a position.
+    read, place: print the statement that sets a variable to the key at a position, and the text of where in
+    the row the element at a position and a slot is. is_last: whether the output takes that alone; rows are
+    one block each then.
     """
+    own = place("from + e", "start + e")
+
+    def stored(slot: str, key: str, found: str) -> str:
+        if is_last:
+            return f"y[row * keep + {slot}] = {found};"
+        return f"y[2 * (from + {slot})] = {key}; y[2 * (from + {slot}) + 1] = {found};"
+
+    rest = "for (int e = max(most, 0); e < keep; ++e) y[row * keep + e] = 0;" if is_last else ""
     return f"""\
     const int t = f0 + (int)get_global_id(0);
     if (t >= segments) return;
     const int row = t / blocks, start = (t - row * blocks) * span, from = row * count + start;
     const int here = min({length} - start, span), most = min(here, keep);
-    int keys[{2 * BLOCK}];
+    {rest}
+    int keys[{2 * SORTED_ALONE}];
     if (here <= {_FEW}) {{
         for (int e = 0; e < here; ++e) {read("keys[e]", "from + e")}
         for (int first = 0; first < here; first += 16) {{
@@ -39,21 +51,19 @@ def sort_statements(length: str, read: Callable[[str, str], str]) -> str:
             int ranks[16];
             *(loose16*)ranks = rank;
             for (int e = first; e < end; ++e) {{
-                const int to = 2 * (from + ranks[e - first]);
-                if (ranks[e - first] >= most) continue;
-                y[to] = keys[e];
-                y[to + 1] = start + e;
+                const int to = ranks[e - first];
+                if (to < most) {{ {stored("to", "keys[e]", own)} }}
             }}
         }}
         return;
     }}
-    int places[{2 * BLOCK}], starts[1024];
+    int places[{2 * SORTED_ALONE}], starts[1024];
     for (int digit = 0; digit < 1024; ++digit) starts[digit] = 0;
     for (int e = 0; e < here; ++e) {{
         {read("keys[e]", "from + e")}
         const uint key = as_uint(keys[e]) ^ 0x80000000u;
         keys[e] = as_int(key);
-        places[e] = start + e;
+        places[e] = {own};
         for (int k = 0; k < 4; ++k) ++starts[256 * k + (key >> 8 * k & 255u)];
     }}
     int half_ = 0;
@@ -67,14 +77,13 @@ def sort_statements(length: str, read: Callable[[str, str], str]) -> str:
             total += number;
         }}
         for (int e = half_; e < half_ + here; ++e) {{
-            const int to = {BLOCK} - half_ + ends[as_uint(keys[e]) >> 8 * k & 255u]++;
+            const int to = {SORTED_ALONE} - half_ + ends[as_uint(keys[e]) >> 8 * k & 255u]++;
             keys[to] = keys[e];
             places[to] = places[e];
         }}
-        half_ = {BLOCK} - half_;
+        half_ = {SORTED_ALONE} - half_;
     }}
     for (int e = 0; e < most; ++e) {{
-        y[2 * (from + e)] = as_int(as_uint(keys[half_ + e]) ^ 0x80000000u);
-        y[2 * (from + e) + 1] = places[half_ + e];
+        {stored("e", "as_int(as_uint(keys[half_ + e]) ^ 0x80000000u)", "places[half_ + e]")}
     }}
 """

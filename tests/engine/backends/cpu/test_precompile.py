@@ -28,9 +28,9 @@ def test_a_new_machine_compiles_what_everybody_waits_for_together(
     def note(how: str, sources: Sequence[NativeSource]) -> None:
         begun[how] = [source.name for source in sources]
 
-    monkeypatch.setattr(native, "prepare_async", lambda sources: note("wanted", sources))
-    monkeypatch.setattr(native, "prepare_ahead", lambda sources: note("ahead", sources))
-    monkeypatch.setattr(native, "is_kept", lambda source: not is_new)
+    monkeypatch.setattr(native.NativeStore, "prepare_async", lambda store, sources: note("wanted", sources))
+    monkeypatch.setattr(native.NativeStore, "prepare_ahead", lambda store, sources: note("ahead", sources))
+    monkeypatch.setattr(native.NativeStore, "is_kept", lambda store, source: not is_new)
     precompile.precompile_kernels.__wrapped__(is_certain)
     if not is_new:
         assert begun == {}
@@ -43,9 +43,9 @@ def test_a_new_machine_compiles_what_everybody_waits_for_together(
 
 def test_what_was_compiled_is_kept() -> None:
     sources = job_sources()
-    native.load(sources)
-    assert all(native.is_kept(source) for source in sources)
-    assert not native.is_kept(NativeSource("other", "", "kernel"))
+    native.process_store().load(sources)
+    assert all(native.process_store().is_kept(source) for source in sources)
+    assert not native.process_store().is_kept(NativeSource("other", "", "kernel"))
 
 
 FIRST_SCHEDULE = """

@@ -22,9 +22,11 @@ def sorted_positions(
     lengths: np.ndarray | None = None,
     static: bool = True,
     more: int = 0,
+    listed: np.ndarray | None = None,
 ) -> np.ndarray:
     """The positions that the tuned kernels find, with `more` added by an epilogue."""
-    arrays = {"x": x} if lengths is None else {"x": x, "lengths": lengths}
+    given = {"x": x, "lengths": lengths, "listed": listed}
+    arrays = {name: array for name, array in given.items() if array is not None}
     operands = tuple(value(name, array, static=static) for name, array in arrays.items())
     output = Value("y", (x.shape[0], keep, x.shape[2]), np.dtype(np.int32))
     hint = Hint("sort", operands, {"descending": descending, "keep": keep})
@@ -45,7 +47,10 @@ def few_values(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(-9, 9, shape).astype(dtype)
 
 
-COUNTS = (1, 2, EACH - 1, EACH, EACH + 1, 3 * EACH, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 5)
+COUNTS = (
+    1, 2, EACH - 1, EACH, EACH + 1, 3 * EACH, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 5,
+    4 * BLOCK, 4 * BLOCK + 1, 8 * BLOCK + 7,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -82,15 +87,18 @@ def test_extreme_keys_come_in_order(form: Backend) -> None:
     np.testing.assert_array_equal(sorted_positions(form, ends, 70), np.argsort(ends, 1, kind="stable"))
 
 
-@pytest.mark.parametrize("count", [50, 1500])
-def test_rows_with_lengths_of_their_own(form: Backend, count: int) -> None:
+@pytest.mark.parametrize("is_listed", [False, True], ids=["all", "listed"])
+@pytest.mark.parametrize("count", [50, 1500, 5000])
+def test_rows_with_lengths_of_their_own(form: Backend, count: int, is_listed: bool) -> None:
     x = few_values((4, count, 1), "float32", count)
     x[:, ::7] = np.nan
     lengths = np.array([0, 1, count // 2, count])
+    listed = np.stack([np.random.default_rng(row).permutation(count) for row in range(4)]).astype(np.int32)
     for descending in (False, True):
-        got = sorted_positions(form, x, count, descending, lengths)
-        for row, found, length in zip(x, got, lengths.tolist(), strict=True):
-            expected = expected_positions(row[None, :length], length, descending)[0]
+        got = sorted_positions(form, x, count, descending, lengths, listed=listed if is_listed else None)
+        for row, found, length, places in zip(x, got, lengths.tolist(), listed, strict=True):
+            own = places[:length] if is_listed else np.arange(length)
+            expected = own[expected_positions(row[None, own], length, descending)[0]]
             np.testing.assert_array_equal(found[:length], expected)
             assert not found[length:].any()
 

@@ -15,7 +15,7 @@ from engine.compiler.interpreter import interpret
 from engine.compiler.passes import channels_last
 from engine.graph.model import CONTRIB
 from engine.operators.layout import CHANNELS_LAST
-from tests.graphs import node, proto
+from tests.graphs import branch, node, proto
 from tests.networks import reference, smooth
 
 RNG = np.random.default_rng(7)
@@ -251,12 +251,8 @@ def test_a_short_first_convolution_keeps_the_model_s_order_where_nothing_else_ga
 
 
 def test_what_a_subgraph_reads_is_there() -> None:
-    body = onnx.helper.make_graph(
-        [node("Neg", ["a"], ["n"])], "body", [], [onnx.helper.make_empty_tensor_value_info("n")]
-    )
-    other = onnx.helper.make_graph(
-        [node("Abs", ["a"], ["m"])], "other", [], [onnx.helper.make_empty_tensor_value_info("m")]
-    )
+    body = branch(node("Neg", ["a"], ["n"]))
+    other = branch(node("Abs", ["a"], ["m"]))
     nodes = [
         node("Conv", ["x", "w"], ["a"]),
         node("ReduceMax", ["a"], ["top"], keepdims=0),
@@ -273,22 +269,21 @@ def test_what_a_subgraph_reads_is_there() -> None:
 def test_convolutions_of_subgraphs_are_rewritten() -> None:
     """Branches have weights of one name, and share others with the graph around them."""
 
-    def branch(name: str, own: np.ndarray) -> onnx.GraphProto:
+    def convolved(name: str, own: np.ndarray) -> onnx.GraphProto:
         nodes = [
             node("Conv", ["a", "v"], [f"{name}1"], pads=[1, 1, 1, 1]),
             node("Relu", [f"{name}1"], [f"{name}2"]),
             node("Conv", [f"{name}2", "u"], [f"{name}3"]),
             node("Add", [f"{name}3", "plane"], [f"{name}4"]),
         ]
-        ends = [onnx.helper.make_empty_tensor_value_info(f"{name}4")]
-        return onnx.helper.make_graph(nodes, name, [], ends, [onnx.numpy_helper.from_array(own, "u")])
+        return branch(*nodes, u=own)
 
     nodes = [
         node("Conv", ["x", "w"], ["a"]),
         node("ReduceMax", ["a"], ["top"], keepdims=0),
         node("Greater", ["top", "limit"], ["is"]),
-        node("If", ["is"], ["b"], then_branch=branch("t", weights(5, 7, 1, 1)),
-             else_branch=branch("e", weights(5, 7, 1, 1))),
+        node("If", ["is"], ["b"], then_branch=convolved("t", weights(5, 7, 1, 1)),
+             else_branch=convolved("e", weights(5, 7, 1, 1))),
         node("Conv", ["a", "v"], ["c"], pads=[1, 1, 1, 1]),
         node("GlobalAveragePool", ["c"], ["d"]),
         node("ReduceMean", ["d"], ["e"], keepdims=0),

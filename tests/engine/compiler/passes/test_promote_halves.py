@@ -15,7 +15,7 @@ from onnx import TensorProto
 from engine import Model, ModelLoader
 from engine.compiler.interpreter import interpret
 from engine.compiler.passes import promote_halves
-from tests.graphs import node, proto
+from tests.graphs import branch, node, proto
 from tests.networks import error, reference
 
 RULES = importlib.import_module("engine.compiler.passes.promote_halves")
@@ -192,13 +192,8 @@ def test_results_that_are_no_floats() -> None:
 
 def test_subgraphs_take_and_yield_half_precision() -> None:
     """Weights of the graph around are converted once, outside of the body."""
-    body = onnx.helper.make_graph(
-        [node("MatMul", ["a", "w"], ["n"]), node("Tanh", ["n"], ["t"])], "body", [],
-        [onnx.helper.make_empty_tensor_value_info("t")],
-    )  # fmt: skip
-    other = onnx.helper.make_graph(
-        [node("Abs", ["a"], ["m"])], "other", [], [onnx.helper.make_empty_tensor_value_info("m")]
-    )
+    body = branch(node("MatMul", ["a", "w"], ["n"]), node("Tanh", ["n"], ["t"]))
+    other = branch(node("Abs", ["a"], ["m"]))
     nodes = [
         node("Mul", ["x", "x"], ["a"]),
         node("If", ["is"], ["c"], then_branch=body, else_branch=other),
@@ -216,21 +211,16 @@ def test_subgraphs_take_and_yield_half_precision() -> None:
 def test_bodies_may_use_the_same_names_and_yield_outer_values() -> None:
     """Two branches call a value alike, and one yields what the graph around it has converted."""
 
-    def branch(name: str, scale: str) -> onnx.GraphProto:
-        layers = [node("Mul", ["a", scale], ["m"]), node("Tanh", ["m"], ["t"])]
-        return onnx.helper.make_graph(layers, name, [], [onnx.helper.make_empty_tensor_value_info("t")])
+    def scaled(scale: str) -> onnx.GraphProto:
+        return branch(node("Mul", ["a", scale], ["m"]), node("Tanh", ["m"], ["t"]))
 
-    outer = onnx.helper.make_graph(
-        [node("Identity", ["f"], ["o"])], "outer", [], [onnx.helper.make_empty_tensor_value_info("o")]
-    )
-    wide = onnx.helper.make_graph(
-        [node("Neg", ["f"], ["o"])], "wide", [], [onnx.helper.make_empty_tensor_value_info("o")]
-    )
+    outer = branch(node("Identity", ["f"], ["o"]))
+    wide = branch(node("Neg", ["f"], ["o"]))
     nodes = [
         node("Mul", ["x", "x"], ["a"]),
         cast("a", "f", FLOAT),
-        node("If", ["p"], ["b"], then_branch=branch("one", "s"), else_branch=branch("two", "r")),
-        node("If", ["q"], ["c"], then_branch=branch("three", "r"), else_branch=branch("four", "s")),
+        node("If", ["p"], ["b"], then_branch=scaled("s"), else_branch=scaled("r")),
+        node("If", ["q"], ["c"], then_branch=scaled("r"), else_branch=scaled("s")),
         node("If", ["q"], ["d"], then_branch=outer, else_branch=wide),
         node("Sub", ["b", "c"], ["y"]),
         cast("d", "z", HALF),

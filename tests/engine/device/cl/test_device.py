@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from engine.base.errors import DeviceError, DisposedError
-from engine.device.cl import device as module
+from engine.device.cl.binaries import compile_program
 from engine.device.cl.counting import counting_cl_calls
 from engine.device.cl.device import CLDevice
 
 pytestmark = pytest.mark.opencl
 
 
-def test_a_kernel_runs_on_the_queue(cl_device: CLDevice, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GAMEGLUE_CACHE_DIR", str(tmp_path))
+def test_a_kernel_runs_on_the_queue(cl_device: CLDevice) -> None:
     cl = cl_device.cl
     values = np.arange(32, dtype=np.float32)
-    program = cl_device.build(
-        "__kernel void twice(__global float *data) { data[get_global_id(0)] *= 2.0f; }", ("-cl-mad-enable",)
-    )
+    source = "__kernel void twice(__global float *data) { data[get_global_id(0)] *= 2.0f; }"
+    program = compile_program(cl, cl_device.context, source, ("-cl-mad-enable",))
     buffer = cl.Buffer(cl_device.context, cl.mem_flags.COPY_HOST_PTR, hostbuf=values)
     program.twice(cl_device.queue, (32,), None, buffer)
     result = np.empty_like(values)
@@ -30,23 +26,6 @@ def test_a_kernel_runs_on_the_queue(cl_device: CLDevice, tmp_path, monkeypatch: 
     while not cl_device.is_complete(event):
         pass
     assert np.array_equal(result, 2 * values)
-
-
-def test_a_program_is_kept_as_a_binary_and_never_as_a_pickle(
-    cl_device: CLDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GAMEGLUE_CACHE_DIR", str(tmp_path))
-    source = "__kernel void one(__global float *data) { data[get_global_id(0)] = 1.0f; }"
-    cl_device.build(source)
-    (stored,) = (tmp_path / "opencl").rglob("*")
-    assert stored.suffix == ".clbin"
-    monkeypatch.setattr(module, "compile_program", None)
-    program = cl_device.build(source)
-    buffer = cl_device.cl.Buffer(cl_device.context, cl_device.cl.mem_flags.READ_WRITE, 64)
-    program.one(cl_device.queue, (16,), None, buffer)
-    result = np.zeros(16, np.float32)
-    cl_device.cl.enqueue_copy(cl_device.queue, result, buffer)
-    assert np.array_equal(result, np.ones(16))
 
 
 def test_blocking_calls_are_counted(cl_device: CLDevice) -> None:
@@ -109,5 +88,3 @@ def test_use_after_dispose_raises() -> None:
     device.dispose()
     with pytest.raises(DisposedError, match="disposed"):
         device.finish()
-    with pytest.raises(DisposedError, match="disposed"):
-        device.build("")

@@ -61,7 +61,7 @@ def burn(args, begin, end):
 @pytest.fixture(scope="module")
 def functions() -> dict[str, int]:
     sources = {name: NativeSource(name, PRELUDE + text, name) for name, text in KERNELS.items()}
-    addresses = native.load(list(sources.values()))
+    addresses = native.process_store().load(list(sources.values()))
     return {name: addresses[source.key] for name, source in sources.items()}
 
 

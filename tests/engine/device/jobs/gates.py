@@ -26,7 +26,7 @@ _PATIENCE = 60.0
 @functools.cache
 def _address() -> int:
     source = NativeSource("gate", PRELUDE + _TEXT, "gate")
-    return native.load([source])[source.key]
+    return native.process_store().address(source)
 
 
 class Gate:

@@ -87,13 +87,13 @@ def run_script(text: str, timeout: float = 240) -> str:
 
 
 def test_a_warm_start_needs_no_numba() -> None:
-    native.load(job_sources())
+    native.process_store().load(job_sources())
     run_script("assert JobSystem(1).submit(nothing).complete(20)\nassert 'numba' not in sys.modules")
 
 
 def test_the_program_ends_while_jobs_are_queued() -> None:
     """Nothing waits for 100 TB of memory to be filled, and no thread runs on without the interpreter."""
-    native.load(job_sources())
+    native.process_store().load(job_sources())
     run_script(
         "jobs = JobSystem(2)\n"
         "block = np.zeros(1 << 20, np.int8)\n"
@@ -107,7 +107,7 @@ def test_the_program_ends_while_jobs_are_queued() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_is_told_and_can_start_its_own() -> None:
-    native.load(job_sources())
+    native.process_store().load(job_sources())
     said = run_script(
         "jobs = shared_job_system()\n"
         "assert jobs.submit(nothing).complete(20)\n"

@@ -32,7 +32,7 @@ N = 257
 @pytest.fixture(scope="module")
 def step() -> int:
     source = NativeSource("step", PRELUDE + STEP, "step")
-    return native.load([source])[source.key]
+    return native.process_store().address(source)
 
 
 @pytest.fixture(params=["1 thread", "4 threads", "4 threads, no spin"])

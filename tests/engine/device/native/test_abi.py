@@ -84,4 +84,4 @@ def test_another_number_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stored_plans_say_the_number() -> None:
-    assert f"GGPLAN6 {ABI}\n".encode() == plans._FORM
+    assert f"GGPLAN7 {ABI}\n".encode() == plans._FORM

@@ -17,7 +17,7 @@ from onnx import helper
 from engine import ModelLoader
 from engine.base.errors import ShapeError
 from engine.compiler.interpreter import interpret
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.onnx_cases import disagreement
 from tests.peer import open_session
 
@@ -341,11 +341,9 @@ def test_mha_on_every_backend(channel: str, make_worker: MakeWorker) -> None:
     @given(st.integers(1, 3), st.integers(1, 5), st.integers(0, 4))
     def check(batch: int, new: int, past: int) -> None:
         arrays = drawn(batch, new, past)
-        worker.schedule({**named(arrays)})
         right = theirs("MultiHeadAttention", arrays, attributes, 3)
-        for n, b in enumerate(right):
-            found = worker.peek_output(f"y{n}").download_to_array()
-            assert disagreement(found, b) < (1e-5 if channel == "cpu" else 1e-4), n
+        for n, (a, b) in enumerate(zip(answers(worker, named(arrays)), right, strict=True)):
+            assert disagreement(a, b) < (1e-5 if channel == "cpu" else 1e-4), n
 
     check()
 
@@ -364,8 +362,7 @@ def test_gqa_generates_on_every_backend(channel: str, make_worker: MakeWorker) -
         arrays = gqa_inputs(rng, [total] * 3, new, 0)
         both = [[*arrays[:3], *(cache or arrays[3:5]), *arrays[5:]] for cache in caches]
         right = theirs("GroupQueryAttention", both[0], attributes, 3)
-        worker.schedule({**named(both[1])})
-        found = [worker.peek_output(f"y{n}").download_to_array() for n in range(3)]
+        found = answers(worker, named(both[1]))
         for n, (a, b) in enumerate(zip(found, right, strict=True)):
             assert disagreement(a, b) < bound, (total, n)
         caches = [right[1:], found[1:]]

@@ -11,7 +11,7 @@ import pytest
 
 from engine.compiler.interpreter import interpret
 from engine.operators import OPERATORS
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.operators.contrib.language_layers import (
     SIZE,
     caches,
@@ -374,10 +374,7 @@ def test_queries_and_keys_are_normalised_before_they_are_turned() -> None:
 
 def on_backend(name: str, channel: str, make_worker: MakeWorker) -> None:
     case = CASES[name]
-    worker = make_worker(case.model(), channel)
-    worker.schedule(case.feeds())
-    found = [worker.peek_output(f"y{n}").download_to_array() for n in range(case.outputs)]
-    case.check(found, 1e-5 if channel == "cpu" else 1e-4)
+    case.check(answers(make_worker(case.model(), channel), case.feeds()), 1e-5 if channel == "cpu" else 1e-4)
 
 
 @pytest.mark.spread

@@ -24,8 +24,8 @@ from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.runtime.plan_store import files, plans
 from engine.runtime.plan_store.cache_keys import digest_of_engine, digest_of_model
-from tests.engine.conftest import CHANNELS, MakeWorker
-from tests.engine.operators.test_loop_rolling import feeds_for, nested, run
+from tests.engine.conftest import CHANNELS, MakeWorker, answers
+from tests.engine.operators.test_loop_rolling import feeds_for, nested
 from tests.graphs import mlp, model, node, proto
 from tests.networks import reference
 
@@ -168,7 +168,7 @@ def test_steps_that_repeat_others_that_repeat_are_stored(channel: str, make_work
     for was_stored in (False, True):
         worker = make_worker(made, channel)
         assert was_read(worker) is was_stored
-        found.append(run(worker, feeds))
+        found.append(answers(worker, feeds))
         worker.dispose()
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -307,9 +307,9 @@ def test_the_next_time_no_input_shape_is_planned() -> None:
     with open_worker(source) as worker:
         check(worker, source, 3)
         assert was_read(worker)
-        before = native.compilations()
+        before = native.process_store().compilations
         check(worker, source, 5)
-        assert native.compilations() == before
+        assert native.process_store().compilations == before
         check(worker, source, 3)
     with open_worker(source) as worker:
         check(worker, source, 5)
@@ -318,7 +318,7 @@ def test_the_next_time_no_input_shape_is_planned() -> None:
 
 def test_a_plan_whose_kernels_are_gone_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     open_worker(network()).dispose()
-    monkeypatch.setattr(native, "load_stored", lambda words: None)
+    monkeypatch.setattr(native.NativeStore, "load_stored", lambda store, words: None)
     with open_worker(network()) as worker:
         assert not was_read(worker)
         check(worker, network())

@@ -25,7 +25,7 @@ from engine import (
 from engine.compiler.lower import Planner
 from engine.runtime.plans.session import Session
 from gameglue import App, InferenceQueue, MonoBehaviour
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.engine.runtime.plans.test_open_continuations import BRANCHES, HALVES, UNIQUE, parsed
 from tests.graphs import mlp, model, node
 
@@ -76,8 +76,7 @@ def asked(worker: Worker, *inputs: np.ndarray) -> Tensor:
 
 
 def answer(worker: Worker, *inputs: np.ndarray) -> np.ndarray:
-    worker.schedule(*inputs)
-    return worker.peek_output().download_to_array()
+    return answers(worker, *inputs)[0]
 
 
 def test_a_new_size_is_planned_on_another_thread(

@@ -15,7 +15,7 @@ from engine.compiler.lower import Lowered
 from engine.compiler.trace import Tracer
 from engine.graph.model import Model
 from engine.runtime.plans.session import Session
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import MakeWorker, answers
 from tests.graphs import Declared, Dims, model, node, proto
 from tests.networks import error
 from tests.peer import open_session
@@ -191,9 +191,7 @@ def check(kind: str, channel: str, make_worker: MakeWorker) -> None:
     worker = make_worker(ModelLoader.load(source), channel)
     assert not worker.plan_report().unprepared
     for feeds in settings:
-        worker.schedule(feeds)
-        for output, wanted in zip(worker.model.outputs, expected(source, feeds), strict=True):
-            found = worker.peek_output(output.name).download_to_array()
+        for found, wanted in zip(answers(worker, feeds), expected(source, feeds), strict=True):
             assert found.shape == wanted.shape
             assert error(found, wanted) < 1e-4
 
@@ -231,12 +229,10 @@ def test_where_no_size_works_nothing_is_prepared_and_that_is_reported(
     assert "nothing prepared" in str(report)
     assert report.steps == 0
     x = normal(777)
-    worker.schedule(x)
-    np.testing.assert_allclose(worker.peek_output().download_to_array(), x * x, rtol=1e-5)
+    np.testing.assert_allclose(answers(worker, x)[0], x * x, rtol=1e-5)
     with pytest.raises(ShapeError, match="Reshape"):
         worker.schedule(normal(10))
-    worker.schedule(x)
-    np.testing.assert_allclose(worker.peek_output().download_to_array(), x * x, rtol=1e-5)
+    np.testing.assert_allclose(answers(worker, x)[0], x * x, rtol=1e-5)
 
 
 @pytest.mark.spread
@@ -277,8 +273,7 @@ def test_guesses_beyond_a_device_s_limits_are_dropped(
         assert not worker.plan_report().unprepared
         for sizes in ((3, 2, 5), (1, 5, 5)) if kind == "steps" else ((3, 4), (2, 6)):
             feeds = {"x": normal(*sizes)}
-            worker.schedule(feeds)
-            assert error(worker.peek_output().download_to_array(), *expected(source, feeds)) < 1e-5
+            assert error(answers(worker, feeds)[0], *expected(source, feeds)) < 1e-5
             assert not worker.plan_report().fallbacks
     assert prepared
     assert not any(lowered.fallbacks for lowered in prepared)

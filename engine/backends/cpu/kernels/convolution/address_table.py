@@ -191,7 +191,7 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
     The statements `tiles` compute and store the pixels `first` to `first + count - 1` of the group's channels
     m0 to m1 - 1 from the group's `weights` and the table, whose taps lie `step` addresses apart.
     """
-    body = [
+    lead = [
         *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         "taps = kernel_rows * kernel_columns",
         "depth = taps * channels",
@@ -200,22 +200,19 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
         f"table = stack_bytes({TABLE_WORDS * 8})",
         f"sums = stack_bytes({sums * 4})",
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("group"),
-                "weights = w + group * group_weights * 4",
-                "source = x + group * channels * 4",
-                "first = pixel0",
-                "while first < pixel1:",
-                "    count = min(room, pixel1 - first)",
-                "    fill_table(table, step, source, w + zeros_place * 4, first, count, height, width,"
-                " pixel_step * 4, out_rows, out_columns, kernel_rows, kernel_columns, row_stride,"
-                " column_stride, row_dilation, column_dilation, top, left)",
-                *indent(tiles),
-                "    first += room",
-            ]
-        ),
+    ]
+    task = [
+        *_GRID.locate("group"),
+        "weights = w + group * group_weights * 4",
+        "source = x + group * channels * 4",
+        "first = pixel0",
+        "while first < pixel1:",
+        "    count = min(room, pixel1 - first)",
+        "    fill_table(table, step, source, w + zeros_place * 4, first, count, height, width,"
+        " pixel_step * 4, out_rows, out_columns, kernel_rows, kernel_columns, row_stride,"
+        " column_stride, row_dilation, column_dilation, top, left)",
+        *indent(tiles),
+        "    first += room",
     ]
     helpers = _HELPERS.replace("{rows}", str(rows))
-    return kernel_text(library_text("vectors", "epilogue", "gemm", helpers=helpers) + makers, body)
+    return kernel_text(library_text("vectors", "epilogue", "gemm", helpers=helpers) + makers, lead, task)

@@ -287,7 +287,7 @@ def any_type_conv_text(
         f"    w0 += {WORDS_AT_ONCE}",
         *epilogue.store_tile(step, store),
     ]
-    body = [
+    lead = [
         *_ARGUMENTS.prologue("x", "w", *(["x_zeros"] if x_zero else []), epilogue=epilogue),
         *([f"x_zero = to_int32({read_text(x_zero, 'x_zeros', '0')} + shift)"] if x_zero else []),
         *(["x_zero = to_int32(shift)"] if in_bytes and not x_zero else []),
@@ -301,16 +301,13 @@ def any_type_conv_text(
         f"runs = stack_bytes({step * 24})",
         "tap_offsets(offsets, 0, kernel_rows, kernel_columns, tap_row_step, phase_step, dilation, stride)",
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("image"),
-                "i0 = op_div(image, groups)",
-                "group = image - i0 * groups",
-                f"for first_column in range(pixel0, pixel1, {step}):",
-                *indent(block),
-            ]
-        ),
+    ]
+    task = [
+        *_GRID.locate("image"),
+        "i0 = op_div(image, groups)",
+        "group = image - i0 * groups",
+        f"for first_column in range(pixel0, pixel1, {step}):",
+        *indent(block),
     ]
     head = library_text("vectors", "products", "words") + words.tiles_text(heights, signed_left=True)
-    return kernel_text(head + helpers + tap_offsets_text(words.element_size), body)
+    return kernel_text(head + helpers + tap_offsets_text(words.element_size), lead, task)

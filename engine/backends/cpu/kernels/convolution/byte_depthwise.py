@@ -169,7 +169,7 @@ def depthwise_text(storage: str, zero: str, epilogue: Epilogue) -> str:
         tap_offsets_text(1),
         _PAD,
     ]
-    return kernel_text(library_text("vectors", "transposition") + "".join(helpers), body)
+    return kernel_text(library_text("vectors") + "".join(helpers), body)
 
 
 _PAD = f"""

@@ -14,7 +14,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cuts import MOST_FLOATS, MOST_PIXELS, cut_bands
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
-from engine.backends.cpu.codegen.printer import indent, kernel_text
+from engine.backends.cpu.codegen.printer import kernel_text
 from engine.backends.cpu.codegen.schedule import (
     Blocks,
     Schedule,
@@ -114,7 +114,7 @@ def first_layer_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
     def call(name: str) -> str:
         return f"{name}(places, offsets, depth, panel, sums)"
 
-    body = [
+    lead = [
         *_ARGUMENTS.prologue("x", "weights", epilogue=epilogue),
         "taps = kernel_rows * kernel_columns",
         "depth = channels * taps",
@@ -131,32 +131,29 @@ def first_layer_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
         " row_dilation * row_length, 0, column_dilation, 1)",
         *zero_text(_WORDS, ""),
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("image"),
-                "rows, length = row1 - row0, column1 - column0",
-                "picture = x + image * channels * height * width * 4",
-                "origin = picture + (row0 * row_stride * width + column0 * column_stride) * 4",
-                "if in_place == 0:",
-                "    origin = band",
-                "    needed = (rows - 1) * row_stride + (kernel_rows - 1) * row_dilation + 1",
-                "    for c in range(channels):",
-                "        source = picture + c * height * width * 4",
-                "        stage_rows(band + c * plane * 4, source, height, width, row0 * row_stride - top,"
-                " left - column0 * column_stride, 1, 1, 1, needed, pitch, 0, filling, zero)",
-                "for row in range(rows):",
-                "    for k in range(length):",
-                "        address = origin + (row * row_stride * row_length + k * column_stride) * 4",
-                "        store_i64(table, row * length + k, address)",
-                "count = rows * length",
-                f"for k in range(count, count + {rows}):",
-                "    store_i64(table, k, origin)",
-                "first = (image * out_rows + row0) * out_columns + column0",
-                *walk_tiles(tile, call, epilogue, rank),
-            ]
-        ),
+    ]
+    task = [
+        *_GRID.locate("image"),
+        "rows, length = row1 - row0, column1 - column0",
+        "picture = x + image * channels * height * width * 4",
+        "origin = picture + (row0 * row_stride * width + column0 * column_stride) * 4",
+        "if in_place == 0:",
+        "    origin = band",
+        "    needed = (rows - 1) * row_stride + (kernel_rows - 1) * row_dilation + 1",
+        "    for c in range(channels):",
+        "        source = picture + c * height * width * 4",
+        "        stage_rows(band + c * plane * 4, source, height, width, row0 * row_stride - top,"
+        " left - column0 * column_stride, 1, 1, 1, needed, pitch, 0, filling, zero)",
+        "for row in range(rows):",
+        "    for k in range(length):",
+        "        address = origin + (row * row_stride * row_length + k * column_stride) * 4",
+        "        store_i64(table, row * length + k, address)",
+        "count = rows * length",
+        f"for k in range(count, count + {rows}):",
+        "    store_i64(table, k, origin)",
+        "first = (image * out_rows + row0) * out_columns + column0",
+        *walk_tiles(tile, call, epilogue, rank),
     ]
     makers = tile_makers(tile, "make_plane_tile", False, epilogue.recipe)
     helpers = staging_text(_WORDS, "float32") + tap_offsets_text(_WORDS.element_size)
-    return kernel_text(library_text("vectors", "epilogue", "gemm", helpers=helpers) + makers, body)
+    return kernel_text(library_text("vectors", "epilogue", "gemm", helpers=helpers) + makers, lead, task)

@@ -410,7 +410,7 @@ def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Ep
         "    done += rows_at_once",
         "c0 += columns_at_once",
     ]
-    body = [
+    lead = [
         *_ARGUMENTS.prologue("x", "w", *(["scales"] if bytewise else []), epilogue=epilogue),
         "factor, zero = _types.float32(1.0), _types.int64(0)",
         *memory_text(arithmetic),
@@ -421,24 +421,20 @@ def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Ep
         "panel_bytes = taps * groups * 2048",
         "depth, g0 = groups, 0",
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("i0"),
-                "rows, wide, task_columns = row1 - row0, column1 - column0, output1 - output0",
-                "image, y0 = x + i0 * x_image * 4, row0 * row_stride - top",
-                "x0 = column0 * column_stride - left",
-                *(measure if bytewise else []),
-                "lay_cells(band, image, height, width, channels, y0, x0, row_stride, column_stride,"
-                " row_phases, phases, rows + row_reach, row_cells, region, pitch, groups, x_row, x_column,"
-                " x_channel, factor, zero)",
-                "positions = (rows - 1) * row_cells + wide",
-                "c0 = 0",
-                "while c0 < task_columns:",
-                *indent(columns),
-            ]
-        ),
-        *release_text(arithmetic),
     ]
-    laying = _ROWS if packed_rows else _PIXELS
-    return kernel_text(head_text(arithmetic) + _TEXT + laying + (_MEASURE if bytewise else ""), body)
+    task = [
+        *_GRID.locate("i0"),
+        "rows, wide, task_columns = row1 - row0, column1 - column0, output1 - output0",
+        "image, y0 = x + i0 * x_image * 4, row0 * row_stride - top",
+        "x0 = column0 * column_stride - left",
+        *(measure if bytewise else []),
+        "lay_cells(band, image, height, width, channels, y0, x0, row_stride, column_stride,"
+        " row_phases, phases, rows + row_reach, row_cells, region, pitch, groups, x_row, x_column,"
+        " x_channel, factor, zero)",
+        "positions = (rows - 1) * row_cells + wide",
+        "c0 = 0",
+        "while c0 < task_columns:",
+        *indent(columns),
+    ]
+    head = head_text(arithmetic) + _TEXT + (_ROWS if packed_rows else _PIXELS)
+    return kernel_text(head + (_MEASURE if bytewise else ""), lead, task, release_text(arithmetic))

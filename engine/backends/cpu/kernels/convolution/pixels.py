@@ -18,7 +18,11 @@ from engine.backends.cpu.codegen.epilogue import (
 from engine.backends.cpu.codegen.printer import indent
 from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, evenly
 from engine.backends.cpu.codegen.tiles import MAX_TAPS
-from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
+from engine.backends.cpu.kernels.convolution.window_arguments import (
+    COUNT_TAPS,
+    WINDOW_ARGUMENTS,
+    window_values,
+)
 from engine.backends.cpu.library import library_text
 from engine.backends.windows import Windows
 from engine.kernels.size import largest, smallest
@@ -43,16 +47,9 @@ PIXEL_ARGUMENTS = ArgumentBlock(
     "block_channels channels inner_begin inner_end weight_step",
 )
 
-_HELPERS = """
-
-@helper
-def first_tap(first, dilation, count, low):
-    # The first of the taps first + t * dilation that does not lie before `low`.
-    t = 0
-    while t < count and first + t * dilation < low:
-        t += 1
-    return t
-
+_HELPERS = (
+    COUNT_TAPS
+    + """
 
 @helper
 def list_taps(places, row0, row1, column0, column1, kernel_columns, row_step, column_step, weight_step):
@@ -64,6 +61,7 @@ def list_taps(places, row0, row1, column0, column1, kernel_columns, row_step, co
             count += 1
     return count
 """
+)
 
 
 def schedule_pixels(

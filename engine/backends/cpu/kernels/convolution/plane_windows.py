@@ -31,7 +31,11 @@ from engine.backends.cpu.kernels.convolution.planes import (
     tap_offsets_text,
     zero_text,
 )
-from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
+from engine.backends.cpu.kernels.convolution.window_arguments import (
+    COUNT_TAPS,
+    WINDOW_ARGUMENTS,
+    window_values,
+)
 from engine.backends.cpu.kernels.matmul.words import (
     Words,
     byte_shift,
@@ -82,20 +86,6 @@ _POOL_ARGUMENTS = ArgumentBlock(
     _ARGUMENTS,
     "count_top count_bottom count_left count_right",
 )
-
-_COUNT = """
-
-@helper
-def taps_inside(first, dilation, count, low, high):
-    # How many of the taps first + t * dilation lie in low..high-1.
-    begin = 0
-    while begin < count and first + begin * dilation < low:
-        begin += 1
-    end = count
-    while end > begin and first + (end - 1) * dilation >= high:
-        end -= 1
-    return end - begin
-"""
 
 
 class Cut(NamedTuple):
@@ -225,13 +215,10 @@ def plane_conv_text(words: Words, dtype: str, stride: int, epilogue: Epilogue, x
         *(["row_total = to_int32(to_int32(filling) * load_i32(weights, taps))"] if in_bytes else []),
     ]
     call = "(at, offsets, weights, taps, target)"
-    if words.form == "float32":
-        tiles = "".join(f"tile_{n} = make_tap_tile({n}, {lanes})\n" for n in _VECTORS[lanes])
-        calls = {n * lanes: f"tile_{n}{call}" for n in _VECTORS[lanes]}
-    else:
-        made = f"{words.multiplied_as(True)!r}, {words.elements}, {words.element_size}, {stride}, {lanes}"
-        tiles = f"plane_tile = make_plane_tile({made})\n"
-        calls = {words.elements // stride * lanes: f"plane_tile{call}"}
+    made = f"{words.multiplied_as(True)!r}, {words.elements}, {words.element_size}, {stride}, {lanes}"
+    vectors = _VECTORS[lanes] if words.form == "float32" else (1,)
+    tiles = "".join(f"tile_{n} = make_plane_tile({made}, {n})\n" for n in vectors)
+    calls = {n * words.elements // stride * lanes: f"tile_{n}{call}" for n in vectors}
     return _text(words, dtype, lead, plane, tiles, calls, [], epilogue)
 
 
@@ -288,7 +275,7 @@ def _text(
         *indent(epilogue.store),
         f"    tile += tile_row * {size}",
     ]
-    body = [
+    lead = [
         *lead,
         f"packed = stack_bytes({(_SUMS + widest) * 4})" if is_joined else "",
         f"sums = stack_bytes({(_SUMS + widest) * size})",
@@ -300,32 +287,29 @@ def _text(
         " region, tap_step, stride)",
         "taps *= group_inputs",
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("group"),
-                "rows = row1 - row0",
-                f"origin = x + group * group_inputs * height * width * {np.dtype(dtype).itemsize}",
-                "first = 0",
-                "while first < last_size:",
-                "    count = min(columns_at_once, last_size - first)",
-                f"    source = origin + (row0 * row_stride * width + first) * {element}",
-                "    if in_place == 0:",
-                "        source = band",
-                "        needed = (rows - 1) * step + reach_rows + 1",
-                "        for k in range(group_inputs):",
-                f"            plane = origin + k * height * width * {np.dtype(dtype).itemsize}",
-                f"            stage_rows(band + k * input_size * {element}, plane, height, width,"
-                " row0 * row_stride - top, left - first * column_stride, staged_stride, stride, phases,"
-                " needed, length, region, filling, zero)",
-                "    for output in range(group_outputs):",
-                *indent(indent(results)),
-                "    first += count",
-            ]
-        ),
+    ]
+    task = [
+        *_GRID.locate("group"),
+        "rows = row1 - row0",
+        f"origin = x + group * group_inputs * height * width * {np.dtype(dtype).itemsize}",
+        "first = 0",
+        "while first < last_size:",
+        "    count = min(columns_at_once, last_size - first)",
+        f"    source = origin + (row0 * row_stride * width + first) * {element}",
+        "    if in_place == 0:",
+        "        source = band",
+        "        needed = (rows - 1) * step + reach_rows + 1",
+        "        for k in range(group_inputs):",
+        f"            plane = origin + k * height * width * {np.dtype(dtype).itemsize}",
+        f"            stage_rows(band + k * input_size * {element}, plane, height, width,"
+        " row0 * row_stride - top, left - first * column_stride, staged_stride, stride, phases,"
+        " needed, length, region, filling, zero)",
+        "    for output in range(group_outputs):",
+        *indent(indent(results)),
+        "    first += count",
     ]
     head = library_text("vectors", "products", "words") + tiles + staging_text(words, dtype)
-    return kernel_text(head + tap_offsets_text(element), body)
+    return kernel_text(head + tap_offsets_text(element), lead, task)
 
 
 def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -371,7 +355,7 @@ def plane_pool_text(kind: str, epilogue: Epilogue) -> str:
     ]
     lead = [*_POOL_ARGUMENTS.prologue("x", epilogue=epilogue), *zero_text(words, "", padding)]
     lead += [f"counts = stack_bytes({_SUMS * 4})", "counted = _types.int64(-1)"] if is_average else []
-    tiles = _COUNT + "".join(
+    tiles = COUNT_TAPS + "".join(
         f"\ntile_{n} = make_pool_tile({n}, {lanes}, {kind == 'max'})\n" for n in _VECTORS[lanes]
     )
     calls = {n * lanes: f"tile_{n}(at, offsets, taps, target)" for n in _VECTORS[lanes]}

@@ -221,7 +221,7 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         *indent(indent(indent(indent(epilogue.store)))),
         "    m += block_columns",
     ]
-    body = [
+    lead = [
         *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         # Behind the last sums there is room for the rows that a tile of a product has too many.
         f"scratch = stack_bytes({scratch_bytes(tile) + max(rows) * MOST_COLUMNS * 4})",
@@ -235,17 +235,14 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         f"sum_step = (block_tiles * block_columns + {lanes}) * 4",
         f"sums = scratch + op_div(c_size + {lanes - 1}, _types.int64({lanes})) * depth_block",
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate(),
-                "while tile0 < tile1:",
-                *indent(block),
-                "    tile0 += block_tiles",
-            ]
-        ),
     ]
-    return kernel_text(library_text("vectors", "winograd", helpers=_TEXT.format(**numbers)), body)
+    task = [
+        *_GRID.locate(),
+        "while tile0 < tile1:",
+        *indent(block),
+        "    tile0 += block_tiles",
+    ]
+    return kernel_text(library_text("vectors", "winograd", helpers=_TEXT.format(**numbers)), lead, task)
 
 
 def _choices(rows: tuple[int, ...], lanes: int) -> list[str]:

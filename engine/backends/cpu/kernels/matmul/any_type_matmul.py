@@ -128,20 +128,17 @@ def any_type_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums
         "    m += rows",
     ]
     names = ["a", "b", *(["numbers_of"] if in_bytes else []), *(["zeros"] if a_zero else [])]
-    body = [
+    lead = [
         *_ARGUMENTS.prologue(*names, epilogue=epilogue),
         f"sums = stack_bytes({heights[0] * step * size})",
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("i0"),
-                "lefts = a + i0 * a_batch",
-                "rights = b + i0 * b_batch",
-                *(["numbers = numbers_of + i0 * number_batch * 4"] if in_bytes else []),
-                f"for first_column in range(column0, column1, {step}):",
-                *indent(panel),
-            ]
-        ),
     ]
-    return kernel_text(library_text("vectors", "products") + words.tiles_text(heights), body)
+    task = [
+        *_GRID.locate("i0"),
+        "lefts = a + i0 * a_batch",
+        "rights = b + i0 * b_batch",
+        *(["numbers = numbers_of + i0 * number_batch * 4"] if in_bytes else []),
+        f"for first_column in range(column0, column1, {step}):",
+        *indent(panel),
+    ]
+    return kernel_text(library_text("vectors", "products") + words.tiles_text(heights), lead, task)

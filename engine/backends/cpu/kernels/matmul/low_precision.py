@@ -176,7 +176,11 @@ def head_text(arithmetic: Arithmetic) -> str:
                 made = f"make_vector_product({rows}, {columns}, {bytewise}, {arithmetic.lanes})"
             lines.append(f"{name}_{columns} = {made}\n")
     lines.append(f"round_group, round_part = make_rounding({bytewise}, {arithmetic.lanes})\n")
-    text = library_text("vectors", "low_precision") + "".join(lines) + _HELPERS.format(group=arithmetic.group)
+    text = (
+        library_text("vectors", "products", "low_precision")
+        + "".join(lines)
+        + _HELPERS.format(group=arithmetic.group)
+    )
     return text + (_RANGES if bytewise else _BITS)
 
 
@@ -206,7 +210,7 @@ def memory_text(arithmetic: Arithmetic) -> list[str]:
 
 def release_text(arithmetic: Arithmetic) -> list[str]:
     """Statements behind the last task."""
-    return ["release_tiles()"] if arithmetic.unit == "amx" else []
+    return ["release_tiles(shapes)"] if arithmetic.unit == "amx" else []
 
 
 def multiply_text(arithmetic: Arithmetic, left: str = "left") -> list[str]:

@@ -210,7 +210,7 @@ def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:
         "    done += rows_at_once",
         "c0 += columns_at_once",
     ]
-    body = [
+    lead = [
         *_ARGUMENTS.prologue("a", "b", *(["scales"] if bytewise else []), epilogue=epilogue),
         *memory_text(arithmetic),
         "offsets = stack_bytes(64)",
@@ -218,24 +218,20 @@ def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:
         "taps = 1",
         "panel_bytes = groups * 2048",
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("i0"),
-                "batch, rows, task_columns = i0, m1 - m0, column1 - column0",
-                *(measure if bytewise else []),
-                "g0 = 0",
-                "while g0 < groups:",
-                "    depth = min(groups_at_once, groups - g0)",
-                f"    first = a + (batch * a_batch + m0 * a_row + g0 * {size} * a_column) * 4",
-                f"    wanted = min(depth * {size}, k_size - g0 * {size})",
-                f"    round_rows(band, first, rows, wanted, a_row, {last}, pitch)",
-                "    c0 = 0",
-                "    while c0 < task_columns:",
-                *indent(indent(block)),
-                "    g0 += groups_at_once",
-            ]
-        ),
-        *release_text(arithmetic),
     ]
-    return kernel_text(head_text(arithmetic) + _ROUND_ROWS[bytewise], body)
+    task = [
+        *_GRID.locate("i0"),
+        "batch, rows, task_columns = i0, m1 - m0, column1 - column0",
+        *(measure if bytewise else []),
+        "g0 = 0",
+        "while g0 < groups:",
+        "    depth = min(groups_at_once, groups - g0)",
+        f"    first = a + (batch * a_batch + m0 * a_row + g0 * {size} * a_column) * 4",
+        f"    wanted = min(depth * {size}, k_size - g0 * {size})",
+        f"    round_rows(band, first, rows, wanted, a_row, {last}, pitch)",
+        "    c0 = 0",
+        "    while c0 < task_columns:",
+        *indent(indent(block)),
+        "    g0 += groups_at_once",
+    ]
+    return kernel_text(head_text(arithmetic) + _ROUND_ROWS[bytewise], lead, task, release_text(arithmetic))

@@ -205,7 +205,7 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
         arguments = f"{tile.vectors}, {tile.lanes}"
         tiles = [f"tile_of_{rows} = make_product_tile({rows}, {arguments})\n" for rows in heights]
     step = narrow or tile.width
-    body = [
+    lead = [
         *_ARGUMENTS.prologue("a", "b", epilogue=epilogue),
         f"sums = stack_bytes({heights[0] * tile.width * 4})",
         "b_row_bytes = b_row * 4",
@@ -213,18 +213,15 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
         # A right side that is read in place ends with a whole panel, which overlaps the previous one.
         "last_panel = n_size" + ("" if narrow else f" - {step} if in_place else n_size"),
         *epilogue.kernel,
-        "for task in range(begin, end):",
-        *indent(
-            [
-                *_GRID.locate("i0"),
-                "lefts = a + i0 * a_batch * 4",
-                "rights = b + i0 * b_batch * 4",
-                f"for place in range(column0, column1, {step}):",
-                *indent(_panel_lines(tile, step, heights, epilogue, singles)),
-            ]
-        ),
     ]
-    return kernel_text(library_text("vectors", "products") + "".join(tiles), body)
+    task = [
+        *_GRID.locate("i0"),
+        "lefts = a + i0 * a_batch * 4",
+        "rights = b + i0 * b_batch * 4",
+        f"for place in range(column0, column1, {step}):",
+        *indent(_panel_lines(tile, step, heights, epilogue, singles)),
+    ]
+    return kernel_text(library_text("vectors", "products") + "".join(tiles), lead, task)
 
 
 def _panel_lines(tile: Tile, step: int, heights: list[int], epilogue: Epilogue, singles: bool) -> list[str]:

@@ -85,7 +85,7 @@ def packing_source() -> NativeSource:
 
 @cache
 def _turning(lanes: int) -> NativeSource:
-    head = library_text("vectors", "products")
+    head = library_text("vectors")
     return NativeSource(
         "transpose_panels", head + _ARGUMENTS.reading(_TURN).replace("{lanes}", str(lanes)), "kernel"
     )
@@ -93,7 +93,7 @@ def _turning(lanes: int) -> NativeSource:
 
 _TURN = """
 copy_run = make_copy_run(1, {lanes})
-transpose_block = make_transpose_block({lanes})
+transpose_tile = make_transpose_tile({lanes}, 4)
 
 
 def kernel(args, begin, end):
@@ -109,9 +109,9 @@ def kernel(args, begin, end):
             for m in range(0, even_width, {lanes}):
                 origin = source + (m * depth + d) * 4
                 if taps == 1:
-                    transpose_block(target + (d * width + m) * 4, width * 4, origin, depth * 4)
+                    transpose_tile(origin, depth * 4, target + (d * width + m) * 4, width * 4)
                 else:
-                    transpose_block(block, {lanes} * 4, origin, depth * 4)
+                    transpose_tile(origin, depth * 4, block, {lanes} * 4)
                     for i in range({lanes}):
                         c = op_div(d + i, taps)
                         place = (d + i - c * taps) * channels + c

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
-from engine.backends.cpu.codegen.printer import indent, kernel_text
+from engine.backends.cpu.codegen.printer import kernel_text
 from engine.backends.cpu.codegen.schedule import Schedule, emit
 from engine.backends.cpu.codegen.tiles import Tile
 from engine.backends.cpu.library import library_text
@@ -39,7 +39,7 @@ _ARGUMENTS = ArgumentBlock(
 
 _HELPERS = """
 copy_run = make_copy_run(1, {lanes})
-transpose_block = make_transpose_block({lanes})
+transpose_tile = make_transpose_tile({lanes}, 4)
 
 
 @helper
@@ -65,7 +65,7 @@ def lay_columns(target, target_row, source, source_row, source_column, rows, col
             for r in range(0, done_rows, {lanes}):
                 place = target + (r * target_row + j) * 4
                 origin = source + (r + j * source_column) * 4
-                transpose_block(place, target_row * 4, origin, source_column * 4)
+                transpose_tile(origin, source_column * 4, place, target_row * 4)
         for j in range(done_columns, columns):
             for r in range(done_rows):
                 store_f32(target, r * target_row + j, load_f32(source, r + j * source_column))
@@ -130,28 +130,23 @@ def _emit(
 
 def panels_text(lanes: int) -> str:
     """The kernel's module."""
-    body = [
-        *_ARGUMENTS.prologue("out", "matrix"),
-        "for task in range(begin, end):",
-        *indent(
-            [
-                "count = op_div(task, panels)",
-                "panel = task - count * panels",
-                "column = panel * width",
-                "wanted = min(width, columns - column)",
-                "source = matrix + (count * source_batch + column * source_column) * 4",
-                "target = out + (count * target_batch + panel * target_panel) * 4",
-                "if source_column == 1:",
-                "    pack_rows(target, target_row, source, source_row, rows, wanted)",
-                "else:",
-                "    lay_columns(target, target_row, source, source_row, source_column, rows, wanted)",
-                # Columns beyond the matrix take part in sums that nobody stores.
-                "if target_row == width:",
-                "    for r in range(rows):",
-                "        for j in range(wanted, width):",
-                "            store_f32(target, r * width + j, 0.0)",
-            ]
-        ),
+    lead = [*_ARGUMENTS.prologue("out", "matrix")]
+    task = [
+        "count = op_div(task, panels)",
+        "panel = task - count * panels",
+        "column = panel * width",
+        "wanted = min(width, columns - column)",
+        "source = matrix + (count * source_batch + column * source_column) * 4",
+        "target = out + (count * target_batch + panel * target_panel) * 4",
+        "if source_column == 1:",
+        "    pack_rows(target, target_row, source, source_row, rows, wanted)",
+        "else:",
+        "    lay_columns(target, target_row, source, source_row, source_column, rows, wanted)",
+        # Columns beyond the matrix take part in sums that nobody stores.
+        "if target_row == width:",
+        "    for r in range(rows):",
+        "        for j in range(wanted, width):",
+        "            store_f32(target, r * width + j, 0.0)",
     ]
-    head = library_text("vectors", "products") + _HELPERS.format(lanes=lanes)
-    return kernel_text(head, body)
+    head = library_text("vectors") + _HELPERS.format(lanes=lanes)
+    return kernel_text(head, lead, task)

@@ -13,7 +13,6 @@ import llvmlite.binding as llvm
 
 from engine.backends.base import Precision
 from engine.base.errors import DeviceError, InputError
-from engine.compiler.plan import storable
 
 Unit = Literal["amx", "avx512", "avx2"]
 """What multiplies: a unit for tiles of matrices, or dot products of vectors of 64 or 32 bytes."""
@@ -35,7 +34,6 @@ _WANTED: dict[Precision, str] = {
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
-@storable
 @dataclass(frozen=True)
 class Arithmetic:
     """A reduced precision and the unit that computes in it.

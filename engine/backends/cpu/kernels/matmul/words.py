@@ -34,7 +34,6 @@ _FLOPS_PER_NS = {
 }  # fmt: skip
 
 
-@storable
 @dataclass(frozen=True)
 class Words:
     """A form of words: its name, the elements of a word, and whether products use x86's instructions."""
@@ -289,30 +288,24 @@ def _rows_text(words: Words, dtype: str, zero: str, with_sums: bool) -> str:
 
     size = np.dtype(dtype).itemsize
     line = "task - batch * rows if zero_count > 1 else 0"
-    body = [
-        *_ROW_ARGUMENTS.prologue("out", "x", *(["zeros"] if zero else [])),
-        "zero = _types.int32(0)",
-        "for task in range(begin, end):",
-        *indent(
-            [
-                "batch = op_div(task, rows)",
-                f"source = x + (batch * source_batch + (task - batch * rows) * source_row) * {size}",
-                "target = out + task * pitch",
-                "total = _types.int64(0)",
-                *([f"zero = {read_text(zero, 'zeros', line)}"] if zero else []),
-                "if source_column == 1:",
-                "    for k in range(k_size):",
-                *indent(indent(elements("k"))),
-                "else:",
-                "    for k in range(k_size):",
-                *indent(indent(elements("k * source_column"))),
-                f"for k in range(k_size, depth * {words.elements}):",
-                f"    {store}(target, k, 0)",
-                *(["store_i32(target, depth, total)"] if with_sums else []),
-            ]
-        ),
+    lead = [*_ROW_ARGUMENTS.prologue("out", "x", *(["zeros"] if zero else [])), "zero = _types.int32(0)"]
+    task = [
+        "batch = op_div(task, rows)",
+        f"source = x + (batch * source_batch + (task - batch * rows) * source_row) * {size}",
+        "target = out + task * pitch",
+        "total = _types.int64(0)",
+        *([f"zero = {read_text(zero, 'zeros', line)}"] if zero else []),
+        "if source_column == 1:",
+        "    for k in range(k_size):",
+        *indent(indent(elements("k"))),
+        "else:",
+        "    for k in range(k_size):",
+        *indent(indent(elements("k * source_column"))),
+        f"for k in range(k_size, depth * {words.elements}):",
+        f"    {store}(target, k, 0)",
+        *(["store_i32(target, depth, total)"] if with_sums else []),
     ]
-    return kernel_text(library_text(), body)
+    return kernel_text(library_text(), lead, task)
 
 
 def emit_panels_of_words(
@@ -366,33 +359,30 @@ def _panels_text(words: Words, dtype: str, zero: str) -> str:
             f"    {store}(target, w * width * {words.elements} + place, 0)",
         ]
 
-    body = [
+    lead = [
         *_PANEL_ARGUMENTS.prologue("out", "x", *(["zeros"] if zero else [])),
         "zero = _types.int32(0)",
         f"whole = op_div(k_size, _types.int64({words.elements}))",
-        "for task in range(begin, end):",
-        *indent(
-            [
-                "batch = op_div(task, panels)",
-                "first = (task - batch * panels) * width",
-                "wanted = min(width, columns - first)",
-                f"source = x + (batch * source_batch + first * source_column) * {size}",
-                f"target = out + task * depth * width * {words.size}",
-                "if source_column == 1:",
-                "    for w in range(depth):",
-                "        for j in range(wanted):",
-                *indent(indent(indent(word()))),
-                "else:",
-                "    for j in range(wanted):",
-                "        for w in range(depth):",
-                *indent(indent(indent(word()))),
-                "if wanted < width:",
-                "    for w in range(depth):",
-                *indent(indent(fill())),
-            ]
-        ),
     ]
-    return kernel_text(library_text(), body)
+    task = [
+        "batch = op_div(task, panels)",
+        "first = (task - batch * panels) * width",
+        "wanted = min(width, columns - first)",
+        f"source = x + (batch * source_batch + first * source_column) * {size}",
+        f"target = out + task * depth * width * {words.size}",
+        "if source_column == 1:",
+        "    for w in range(depth):",
+        "        for j in range(wanted):",
+        *indent(indent(indent(word()))),
+        "else:",
+        "    for j in range(wanted):",
+        "        for w in range(depth):",
+        *indent(indent(indent(word()))),
+        "if wanted < width:",
+        "    for w in range(depth):",
+        *indent(indent(fill())),
+    ]
+    return kernel_text(library_text(), lead, task)
 
 
 def known_zeros(zero: Value | None, shift: int) -> np.ndarray:

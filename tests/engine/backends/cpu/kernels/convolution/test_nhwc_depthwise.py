@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.kernels.convolution.nhwc_depthwise import tune_nhwc_depthwise
+from engine.backends.cpu.kernels.convolution.nhwc_windows import tune_nhwc_depthwise
 from engine.compiler.plan import Tuner
 from engine.kernels.expr import Expr, acc, arg, lit, load, maximum, minimum
 from engine.kernels.value import Value

@@ -5,6 +5,8 @@ Made by `engine.backends.cpu.execution.fast_path.ZeroCopyCommands.aim_outputs`.
 
 from __future__ import annotations
 
+from enum import Enum, auto
+
 import numpy as np
 
 from engine.backends.cpu.execution.memory import CPUBuffer
@@ -14,39 +16,50 @@ from engine.base.errors import DisposedError
 from engine.base.memory.aligned import reserve
 
 
-class OwnOutput:
-    """Memory of an output that a tensor may take over instead of a copy.
+class Owner(Enum):
+    """Who has the memory of an output."""
 
-    It belongs to one side at a time. Nothing takes it over once the output was looked at; and once a tensor
-    has it, the worker gets a copy before the output is looked at or the tensor is written.
+    NOBODY = auto()
+    """Nothing has read the output, and the first copy takes its memory over."""
+    WORKER = auto()
+    """The worker: something has read the output, and copies of it are copied."""
+    TENSOR = auto()
+    """A tensor that was a copy. The worker takes a copy before it reads the output or the tensor changes."""
+
+
+class OutputMemory:
+    """Memory that one run writes an output to, of `engine.base.memory.results.OutputRing`.
+
+    The ring has it again once neither the worker, nor a tensor, nor a pending readback refers to it.
 
     Attributes:
         array: The elements, 1-D.
         address: The address of the first.
+        owner: Who has it.
     """
 
-    __slots__ = ("__weakref__", "_given", "_is_seen", "_stream", "address", "array")
+    __slots__ = ("__weakref__", "_stream", "_tensor", "address", "array", "owner")
 
     def __init__(self, array: np.ndarray, address: int, stream: JobStream) -> None:
         """For a run in a stream."""
         self.array = array
         self.address = address
+        self.owner = Owner.NOBODY
         self._stream = stream
-        self._given: CPUTensorData | None = None
-        self._is_seen = False
+        self._tensor: CPUTensorData | None = None
 
-    def seen(self) -> CPUBuffer:
-        """The output, for the worker: nothing takes its memory over from now on."""
+    def read(self) -> CPUBuffer:
+        """The output, for the worker."""
         self.part()
-        self._is_seen = True
+        self.owner = Owner.WORKER
         return CPUBuffer(len(self.array), self.array.dtype, self.array)
 
-    def given(self, shape: tuple[int, ...], elements: int) -> CPUTensorData | None:
-        """The first elements as a tensor's, which takes the memory over; None if that is not possible."""
-        if self._is_seen:
+    def give(self, shape: tuple[int, ...], elements: int) -> CPUTensorData | None:
+        """The first elements as a tensor's, which takes the memory over; None unless nobody has it."""
+        if self.owner is not Owner.NOBODY:
             return None
-        self._is_seen = True
-        self._given = data = CPUTensorData(self.array[:elements].reshape(shape), owned=True)
+        self.owner = Owner.TENSOR
+        self._tensor = data = CPUTensorData(self.array[:elements].reshape(shape), is_shared=False)
         data.is_shared_with(self, self.address)
         stream = self._stream
         if (stream.last is not None or stream.marks) and (fence := stream.fence()) is not None:
@@ -54,10 +67,11 @@ class OwnOutput:
         return data
 
     def part(self) -> None:
-        """Give the worker a copy, if a tensor has its memory and has not changed it yet."""
-        data, self._given = self._given, None
+        """Give the worker a copy, if a tensor has the memory."""
+        data, self._tensor = self._tensor, None
         if data is None:
             return
+        self.owner = Owner.WORKER
         data.is_shared_with(None)
         copy: np.ndarray = reserve(self.array.nbytes).view(self.array.dtype)
         try:
