@@ -17,16 +17,9 @@ import numpy as np
 
 from engine.base.errors import EngineError, ShapeError, UnsupportedLayerError
 from engine.compiler.builders import ADVICE, MOST_KNOWN, MOST_MADE, ShapeBuilder
-from engine.compiler.entries import (
-    as_arrays,
-    as_constants,
-    known_or_empty,
-    mapped,
-    moved_text,
-    positions_in,
-    with_strings,
-)
+from engine.compiler.entries import as_arrays, as_constants, known_or_empty, mapped
 from engine.compiler.layer_errors import naming
+from engine.compiler.moved_text import moved_text, positions_in, with_strings
 from engine.compiler.plan import Compute
 from engine.graph.model import Layer, Model
 from engine.kernels.size import smallest, whole

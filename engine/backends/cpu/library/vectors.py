@@ -244,7 +244,8 @@ def make_channel_tile(pixels, channels, lanes, signed):
             sources.append(sources[-1] + step)
 
         def body(places, totals):
-            offset, factors, sums = places[0].word(), places[1].read_row(kind, parts), []
+            offset, factors = places[0].word(), places[1].read_row(kind, parts)
+            sums = list[Lane]()
             for start in sources:
                 for p, factor in enumerate(factors):
                     run = (start + offset + lanes * p).read(small, align=1)
