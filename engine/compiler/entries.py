@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.compiler.builders import ShapeBuilder
-from engine.kernels.value import Entry, ListValue, MapsValue, Value
+from engine.kernels.value import Entry, ListValue, MapsValue, ObjectsValue, Value
 
 
 def mapped(entry: Entry, change: Callable[[Value], Value]) -> Entry:
@@ -29,8 +29,9 @@ def known_or_empty(value: Value) -> np.ndarray:
 
 def as_arrays(entry: Entry, elements: Callable[[Value], np.ndarray]) -> Any:
     """An entry as a NumPy function takes it."""
-    if isinstance(entry, MapsValue):
-        return entry.maps(elements(entry.items[0])).tolist()
+    if isinstance(entry, ObjectsValue):
+        found = entry.objects(elements(entry.items[0]))
+        return found.tolist() if isinstance(entry, MapsValue) else found
     if isinstance(entry, ListValue):
         return [elements(v) for v in entry.items]
     return None if entry is None else elements(entry)

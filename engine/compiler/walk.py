@@ -8,8 +8,7 @@ often as they turn out differently.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import thread_time
 from typing import Any
@@ -17,15 +16,10 @@ from typing import Any
 import numpy as np
 
 from engine.base.errors import EngineError, ShapeError, UnsupportedLayerError
-from engine.base.memory.out_of_memory import naming_out_of_memory
 from engine.compiler.builders import ADVICE, MOST_KNOWN, MOST_MADE, ShapeBuilder
-from engine.compiler.entries import (
-    as_arrays,
-    as_constants,
-    describe,
-    known_or_empty,
-    mapped,
-)
+from engine.compiler.entries import as_arrays, as_constants, known_or_empty, mapped
+from engine.compiler.layer_errors import naming
+from engine.compiler.moved_text import moved_text, positions_in, with_strings
 from engine.graph.model import Layer, Model
 from engine.kernels.size import smallest, whole
 from engine.kernels.value import Entry, ListValue, Value, leaves
@@ -327,9 +321,14 @@ class Walk(ABC):
 
     def _layer(self, frame: Frame) -> Stop | None:
         layer, operator = frame.layer, frame.graph.operators[frame.position]
-        entries = tuple([self.look_up(name) if name else None for name in layer.inputs])
-        if self.memoised(frame, entries):
+        found = tuple([self.look_up(name) if name else None for name in layer.inputs])
+        if self.memoised(frame, found):
             return None
+        new = f"{layer.name}{frame.path} positions"
+        entries, names = moved_text(found, operator.moved_position, self.elements, new)
+        if needs := self._unknown(positions_in(entries)):
+            return Stop(needs, repeats=operator.kind == "control")
+        entries = with_strings(entries, self.elements)
         given = leaves(*entries)
         texts = [v for v in given if v.dtype == object]
         # Kernels do not compute strings: a layer with one among its inputs reads all of them on the host.
@@ -361,12 +360,14 @@ class Walk(ABC):
                 frame.control = operator.open(builder, inputs)
             else:
                 outputs = operator.build(builder, inputs)
+                if names is not None:
+                    outputs = tuple([builder.text(x, names) for x in leaves(*outputs)])
                 if axis is not None:
                     count = next(v.bound.count for v in given if v.bound is not None)
                     outputs = tuple(mapped(x, lambda v: v.bounded(axis, count)) for x in outputs)
                 self.bind(frame, outputs, builder.yields_nothing)
-                if inputs == entries:
-                    self.remember(frame, layer, builder, entries)
+                if inputs == found:
+                    self.remember(frame, layer, builder, found)
         self.built(builder)
         return None
 
@@ -403,6 +404,9 @@ class Walk(ABC):
 
     def _leave(self, frame: Frame) -> Stop | None:
         outputs = [self.look_up(o.name) for o in frame.graph.model.outputs]
+        if needs := self._unknown(positions_in(outputs)):
+            return Stop(needs)
+        outputs = [*with_strings(outputs, self.elements)]
         outer = self.frames[-2]
         assert outer.control is not None
         assert frame.body is not None
@@ -465,16 +469,3 @@ class Walk(ABC):
             found += [x.rows for x in entries if isinstance(x, ListValue) and x.rows is not None]
         found += [v.bound.count for v in found if v.bound is not None]
         return list(dict.fromkeys(found))
-
-
-@contextmanager
-def naming(layer: Layer, inputs: Sequence[Entry] = ()) -> Iterator[None]:
-    """Convert exceptions raised while a layer is planned to an error that names the layer."""
-    try:
-        with naming_out_of_memory(f"what the host computes for {layer}"):
-            yield
-    except EngineError:
-        raise
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        shown = f" cannot take inputs {', '.join(map(describe, inputs))}" if inputs else ""
-        raise ShapeError(f"{layer}{shown}: {error}") from error

@@ -97,9 +97,9 @@ class Hint:
         is_inner_static, that it is the same. Output is the sum of weights times rows, (outer, out, inner).
     leaves: operands (x, nodes, splits, roots) with x (rows, features): trees whose nodes are known (nodes, 3)
         int32, a feature and the node, or as -1 - i leaf i, where x is on the true side of the split and where
-        it is not; attributes mode, how they are compared ("LEQ", "LT", "GTE", "GT", "EQ" or "NEQ"), and
-        depth, the nodes on the longest path. Output is the leaf that each row reaches in each tree, (trees,
-        rows).
+        it is not; attributes mode, how they are compared ("LEQ", "LT", "GTE", "GT", "EQ" or "NEQ"), depth,
+        the nodes on the longest path, and missing: whether nodes are (nodes, 4), with a number above 0 where
+        NaN is on the true side. Output is the leaf that each row reaches in each tree, (trees, rows).
     recurrence: a recurrent layer of known weights with ONNX's default activations, for backends that are
         bound to take it: no formula stands for it. Operands (x, w, r), then those of bias and first states
         that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).

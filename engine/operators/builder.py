@@ -15,12 +15,13 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from engine.base.dtypes import TEXT
 from engine.base.errors import OutOfMemoryError, ShapeError
 from engine.graph.model import Layer
 from engine.kernels.expr import FLAT, Expr, arg, lit, load
 from engine.kernels.hint import Hint
 from engine.kernels.size import Size, whole
-from engine.kernels.value import ListValue, Signature, Value
+from engine.kernels.value import Entry, ListValue, Signature, TextValue, Value
 
 FAN_IN = 7
 """How many tensors one kernel may read: GL guarantees 8 storage blocks, one of them for the output."""
@@ -126,6 +127,12 @@ class Builder(ABC):
         if wrong := [x for x in items if x.dtype != dtype]:
             self.error(f"cannot put {wrong[0].dtype.name} into a sequence of {dtype.name}")
         return ListValue(tuple(items), np.dtype(dtype), rows=rows)
+
+    def text(self, positions: Value, names: np.ndarray) -> Entry:
+        """The string at each of these positions; where they are unknown yet, only outputs have them."""
+        text = TextValue((positions,), TEXT, names)
+        known = self.elements(positions)
+        return text if known is None else self.constant(text.objects(known))
 
     def absent(self) -> None:
         """An optional without an element."""

@@ -134,7 +134,10 @@ def _without_idle_taps(
     kept = tuple(c.stop - c.start for c in cut)
     if kept == win.kernel or min(begins) < 0:
         return w, win, auto_pad
-    weights = k.constant(np.ascontiguousarray(w.known[:, :, *cut]))
+    array = np.ascontiguousarray(w.known[:, :, *cut])
+    signature = None if w.signature is None else tuple((n,) * len(w.signature[0]) for n in array.shape)
+    # Not `constant`: samples, which do not know what stays, would count the tensors that follow differently.
+    weights = Value(f"{k.layer.name} taps that are met", array.shape, w.dtype, signature, array)
     trimmed = replace(win, kernel=kept, begins=tuple(begins), ends=tuple(max(end, 0) for end in ends))
     return weights, trimmed, "NOTSET"
 

@@ -238,7 +238,7 @@ def where(k: Builder, condition: Value, x: Value, y: Value) -> Value:
     return k.elementwise(select, condition, x, y, dtype=x.dtype)
 
 
-@operator("Identity", since=1, bound=bounds.broadcast)
+@operator("Identity", since=1, bound=bounds.broadcast, moves="x")
 def identity(k: Builder, x: Entry = None) -> Entry:
     """The same tensor, sequence or optional."""
     if x is None:

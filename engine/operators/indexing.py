@@ -44,7 +44,7 @@ def _not_empty(k: Builder, data: Value, out: int) -> None:
 # Gathers
 
 
-@operator("Gather", since=1, bound=bounds.gathered)
+@operator("Gather", since=1, bound=bounds.gathered, moves="data")
 def gather(k: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
     """Slices of `data` along an axis: shape data[:axis] + indices + data[axis+1:]."""
     axis = k.axis(axis, data.rank)

@@ -16,8 +16,8 @@ from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimu
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert, dtype_of
-from engine.operators.convolution import add_bias, convolve
-from engine.operators.linear import product
+from engine.operators.convolution import add_bias, check_weights, convolve
+from engine.operators.linear import Zeros, product
 from engine.operators.reductions import Reduction
 from engine.operators.registry import operator
 from engine.operators.small_floats import decoder, encoder
@@ -273,7 +273,18 @@ def conv_integer(
 ) -> Value:  # fmt: skip
     """The convolution of x - x_zero_point with w - w_zero_point in int32; padding is the zero point."""
     check_zero(k, w_zero_point, w.shape[0], "output channels")
-    return convolve(k, x, w, sliding, (x_zero_point, w_zero_point), INT32)
+    found = integer_convolution(k, x, w, sliding, (x_zero_point, w_zero_point))
+    return k.alias(found, (*found.shape, *[1] * (x.rank - found.rank)))
+
+
+def integer_convolution(k: Builder, x: Value, w: Value, sliding: Convolving, zeros: Zeros) -> Value:
+    """`convolve` in int32. Of single pixels, (N, C) times (M, C): an output (N, M) fills whole vectors."""
+    is_pixel = all(x.always_one(axis) for axis in range(2, x.rank)) and set(w.shape[2:]) == {1}
+    if not is_pixel or sliding.group != 1 or any(sliding.pads) or w.known is None or x.rank != w.rank:
+        return convolve(k, x, w, sliding, zeros, INT32)
+    check_weights(k, x.shape[1], w.shape, sliding)
+    rows, weights = k.alias(x, x.shape[:2]), k.constant(np.ascontiguousarray(w.known.reshape(w.shape[:2]).T))
+    return integer_product(k, rows, weights, *zeros)
 
 
 @operator("QLinearConv", since=10)
@@ -283,6 +294,7 @@ def qlinear_conv(
 ) -> Value:  # fmt: skip
     """The convolution of quantised x and w, plus a bias in units of x_scale * w_scale, quantised."""
     check_zero(k, w_zero_point, w.shape[0], "output channels")
-    total = convolve(k, x, w, sliding, (x_zero_point, w_zero_point), INT32)
+    total = integer_convolution(k, x, w, sliding, (x_zero_point, w_zero_point))
     scale = scaled(k, x_scale, w_scale, y_scale)
-    return rescaled(k, add_bias(k, total, b), scale, y_zero_point, y_zero_point.dtype, axis=1)
+    found = rescaled(k, add_bias(k, total, b), scale, y_zero_point, y_zero_point.dtype, axis=1)
+    return k.alias(found, (*found.shape, *[1] * (x.rank - found.rank)))

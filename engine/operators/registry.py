@@ -80,6 +80,8 @@ class Operator:
     """Parameters of the definition that stand for several attributes, with the dataclasses of these."""
     listed: Mapping[str, type] = field(default_factory=dict)
     """Inputs of the definition that this version has as attributes: lists of such items."""
+    moves: str = ""
+    """The input whose elements make up the outputs; of strings it moves the positions in a list of them."""
 
     def host_positions(self, layer: Layer) -> tuple[int, ...]:
         """Which of a layer's inputs must be known on the host."""
@@ -87,6 +89,11 @@ class Operator:
         host = self.host(layer) if callable(self.host) else self.host
         names = [*self.inputs, *[self.variadic] * max(0, count - len(self.inputs))]
         return tuple(i for i in range(count) if names[i] in host)
+
+    @cached_property
+    def moved_position(self) -> int:
+        """Which input is the one that it moves; -1 for none."""
+        return self.inputs.index(self.moves) if self.moves else -1
 
     @cached_property
     def attribute_types(self) -> Mapping[str, AttributeType]:
@@ -289,6 +296,7 @@ def operator(
     precision: Precision = "rounding",
     bound: BoundRule | None = None,
     attributes_before: Mapping[str, type] | None = None,
+    moves: str = "",
     registry: Registry = OPERATORS,
 ) -> Callable[[D], D]:
     """Register what is decorated as the definition of an operator.
@@ -310,14 +318,15 @@ def operator(
         bound: What becomes of an input whose exact size only the device knows.
         attributes_before: Inputs that are attributes in the versions before `since`, lists of such items;
             inputs behind them are new.
+        moves: The input whose elements make up the outputs, whatever they are: strings, too.
         registry: The list to add it to.
     """
 
     def register(define: D) -> D:
-        registry.add(declare(define, name, since, until, domain, host, precision, kind, bound))
+        registry.add(declare(define, name, since, until, domain, host, precision, kind, bound, moves=moves))
         if attributes_before:
             older = (name, 1, since - 1, domain, (), precision, kind, bound, attributes_before)
-            registry.add(declare(define, *older))
+            registry.add(declare(define, *older, moves=moves))
         return define
 
     return register
@@ -334,6 +343,7 @@ def declare(
     kind: Kind = "kernel",
     bound: BoundRule | None = None,
     listed: Mapping[str, type] | None = None,
+    moves: str = "",
 ) -> Operator:
     """An `Operator` from a definition's signature; what follows `listed` inputs is not in this version."""
     inputs: list[str] = []
@@ -369,5 +379,5 @@ def declare(
         assert not unknown, f"{name}: host inputs {unknown} are not parameters"
     return Operator(
         name, domain, since, until, define, host, precision, kind, bound,
-        tuple(inputs), frozenset(optional), variadic, attributes, forms, groups, listed or {},
+        tuple(inputs), frozenset(optional), variadic, attributes, forms, groups, listed or {}, moves,
     )  # fmt: skip

@@ -158,7 +158,8 @@ def _interleaved(
         n, m, at = layout.split(indices)
         phases, sources = [], []
         for axis, step in enumerate(spread.strides):
-            place = at[axis] + spread.begins[axis]
+            begin = spread.begins[axis]
+            place = at[axis] + (lit(begin) if spread.is_fixed else begin)
             # A model fixes its strides, and to divide by a literal is cheap.
             sources.append(place if step == 1 else place // lit(step))
             phases.append(lit(0) if step == 1 else place - sources[-1] * lit(step))

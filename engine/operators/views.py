@@ -10,7 +10,7 @@ from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
 
-@operator("Reshape", since=5, host=("shape",))
+@operator("Reshape", since=5, host=("shape",), moves="x")
 def reshape(k: Builder, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
     """One entry may be -1 (what is left); 0 keeps the input's size, unless `allowzero`."""
     wanted = k.ints(shape)
@@ -32,7 +32,7 @@ def reshape(k: Builder, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
     return k.alias(x, sizes)
 
 
-@operator("Flatten", since=1)
+@operator("Flatten", since=1, moves="x")
 def flatten(k: Builder, x: Value, *, axis: int = 1) -> Value:
     """A matrix: the axes before `axis` as rows, the others as columns."""
     if not -x.rank <= axis <= x.rank:
@@ -42,7 +42,9 @@ def flatten(k: Builder, x: Value, *, axis: int = 1) -> Value:
     return k.alias(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
-@operator("Squeeze", since=13, host=("axes",), bound=bounds.squeezed, attributes_before={"axes": int})
+@operator(
+    "Squeeze", since=13, host=("axes",), bound=bounds.squeezed, attributes_before={"axes": int}, moves="x"
+)
 def squeeze(k: Builder, x: Value, axes: Value | None = None) -> Value:
     """Without the given axes, or all axes, of size 1."""
     if axes is None:
@@ -56,7 +58,9 @@ def squeeze(k: Builder, x: Value, axes: Value | None = None) -> Value:
     return k.alias(x, [n for a, n in enumerate(x.shape) if a not in gone])
 
 
-@operator("Unsqueeze", since=13, host=("axes",), bound=bounds.unsqueezed, attributes_before={"axes": int})
+@operator(
+    "Unsqueeze", since=13, host=("axes",), bound=bounds.unsqueezed, attributes_before={"axes": int}, moves="x"
+)
 def unsqueeze(k: Builder, x: Value, axes: Value) -> Value:
     """With axes of size 1 inserted; `axes` count in the result."""
     given = k.ints(axes)

@@ -18,7 +18,7 @@ from engine.runtime.budget import Budget
 from engine.runtime.execution import Run
 from engine.runtime.fast_path import FastPath
 from engine.runtime.inputs import CheckedInputs, Inputs, InputValue, Named, Positional
-from engine.runtime.outputs import Outputs, RunOutput, as_list
+from engine.runtime.outputs import Outputs, as_list
 from engine.runtime.pending_work import unfinished
 from engine.runtime.plans.recorded_plan import RecordedPlan
 from engine.runtime.plans.session import Session
@@ -312,8 +312,8 @@ class Executor(Disposable):
             return as_list(self.peek_output(name), name)
         run = self._latest
         if type(run) is FastPath and (found := run.outputs.get(name) or run.output(name)) is not None:
-            name, location = found
-            return Tensor.of(RunOutput(self, run, name, location.value.dtype, location))
+            storage, name, dtype, location = found
+            return Tensor.of(storage(self, run, name, dtype, location))
         return self._output_of(self._latest_run(), name)
 
     @overload

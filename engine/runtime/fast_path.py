@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from engine.backends.program_replay import ProgramReplay
 from engine.backends.tensor_data import CPUTensorData, changes
+from engine.base.dtypes import TEXT
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements
-from engine.kernels.value import Value
+from engine.kernels.value import ObjectsValue, Value
 from engine.runtime.binding import Feed, bind, can_bind, enqueue
 from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.execution import Run
 from engine.runtime.inputs import Named, Positional
+from engine.runtime.outputs import ObjectsOutput, RunOutput
 from engine.runtime.plans.fillers import shown_in
 from engine.runtime.plans.open_numbers import digest
 from engine.runtime.plans.recorded_plan import Location, RecordedPlan
 from engine.runtime.plans.session import Session
 from engine.runtime.tensor import Tensor
+
+Found: TypeAlias = "tuple[type[RunOutput], str, np.dtype, Location]"
+"""How an output is read: the storage's class, the output's name, the type of its elements, its location."""
 
 
 class FastPath(Run):
@@ -83,7 +88,8 @@ class FastPath(Run):
         self.targets = [places[0][1] if places else None for places in found]
         self._replay = replay or self.backend.program_replay(self.program, self.targets, shapes, in_place)
         self._values: dict[str | int | None, tuple[str, Value]] = {}
-        self.outputs: dict[str | int | None, tuple[str, Location]] = {}
+        self._objects: dict[str | int | None, tuple[str, Value]] = {}
+        self.outputs: dict[str | int | None, Found] = {}
 
     @classmethod
     def of(
@@ -119,17 +125,22 @@ class FastPath(Run):
         in_place = [name not in shown for name in taken]
         return cls(session, recorded, tuple(names), inputs, in_place, known, count)
 
-    def output(self, name: str | int | None) -> tuple[str, Location] | None:
-        """The name and the location of an output, given by name, by number, or as None for the first.
+    def output(self, name: str | int | None) -> Found | None:
+        """An output, given by name, by number, or as None for the first.
 
-        None for those that are no plain tensors.
+        None for those that are no tensors of a size that is known, nor objects that stand for the elements of
+        one.
         """
-        if (known := self._named(name)) is None:
+        known, kind, dtype = self._named(name), RunOutput, None
+        if known is None:
+            known, kind, dtype = self._objects.get(name), ObjectsOutput, TEXT
+        if known is None:
             return None
-        located = known[0], self.locate(known[1])
+        location = self.locate(known[1])
+        found = kind, known[0], dtype or known[1].dtype, location
         if not self._has_own(known[1]):
-            self.outputs[name] = located
-        return located
+            self.outputs[name] = found
+        return found
 
     def fix_outputs(self) -> None:
         """Keep outputs in the program's buffers from the next schedule on: recorded commands use these."""
@@ -142,14 +153,16 @@ class FastPath(Run):
 
     def _named(self, name: str | int | None) -> tuple[str, Value] | None:
         """The name and the value of an output that is a plain tensor."""
-        if not self._values:
+        if not self._values and not self._objects:
             trace = self.recorded.lowered.trace
             for number, item in enumerate(self.session.source.outputs):
-                value = trace.values[item.name]
-                if isinstance(value, Value) and value.bound is None:
-                    self._values[item.name] = self._values[number] = item.name, value
+                entry, values = trace.values[item.name], self._values
+                if isinstance(entry, ObjectsValue):
+                    entry, values = entry.items[0], self._objects
+                if isinstance(entry, Value) and entry.bound is None:
+                    values[item.name] = values[number] = item.name, entry
                     if number == 0:
-                        self._values[None] = self._values[0]
+                        values[None] = values[0]
         return self._values.get(name)
 
     @property
@@ -263,7 +276,7 @@ class FastPath(Run):
             return
         self._own_turn, own = self.turn + 1, self._replay.own
         for key in [*self.outputs]:
-            if self._values[key][1].root.name in own:
+            if (self._values.get(key) or self._objects[key])[1].root.name in own:
                 del self.outputs[key]
 
     def _submit(self, feeds: Sequence[Feed]) -> None:

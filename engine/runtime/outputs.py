@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.backends.readback import DerivedRead, PendingRead, delivered
 from engine.backends.tensor_data import CPUTensorData, JobMemory, TensorData
+from engine.base.dtypes import TEXT
 from engine.base.errors import (
     DisposedError,
     InputError,
@@ -24,7 +25,7 @@ from engine.base.errors import (
 from engine.base.memory.out_of_memory import out_of_memory
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
 from engine.graph.model import Model, Output
-from engine.kernels.value import Entry, MapsValue, Value, leaves
+from engine.kernels.value import Entry, MapsValue, ObjectsValue, Value, leaves
 from engine.runtime.device_tensor_data import BufferTensorData, storage_of
 from engine.runtime.execution import Run
 from engine.runtime.plans.recorded_plan import Location
@@ -68,8 +69,10 @@ class Outputs:
         if declared.kind != "tensor" or declared.dtype is None:
             run.plan_now()
         entry: Entry | str = run.recorded.lowered.trace.values.get(name, "pending")
-        if isinstance(entry, MapsValue) or (entry == "pending" and self._items[name].kind == "maps"):
-            return tensor(MapsOutput(worker, run, name, np.dtype(object)))
+        # Text whose plan is still being made may turn out to be known in it, or to be read from positions.
+        is_objects = declared.kind == "maps" or declared.kind == "tensor" and declared.dtype == TEXT
+        if isinstance(entry, ObjectsValue) or (entry == "pending" and is_objects):
+            return tensor(ObjectsOutput(worker, run, name, TEXT))
         if isinstance(entry, Value):
             return tensor(RunOutput(worker, run, name, entry.dtype))
         if isinstance(entry, str):
@@ -242,28 +245,40 @@ class RunOutput(TensorData):
         self.concrete().upload(array)
 
 
-class MapsOutput(RunOutput):
-    """An output that is a sequence of maps: a tensor (rows) of dicts, created when it is read."""
+class ObjectsOutput(RunOutput):
+    """An output of text or maps: Python objects, created from numbers when they are read."""
 
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
-        shape = super().shape_or_none
-        return None if shape is None else shape[:1]
+        shape, entry = super().shape_or_none, self._entry
+        return entry.shape_of(shape) if shape is not None and isinstance(entry, ObjectsValue) else shape
+
+    @property
+    def _entry(self) -> Entry:
+        """What stands for the objects in the plan. None until that is made to its end."""
+        return self.run.recorded.lowered.trace.values.get(self.name)
+
+    def objects(self, elements: np.ndarray) -> np.ndarray:
+        """The objects of the elements on the device; text that the plan knows is there as it is."""
+        entry = self.run.recorded.lowered.trace.values.get(self.name)
+        return entry.objects(elements) if isinstance(entry, ObjectsValue) else elements
+
+    @property
+    def is_list(self) -> bool:
+        """Whether ONNX has them as a sequence."""
+        return isinstance(self._entry, MapsValue)
 
     def _is_buffer(self) -> bool:
         return False
 
     def request(self) -> PendingRead:
-        return DerivedRead(self._maps, super().request())
+        return DerivedRead(self.objects, super().request())
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
-        return TensorData.download(self, out)
-
-    def _maps(self, rows: np.ndarray) -> np.ndarray:
-        """The numbers of all rows as dicts."""
-        entry = self.run.recorded.lowered.trace.values[self.name]
-        assert isinstance(entry, MapsValue)
-        return entry.maps(rows)
+        if not self.run.finished:
+            return TensorData.download(self, out)
+        found = self.objects(RunOutput.download(self))
+        return found if out is None else delivered(found, out)
 
 
 def data_at(location: Location) -> TensorData:
@@ -332,8 +347,8 @@ def fetch(worker: Executor, name: str) -> Any:
         return [tensor.download_to_array() for tensor in value]
     if value is None:
         return None
-    found = value.download_to_array()
-    return found.tolist() if isinstance(value.available_data, MapsOutput) else found
+    found, data = value.download_to_array(), value.available_data
+    return found.tolist() if isinstance(data, ObjectsOutput) and data.is_list else found
 
 
 def as_list(value: Any, name: str | int | None) -> list[Tensor]:

@@ -303,7 +303,8 @@ class Tensor(Disposable):
 
     def download_to_array(self, out: np.ndarray | None = None) -> np.ndarray:
         """The elements as an array of the tensor's shape and dtype, or in `out`. Blocks until they arrive."""
-        self._check_alive()
+        if self._disposed:
+            self._check_alive()
         pending = self._pending
         if pending is not None:
             pending.wait()

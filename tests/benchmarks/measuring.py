@@ -274,7 +274,7 @@ def _disagreement(
 ) -> str:
     """Why the outputs are not onnxruntime's, or nothing."""
     for name, wanted in expected.items():
-        least = max(floor, HALF_ERROR) if wanted.dtype == np.float16 else floor
+        least = max(floor, HALF_ERROR) if getattr(wanted, "dtype", None) == np.float16 else floor
         found, allowed = error(values[name], wanted), max(least, 4 * own[name])
         known.worst_error = max(known.worst_error, found)
         if not found <= allowed:

@@ -30,6 +30,7 @@ from engine.backends.cpu.kernels.scatter import tune_scatter
 from engine.backends.cpu.kernels.sort import tune_sort
 from engine.backends.cpu.kernels.suppression import tune_suppression
 from engine.backends.cpu.kernels.transpose import tune_transpose
+from engine.backends.cpu.kernels.trees import tune_leaves
 from engine.compiler.plan import Compute, Tuner
 
 Rule = Callable[[Compute, Tuner, int], bool]
@@ -38,6 +39,7 @@ Rule = Callable[[Compute, Tuner, int], bool]
 RULES: dict[str, Rule] = {
     "matmul": tune_matmul,
     "pool": tune_pool,
+    "leaves": tune_leaves,
     "concat": tune_concat,
     "recurrence": tune_recurrence,
     "softmax": tune_softmax,

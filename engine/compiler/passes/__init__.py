@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.compiler.passes.channels_last import channels_last
+from engine.compiler.passes.drop_unit_axes import drop_unit_axes
 from engine.compiler.passes.fold_batch_norm import fold_batch_norm
 from engine.compiler.passes.fold_constants import fold_constants, fold_weights
 from engine.compiler.passes.gather_first import gather_first
@@ -25,6 +26,7 @@ PASSES: tuple[Pass, ...] = (
     gather_first,
     promote_halves,
     fold_batch_norm,
+    drop_unit_axes,
     join_layer_norm,
     join_gelu,
     join_transposes,
@@ -70,6 +72,7 @@ __all__ = [
     "PassRecord",
     "applied",
     "channels_last",
+    "drop_unit_axes",
     "fold_batch_norm",
     "fold_constants",
     "fold_weights",

@@ -18,7 +18,7 @@ from engine.operators.movement import concat
 from engine.operators.registry import operator
 
 
-@operator("ArrayFeatureExtractor", domain=ML)
+@operator("ArrayFeatureExtractor", domain=ML, moves="x")
 def array_feature_extractor(k: Builder, x: Value, y: Value) -> Value:
     """The columns (positions along the last axis) that `y` names."""
     if x.rank == 0 or (x.shape[-1] == 0 and y.size):

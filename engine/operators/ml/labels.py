@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from engine.base.dtypes import FLOAT32, INT64, TEXT
-from engine.graph.model import ML, Layer
+from engine.graph.model import ML
 from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, eq, lit, select, unary
-from engine.kernels.value import ListValue, MapsValue, Value
+from engine.kernels.value import Entry, ListValue, MapsValue, Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
 from engine.operators.registry import operator
@@ -30,27 +30,27 @@ def texts_of(k: Builder, x: Value) -> np.ndarray:
     return found.reshape(-1)
 
 
-def looked_up(k: Builder, x: Value, keys: np.ndarray, values: np.ndarray, default: Any) -> Value:
+def looked_up(k: Builder, x: Value, keys: np.ndarray, values: np.ndarray, default: Any) -> Entry:
     """For each element the value of its key, or the default; NaN is a key like others."""
     if keys.size != values.size:
         k.error(f"has {keys.size} keys for {values.size} values")
     if (x.dtype == TEXT) != (keys.dtype == TEXT):
         k.error(f"its keys are {keys.dtype.name}, its input is {x.dtype.name}")
-    if TEXT in (x.dtype, values.dtype):
+    if x.dtype == TEXT:
         return looked_up_on_host(k, x, keys, values, default)
-    return looked_up_in_kernel(k, x, keys.astype(x.dtype), values, default)
+    keys = keys.astype(x.dtype)
+    if values.dtype == TEXT:
+        places = looked_up_in_kernel(k, x, keys, np.arange(values.size), values.size)
+        return k.text(places, np.array([*values, default], TEXT))
+    return looked_up_in_kernel(k, x, keys, values, default)
 
 
 def looked_up_on_host(k: Builder, x: Value, keys: np.ndarray, values: np.ndarray, default: Any) -> Value:
-    """Where keys or values are text."""
-
-    def plain(key: Any) -> Any:
-        return "NaN" if isinstance(key, float) and key != key else key
-
-    found = dict(zip(map(plain, keys.astype(x.dtype).tolist()), values.tolist(), strict=True))
+    """Where keys are text."""
+    found = dict(zip(keys.tolist(), values.tolist(), strict=True))
     made = np.empty(x.size, values.dtype)
     for i, key in enumerate(texts_of(k, x).tolist()):
-        made[i] = found.get(plain(key), default)
+        made[i] = found.get(key, default)
     return k.constant(made.reshape(x.shape))
 
 
@@ -79,13 +79,6 @@ def looked_up_in_kernel(k: Builder, x: Value, keys: np.ndarray, values: np.ndarr
     return k.elementwise(formula, x, dtype=values.dtype)
 
 
-def needs_text(layer: Layer) -> tuple[str, ...]:
-    """Where the values are text, the input is read on the host."""
-    tensor = layer.attributes.get("values_tensor")
-    is_text = "values_strings" in layer.attributes or (tensor is not None and tensor.dtype == TEXT)
-    return ("x",) if is_text else ()
-
-
 def table_of(k: Builder, role: str, given: dict[str, Any]) -> np.ndarray:
     """Keys or values from whichever attribute holds them."""
     types = {"strings": TEXT, "int64s": INT64, "floats": FLOAT32, "tensor": None}
@@ -95,7 +88,7 @@ def table_of(k: Builder, role: str, given: dict[str, Any]) -> np.ndarray:
     return found[0]
 
 
-@operator("LabelEncoder", domain=ML, since=2, host=needs_text)
+@operator("LabelEncoder", domain=ML, since=2)
 def label_encoder(
     k: Builder, x: Value, *, keys_strings: Sequence[str] | None = None,
     keys_int64s: Sequence[int] | None = None, keys_floats: Sequence[float] | None = None,
@@ -103,7 +96,7 @@ def label_encoder(
     values_int64s: Sequence[int] | None = None, values_floats: Sequence[float] | None = None,
     values_tensor: np.ndarray | None = None, default_string: str = UNUSED, default_int64: int = -1,
     default_float: float = -0.0, default_tensor: np.ndarray | None = None,
-) -> Value:  # fmt: skip
+) -> Entry:  # fmt: skip
     """The value of each element's key, or a default for unknown keys."""
     keys = {"strings": keys_strings, "int64s": keys_int64s, "floats": keys_floats, "tensor": keys_tensor}
     values = {
@@ -118,16 +111,11 @@ def label_encoder(
     return looked_up(k, x, table_of(k, "keys", keys), results, default)
 
 
-def maps_to_text(layer: Layer) -> tuple[str, ...]:
-    """Whether numbers become text does not follow from the attributes: the input is read on the host."""
-    return ("x",)
-
-
-@operator("LabelEncoder", domain=ML, since=1, until=1, host=maps_to_text)
+@operator("LabelEncoder", domain=ML, since=1, until=1)
 def label_encoder_1(
     k: Builder, x: Value, *, classes_strings: Sequence[str] = (), default_int64: int = -1,
     default_string: str = UNUSED,
-) -> Value:  # fmt: skip
+) -> Entry:  # fmt: skip
     """The position of each string among the classes, or the class at each position."""
     positions, classes = np.arange(len(classes_strings)), np.array(classes_strings, TEXT)
     if x.dtype == TEXT:
@@ -135,11 +123,11 @@ def label_encoder_1(
     return looked_up(k, x, positions, classes, default_string)
 
 
-@operator("CategoryMapper", domain=ML, host=maps_to_text)
+@operator("CategoryMapper", domain=ML)
 def category_mapper(
     k: Builder, x: Value, *, cats_int64s: Sequence[int] = (), cats_strings: Sequence[str] = (),
     default_int64: int = -1, default_string: str = UNUSED,
-) -> Value:  # fmt: skip
+) -> Entry:  # fmt: skip
     """The number of each string, or the string of each number."""
     numbers, names = np.array(cats_int64s, INT64), np.array(cats_strings, TEXT)
     if x.dtype == TEXT:
@@ -158,7 +146,7 @@ def one_hot_encoder(
     """
     if x.dtype == TEXT:
         names = np.array(cats_strings, TEXT)
-        x = looked_up(k, x, names, np.arange(names.size), -1)
+        x = looked_up_on_host(k, x, names, np.arange(names.size), -1)
         if not zeros and x.size and int(np.min(texts_of(k, x))) < 0:
             k.error(f"meets a string that is none of its categories {list(cats_strings)}, and zeros is 0")
         cats_int64s = range(names.size)

@@ -8,11 +8,11 @@ import numpy as np
 
 from engine.base.dtypes import FLOAT32
 from engine.graph.model import ML
-from engine.kernels.value import Value
+from engine.kernels.value import Entry, Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
 from engine.operators.linear import matmul
-from engine.operators.ml.scores import Classified, both_sides, transformed, winner
+from engine.operators.ml.scores import both_sides, classified, transformed, winner
 from engine.operators.registry import operator
 
 
@@ -51,12 +51,12 @@ def linear_regressor(
     return transformed(k, scores, post_transform)
 
 
-@operator("LinearClassifier", kind="control", domain=ML)
+@operator("LinearClassifier", domain=ML)
 def linear_classifier(
     k: Builder, x: Value, *, coefficients: Sequence[float], intercepts: Sequence[float] = (),
     classlabels_ints: Sequence[int] = (), classlabels_strings: Sequence[str] = (), multi_class: int = 0,
     post_transform: str = "NONE",
-) -> Classified:  # fmt: skip
+) -> tuple[Entry, Value]:  # fmt: skip
     """Labels (N) and scores (N, classes) of the class with the largest score."""
     rows = rows_of_features(k, x)
     count = len(coefficients) // max(1, rows.shape[1])
@@ -68,4 +68,4 @@ def linear_classifier(
     chosen = winner(k, scores, two=True)
     if count == 1 and labels:
         scores = both_sides(k, scores)
-    return Classified(k, chosen, transformed(k, scores, post_transform), numbers, classlabels_strings)
+    return classified(k, chosen, transformed(k, scores, post_transform), numbers, classlabels_strings)

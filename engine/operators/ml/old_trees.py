@@ -11,11 +11,11 @@ import numpy as np
 from engine.base.dtypes import FLOAT32, INT32, INT64
 from engine.graph.model import ML, Layer
 from engine.kernels.expr import Expr, arg, cast, eq, lit, select
-from engine.kernels.value import Value
+from engine.kernels.value import Entry, Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
 from engine.operators.ml.features import as_floats
-from engine.operators.ml.scores import Classified, both_sides, transformed, winner
+from engine.operators.ml.scores import both_sides, classified, transformed, winner
 from engine.operators.ml.trees import MODES, Forest, scores_of
 from engine.operators.registry import operator
 
@@ -127,7 +127,7 @@ def tree_ensemble_regressor(
     return convert(k, transformed(k, scores, post_transform), FLOAT32)
 
 
-@operator("TreeEnsembleClassifier", kind="control", domain=ML)
+@operator("TreeEnsembleClassifier", domain=ML)
 def tree_ensemble_classifier(
     k: Builder, x: Value, *, nodes_treeids: Ints, nodes_nodeids: Ints, nodes_modes: Sequence[str],
     nodes_featureids: Ints, nodes_truenodeids: Ints, nodes_falsenodeids: Ints, class_treeids: Ints,
@@ -137,7 +137,7 @@ def tree_ensemble_classifier(
     nodes_missing_value_tracks_true: Ints = (), classlabels_int64s: Ints = (),
     classlabels_strings: Sequence[str] = (), post_transform: str = "NONE", nodes_hitrates: Floats = (),
     nodes_hitrates_as_tensor: np.ndarray | None = None,
-) -> Classified:  # fmt: skip
+) -> tuple[Entry, Value]:  # fmt: skip
     """Labels (rows) and scores (rows, classes) float32."""
     forest = forest_of(k.layer, "class")
     count = len(classlabels_strings or classlabels_int64s)
@@ -149,7 +149,7 @@ def tree_ensemble_classifier(
     else:
         scores = with_base(k, scores_of(k, features, forest, count, "SUM"), base)
         chosen, scores = winner(k, scores, two=False), transformed(k, scores, post_transform)
-    return Classified(k, chosen, convert(k, scores, FLOAT32), classlabels_int64s, classlabels_strings)
+    return classified(k, chosen, convert(k, scores, FLOAT32), classlabels_int64s, classlabels_strings)
 
 
 def of_two(k: Builder, scores: Value, is_probability: bool, name: str) -> tuple[Value, Value]:

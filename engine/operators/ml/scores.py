@@ -7,11 +7,10 @@ from math import pi
 
 import numpy as np
 
-from engine.base.dtypes import INT64
+from engine.base.dtypes import INT64, TEXT
 from engine.kernels.expr import Expr, cast, eq, lit, reduce, select, unary
 from engine.kernels.value import Entry, Value
 from engine.operators.builder import Builder
-from engine.operators.control import Body, ControlFlow
 from engine.operators.elementwise import sigmoid
 from engine.operators.normalization import softmax_over
 from engine.operators.reductions import position_of_extreme
@@ -83,37 +82,14 @@ def both_sides(k: Builder, scores: Value) -> Value:
     return k.compute((scores.shape[0], 2), scores.dtype, formula)
 
 
-class Classified(ControlFlow):
-    """A class's label for each row, and the scores; which class won is read back where labels are text."""
+def classified(
+    k: Builder, chosen: Value, scores: Value, numbers: Sequence[int], names: Sequence[str]
+) -> tuple[Entry, Value]:
+    """A class's label for each row, and the scores.
 
-    def __init__(
-        self, k: Builder, chosen: Value, scores: Value, numbers: Sequence[int], names: Sequence[str]
-    ) -> None:
-        """`chosen` (rows) int64 is a position among the labels, which are numbers or names."""
-        self.chosen = chosen
-        self.scores = scores
-        self.names = np.array(names, object)
-        self.numbers: Value | None = None
-        if not names:
-            table = k.constant(np.array(numbers, INT64))
-            self.numbers = k.elementwise(lambda i: table[cast(i, "index")], chosen)
-
-    def needs(self, k: Builder) -> tuple[Value, ...]:
-        return (self.chosen,) if self.numbers is None and k.wants(0) else ()
-
-    def next_run(self, k: Builder) -> Body | None:
-        return None
-
-    def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
-        raise AssertionError("a classifier runs no body")
-
-    def results(self, k: Builder) -> tuple[Entry, ...]:
-        if self.numbers is not None or not k.wants(0):
-            return self.numbers, self.scores
-        found = k.elements(self.chosen) if self.chosen.size else np.zeros(0, INT64)
-        assert found is not None
-        # Plans are prepared for guesses too, which know nothing of how many labels there are.
-        return k.constant(self.names[np.clip(found, 0, self.names.size - 1)]), self.scores
-
-    def holds(self) -> tuple[Entry, ...]:
-        return self.chosen, self.scores, self.numbers
+    `chosen` (rows) int64 is a position among the labels, which are numbers or names.
+    """
+    if names:
+        return k.text(chosen, np.array(names, TEXT)), scores
+    table = k.constant(np.array(numbers, INT64))
+    return k.elementwise(lambda i: table[cast(i, "index")], chosen), scores

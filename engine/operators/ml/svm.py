@@ -10,12 +10,12 @@ import numpy as np
 from engine.base.dtypes import FLOAT32
 from engine.graph.model import ML
 from engine.kernels.expr import Expr, arg, binary, cast, clamp, eq, fold, lit, maximum, reduce, select, unary
-from engine.kernels.value import Value
+from engine.kernels.value import Entry, Value
 from engine.operators.builder import Builder
 from engine.operators.elementwise import sigmoid
 from engine.operators.linear import matmul
 from engine.operators.ml.linear import linear, rows_of_features
-from engine.operators.ml.scores import Classified, both_sides, transformed, winner
+from engine.operators.ml.scores import both_sides, classified, transformed, winner
 from engine.operators.registry import operator
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
@@ -159,14 +159,14 @@ def dot(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
     return total
 
 
-@operator("SVMClassifier", kind="control", domain=ML)
+@operator("SVMClassifier", domain=ML)
 def svm_classifier(
     k: Builder, x: Value, *, coefficients: Sequence[float] = (), rho: Sequence[float] = (),
     support_vectors: Sequence[float] = (), vectors_per_class: Sequence[int] = (), kernel_type: str = "LINEAR",
     kernel_params: Sequence[float] = (), prob_a: Sequence[float] = (), prob_b: Sequence[float] = (),
     classlabels_ints: Sequence[int] = (), classlabels_strings: Sequence[str] = (),
     post_transform: str = "NONE",
-) -> Classified:  # fmt: skip
+) -> tuple[Entry, Value]:  # fmt: skip
     """Labels (N) by vote of the pairs of classes, and scores: of the pairs, or the classes' probabilities.
 
     Without support vectors the model is linear, with a score for each class.
@@ -176,7 +176,7 @@ def svm_classifier(
     numbers = classlabels_ints or range(max(2, classes))
     if not sum(vectors_per_class):
         scores = linear(k, rows, coefficients, list(rho[:1]) * classes, classes)
-        return Classified(
+        return classified(
             k,
             winner(k, scores, two=True),
             transformed(k, scores, post_transform),
@@ -192,4 +192,4 @@ def svm_classifier(
         scores = coupled(k, scores, prob_a, prob_b, classes)
     elif classes == 2:
         scores = both_sides(k, scores)
-    return Classified(k, chosen, transformed(k, scores, post_transform), numbers, classlabels_strings)
+    return classified(k, chosen, transformed(k, scores, post_transform), numbers, classlabels_strings)

@@ -69,6 +69,11 @@ class Forest:
         first = np.append(0, np.cumsum(counts))
         return replace(self, first=first, targets=self.targets[kept], weights=self.weights[kept])
 
+    def is_table(self, outputs: int) -> bool:
+        """Whether every leaf gives something to each output, in order."""
+        is_even = bool(np.all(np.diff(self.first) == outputs))
+        return is_even and np.array_equal(self.targets, np.arange(self.targets.size) % outputs)
+
     @cached_property
     def depth(self) -> int | None:
         """How many nodes are on the longest path to a leaf; None where there is a cycle."""
@@ -100,31 +105,34 @@ def leaves_of(k: Builder, x: Value, forest: Forest) -> Value:
         k.error("has a tree that goes in circles")
     columns = [forest.features, *forest.children.T]
     used = [mode for number, mode in enumerate(MODES) if number in forest.modes]
-    if len(used) > 1 or "MEMBER" in used or forest.missing.any():
-        columns += [forest.modes, forest.missing, *forest.sets.T]
+    is_plain, has_missing = len(used) == 1 and used != ["MEMBER"], bool(forest.missing.any())
+    if has_missing or not is_plain:
+        columns.append(forest.missing)
+    if not is_plain:
+        columns += [forest.modes, *forest.sets.T]
     width = len(columns)
     nodes = k.constant(np.stack(columns, 1).astype(INT32).reshape(-1))
     splits = k.constant(forest.splits.astype(x.dtype))
     roots, members = k.constant(forest.roots.astype(INT32)), k.constant(forest.members.astype(x.dtype))
 
     def goes_true(node: Expr, row: Expr) -> Expr:
-        fact = [cast(nodes.at(node * width + c), "index") for c in (0, *range(3, width))]
-        e = x[row, fact[0]]
+        feature, *fact = [cast(nodes.at(node * width + c), "index") for c in (0, *range(3, width))]
+        e = x[row, feature]
         found: Expr = lit(False, "bool")
         for mode in used:
             if mode == "MEMBER":
                 holds = reduce(
                     "max",
-                    minimum(fact[4], members.size),
+                    minimum(fact[3], members.size),
                     lambda r: cast(
-                        eq(members.at(clamp(fact[3] + r, lit(0), arg(members.size - 1))), e), "index"
+                        eq(members.at(clamp(fact[2] + r, lit(0), arg(members.size - 1))), e), "index"
                     ),
                 )
                 here = holds > lit(0)
             else:
                 here = compared(e, splits.at(node), mode)
             found = here if len(used) == 1 else found | (here & eq(fact[1], lit(MODES.index(mode))))
-        return found | (unary("isnan", e) & (fact[2] > lit(0))) if forest.missing.any() else found
+        return found | (unary("isnan", e) & (fact[0] > lit(0))) if has_missing else found
 
     def walk(tree: Expr, row: Expr) -> Expr:
         def step(_: Expr, at: Expr) -> tuple[Expr]:
@@ -137,9 +145,10 @@ def leaves_of(k: Builder, x: Value, forest: Forest) -> Value:
         return cast(lit(-1) - end, "int32")
 
     def hint() -> Hint | None:
-        if width > 3 or not used:
+        if not is_plain:
             return None
-        return Hint("leaves", (x, nodes, splits, roots), {"mode": used[0], "depth": depth})
+        attributes = {"mode": used[0], "depth": depth, "missing": has_missing}
+        return Hint("leaves", (x, nodes, splits, roots), attributes)
 
     return k.compute((forest.roots.size, x.shape[0]), INT32, walk, hint=hint)
 
@@ -152,6 +161,7 @@ def gathered(k: Builder, leaves: Value, forest: Forest, outputs: int, how: str) 
     first = k.constant(forest.first.astype(INT32))
     most = int(np.diff(forest.first).max(initial=0))
     single = bool(np.all(np.diff(forest.first) == 1))
+    is_table = forest.is_table(outputs)
     if single and outputs == 1:
         # What a leaf gives is looked up where the leaf is found.
         last = arg(weights.size - 1)
@@ -173,6 +183,8 @@ def gathered(k: Builder, leaves: Value, forest: Forest, outputs: int, how: str) 
             if leaves.dtype == dtype:
                 return leaves[tree, row]
             leaf = cast(leaves[tree, row], "index")
+            if is_table:
+                return weights[clamp(leaf * outputs + output, lit(0), arg(weights.size - 1))]
             if single:
                 return given(leaf)
             start = cast(first[leaf], "index")

@@ -18,11 +18,25 @@ import numpy as np
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import CODE_TYPES, ArithmeticType, arithmetic_type, as_dtype
 from engine.device.native import NativeSource
-from engine.kernels.expr import BINARY, COMPARE, LOOPS, REDUCTIONS, UNARY, Expr, lit, nodes
+from engine.kernels.expr import (
+    BINARY,
+    COMPARE,
+    LOOPS,
+    REDUCTIONS,
+    UNARY,
+    Expr,
+    index,
+    lit,
+    nodes,
+    substitute,
+)
 from engine.kernels.kernel import Kernel
 from engine.kernels.printer import LIMITS, Printer
 
 WIDEST_INDEX = (-(2**63), 2**63 - 1)
+
+_MOST_PHASES = 4
+"""Neighbouring results that are woven from as many runs of elements."""
 
 
 class NumbaPrinter(Printer):
@@ -181,19 +195,44 @@ class NumbaPrinter(Printer):
         last = self.kernel.rank - 1
         self.variables |= {axis: f"i{axis}" for axis in range(last + 1)} | {"flat": "flat"}
         self.open(frozenset(range(last)))
-        self.open(frozenset({last, "flat"}))
-        store = self.store("flat", self.kernel.body)
-        inner = [f"flat = start + i{last}", *self.close(), store]
+        inner = [f"flat = start + i{last}", *self._element(last, self.kernel.body)]
+        step = _phases_along(last, self.kernel.body)
+        parts, begin = [], "first"
+        if step:
+            # Each phase reads neighbouring elements, which results of all phases are woven from.
+            parts, begin = self._phases(last, step), f"first + whole * {step}"
         row = [
             "row = block if blocks == 1 else op_div(block, blocks)",
             "first = (block - row * blocks) * block_size",
             *split_row("row", last),
             f"start = row * d{last}",
             *self.close(),
-            f"for i{last} in range(first, min(first + block_size, d{last})):",
+            *parts,
+            f"for i{last} in range({begin}, min(first + block_size, d{last})):",
             *indent(inner),
         ]
         return ["for block in range(begin, end):", *indent(row)]
+
+    def _element(self, last: int, body: Expr) -> list[str]:
+        """The statements that compute and store one element of a row."""
+        self.open(frozenset({last, "flat"}))
+        store = self.store("flat", body)
+        return [*self.close(), store]
+
+    def _phases(self, last: int, step: int) -> list[str]:
+        """A loop over the whole groups of `step` neighbours in a row, if it begins with one."""
+        usual, self.variables[last] = self.variables[last], "part"
+        lines = [
+            f"length = min(first + block_size, d{last}) - first",
+            f"whole = 0 if op_rem(first, {step}) else op_div(length, {step})",
+            f"group = op_div(first, {step})",
+            "for part in range(group, group + whole):",
+        ]
+        for phase in range(step):
+            body = _of_phase(last, step, phase, index(last), self.kernel.body)
+            lines += indent([f"flat = start + part * {step} + {phase}", *self._element(last, body)])
+        self.variables[last] = usual
+        return lines
 
 
 def _steps_along(axis: int, position: Expr) -> tuple[int, Expr] | None:
@@ -208,6 +247,37 @@ def _steps_along(axis: int, position: Expr) -> tuple[int, Expr] | None:
             if found is not None:
                 return found[0], found[1] + other
     return None
+
+
+def _phases_along(axis: int, body: Expr) -> int:
+    """The step by which a formula divides the index of an axis wherever it uses it; 0 where it does not."""
+    place, every = index(axis), [*nodes(body)]
+    if any(node.op in LOOPS for node in every):
+        return 0
+    divisors = {
+        node.args[1].attr
+        for node in every
+        if node.op in ("div", "rem") and node.args[0] == place and node.args[1].op == "const"
+    }
+    step = divisors.pop() if len(divisors) == 1 else 0
+    if not 2 <= step <= _MOST_PHASES or {axis, "flat"} & _of_phase(axis, step, 0, lit(0), body).free:
+        return 0
+    return step
+
+
+def _of_phase(axis: int, step: int, phase: int, quotient: Expr, body: Expr) -> Expr:
+    """A formula where the index of an axis divided by `step` is `quotient`, and `phase` is left over."""
+    place, divisor = index(axis), lit(step)
+    left = place % divisor
+    whole = place // divisor
+
+    def rest(node: Expr) -> Expr | None:
+        return left if node == place - whole * divisor else None
+
+    def parted(node: Expr) -> Expr | None:
+        return lit(phase) if node == left else quotient if node == whole else None
+
+    return substitute(substitute(body, rest), parted)
 
 
 def _is_bounded(x: Expr) -> bool:

@@ -130,15 +130,20 @@ def tiles_text(lanes: int, size: int, rank: int, epilogue: Epilogue, plain: bool
         *indent([] if plain else store),
         f"    c += {lanes}",
     ]
-    band = _TURN_BAND.format(lanes=lanes, size=size, short="f32" if size == 4 else f"u{8 * size}")
-    helpers = f"transpose_tile = make_transpose_tile({lanes}, {size})\n{band}"
-    return kernel_text(library_text("vectors") + helpers, lead, task)
+    return kernel_text(library_text("vectors") + band_text(lanes, size), lead, task)
+
+
+def band_text(lanes: int, size: int, name: str = "transpose_band") -> str:
+    """The function `name`, which transposes rows of up to `lanes` elements of so many bytes."""
+    short = "f32" if size == 4 else f"u{8 * size}"
+    made = f"{name}_tile = make_transpose_tile({lanes}, {size})\n"
+    return made + _TURN_BAND.format(name=name, lanes=lanes, size=size, short=short)
 
 
 _TURN_BAND = """
 
 @helper
-def transpose_band(source, step, target, target_step, rows, columns):
+def {name}(source, step, target, target_step, rows, columns):
     if rows < {lanes} or columns < {lanes}:
         for column in range(columns):
             for row in range(rows):
@@ -147,7 +152,7 @@ def transpose_band(source, step, target, target_step, rows, columns):
         r = 0
         while r < rows:
             r = min(r, rows - {lanes})
-            transpose_tile(source + r * step, step, target + r * {size}, target_step)
+            {name}_tile(source + r * step, step, target + r * {size}, target_step)
             r += {lanes}
 """
 

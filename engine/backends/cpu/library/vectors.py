@@ -225,3 +225,36 @@ def make_pool_tile(vectors, lanes, largest):
             target.write_row(run(add, [source.of(kind, 0.0)] * vectors))
 
     return pool_tile
+
+
+def make_channel_tile(pixels, channels, lanes, signed):
+    """channel_tile(source, step, offsets, weights, taps, firsts, target): sums of weighted bytes, as int32s.
+
+    `pixels` of so many channels are `step` bytes apart. Tap t adds, channel by channel, weights[t] times the
+    bytes `offsets[t]` behind a pixel's; sums begin with the numbers at `firsts`.
+    """
+    number = ir.IntType(32)
+    kind, small = ir.VectorType(number, lanes), ir.VectorType(ir.IntType(8), lanes)
+    parts = channels // lanes
+
+    @instruction()
+    def channel_tile(source, step, offsets, weights, taps, firsts, target):
+        sources = [source]
+        for _ in range(pixels - 1):
+            sources.append(sources[-1] + step)
+
+        def body(places, totals):
+            offset, factors = places[0].word(), places[1].read_row(kind, parts)
+            sums = list[Lane]()
+            for start in sources:
+                for p, factor in enumerate(factors):
+                    run = (start + offset + lanes * p).read(small, align=1)
+                    wide = Lane(run.builder, run.value, signed).to(number)
+                    sums.append(totals[len(sums)] + wide * factor)
+            return sums
+
+        first = firsts.read_row(kind, parts)
+        steps = [8, 4 * channels]
+        target.write_row(_counted_loop(taps, [offsets, weights], steps, first * pixels, body)[1])
+
+    return channel_tile

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
+from engine.backends.forests import node_records
 from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
 from engine.backends.gl.compute.flat import (
     LOCAL_SIZE,
@@ -18,8 +17,8 @@ from engine.backends.gl.compute.flat import (
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes
-from engine.base.dtypes import FLOAT32, INT32
-from engine.compiler.plan import Compute, Tuner, storable
+from engine.base.dtypes import FLOAT32
+from engine.compiler.plan import Compute, Tuner
 from engine.operators.ml.trees import COMPARISONS
 
 _NODE_NS = 10.0
@@ -31,7 +30,7 @@ def tune_leaves(compute: Compute, tuner: Tuner, target: Target) -> bool:
     x, nodes, splits, roots = compute.operands
     if x.dtype != FLOAT32 or splits.dtype != FLOAT32 or lanes(compute.output.dtype.name) != 1:
         return False
-    if nodes.known is None or splits.known is None or not splits.size:
+    if nodes.known is None or splits.known is None or not splits.size or compute.attributes["missing"]:
         return False
     (rows, features), trees, depth = x.shape, roots.size, compute.attributes["depth"]
     if depth > target.limits.max_loop_rounds:
@@ -63,11 +62,3 @@ def tune_leaves(compute: Compute, tuner: Tuner, target: Target) -> bool:
     kernel = finish.kernel_for(main, len(names), (LOCAL_SIZE, 1), (3,), _NODE_NS, is_folded=True)
     finish.emit(tuner, kernel, grid, values)
     return True
-
-
-@storable
-def node_records(nodes: np.ndarray, splits: np.ndarray) -> np.ndarray:
-    """(nodes, 4) int32: feature, bits of the split, and where a row goes on."""
-    table = nodes.reshape(-1, 3)
-    bits = splits.astype(FLOAT32).view(INT32)
-    return np.stack([table[:, 0], bits, table[:, 1], table[:, 2]], 1).astype(INT32).reshape(-1)

@@ -34,7 +34,7 @@ _NUMBERS = ("rows", "trees", "nodes")
 def tune_leaves(compute: Compute, tuner: Tuner, form: str) -> bool:
     """Rule for hints of kind "leaves" of float32; False if a tree has too many leaves."""
     x, table, splits, roots = compute.operands
-    if x.dtype != FLOAT32 or splits.dtype != FLOAT32:
+    if x.dtype != FLOAT32 or splits.dtype != FLOAT32 or compute.attributes["missing"]:
         return False
     if table.known is None or splits.known is None or roots.known is None:
         return False

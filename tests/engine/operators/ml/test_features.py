@@ -290,7 +290,7 @@ def trained(names: list[str]) -> tuple[LogisticRegression, dict[str, Any], np.nd
 
 
 def test_a_trained_classifier_names_its_classes(channel: str, make_worker: MakeWorker) -> None:
-    """Labels that are text: the winner is read back, the scores stay where they are."""
+    """Labels that are text: the position of the winner is read back, and nothing waits for it before."""
     model, facts, data = trained(["kick", "jump", "duck"])
     proto = ml("LinearClassifier", [data], [STRING, FLOAT], dims=("n", 5), **facts)
     worker = make_worker(ModelLoader.load(proto.SerializeToString()), channel, allow_fallback=True)
@@ -306,6 +306,70 @@ def test_a_trained_classifier_names_its_classes(channel: str, make_worker: MakeW
         np.testing.assert_allclose(probabilities, model.predict_proba(rows), atol=1e-4)
 
     holds()
+
+
+def test_text_is_moved_by_its_positions(channel: str, make_worker: MakeWorker) -> None:
+    """Whatever moves strings needs none of them: outputs make them from positions, and the plan is whole."""
+    names = ["kick", "jump", "duck"]
+    model, facts, data = trained(names)
+    proto = ml("LinearClassifier", [data], [STRING, FLOAT], dims=("n", 5), **facts)
+    classes = np.array(model.classes_, object)
+    proto.graph.initializer.extend(
+        [
+            helper.make_tensor("classes", STRING, [3], [name.encode() for name in classes]),
+            helper.make_tensor("column", INT64, [2], [-1, 1]),
+        ]
+    )
+    proto.graph.node.extend(
+        [
+            helper.make_node("Reshape", ["y0", "column"], ["reshaped"]),
+            helper.make_node("Identity", ["reshaped"], ["same"]),
+            helper.make_node("ArgMax", ["y1"], ["best"], axis=1, keepdims=0),
+            helper.make_node("Gather", ["classes", "best"], ["gathered"]),
+            helper.make_node("ArrayFeatureExtractor", ["classes", "best"], ["extracted"],
+                             domain="ai.onnx.ml"),
+            helper.make_node("LabelEncoder", ["best"], ["encoded"], domain="ai.onnx.ml",
+                             keys_int64s=[0, 1], values_strings=[*classes[:2]], default_string="other"),
+        ]
+    )  # fmt: skip
+    made = ("same", "gathered", "extracted", "encoded")
+    proto.graph.output.extend(helper.make_tensor_value_info(name, STRING, None) for name in made)
+    worker = make_worker(ModelLoader.load(proto.SerializeToString()), channel, allow_fallback=True)
+    for count in (5, 1, 5, 0):
+        rows = data[:count]
+        worker.schedule(rows)
+        assert worker._latest is not None
+        assert worker._latest.recorded.lowered.trace.stop is None
+        expected = model.predict(rows).astype(object) if count else np.empty(0, object)
+        found_ = {name: worker.peek_output(name) for name in ("y0", *made)}
+        assert found_["same"].shape == (count, 1)
+        arrays = {name: tensor.download_to_array() for name, tensor in found_.items()}
+        assert {array.dtype for array in arrays.values()} == {np.dtype(object)}
+        np.testing.assert_array_equal(arrays["y0"], expected)
+        np.testing.assert_array_equal(arrays["same"], expected[:, None])
+        np.testing.assert_array_equal(arrays["gathered"], expected)
+        np.testing.assert_array_equal(arrays["extracted"], expected[None])
+        others = np.where(expected == classes[2], "other", expected)
+        np.testing.assert_array_equal(arrays["encoded"], others)
+    worker.schedule(data[:5])
+    kept = worker.copy_output("y0")
+    worker.schedule(data[5:10])
+    np.testing.assert_array_equal(kept.download_to_array(), model.predict(data[:5]))
+
+
+def test_text_that_a_layer_reads_is_read_back(channel: str, make_worker: MakeWorker) -> None:
+    model, facts, data = trained(["kick", "jump", "duck"])
+    proto = ml("LinearClassifier", [data], [STRING, FLOAT], dims=("n", 5), **facts)
+    upper = helper.make_node("StringNormalizer", ["y0"], ["upper"], case_change_action="UPPER")
+    proto.graph.node.append(upper)
+    proto.graph.output.append(helper.make_tensor_value_info("upper", STRING, None))
+    worker = make_worker(ModelLoader.load(proto.SerializeToString()), channel, allow_fallback=True)
+    for begin in (0, 10):
+        rows = data[begin : begin + 7]
+        worker.schedule(rows)
+        expected = model.predict(rows).tolist()
+        assert worker.peek_output("upper").download_to_array().tolist() == [x.upper() for x in expected]
+        assert worker.peek_output("y0").download_to_array().tolist() == expected
 
 
 LAYERS: dict[str, dict[str, Any]] = {

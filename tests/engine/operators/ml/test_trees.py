@@ -90,8 +90,9 @@ def new_style(trees: list[Node], how: str = "SUM") -> dict[str, Any]:
     branches: list[Node] = []
     leaves: list[Node] = []
     roots = []
+    every = [node for tree in trees for node in tree.every() if node.children and node.mode != "MEMBER"]
     for tree in trees:
-        tree = tree if tree.children else Node("LEQ", children=[tree, tree])
+        tree = tree if tree.children else Node(every[0].mode if every else "LEQ", children=[tree, tree])
         roots.append(len(branches))
         for node in tree.every():
             (branches if node.children else leaves).append(node)
@@ -162,9 +163,10 @@ def test_random_trees(how: str, modes: list[str]) -> None:
         np.testing.assert_allclose(y, expected_scores(trees, x, how), atol=1e-6)
 
 
-def test_every_backend_walks_alike(channel: str, make_worker: MakeWorker) -> None:
+@pytest.mark.parametrize("modes", [["LT"], MODES], ids=["one", "all"])
+def test_every_backend_walks_alike(modes: list[str], channel: str, make_worker: MakeWorker) -> None:
     rng = np.random.default_rng(5)
-    trees = [grown(rng, 5, MODES) for _ in range(7)]
+    trees = [grown(rng, 5, modes) for _ in range(7)]
     proto = ml("TreeEnsemble", [rows(rng, 1)], [FLOAT], version=5, dims=("n", 3), **new_style(trees))
     worker = make_worker(ModelLoader.load(proto.SerializeToString()), channel)
 

@@ -18,6 +18,7 @@ from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
 from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, Tile, by_height
+from engine.backends.cpu.kernels.convolution.byte_depthwise import tune_byte_depthwise
 from engine.backends.cpu.kernels.convolution.plane_windows import tune_plane_conv
 from engine.backends.cpu.kernels.convolution.planes import (
     Planes,
@@ -132,6 +133,8 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     x_zero, w_zero = zeros_of(compute)
     group = int(attributes["group"])
     batch, channels, m = x.shape[0], w.shape[1], w.shape[0] // group
+    if group > 1 and tune_byte_depthwise(compute, tuner, win):
+        return True
     if group > 1 and tune_plane_conv(compute, tuner, win, words, threads):
         return True
     if w_zero is not None and w_zero.size not in (1, w.shape[0]):
