@@ -48,7 +48,10 @@ def proto(
         list(nodes), "made", declare(inputs), declare(outputs),
         [numpy_helper.from_array(a, n) for n, a in (constants or {}).items()],
     )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    versions = {"": opset, **{n.domain: 1 for n in nodes if n.domain}}
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid(*version) for version in versions.items()], ir_version=9
+    )
     return bytes(model.SerializeToString())
 
 

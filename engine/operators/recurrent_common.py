@@ -43,6 +43,10 @@ class Attributes(AttributeGroup):
     layout: int = 0
 
 
+Finish = Callable[[Expr, Expr, Expr], Expr]
+"""An element of a product with what is added to it: from its sum, its row and its column."""
+
+
 @dataclass(frozen=True)
 class Direction:
     """One direction of a layer: number `d` of its weights, walked from the end if `reverse`."""
@@ -98,37 +102,36 @@ class Direction:
     def inputs(self, second: Callable[[Expr], Expr] | None = None) -> Value:
         """x[t] W' + Wb + Rb for all steps at once, (T, N, gates); `second` says where Rb is added."""
         b, d, width = self.b, arg(self.d), self.w.shape[1]
-        sums = self.input_sums()
-        if b is None:
-            return sums
 
-        def formula(t: Expr, n: Expr, j: Expr) -> Expr:
+        def with_bias(found: Expr, _: Expr, j: Expr) -> Expr:
+            if b is None:
+                return found
             other = b[d, j + width]
-            return sums.at(FLAT) + (b[d, j] + (other if second is None else select(second(j), other, 0.0)))
+            return found + (b[d, j] + (other if second is None else select(second(j), other, 0.0)))
 
-        return self.k.compute(sums.shape, self.x.dtype, formula, elementwise=True)
+        return self.input_product(with_bias)
 
-    def input_sums(self) -> Value:
-        """x[t] W' for all steps at once, (T, N, gates)."""
+    def input_product(self, finish: Finish) -> Value:
+        """`finish(sum, n, j)` of each element of x[t] W' for all steps at once, (T, N, gates)."""
         width, depth = self.w.shape[1:]
         weights = part(self.k, self.w, self.d, 0, width)
         rows = self.steps * self.batch
         shape = (self.steps, self.batch, width)
-        return matmul(self.k, self.x, weights, shape, (1, rows, width, depth), (0, depth, 1), (0, 1, depth))
+        sums = matmul(self.k, self.x, weights, shape, (1, rows, width, depth), (0, depth, 1), (0, 1, depth))
+        return sums if self.b is None else self.finished(sums, finish)
 
-    def product(self, h: Value, weights: Value, finish: Callable[[Expr, Expr, Expr], Expr]) -> Value:
+    def product(self, h: Value, weights: Value, finish: Finish) -> Value:
         """`finish(sum, n, j)` of each element of h weights, (N, columns of weights)."""
-        sums = self.state_sums(h, weights)
-        found = self.k.compute(
-            sums.shape, h.dtype, lambda _, n, j: finish(sums.at(FLAT), n, j), elementwise=True
-        )
-        return self.k.alias(found, sums.shape[1:])
-
-    def state_sums(self, h: Value, weights: Value) -> Value:
-        """h weights, (1, N, columns of weights)."""
         depth, width = weights.shape
         shape = (1, self.batch, width)
-        return matmul(self.k, h, weights, shape, (*shape, depth), (0, depth, 1), (0, width, 1))
+        sums = matmul(self.k, h, weights, shape, (*shape, depth), (0, depth, 1), (0, width, 1))
+        return self.k.alias(self.finished(sums, finish), shape[1:])
+
+    def finished(self, sums: Value, finish: Finish) -> Value:
+        """`finish` of each element of `sums`, (..., N, columns)."""
+        return self.k.compute(
+            sums.shape, self.x.dtype, lambda _, n, j: finish(sums.at(FLAT), n, j), elementwise=True
+        )
 
 
 Step = Callable[[Expr, tuple[Value, ...]], tuple[Value, ...]]

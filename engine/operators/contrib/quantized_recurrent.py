@@ -16,7 +16,7 @@ from engine.operators.linear import matmul
 from engine.operators.movement import transpose
 from engine.operators.quantization import dynamic_range, quantised
 from engine.operators.recurrent import LstmCell
-from engine.operators.recurrent_common import Attributes, Direction, Recurrence, columns
+from engine.operators.recurrent_common import Attributes, Direction, Finish, Recurrence, columns
 from engine.operators.registry import operator
 
 
@@ -50,19 +50,24 @@ class IntegerDirection(Direction):
     w_scale: Scale
     r_scale: Scale
 
-    def input_sums(self) -> Value:
-        """x[t] W' for all steps at once, (T, N, gates); x is quantised as a whole."""
+    def input_product(self, finish: Finish) -> Value:
+        """As of floats; x is quantised as a whole."""
         width, depth = self.w.shape[1:]
         rows = self.k.alias(self.x, (1, self.steps * self.batch, depth))
-        sums = self.integer_product(rows, columns(self.k, self.w, self.d, 0, width), self.w_scale)
-        return self.k.alias(sums, (self.steps, self.batch, width))
+        found = self.integer_product(rows, columns(self.k, self.w, self.d, 0, width), self.w_scale, finish)
+        return self.k.alias(found, (self.steps, self.batch, width))
 
-    def state_sums(self, h: Value, weights: Value) -> Value:
-        """h weights, (1, N, columns of weights)."""
-        return self.integer_product(self.k.alias(h, (1, *h.shape)), weights, self.r_scale)
+    def product(self, h: Value, weights: Value, finish: Finish) -> Value:
+        """As of floats; h is quantised as a whole."""
+        found = self.integer_product(self.k.alias(h, (1, *h.shape)), weights, self.r_scale, finish)
+        return self.k.alias(found, found.shape[1:])
 
-    def integer_product(self, x: Value, weights: Value, of: Scale) -> Value:
-        """x (1, rows, depth) times weights, in units that `of` and the range of x give."""
+    def integer_product(self, x: Value, weights: Value, of: Scale, finish: Finish) -> Value:
+        """`finish` of x (1, rows, depth) times weights, in units that `of` and the range of x give.
+
+        One formula multiplies by the scale and adds: of two, only some plans would make one kernel, whose
+        fused product rounds differently.
+        """
         k, rows, (depth, width) = self.k, x.shape[1], weights.shape
         w_scale, w_zero = of.of(k, self.d, width)
         x_scale, x_zero = dynamic_range(k, x)
@@ -75,7 +80,7 @@ class IntegerDirection(Direction):
         single = w_scale.size == 1
         return k.compute(
             total.shape, FLOAT32,
-            lambda _, n, j: cast(total.at(FLAT), "float32") * step[arg(0) if single else j],
+            lambda _, n, j: finish(cast(total.at(FLAT), "float32") * step[arg(0) if single else j], n, j),
             elementwise=True,
         )  # fmt: skip
 
