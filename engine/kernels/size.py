@@ -214,9 +214,11 @@ def _bit_length(number: int) -> int:
 
 
 def _plain(x: object) -> int | float | None:
-    """Convert a NumPy number to a Python one; None for anything else."""
+    """Convert a NumPy number to a Python one, a truth value to 0 or 1; None for anything else."""
     item = getattr(x, "item", None)
     number = item() if item is not None and getattr(x, "ndim", None) == 0 else x
+    if isinstance(number, bool):
+        return int(number)
     return number if isinstance(number, int | float) else None
 
 

@@ -233,8 +233,9 @@ class TextValue(ObjectsValue):
         return self.items[0]
 
     def objects(self, numbers: np.ndarray) -> np.ndarray:
-        # Plans are prepared for guesses too, which know nothing of how many names there are.
-        return self.names.take(numbers, mode="clip")
+        # Plans are prepared for guesses too, which know nothing of how many names there are. Sizes as elements
+        # become numbers here.
+        return self.names.take(numbers.astype(np.int64, copy=False), mode="clip")
 
 
 MOST_WRITTEN = 256
