@@ -33,11 +33,10 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Models and workers",
         "Load a model, run it, and read what it says.",
         (
-            "ModelLoader", "ModelAsset", "Model", "Layer", "Input", "Output", "Loading", "Progress",
+            "ModelLoader", "ModelAsset", "Model", "Layer", "Input", "Output", "Loading", "ProgressCallback",
             "Worker", "WorkerOutput", "Schedule", "WorkerMemory", "PlanReport", "StepCosts", "StepCost",
-            "BackendType", "BackendChoice", "BACKEND_CHOICES", "default_choice", "resolve_choice",
-            "open_worker",
-            "IWorker", "WorkerFactory", "background_planning",
+            "BackendType", "BackendChoice", "BACKEND_CHOICES", "default_backend_choice",
+            "resolve_backend_choice", "open_worker", "IWorker", "WorkerFactory", "background_planning",
         ),
     ),
     "tensors": (
@@ -52,7 +51,7 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Textures and tensors",
         "Pictures become tensors, and tensors pictures.",
         ("TextureConverter", "TextureTransform", "TensorLayout", "ChannelSwizzle", "CoordOrigin",
-         "PictureNetwork"),
+         "ImageNetwork"),
     ),
     "devices": (
         "Devices",
@@ -71,19 +70,19 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "App and program",
         "The frame loop, and the main program of a game.",
         (
-            "App", "host.clock.Time", "host.frame.Frame", "Phase", "play", "PlayOptions", "ReportEntries",
+            "App", "host.clock.Time", "host.frame.Frame", "Phase", "play", "PlayOptions", "ReportCallback",
             "ComponentError", "Resources", "HotReload", "WatchedEffect", "WatchedWorker", "freeze_support",
         ),
     ),
     "inference": (
         "Inference within the frame",
         "Requests that run within each frame's budget.",
-        ("Brain", "InferenceQueue", "InferenceRequest", "QueueStats", "WorkerShare"),
+        ("Brain", "InferenceQueue", "InferenceRequest", "QueueStats", "WorkerStats"),
     ),
     "learning": (
         "Learning",
         "Networks that learn while the game runs.",
-        ("DenseNetwork", "Evolution"),
+        ("DenseNetwork", "EvolutionStrategy"),
     ),
     "scenes": (
         "Scenes and objects",
@@ -137,7 +136,7 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "profiling": (
         "Profiling and inspection",
         "Where a frame's time goes, and what a running game holds.",
-        ("Profiler", "Recording", "FrameReport", "Inspector"),
+        ("Profiler", "ProfileRecording", "FrameReport", "Inspector"),
     ),
 }  # fmt: skip
 """Pages with classes and functions: name, title, first sentence, and the public names on it. A name with dots
@@ -147,14 +146,14 @@ is one that games meet as an attribute, `self.time` for instance, and do not imp
 INTERNAL: dict[str, tuple[str, ...]] = {
     "CLDevice": ("failed", "guarded", "hold_until_complete", "keeps_times", "let_go_of_completed", "pending",
                  "stores"),
-    "CPUTensorData": ("address", "elements", "is_read_by", "is_shared", "is_written_by", "readers",
+    "CPUTensorData": ("address", "elements", "add_reader", "keep_in_place", "set_writer", "readers",
                       "to_write", "writer"),
     "GLDevice": ("borrow_shared", "call_later", "collect", "create_shared", "give_back_shared", "staging"),
     "Inspector": ("dispose", "draw", "take"),
-    "Model": ("makers",),
+    "Model": ("constant_factories",),
     "Profiler": ("add_phase", "on_change"),
-    "Recording": ("begin_frame", "drawn", "end_frame", "hook", "timed", "tracks"),
-    "Tensor": ("available_data", "for_job", "has_changed", "replace_data"),
+    "ProfileRecording": ("begin_frame", "drawn", "end_frame", "hook", "timed", "tracks"),
+    "Tensor": ("available_data", "for_job", "mark_changed", "replace_data"),
     "TensorData": ("available_data", "concrete", "for_job"),
     "graphics.graphics.Graphics": ("apply_image_effects", "device", "draw_cameras", "draw_gui",
                                    "follow_window_size", "fonts", "gui", "make_current", "mark", "pending",

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from engine.device.cl.device import CLDevice
     from engine.device.gl.device import GLDevice
     from engine.device.jobs.system import JobHandle, JobSystem
-    from engine.device.jobs.system import leave_a_core_to_the_game as leave_a_core_to_the_game
+    from engine.device.jobs.system import reserve_game_core as reserve_game_core
     from engine.device.system_info import SystemInfo
     from engine.graph.model import Input as Input
     from engine.graph.model import Layer as Layer
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from engine.runtime.loading.handle import advance_loads as advance_loads
     from engine.runtime.memory_report import WorkerMemory as WorkerMemory
     from engine.runtime.pending_work import background_planning as background_planning
-    from engine.runtime.pending_work import unfinished_workers as unfinished_workers
+    from engine.runtime.pending_work import pending_work as pending_work
     from engine.runtime.slices import Schedule as Schedule
     from engine.runtime.tensor import Tensor
 
@@ -97,14 +97,14 @@ _PLACES = {
     "engine.base.shapes": ("DynamicTensorShape", "TensorShape"),
     "engine.device.cl.device": ("CLDevice",),
     "engine.device.gl.device": ("GLDevice",),
-    "engine.device.jobs.system": ("JobHandle", "JobSystem", "leave_a_core_to_the_game"),
+    "engine.device.jobs.system": ("JobHandle", "JobSystem", "reserve_game_core"),
     "engine.device.system_info": ("SystemInfo",),
     "engine.graph.model": ("Input", "Layer", "Model", "Output"),
     "engine.runtime.cost_model": ("StepCost", "StepCosts"),
     "engine.runtime.device_tensor_data": ("ComputeTensorData", "TextureTensorData"),
     "engine.runtime.loading.handle": ("Loading", "advance_loads"),
     "engine.runtime.memory_report": ("WorkerMemory",),
-    "engine.runtime.pending_work": ("background_planning", "unfinished_workers"),
+    "engine.runtime.pending_work": ("background_planning", "pending_work"),
     "engine.runtime.slices": ("Schedule",),
     "engine.runtime.tensor": ("Tensor",),
 }

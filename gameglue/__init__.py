@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         Color,
         DirectionalLight,
         ImageEffect,
+        ImageNetwork,
         LineRenderer,
         Mesh,
         MeshRenderer,
@@ -111,7 +112,6 @@ if TYPE_CHECKING:
         Palette,
         ParticleSystem,
         ParticleSystem3D,
-        PictureNetwork,
         Rect,
         Renderer,
         RenderTarget,
@@ -130,20 +130,20 @@ if TYPE_CHECKING:
     from gameglue.host.app import App
     from gameglue.host.component_error import ComponentError as ComponentError
     from gameglue.host.frame import Phase as Phase
-    from gameglue.host.playing import PlayOptions, ReportEntries
+    from gameglue.host.play_options import PlayOptions, ReportCallback
     from gameglue.host.program import play
     from gameglue.host.resources import Resources as Resources
     from gameglue.inference import InferenceQueue, InferenceRequest
     from gameglue.inference import QueueStats as QueueStats
-    from gameglue.inference import WorkerShare as WorkerShare
+    from gameglue.inference import WorkerStats as WorkerStats
     from gameglue.inference.backend_choice import (
         BACKEND_CHOICES,
         BackendChoice,
-        default_choice,
+        default_backend_choice,
         open_worker,
-        resolve_choice,
+        resolve_backend_choice,
     )
-    from gameglue.inference.backend_choice import Progress as Progress
+    from gameglue.inference.backend_choice import ProgressCallback as ProgressCallback
     from gameglue.inference.brain import Brain
     from gameglue.input import LEFT, MIDDLE, RIGHT, InputScript
     from gameglue.input import PAD_AXES as PAD_AXES
@@ -159,10 +159,10 @@ if TYPE_CHECKING:
     from gameglue.input import MouseButton as MouseButton
     from gameglue.input import MouseMoved as MouseMoved
     from gameglue.inspector import Inspector as Inspector
-    from gameglue.learning.networks import DenseNetwork, Evolution
+    from gameglue.learning.networks import DenseNetwork, EvolutionStrategy
     from gameglue.profiling import FrameReport as FrameReport
     from gameglue.profiling import Profiler as Profiler
-    from gameglue.profiling import Recording as Recording
+    from gameglue.profiling import ProfileRecording as ProfileRecording
     from gameglue.reloading import HotReload as HotReload
     from gameglue.reloading import WatchedEffect as WatchedEffect
     from gameglue.reloading import WatchedWorker as WatchedWorker
@@ -208,25 +208,25 @@ _PLACES = {
         "SceneError", "WebCamError"),
     "gameglue.graphics": ("AmbientLight", "AnimationClip", "Camera", "Camera2D", "Camera3D", "Canvas",
         "Color", "DirectionalLight", "Effect", "Gui", "ImageEffect", "LineRenderer", "Mesh", "MeshRenderer",
-        "Page", "Palette", "ParticleSystem", "ParticleSystem3D", "Particles", "PictureNetwork", "Rect",
+        "Page", "Palette", "ParticleSystem", "ParticleSystem3D", "Particles", "ImageNetwork", "Rect",
         "RenderTarget", "Renderer", "SpriteAnimator", "SpriteRenderer", "SpriteSheet", "TextRenderer",
         "Texture", "TileMap", "WebCamTexture", "with_alpha"),
     "gameglue.host.app": ("App",),
     "gameglue.host.component_error": ("ComponentError",),
     "gameglue.host.frame": ("Phase",),
-    "gameglue.host.playing": ("ReportEntries", "PlayOptions"),
+    "gameglue.host.play_options": ("ReportCallback", "PlayOptions"),
     "gameglue.host.program": ("play",),
     "gameglue.host.resources": ("Resources",),
-    "gameglue.inference": ("InferenceQueue", "InferenceRequest", "QueueStats", "WorkerShare"),
-    "gameglue.inference.backend_choice": ("BACKEND_CHOICES", "BackendChoice", "Progress", "default_choice",
-        "resolve_choice", "open_worker"),
+    "gameglue.inference": ("InferenceQueue", "InferenceRequest", "QueueStats", "WorkerStats"),
+    "gameglue.inference.backend_choice": ("BACKEND_CHOICES", "BackendChoice", "ProgressCallback",
+        "default_backend_choice", "open_worker", "resolve_backend_choice"),
     "gameglue.inference.brain": ("Brain",),
     "gameglue.input": ("GamepadAxis", "GamepadButton", "GamepadConnected", "GamepadDisconnected",
         "InputActions", "InputRecording", "InputScript", "InputState", "KeyEvent", "LEFT", "MIDDLE",
         "MouseButton", "MouseMoved", "PAD_AXES", "PAD_BUTTONS", "RIGHT"),
     "gameglue.inspector": ("Inspector",),
-    "gameglue.learning.networks": ("DenseNetwork", "Evolution"),
-    "gameglue.profiling": ("FrameReport", "Profiler", "Recording"),
+    "gameglue.learning.networks": ("DenseNetwork", "EvolutionStrategy"),
+    "gameglue.profiling": ("FrameReport", "Profiler", "ProfileRecording"),
     "gameglue.reloading": ("HotReload", "WatchedEffect", "WatchedWorker"),
     "gameglue.scene.files.prefab": ("Prefab",),
     "gameglue.scene.game_object": ("GameObject",),
@@ -250,23 +250,24 @@ if not TYPE_CHECKING:
 # The names that games are written with. The others can be imported by name, and are documented with what
 # they belong to.
 __all__ = [
-    "BACKEND_CHOICES", "AmbientLight", "AnimationClip", "App", "AudioClip", "AudioListener", "AudioSource",
-    "BackendChoice", "BackendType", "Brain", "CLDevice", "CPUTensorData", "Camera", "Camera2D", "Camera3D",
-    "Canvas", "ChannelSwizzle", "Color", "CommandBuffer", "ComputeTensorData", "CoordOrigin", "Coroutine",
-    "DenseNetwork", "DeviceError", "DirectionalLight", "DisposedError", "DynamicTensorShape", "EngineError",
-    "Event", "Evolution", "ReportEntries", "FieldError", "GLDevice", "GameError", "GameObject", "Graphics",
-    "GraphicsError", "HookError", "ImageEffect", "InferenceQueue", "InferenceRequest", "InputError",
-    "InputScript", "JobHandle", "JobSystem", "KernelCompileError", "LEFT", "LineRenderer", "Loading",
-    "MIDDLE", "Mesh", "MeshRenderer", "Model", "ModelAsset", "ModelImportError", "ModelLoader",
-    "MonoBehaviour", "OutOfMemoryError", "Page", "Palette", "ParticleSystem", "ParticleSystem3D",
-    "PictureNetwork", "PlayOptions", "Prefab", "Quaternion", "RIGHT", "Range", "Rect", "RenderTarget",
-    "Renderer", "RequestCancelledError", "RequestExpiredError", "RequestReplacedError", "ResourceError",
-    "Route", "Scene", "SceneError", "ShapeError", "ShapePending", "SpriteAnimator", "SpriteRenderer",
-    "SpriteSheet", "StaleTensorError", "SystemInfo", "Tensor", "TensorLayout", "TensorShape",
-    "TextRenderer", "Texture", "TextureConverter", "TextureTensorData", "TextureTransform", "TileMap",
-    "Transform", "UnsupportedLayerError", "ValuePending", "Vec3", "WaitForEndOfFrame", "WaitForFixedUpdate",
-    "WaitForSeconds", "WaitForSecondsRealtime", "WaitUntil", "WaitUntilDone", "WaitWhile", "WebCamError",
-    "WebCamTexture", "Worker", "default_choice", "resolve_choice", "with_alpha", "freeze_support", "job",
-    "next_frame", "numpy_operator", "open_worker", "play", "require_component", "seconds",
+    "AmbientLight", "AnimationClip", "App", "AudioClip", "AudioListener", "AudioSource",
+    "BACKEND_CHOICES", "BackendChoice", "BackendType", "Brain", "CLDevice", "CPUTensorData", "Camera",
+    "Camera2D", "Camera3D", "Canvas", "ChannelSwizzle", "Color", "CommandBuffer", "ComputeTensorData",
+    "CoordOrigin", "Coroutine", "DenseNetwork", "DeviceError", "DirectionalLight", "DisposedError",
+    "DynamicTensorShape", "EngineError", "Event", "EvolutionStrategy", "FieldError", "GLDevice",
+    "GameError", "GameObject", "Graphics", "GraphicsError", "HookError", "ImageEffect", "ImageNetwork",
+    "InferenceQueue", "InferenceRequest", "InputError", "InputScript", "JobHandle", "JobSystem",
+    "KernelCompileError", "LEFT", "LineRenderer", "Loading", "MIDDLE", "Mesh", "MeshRenderer", "Model",
+    "ModelAsset", "ModelImportError", "ModelLoader", "MonoBehaviour", "OutOfMemoryError", "Page",
+    "Palette", "ParticleSystem", "ParticleSystem3D", "PlayOptions", "Prefab", "Quaternion", "RIGHT",
+    "Range", "Rect", "RenderTarget", "Renderer", "ReportCallback", "RequestCancelledError",
+    "RequestExpiredError", "RequestReplacedError", "ResourceError", "Route", "Scene", "SceneError",
+    "ShapeError", "ShapePending", "SpriteAnimator", "SpriteRenderer", "SpriteSheet", "StaleTensorError",
+    "SystemInfo", "Tensor", "TensorLayout", "TensorShape", "TextRenderer", "Texture", "TextureConverter",
+    "TextureTensorData", "TextureTransform", "TileMap", "Transform", "UnsupportedLayerError",
+    "ValuePending", "Vec3", "WaitForEndOfFrame", "WaitForFixedUpdate", "WaitForSeconds",
+    "WaitForSecondsRealtime", "WaitUntil", "WaitUntilDone", "WaitWhile", "WebCamError", "WebCamTexture",
+    "Worker", "default_backend_choice", "freeze_support", "job", "next_frame", "numpy_operator",
+    "open_worker", "play", "require_component", "resolve_backend_choice", "seconds", "with_alpha",
 ]
 # fmt: on

@@ -1,4 +1,4 @@
-"""Makes sure that `engine` is ours before anything imports it.
+"""Checks that `engine` is ours before anything imports it.
 
 `engine` is a likely name for a game's own file. Python would find that file first, run it, and fail somewhere
 inside with a message about something else.

@@ -34,14 +34,14 @@ class FieldError(GameError, TypeError):
 
 
 class SceneError(GameError, ValueError):
-    """A scene, prefab or object cannot do what was asked, or a scene file is wrong.
+    """An operation on a scene, prefab or object is invalid, or a scene file is wrong.
 
     The message names file, line, object, component and field, and what was probably meant.
     """
 
 
 class ResourceError(GameError, FileNotFoundError):
-    """An asset was looked up by name and is in none of the folders that were searched.
+    """An asset was not found in any of the searched folders.
 
     The message lists the folders; put the file next to the game's main program, or correct the name.
     """

@@ -19,10 +19,10 @@ import pytest
 
 from engine.base.errors import DeviceError
 from engine.device.cl.device import CLDevice
+from engine.device.gl.context_switch import current_platform
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL, GLFunctions
-from engine.device.gl.switch import current_platform
-from gameglue.host.garbage_collection import long_lived_kept
+from gameglue.host.garbage_collection import freeze_garbage_collector
 from tests import guards
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,7 +54,7 @@ if guards.WANTED:
 @pytest.fixture(scope="session", autouse=True)
 def modules_kept() -> Iterator[None]:
     """Collections of garbage, which every run of an app begins with, leave out what was imported."""
-    with long_lived_kept():
+    with freeze_garbage_collector():
         yield
 
 

@@ -70,7 +70,7 @@ _places: list[tuple[tuple[int, int], ...]] = []
 
 
 def _arena_of(backend: cpu.CPUBackend, size: int) -> np.ndarray:
-    """An arena for one plan, whose temporaries may be written; all of it if the plan has open sizes."""
+    """An arena for one plan, whose temporaries may be written; all of it if the plan has symbolic sizes."""
     held = np.full(size + aligned.ALIGNMENT + aligned.SLACK, GUARD, np.uint8)
     skip = -aligned.address_of(held) % aligned.ALIGNMENT
     ranges = _places.pop() if _places else ((0, size),)

@@ -1,4 +1,4 @@
-"""Sets of sizes for a model's open dimensions: likely ones, and those on either side of every guard."""
+"""Sets of sizes for a model's dynamic dimensions: likely ones, and those on either side of every guard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Sizes = dict[object, int]
 
 
 def open_sizes(worker: Worker, feeds: Mapping[str, np.ndarray]) -> Sizes:
-    """The sizes of a model's open dimensions in some inputs."""
+    """The sizes of a model's dynamic dimensions in some inputs."""
     found: Sizes = {}
     for item in worker.model.inputs:
         for axis, dim in enumerate(item.shape or ()):
@@ -81,7 +81,7 @@ def _takers_at(
 ) -> tuple[bool, ...]:
     """Which of the worker's plans take some sizes, one of them changed."""
     sizes = {**base, key: size}
-    plans = worker._session.open_plans
+    plans = worker._session.symbolic_plans
     shapes = {name: array.shape for name, array in resized(worker, feeds, sizes).items()}
     given = InputsRequest(worker._session, shapes, {}).given
     if given is None:
@@ -132,6 +132,6 @@ def check_sizes(worker: Worker, apart: Worker, feeds: Feeds, count: int, seed: i
 def plan_apart(worker: Worker) -> Worker:
     """Have a worker plan each set of sizes for itself."""
     session = worker._session
-    session.open_plans.release()
+    session.symbolic_plans.release()
     session.backends["native"].plans_for_all_sizes = False  # type: ignore[misc]
     return worker

@@ -40,7 +40,7 @@ SETTINGS = (
     ((3, 2), (0, 3), (2, 2)),
     ((1, 1), (4, 4), (2, 0)),
 )
-"""The sizes of the open dimensions n and m in each feed."""
+"""The sizes of the dynamic dimensions n and m in each feed."""
 
 
 class Refused(Exception):

@@ -1,6 +1,6 @@
 """Random small ONNX graphs, the same for the same seed, that are valid at every size they are run at.
 
-A dimension is a tuple: its size in each setting of the model's open dimensions. Whatever is joined or
+A dimension is a tuple: its size in each setting of the model's dynamic dimensions. Whatever is joined or
 broadcast fits in all settings, also where a size is 1 in one of them only.
 """
 
@@ -39,7 +39,7 @@ SETTINGS = (
     [(40, 2), (33, 1), (65, 3)],
     [(37, 19)],
 )
-"""The sizes of the open dimensions n and m. What is drawn fits these and need not fit any others."""
+"""The sizes of the dynamic dimensions n and m. What is drawn fits these and need not fit any others."""
 
 ACROSS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceLogSumExp", "ArgMax", "ArgMin", "TopK")
 """What large tensors are reduced by."""

@@ -11,9 +11,9 @@ import numpy as np
 from assets.measuring import open_session
 from demos.rival.court import DT, Court, Floats
 from demos.rival.school import NETWORK, live
-from gameglue import Evolution
+from gameglue import EvolutionStrategy
 
-STRENGTHS = ("newborn", "student", "champion")
+STRENGTHS = ("init_weights", "student", "champion")
 Player = Callable[[Floats], Floats]
 
 
@@ -71,9 +71,9 @@ def lesson(
         seen.append(senses[0])
         done.append(decided[0, :1])
         moves = decided
-    fits = NETWORK.imitate(NETWORK.newborn(random), np.array(seen), np.array(done), random)
+    fits = NETWORK.imitate(NETWORK.init_weights(random), np.array(seen), np.array(done), random)
     double = next(islice(fits, 600, None))
-    evolution = Evolution(student, random)
+    evolution = EvolutionStrategy(student, random)
     for _ in range(generations):
         for _ in live(evolution, np.stack([double] * 6 + [student] * 2), 240):
             pass
@@ -142,9 +142,9 @@ Two dense layers of 16 and one of 1, all with tanh: {count} weights.
 
 ## Training
 
-Evolution strategies with antithetic pairs, ranked fitness and Adam (`gameglue.Evolution`, with `live` in
-`demos/rival/school.py`; NumPy alone), by self-play: 49 variants, each against itself and six former selves
-for ten seconds a generation. There are no data.
+Evolution strategies with antithetic pairs, ranked fitness and Adam (`gameglue.EvolutionStrategy`, with
+`live` in `demos/rival/school.py`; NumPy alone), by self-play: 49 variants, each against itself and six
+former selves for ten seconds a generation. There are no data.
 
     pip install -e .[train,test]
     python -m assets.rival.train_rival

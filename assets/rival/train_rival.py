@@ -3,8 +3,8 @@
     python -m assets.rival.train_rival
 
 from the root of the repository; about a minute on one core. It needs nothing but gameglue (the card needs
-the extra `test`), and learns as the game goes on doing, by `gameglue.Evolution`. Seeds are fixed: on the same
-machine with the same library versions the result is the same.
+the extra `test`), and learns as the game goes on doing, by `gameglue.EvolutionStrategy`. Seeds are fixed: on
+the same machine with the same library versions the result is the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from assets.rival.model_card import measure_all, write_card
 from demos.rival.court import Floats
 from demos.rival.school import NETWORK, live
-from gameglue import Evolution
+from gameglue import EvolutionStrategy
 
 HERE = Path(__file__).parent
 SEED = 11
@@ -30,7 +30,7 @@ MEMORY = 60  # how many of its former selves it plays against
 def train(generations: int) -> Floats:
     """Play against former selves; returns the three strengths, (3, COUNT)."""
     random = np.random.default_rng(SEED)
-    evolution = Evolution(NETWORK.newborn(random), random, pairs=24, rate=RATE)
+    evolution = EvolutionStrategy(NETWORK.init_weights(random), random, pairs=24, rate=RATE)
     former = [evolution.weights]
     strengths = [evolution.weights]
     for turn in range(1, generations + 1):
@@ -62,7 +62,7 @@ def main() -> None:
     started = time.perf_counter()
     strengths = train(arguments.generations).astype(np.float32)
     np.save(folder / "rival.npy", strengths)
-    (folder / "rival.onnx").write_bytes(NETWORK.to_onnx("rival", takes="senses", gives="move"))
+    (folder / "rival.onnx").write_bytes(NETWORK.to_onnx("rival", input_name="senses", output_name="move"))
     duels, lessons = measure_all(folder / "rival.onnx", strengths)
     for line in (*duels, *lessons):
         print(*line)

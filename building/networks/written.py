@@ -16,7 +16,7 @@ class Writer:
     """An ONNX graph that grows by a layer at a time; weights are small and all alike."""
 
     def __init__(self, **inputs: Sequence[int | str]) -> None:
-        """`inputs` are the shapes of float32 inputs, open dimensions by name."""
+        """`inputs` are the shapes of float32 inputs, dynamic dimensions by name."""
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.inputs = inputs

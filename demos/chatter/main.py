@@ -10,12 +10,12 @@ from demos.chatter.scenery import Scenery
 from demos.chatter.village import PEOPLE, Feet, Person, Village
 from demos.chatter.voices import Voices
 from demos.chatter.words import MOODS, Vocabulary
-from gameglue import App, ModelLoader, PlayOptions, ReportEntries, default_choice, open_worker
+from gameglue import App, ModelLoader, PlayOptions, ReportCallback, default_backend_choice, open_worker
 
 
-def build(app: App, options: PlayOptions) -> ReportEntries:
+def build(app: App, options: PlayOptions) -> ReportCallback:
     """Load the network and create the village."""
-    choice = options.choice or default_choice(app.ctx is not None)[0]
+    choice = options.choice or default_backend_choice(app.ctx is not None)[0]
     app.frame_budget_ms = 6.0  # of 16.7 ms: little else happens here
     model = ModelLoader.load(app.resources.find("chatter/chatter.onnx"))
     words = Vocabulary(app.resources.find("chatter/words.txt"))

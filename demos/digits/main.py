@@ -9,10 +9,10 @@ from demos.digits.panels import Panels
 from demos.digits.pens import AutoPen, MousePen
 from demos.digits.reader import DigitReader
 from demos.digits.sheet import Sheet
-from gameglue import App, PlayOptions, ReportEntries
+from gameglue import App, PlayOptions, ReportCallback
 
 
-def build(app: App, options: PlayOptions) -> ReportEntries:
+def build(app: App, options: PlayOptions) -> ReportCallback:
     """Load the network and create the scene."""
     game = app.scene.create("digits")
     sheet = game.add_component(Sheet)
@@ -31,7 +31,7 @@ def build(app: App, options: PlayOptions) -> ReportEntries:
 
 def _facts(reader: DigitReader) -> Mapping[str, object]:
     """Figures for the report."""
-    report = {**reader.statistics, "readings": reader.answers}
+    report = {**reader.statistics, "readings": reader.result_count}
     if reader.read:
         written, read = zip(*reader.read.values(), strict=True)
         report |= {"digits written": " ".join(map(str, written)), "digits read": " ".join(map(str, read))}

@@ -41,13 +41,13 @@ class Panels(MonoBehaviour):
         """Move the bars towards the latest answer, or to 0 if there is none for this drawing."""
         is_told = self.reader.drawing == self.reader.sheet.drawing
         wanted = self.reader.probabilities if is_told else np.zeros(10)
-        self.shown = self.time.glide(self.shown, wanted, _GLIDE)
+        self.shown = self.time.damp(self.shown, wanted, _GLIDE)
 
     def on_gui(self) -> None:
         """Draw title, cards and keys."""
         desk, reader = Desk(self.app.gui), self.reader
         color = Palette.WARN if reader.message else Palette.MUTED
-        note, y = desk.shortened(reader.message or reader.label, desk.width - 170), desk.sheet.y - 27
+        note, y = desk.truncated(reader.message or reader.label, desk.width - 170), desk.sheet.y - 27
         desk.heading("digits", note=note, y=y, note_color=color)
         desk.circle(desk.width - 36 - desk.measure(note)[0], y, 4, color)
         desk.keys(_KEYS, y=desk.sheet.bottom + 25)
@@ -85,9 +85,9 @@ class Panels(MonoBehaviour):
         """The frame times as a curve, and the latency of the network's answers."""
         work, reader = self.app.profiler.work.latest(_FRAMES) * 1e3, self.reader
         room = desk.card(*desk.times, "frame time, ms", f"{work[-30:].mean():.1f}" if len(work) else "")
-        desk.rows(room.x, room.bottom - 8, room.width, {"answer after": reader.answer_after}, size=13)
+        desk.rows(room.x, room.bottom - 8, room.width, {"answer after": reader.latency_text}, size=13)
         # The scale ignores the first frames, which load and compile.
         peak = float(np.percentile(work, 97)) if len(work) else 0.0
         scale = next((s for s in _SCALES if s >= peak * 1.15), _SCALES[-1])
-        tall, marks = room.height - 12 - desk.letter_size(13), (scale / 2, scale)
+        tall, marks = room.height - 12 - desk.font_size(13), (scale / 2, scale)
         desk.plot(room.x, room.y, room.width, tall, work, low=0.0, high=scale, marks=marks)

@@ -33,7 +33,7 @@ class MousePen(MonoBehaviour):
         for event in keys.events:
             if not isinstance(event, MouseButton | MouseMoved):
                 continue
-            here = desk.sheet.to_share(*desk.from_window(event.x, event.y))
+            here = desk.sheet.point_to_normalized(*desk.from_window(event.x, event.y))
             if isinstance(event, MouseButton) and event.button == LEFT:
                 touches = event.down and 0.0 <= min(here) <= max(here) < 1.0
                 self._last = here if touches else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from demos.digits.preprocess import INPUT_SIDE
 from demos.digits.sheet import Sheet
-from gameglue import BACKEND_CHOICES, Brain, EngineError, InferenceRequest, WaitUntil, resolve_choice
+from gameglue import BACKEND_CHOICES, Brain, EngineError, InferenceRequest, WaitUntil, resolve_backend_choice
 
 
 class DigitReader(Brain):
@@ -35,7 +35,7 @@ class DigitReader(Brain):
         self.picture = image[0, 0]
         take = partial(self._take, self.sheet.drawing, self.sheet.written)
         # latest_only: a network slower than the frames skips stale requests.
-        self.ask(image, latest_only=True, payload=image.any(), callback=take)
+        self.request(image, latest_only=True, payload=image.any(), callback=take)
 
     def _take(self, drawing: int, written: int | None, request: InferenceRequest) -> None:
         answer = request.result()[0]
@@ -46,7 +46,7 @@ class DigitReader(Brain):
     async def start(self) -> None:
         """Load the next backend with each B, without delaying frames; the old one runs until then."""
         assert self.choice is not None
-        first = BACKEND_CHOICES.index(resolve_choice(self.choice, self.worker)) + 1
+        first = BACKEND_CHOICES.index(resolve_backend_choice(self.choice, self.worker)) + 1
         for choice in itertools.cycle(BACKEND_CHOICES[first:] + BACKEND_CHOICES[:first]):
             await WaitUntil(lambda: self.input.get_key_down("b"))
             self.message = f"loading {choice.label}"
@@ -55,5 +55,5 @@ class DigitReader(Brain):
             except EngineError as error:
                 self.message = f"no {choice.label}: {str(error).splitlines()[0]}"
             else:
-                self.employ(worker, choice)
+                self.set_worker(worker, choice)
                 self.message = ""

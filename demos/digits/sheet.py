@@ -77,4 +77,4 @@ class Sheet(MonoBehaviour):
             age = np.clip((self.time.time - points[1:, 2:]) / _DRYING, 0.0, 1.0)
             desk.polyline(points[:, :2] * side + (x, y), _FRESH + (_INK - _FRESH) * age, width=width)
         if self.pen is not None:
-            desk.circle(*box.from_share(*self.pen), 0.75 * width, Palette.ACCENT, border=2)
+            desk.circle(*box.normalized_to_point(*self.pen), 0.75 * width, Palette.ACCENT, border=2)

@@ -17,9 +17,9 @@ class Follow(MonoBehaviour):
     target: GameObject
 
     def late_update(self) -> None:
-        """Approach the target; `glide` makes it independent of the frame rate."""
+        """Approach the target; `damp` makes it independent of the frame rate."""
         here, there = self.transform.position, self.target.transform.position
-        self.transform.position = Vec3(self.time.glide(here.x, there.x, seconds=0.2), here.y)
+        self.transform.position = Vec3(self.time.damp(here.x, there.x, seconds=0.2), here.y)
 
 
 def main() -> float:

@@ -14,7 +14,7 @@ class Menu(MonoBehaviour):
         page.text(f"clicked {self.clicks} times", 240, 110, size=28, align="center")
         button = Rect(160, 150, 160, 48)
         pointed = button.contains(*page.from_window(*self.input.mouse_position))
-        page.button(*button, "Click me", lit=pointed)
+        page.button(*button, "Click me", highlighted=pointed)
         if pointed and self.input.get_mouse_button_down(0):
             self.clicks += 1
 

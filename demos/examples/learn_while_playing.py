@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gameglue import App, DenseNetwork, Evolution, MonoBehaviour
+from gameglue import App, DenseNetwork, EvolutionStrategy, MonoBehaviour
 
 NETWORK = DenseNetwork(2, 8, 1)  # own position and the goal's; one move
 
@@ -12,15 +12,15 @@ class Student(MonoBehaviour):
 
     def awake(self) -> None:
         """Random weights."""
-        weights = NETWORK.newborn(np.random.default_rng(1))
-        self.evolution = Evolution(weights, np.random.default_rng(2), pairs=16, rate=0.05)
+        weights = NETWORK.init_weights(np.random.default_rng(1))
+        self.evolution = EvolutionStrategy(weights, np.random.default_rng(2), pairs=16, rate=0.05)
 
     def update(self) -> None:
         """One generation: the fitness of each variant is how near it comes to the goal."""
-        variants = self.evolution.variants()
+        variants = self.evolution.sample()
         places = self.evolution.random.uniform(-1, 1, (1, 50, 2))
-        moves = NETWORK.answer(variants, places)[..., 0]
-        self.evolution.learn(-np.abs(places[..., 0] + moves - places[..., 1]).mean(axis=1))
+        moves = NETWORK.forward(variants, places)[..., 0]
+        self.evolution.update(-np.abs(places[..., 0] + moves - places[..., 1]).mean(axis=1))
 
 
 def main() -> float:
@@ -28,7 +28,7 @@ def main() -> float:
     with App("student", headless=True) as app:
         student = app.scene.create("student").add_component(Student)
         app.run(frames=400)
-    return float(NETWORK.answer(student.evolution.weights, np.array([[0.0, 0.5]]))[0, 0])
+    return float(NETWORK.forward(student.evolution.weights, np.array([[0.0, 0.5]]))[0, 0])
 
 
 if __name__ == "__main__":

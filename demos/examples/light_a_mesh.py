@@ -23,7 +23,7 @@ def main() -> None:
         sun.transform.euler_angles = (-45, 100, 0)  # degrees; the light falls along the object's forward
         app.scene.create("ground").add_component(MeshRenderer, mesh="plane(8, 8)", color="#3c4a5c")
         box = app.scene.create("box", Spin, position=(0, 0.5, 0))
-        box.add_component(MeshRenderer, mesh="box(1)", color="orange", shine=0.5)
+        box.add_component(MeshRenderer, mesh="box(1)", color="orange", specular=0.5)
         app.run(frames=60)
         print("forward", tuple(round(value, 2) for value in box.transform.forward))
 

@@ -12,7 +12,7 @@ class Guard(MonoBehaviour):
     def update(self) -> None:
         """Ask about what is seen now; the newest question replaces those that wait."""
         senses = self.app.random.random((1, 1, 28, 28), "float32")
-        self.brain.ask(senses, callback=self.take, latest_only=True)
+        self.brain.request(senses, callback=self.take, latest_only=True)
 
     def take(self, request: InferenceRequest) -> None:
         """Keep the answer."""

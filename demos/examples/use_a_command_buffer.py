@@ -24,7 +24,7 @@ class Recorded(MonoBehaviour):
         """Another picture, the same commands."""
         self.picture.upload(np.full((1, 1, 28, 28), self.time.frame_count / 10, np.float32))
         Graphics.execute_command_buffer(self.commands)
-        self.replayed.append(self.commands.replayed)
+        self.replayed.append(self.commands.replayed_count)
 
     def read(self) -> None:
         """What the last frame's picture was taken for."""

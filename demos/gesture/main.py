@@ -8,10 +8,10 @@ from demos.gesture.camera import CameraWand
 from demos.gesture.effects import Effects
 from demos.gesture.view import View
 from demos.gesture.wand import Wand
-from gameglue import App, PlayOptions, ReportEntries
+from gameglue import App, PlayOptions, ReportCallback
 
 
-def build(app: App, options: PlayOptions) -> ReportEntries:
+def build(app: App, options: PlayOptions) -> ReportCallback:
     """Load the network and create the scene."""
     # A GPU needs little of it. Without a window, frames may take longer.
     app.frame_budget_ms = 50.0 if app.headless else 8.0

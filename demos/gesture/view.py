@@ -35,7 +35,7 @@ class View(MonoBehaviour):
     def update(self) -> None:
         """Smooth the bars."""
         busy = self.wand.drawing or self.wand.reading or self.time.time - self.battle.cast_at < 0.9
-        self.bars = self.time.glide(self.bars, self.wand.probabilities * busy, 0.06)
+        self.bars = self.time.damp(self.bars, self.wand.probabilities * busy, 0.06)
 
     def on_gui(self) -> None:
         """Draw the field, then the panels."""
@@ -104,6 +104,6 @@ class View(MonoBehaviour):
                 page.polyline(SIGNS[gesture] * 30 + (_X + 36, y), color, width=3, glow=4 + 10 * share)
             page.text(_NAMES[gesture], _X + 66, y - 9, 15, Palette.TEXT if share > 0.5 else Palette.MUTED)
             page.text(f"{share * 100:.0f} %", _X + _WIDE - 16, y - 9, 13, align="right")
-            page.meter(_X + 66, y + 6, _WIDE - 82, 9, share, with_alpha(color, 0.25 + 0.75 * share))
+            page.progress_bar(_X + 66, y + 6, _WIDE - 82, 9, share, with_alpha(color, 0.25 + 0.75 * share))
         room = page.card(_X, 496, _WIDE, 98, f"an LSTM reads the last {WINDOW} s of movement")
-        page.rows(room.x, room.y + 12, room.width, {"answer after": self.wand.answer_after})
+        page.rows(room.x, room.y + 12, room.width, {"answer after": self.wand.latency_text})

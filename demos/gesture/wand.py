@@ -54,7 +54,7 @@ class Wand(Brain):
         now = self.points[-1][0] if casts else self.time.time  # leaves out a rest at the end
         movement = features(np.array(self.points), now)[None]
         # A newer request replaces one that waits; the final one also cancels the one that runs.
-        self.ask(movement, callback=self._take, latest_only=True, cancel_running=casts, payload=casts)
+        self.request(movement, callback=self._take, latest_only=True, cancel_running=casts, payload=casts)
 
     def _take(self, request: InferenceRequest) -> None:
         self.probabilities = request.result()[0]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from demos.othello.match import BATCH, STRENGTHS, Match
 from demos.othello.view import View
-from gameglue import App, Brain, PlayOptions, ReportEntries
+from gameglue import App, Brain, PlayOptions, ReportCallback
 
 
-def build(app: App, options: PlayOptions) -> ReportEntries:
+def build(app: App, options: PlayOptions) -> ReportCallback:
     """Load the network and create the board."""
     # A GPU needs little of it. Without a window, frames may take longer.
     app.frame_budget_ms = 50.0 if app.headless else 8.0

@@ -99,7 +99,7 @@ class Match(MonoBehaviour):
             self.speed = (self.search.done - self._known) / self.spent
         while self.brain.pending < _UNDER_WAY and (leaves := self.search.gather(BATCH)):
             board = planes([node.position for _, node in leaves], BATCH)
-            self.brain.ask(board, payload=leaves, callback=self._take)
+            self.brain.request(board, payload=leaves, callback=self._take)
 
     def _take(self, request: InferenceRequest) -> None:
         self.search.receive(request.payload, **request.result(dict))

@@ -66,7 +66,9 @@ class View(MonoBehaviour):
                 prior = float(root.prior[move])
                 page.rect(*box.inset(2), (1.0, 0.62, 0.2, 0.85 * prior**0.6), 5)
                 page.text(f"{prior:.0%}", box.right - 6, box.y + 12, 12, "#fff3dd", "right")
-                page.meter(box.x + 8, box.bottom - 12, box.width - 16, 4, tried[move], back="#00000050")
+                page.progress_bar(
+                    box.x + 8, box.bottom - 12, box.width - 16, 4, tried[move], back="#00000050"
+                )
             if root.position.black_moves:
                 page.circle(*box.center, 9, "#0a0d12c0", border=2.5)
 
@@ -94,10 +96,10 @@ class View(MonoBehaviour):
             page.circle(_X + 34, y, 10, (_BLACK[1], _WHITE[0])[row])
             page.text(name, _X + 56, y, 17)
             page.text(str(discs.bit_count()), _X + _WIDE - 24, y, 22, align="right")
-        self._share = share = self.time.glide(self._share, 0.5 + self.match.search.expectation / 2, 0.15)
+        self._share = share = self.time.damp(self._share, 0.5 + self.match.search.expectation / 2, 0.15)
         told = f"black {share:.0%}" if share >= 0.5 else f"white {1.0 - share:.0%}"
         page.card(_X, 186, _WIDE, 86, "the network expects", told)
-        page.meter(_X + 16, 228, _WIDE - 32, 24, share, _BLACK[1], _WHITE[0])
+        page.progress_bar(_X + 16, 228, _WIDE - 32, 24, share, _BLACK[1], _WHITE[0])
         page.rect(_X + _WIDE / 2 - 1, 223, 2, 34, Palette.MUTED)
         page.text("even", _X + _WIDE / 2, 263, 11, Palette.MUTED, "center")
 
@@ -117,12 +119,12 @@ class View(MonoBehaviour):
         match = self.match
         title = "thinking" if match.networks_turn or match.autoplay else "hints for you"
         page.card(_X, 280, _WIDE, 180, "tree search", title)
-        page.meter(_X + 16, 318, _WIDE - 32, 8, match.search.done / match.wanted)
+        page.progress_bar(_X + 16, 318, _WIDE - 32, 8, match.search.done / match.wanted)
         lines = {
             "simulations": f"{match.search.done}",
             "simulations a second": f"{match.speed:.0f}",
             "thinking": f"{match.spent:.2f} s",
-            f"{BATCH} positions evaluated in": f"{match.brain.answer_ms:.1f} ms",
+            f"{BATCH} positions evaluated in": f"{match.brain.latency_ms:.1f} ms",
         }
         page.rows(_X + 16, 345, _WIDE - 32, lines)
 
@@ -130,5 +132,5 @@ class View(MonoBehaviour):
         page.card(_X, 470, _WIDE, 124, "strength")
         for number, (strength, button) in enumerate(zip(STRENGTHS, BUTTONS, strict=True)):
             name, note = f"{number + 1}  {strength.name}", f"{strength.simulations} simulations"
-            page.button(*button, name, note, lit=number == self.match.strength)
+            page.button(*button, name, note, highlighted=number == self.match.strength)
         page.text("orange: policy; blue bar: visits; blue dot: last move", _X + 16, 575, 11, Palette.MUTED)

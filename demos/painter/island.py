@@ -129,4 +129,4 @@ def build_island(app: App) -> Camera3D:
     eye.add_component(Orbit, looks=True, away=10.5, height=4.2)
     # Multisampling is expensive where the processor draws.
     smooth = not app.graphics.is_software
-    return eye.add_component(Camera3D, background="#8ecbf2", field_of_view=48.0, smooth_edges=smooth)
+    return eye.add_component(Camera3D, background="#8ecbf2", field_of_view=48.0, multisampling=smooth)

@@ -12,26 +12,26 @@ from gameglue import (
     BackendType,
     ModelLoader,
     PlayOptions,
-    ReportEntries,
+    ReportCallback,
     TextureConverter,
-    default_choice,
+    default_backend_choice,
     open_worker,
-    resolve_choice,
+    resolve_backend_choice,
 )
 
 STYLES = ("comic", "etching", "gouache")
 
 
-def build(app: App, options: PlayOptions) -> ReportEntries:
+def build(app: App, options: PlayOptions) -> ReportCallback:
     """Load the networks and create the scene."""
-    choice = options.choice or default_choice(app.ctx is not None)[0]
+    choice = options.choice or default_backend_choice(app.ctx is not None)[0]
     workers = {
         style: open_worker(
             ModelLoader.load(app.resources.find(f"painter/{style}.onnx")), choice, options.progress
         )
         for style in STYLES
     }
-    choice = resolve_choice(choice, workers[STYLES[0]])
+    choice = resolve_backend_choice(choice, workers[STYLES[0]])
     game = app.scene.create("painter")
     painter = game.add_component(Painter, workers=workers, camera=build_island(app))
     if (
@@ -56,5 +56,5 @@ def _facts(painter: Painter, backend: str) -> Mapping[str, object]:
     if network.count:
         after = f"{network.latency_frames:.0f} frame(s), {network.latency_ms:.1f} ms (median)"
         report["painting after"] = after
-        report["paintings a second"] = f"{network.pictures_per_second:.1f}"
+        report["paintings a second"] = f"{network.images_per_second:.1f}"
     return report

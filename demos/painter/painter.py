@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gameglue import Camera3D, MonoBehaviour, PictureNetwork, RenderTarget, Worker
+from gameglue import Camera3D, ImageNetwork, MonoBehaviour, RenderTarget, Worker
 
 _MIX = """
 #version 330 core
@@ -41,7 +41,7 @@ class Painter(MonoBehaviour):
         self.scene_picture: RenderTarget | None = None
         """The latest frame before painting."""
         self._target: RenderTarget | None = None
-        self.network = PictureNetwork(self.app, self.workers[self.style], self.size)
+        self.network = ImageNetwork(self.app, self.workers[self.style], self.size)
         self._effect = self.app.graphics.effect(_MIX)
 
     @property

@@ -77,7 +77,7 @@ class Panel(MonoBehaviour):
 
     def _draw_slider(self, page: Page, left: float, middle: float, length: float) -> None:
         page.text("strength", 22, middle, 16)
-        page.meter(left, middle - 3, length, 6, self.strength)
+        page.progress_bar(left, middle - 3, length, 6, self.strength)
         page.circle(left + self.strength * length, middle, 11, "white")
         page.circle(left + self.strength * length, middle, 6, Palette.ACCENT)
 

@@ -7,10 +7,10 @@ import numpy as np
 from demos.rival.match import Match
 from demos.rival.school import School
 from demos.rival.view import View
-from gameglue import App, AudioSource, Brain, PlayOptions, ReportEntries
+from gameglue import App, AudioSource, Brain, PlayOptions, ReportCallback
 
 
-def build(app: App, options: PlayOptions) -> ReportEntries:
+def build(app: App, options: PlayOptions) -> ReportCallback:
     """Load the network and create the scene."""
     game = app.scene.create("rival")
     brain = Brain.open(game, "rival/rival.onnx", options, {"batch": 1})

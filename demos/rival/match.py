@@ -45,7 +45,7 @@ class Match(MonoBehaviour):
         dt, court = min(self.time.delta_time, DT), self.court
         weights = NETWORK.inputs(self.school.evolution.weights)
         senses = court.senses(1).astype(np.float32)
-        self.brain.ask(senses=senses, **weights, latest_only=True, callback=self._take)
+        self.brain.request(senses=senses, **weights, latest_only=True, callback=self._take)
         moves = np.array([[self._own_move(dt), self.answer]])
         self.flash *= 0.9
         self._pause -= dt
@@ -86,7 +86,7 @@ class Match(MonoBehaviour):
         """Record your move once a court step, and move the double as the network predicts."""
         self.double.ball, self.double.velocity = self.court.ball, self.court.velocity
         self.double.paddles[0, 1] = self.court.paddles[0, 1]
-        would = NETWORK.answer(self.school.double, self.double.senses(0))[0, 0]
+        would = NETWORK.forward(self.school.double, self.double.senses(0))[0, 0]
         self.double.swing(np.array([[would, 0.0]]), dt)
         self._due -= dt
         if self._due <= 0.0:

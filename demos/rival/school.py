@@ -13,26 +13,26 @@ from itertools import islice
 import numpy as np
 
 from demos.rival.court import DT, SENSES, Court, Floats
-from gameglue import DenseNetwork, Evolution, MonoBehaviour
+from gameglue import DenseNetwork, EvolutionStrategy, MonoBehaviour
 
 NETWORK = DenseNetwork(SENSES, 16, 16, 1)
 RALLIES, FITTING, STEPS, DOUBLES = 12, 200, 240, 6
 """Rallies kept, steps of imitation, steps of a generation, doubles among the opponents."""
 
 
-def live(evolution: Evolution, opponents: Floats, steps: int) -> Iterator[Floats]:
+def live(evolution: EvolutionStrategy, opponents: Floats, steps: int) -> Iterator[Floats]:
     """Runs one generation: every variant plays each of the (m, NETWORK.count) opponents for `steps` steps.
 
     Yields after each step the points (2, m) that the current weights won and lost against each opponent.
     """
-    variants = evolution.variants()
+    variants = evolution.sample()
     n, m = len(variants), len(opponents)
     court = Court(n * m, evolution.random)
     fitness, points, moves = np.zeros(n), np.zeros((2, m)), np.zeros((n * m, 2))
     for _ in range(steps):
-        mine = NETWORK.answer(variants, court.senses(1).reshape(n, m, SENSES))[..., 0]
+        mine = NETWORK.forward(variants, court.senses(1).reshape(n, m, SENSES))[..., 0]
         seen = court.senses(0).reshape(n, m, SENSES).transpose(1, 0, 2)
-        theirs = NETWORK.answer(opponents, seen)[..., 0]
+        theirs = NETWORK.forward(opponents, seen)[..., 0]
         scored = court.step(moves, DT).reshape(n, m)
         # A move takes effect one step after the decision, as in the game.
         moves = np.stack((theirs.T.ravel(), mine.ravel()), axis=1)
@@ -41,7 +41,7 @@ def live(evolution: Evolution, opponents: Floats, steps: int) -> Iterator[Floats
         fitness += (scored - 0.15 * missed + 0.05 * hits - 0.002 * np.abs(mine)).sum(1)
         points += scored[0] > 0, scored[0] < 0
         yield points
-    evolution.learn(fitness)
+    evolution.update(fitness)
 
 
 class School(MonoBehaviour):
@@ -58,13 +58,13 @@ class School(MonoBehaviour):
         self.rallies: deque[list[Floats]] = deque(maxlen=RALLIES)
         """The latest rallies; a moment is the input and then your move, (SENSES + 1,)."""
         self._random = np.random.default_rng(self.app.random.integers(1 << 32))
-        self.double = NETWORK.newborn(self._random)
+        self.double = NETWORK.init_weights(self._random)
         self.begin(1)
 
     def begin(self, strength: int) -> None:
         """Continue from one of the three `strengths`; keeps your rallies and your double."""
         self.strength = strength
-        self.evolution = Evolution(self.strengths[strength].astype(np.float64), self._random)
+        self.evolution = EvolutionStrategy(self.strengths[strength].astype(np.float64), self._random)
         self.curve: list[float] = []
         """Share of the points that each generation won from your double."""
         self._lessons = self._learn()
@@ -80,7 +80,7 @@ class School(MonoBehaviour):
         while True:
             moments = np.array([moment for rally in self.rallies for moment in rally])
             if len(moments):
-                fits = NETWORK.imitate(self.double, moments[:, :-1], moments[:, -1:], self._random)
+                fits = NETWORK.fit(self.double, moments[:, :-1], moments[:, -1:], self._random)
                 for self.double in islice(fits, FITTING):
                     yield
             # Its former selves among the opponents keep it from forgetting how to play others.

@@ -11,7 +11,7 @@ from gameglue import MonoBehaviour, Page, Palette, Rect
 
 _KEYS = {"mouse": "move", "1 2 3": "newborn, student, champion", "L": "training on, off"}
 _KEYS |= {"F3": "profiler", "Esc": "quit"}
-_STRENGTHS = ("newborn", "student", "champion")
+_STRENGTHS = ("init_weights", "student", "champion")
 _YOU, _RIVAL, _COLUMN, _MARGIN, _HEAD, _FOOT, _THICK = "#4cc2ff", "#ff7a59", 226, 22, 54, 46, 0.02
 
 
@@ -38,7 +38,9 @@ class View(MonoBehaviour):
         """Read the pointer and the keys."""
         match, school, page = self.match, self.match.school, Page(self.app.gui, fill=True)
         if self.input.mouse_path:
-            match.aim = 1.0 - court_on(page).to_share(*page.from_window(*self.input.mouse_position))[1]
+            match.aim = (
+                1.0 - court_on(page).point_to_normalized(*page.from_window(*self.input.mouse_position))[1]
+            )
         for strength, key in enumerate("123"):
             if self.input.get_key_down(key):
                 school.begin(strength)

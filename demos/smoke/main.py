@@ -16,15 +16,17 @@ from gameglue import (
     Model,
     ModelLoader,
     PlayOptions,
-    Progress,
-    ReportEntries,
+    ProgressCallback,
+    ReportCallback,
     Worker,
-    default_choice,
+    default_backend_choice,
     open_worker,
 )
 
 
-def load_worker(model: Model, choice: BackendChoice, progress: Progress | None) -> tuple[Worker, float]:
+def load_worker(
+    model: Model, choice: BackendChoice, progress: ProgressCallback | None
+) -> tuple[Worker, float]:
     """Returns a warmed up worker, and the milliseconds of one run."""
     worker = open_worker(model, choice, progress)
     worker.warm_up({"batch": 1}).wait()
@@ -37,9 +39,9 @@ def load_worker(model: Model, choice: BackendChoice, progress: Progress | None) 
     return worker, min(times)
 
 
-def build(app: App, options: PlayOptions) -> ReportEntries:
+def build(app: App, options: PlayOptions) -> ReportCallback:
     """Load the network and create the scene."""
-    choice = options.choice or default_choice(app.ctx is not None)[0]
+    choice = options.choice or default_backend_choice(app.ctx is not None)[0]
     app.frame_budget_ms = 6.0  # of 16.7 ms: little else happens here
     model = ModelLoader.load(app.resources.find("smoke/smoke.onnx"))
     worker, network_ms = load_worker(model, choice, options.progress)

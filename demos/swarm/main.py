@@ -8,7 +8,15 @@ from demos.swarm.panel import Panel
 from demos.swarm.shoal import MODEL, Shoal
 from demos.swarm.view import SeaView
 from demos.swarm.world import Sea
-from gameglue import RIGHT, App, BackendType, MonoBehaviour, PlayOptions, ReportEntries, default_choice
+from gameglue import (
+    RIGHT,
+    App,
+    BackendType,
+    MonoBehaviour,
+    PlayOptions,
+    ReportCallback,
+    default_backend_choice,
+)
 
 FISH = 4096
 
@@ -44,9 +52,9 @@ class Player(MonoBehaviour):
             self.app.quit()
 
 
-def build(app: App, options: PlayOptions) -> ReportEntries:
+def build(app: App, options: PlayOptions) -> ReportCallback:
     """Load the network and create the scene."""
-    choice = options.choice or default_choice(app.ctx is not None)[0]
+    choice = options.choice or default_backend_choice(app.ctx is not None)[0]
     on_gl = choice.backend is not BackendType.CPU and choice.device != "opencl"
     # Where the processor draws, a network on OpenGL waits for each frame to be drawn.
     sea = Sea(FISH // 4 if on_gl and app.graphics.is_software else FISH, app.random)

@@ -29,7 +29,7 @@ class Panel(MonoBehaviour):
         self._since, self._frame = now, frame
         shoal, sea = self.shoal, self.shoal.sea
         batch = shoal.worker.costs.total_ms
-        wait = f"{shoal.answer_ms:.1f} ms" if shoal.answer_ms else "..."
+        wait = f"{shoal.latency_ms:.1f} ms" if shoal.latency_ms else "..."
         self._rows = {
             "fish": f"{sea.count:,}",
             "network, all fish": f"{batch:.2f} ms",

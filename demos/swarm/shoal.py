@@ -7,7 +7,14 @@ from itertools import cycle
 import numpy as np
 
 from demos.swarm.world import Floats, Sea
-from gameglue import BACKEND_CHOICES, BackendChoice, Brain, EngineError, InferenceRequest, resolve_choice
+from gameglue import (
+    BACKEND_CHOICES,
+    BackendChoice,
+    Brain,
+    EngineError,
+    InferenceRequest,
+    resolve_backend_choice,
+)
 
 MODEL = "swarm/swarm.onnx"
 LEAST, MOST = 256, 32768
@@ -23,14 +30,14 @@ class Shoal(Brain):
         self.steering: Floats = np.zeros((self.sea.count, 2), np.float32)
         self.message = ""
         self.is_loading = False
-        self.runs_on = resolve_choice(self.choice or BACKEND_CHOICES[0], self.worker)
+        self.runs_on = resolve_backend_choice(self.choice or BACKEND_CHOICES[0], self.worker)
         others = (choice for choice in BACKEND_CHOICES if choice != self.runs_on)
         self._choices = cycle((*others, self.runs_on))
 
     def update(self) -> None:
         """Advance the sea and submit the senses of all fish."""
         self.sea.step(self.steering, min(self.time.delta_time, 1 / 20))
-        self.ask(self.sea.observe(), latest_only=True, callback=self._take)
+        self.request(self.sea.observe(), latest_only=True, callback=self._take)
 
     def _take(self, request: InferenceRequest) -> None:
         steering = request.result()
@@ -61,6 +68,6 @@ class Shoal(Brain):
         except EngineError as error:  # the next press tries the next backend
             self.message = f"no {choice.label}: {str(error).splitlines()[0]}"
         else:
-            self.employ(worker, choice)
+            self.set_worker(worker, choice)
             self.runs_on, self.message = choice, ""
         self.is_loading = False

@@ -15,21 +15,21 @@ from gameglue import (
     Camera2D,
     ModelLoader,
     PlayOptions,
-    ReportEntries,
-    default_choice,
+    ReportCallback,
+    default_backend_choice,
     open_worker,
-    resolve_choice,
+    resolve_backend_choice,
 )
 
 
-def build(app: App, options: PlayOptions) -> ReportEntries:
+def build(app: App, options: PlayOptions) -> ReportCallback:
     """Load both networks and create the scene."""
-    choice = options.choice or default_choice(app.ctx is not None)[0]
+    choice = options.choice or default_backend_choice(app.ctx is not None)[0]
     worker, judge = (
         open_worker(ModelLoader.load(app.resources.find(f"upscale/{name}.onnx")), choice, options.progress)
         for name in ("upscale", "compare")
     )
-    label = resolve_choice(choice, worker).label
+    label = resolve_backend_choice(choice, worker).label
     # The network was trained on cities with other seeds.
     city = app.scene.create("city").add_component(City, seed=9000 + (options.seed or 0))
     # The small camera draws the game; the large one draws the reference for measuring.
@@ -52,7 +52,7 @@ def _facts(upscaler: Upscaler, backend: str) -> Mapping[str, object]:
     if (network := upscaler.network).count:
         after = f"{network.latency_frames:.0f} frame(s), {network.latency_ms:.1f} ms (median)"
         report["image after"] = after
-        report["images a second"] = f"{network.pictures_per_second:.1f}"
+        report["images a second"] = f"{network.images_per_second:.1f}"
         report["upscaled to"] = f"{upscaler.size[0]} x {upscaler.size[1]}"
     if upscaler.measured:
         bilinear, network = np.mean(upscaler.measured, axis=0)

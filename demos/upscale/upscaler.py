@@ -7,9 +7,9 @@ import numpy as np
 from gameglue import (
     App,
     Camera2D,
+    ImageNetwork,
     InferenceRequest,
     MonoBehaviour,
-    PictureNetwork,
     RenderTarget,
     TextureConverter,
     TextureTransform,
@@ -46,7 +46,7 @@ class Upscaler(MonoBehaviour):
     def awake(self) -> None:
         """Create the render targets."""
         self.shown, self.next = Shot(self.app, self.size), Shot(self.app, self.size)
-        self.network = PictureNetwork(self.app, self.worker, self.next.low.size, self.size)
+        self.network = ImageNetwork(self.app, self.worker, self.next.low.size, self.size)
         self.images = 0
         self.measured: list[tuple[float, float]] = []
         """PSNR in dB of bilinear interpolation and of the network, against native resolution."""

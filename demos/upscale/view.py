@@ -91,7 +91,7 @@ class View(MonoBehaviour):
     def _magnified(self, shape: float) -> tuple[float, float, float, float]:
         """The part of the image that the details show; shape: their height divided by their width."""
         x, y = self._pointed()
-        at_x, at_y = BOX.to_share(x, y)
+        at_x, at_y = BOX.point_to_normalized(x, y)
         if not BOX.contains(x, y):
             at_x, at_y = 0.31, 0.5 - (self.city.height + 0.38) / 10
         w, h = 1 / _ZOOM, BOX.width / BOX.height * shape / _ZOOM

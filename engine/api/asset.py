@@ -25,13 +25,13 @@ from engine.graph.importers.files import read_file
 from engine.graph.model import Layer, Model
 from engine.operators import OPERATORS
 from engine.runtime.loading.handle import Loading, Steps
-from engine.runtime.plan_store.graphs import GraphFile, is_told_by_file
+from engine.runtime.plan_store.graphs import GraphFile, is_determined_by_file
 
 ModelSource = str | os.PathLike[str] | bytes | BinaryIO
 
 
 class ModelAsset:
-    """A reference to a model, by path or by bytes; what a component holds in a field.
+    """A reference to a model by path or bytes, for use as a component field.
 
     Nothing is read before `load()`. Two assets are equal where their paths (made absolute) or their bytes
     are, so an asset may be the key of a dict.
@@ -59,7 +59,7 @@ class ModelAsset:
 
     @property
     def source(self) -> Path | bytes:
-        """What the asset was made from."""
+        """The path or bytes that the asset was created with."""
         if self._path is not None:
             return self._path
         assert self._data is not None
@@ -98,7 +98,7 @@ class ModelLoader(metaclass=SpellingType):
 
     @staticmethod
     def load(source: ModelSource | ModelAsset, *, dims: Mapping[str, int] | None = None) -> Model:
-        """The model in `source`, ready for a worker: read, checked, and put through the passes.
+        """Load, check and optimize the model in `source`.
 
         `source` is a path, bytes, a binary file object or a `ModelAsset`. `dims` makes named dimensions
         static: `{"batch": 1}`.
@@ -136,7 +136,7 @@ class ModelLoader(metaclass=SpellingType):
 
     @staticmethod
     def read(source: ModelSource | ModelAsset, *, dims: Mapping[str, int] | None = None) -> Model:
-        """The model as the file has it, before any pass; otherwise as `load`."""
+        """Load and check the model in `source` without optimizing it."""
         if isinstance(source, ModelAsset):
             source = source.source
         with naming_out_of_memory("reading a model"):
@@ -152,7 +152,7 @@ def _ready(source: ModelSource, dims: Mapping[str, int] | None) -> Model:
     if model is None:
         read = _read(data, folder, name, dims)
         model = optimize(read)
-        if not is_told_by_file(read):
+        if not is_determined_by_file(read):
             return _settled(model)
         stored.write(model, is_file=folder is not None)
     return _settled(model)._identified(stored.key)
@@ -167,7 +167,7 @@ def _read(data: bytes, folder: Path | None, name: str, dims: Mapping[str, int] |
 
 def _settled(model: Model) -> Model:
     """The model with constants that need no file's bytes any more, or are those."""
-    return model.replace(constants=settled(model.constants, _packed(model)), makers={})
+    return model.replace(constants=settled(model.constants, _packed(model)), constant_factories={})
 
 
 _PACKERS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}

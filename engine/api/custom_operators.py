@@ -89,7 +89,7 @@ def numpy_operator(name: str, *, domain: str, since: int = 1, until: int | None 
 
 
 def remove_operator(name: str, *, domain: str) -> None:
-    """Forget an operator that `operator` or `numpy_operator` declared, all versions of it.
+    """Unregister an operator that `operator` or `numpy_operator` registered, in all its versions.
 
     Models that are loaded already keep it.
 

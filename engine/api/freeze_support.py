@@ -8,8 +8,8 @@ import sys
 from engine.api.asset import ModelLoader
 from engine.api.worker import Worker
 from engine.backends.base import BackendType
-from engine.device.native import child
-from engine.device.native.children import allow_reentry
+from engine.device.native import compiler_process
+from engine.device.native.child_processes import allow_reentry
 
 
 def freeze_support() -> None:
@@ -20,11 +20,11 @@ def freeze_support() -> None:
     compile in the game's own process. Elsewhere it does nothing.
     """
     allow_reentry()
-    if sys.argv[1:] != [child.CHILD_ARGUMENT]:
+    if sys.argv[1:] != [compiler_process.CHILD_ARGUMENT]:
         return
-    task = child.begin(is_frozen=True)
+    task = compiler_process.begin(is_frozen=True)
     if task is not None:
-        child.run(task)
+        compiler_process.run(task)
     else:
         # Numba takes a third of a second to import, and only these processes need it.
         from engine.device.native import compile as compiler
@@ -34,7 +34,7 @@ def freeze_support() -> None:
 
 
 def run_driver_warm_up() -> None:
-    """Make the worker that standard input describes and run it once (`runtime.loading.driver_warm_up`)."""
+    """Create the worker described on standard input and run it once, for the driver warm-up."""
     request = json.loads(sys.stdin.readline())
     loading = Worker.load_async(
         ModelLoader.load(request["model"]),

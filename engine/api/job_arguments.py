@@ -24,7 +24,7 @@ NUMBA_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What code is compiled for: an array's element type and number of axes, or a number's type (no axes)."""
+    """The type of an argument: an array's dtype and rank, or a number's dtype (rank 0)."""
 
     dtype: str
     rank: int
@@ -35,7 +35,7 @@ class Argument:
         return 1 + self.rank
 
     def text(self, pointer: str, word: int) -> str:
-        """The argument as compiled code reads it from the words, the first of which has this number."""
+        """Source text that reads the argument from the words, from index `word` on."""
         if self.rank:
             sizes = "".join(f"_gameglue_i64(args, {word + 1 + axis}), " for axis in range(self.rank))
             return f"_gameglue_array({pointer}(_gameglue_i64(args, {word})), ({sizes}))"
@@ -48,7 +48,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Arguments of one call: their kinds, their words, the memory behind them."""
+    """Arguments of one call: their types, packed words and the memory that they refer to."""
 
     kinds: tuple[Argument, ...]
     words: list[int]
@@ -62,7 +62,7 @@ def bind(
     written: Callable[[str, int], bool],
     names: Sequence[str],
 ) -> Bound:
-    """Arguments as words. Raises `InputError` that names the one that cannot be taken."""
+    """Pack arguments into words. Raises `InputError` that names an invalid one."""
     kinds: list[Argument] = []
     words: list[int] = []
     memories: list[JobMemory] = []
@@ -83,7 +83,7 @@ def bind(
 
 
 def kind_of(value: Any, title: str) -> Argument:
-    """What code for such an argument is compiled for. Raises `InputError`."""
+    """The argument type that code is compiled for. Raises `InputError`."""
     kind = type(value)
     if kind is Tensor or isinstance(value, np.ndarray):
         rank = len(value.sizes) if kind is Tensor else value.ndim

@@ -82,7 +82,7 @@ class Job:
         return f"<job {self.py_func.__name__}>"
 
     def prepare(self, *arguments: Any) -> PendingLoad:
-        """Start compiling for arguments like these, in the background; poll `done()` of what this returns."""
+        """Start compiling for these argument types in the background; poll `done()` on the result."""
         self._check_number(arguments)
         kinds = tuple(map(kind_of, arguments, self._titles))
         return native.process_store().prepare_async([self._source(kinds)])
@@ -119,7 +119,7 @@ class Job:
         return self.over(self.bound(arguments), count, grain, depends_on, jobs)
 
     def run(self, *arguments: Any, count: int | None = None) -> None:
-        """Do it now and return when it is done; on this thread, if there is nothing to wait for."""
+        """Run the function and return when it is done; on this thread if nothing is pending."""
         bound = self.bound(arguments)
         self.over(bound, count, None, None, None, inline=True).complete()
 
@@ -160,7 +160,7 @@ class Job:
         return handle
 
     def commands(self, bound: Bound, count: int | None, grain: int | None, threads: int) -> CommandList:
-        """The one command of a job, for a list."""
+        """A command list with this job's single command."""
         total = bound.first_size if count is None else count
         if total is None:
             raise InputError(
@@ -254,7 +254,7 @@ class Job:
 
 
 def job(function: Callable[..., object]) -> Job:
-    """Make a function a job: `@job` before `def name(begin, end, ...)`; see `engine.api.jobs`."""
+    """Decorator that makes `def name(begin, end, ...)` a job; see `engine.api.jobs`."""
     if not isinstance(function, Function):
         raise InputError(f"@job goes before a function, not a {type(function).__name__}")
     return Job(function)

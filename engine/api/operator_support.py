@@ -28,7 +28,7 @@ MISSING_REASON = "no such operator in this engine"
 
 @dataclass(frozen=True)
 class Support:
-    """One operator: the opset versions that the engine reads it under, and the kind of its definition.
+    """Support of one operator: its opset versions and how it is defined.
 
     `kind` is None for an operator that ONNX has and the engine lacks.
     """
@@ -44,7 +44,7 @@ class Support:
         return qualified_op(self.domain, self.name)
 
     def on(self, backend: str) -> Status:
-        """How a backend takes the operator, tensors of types that it lacks apart (`lacking_types`)."""
+        """How a backend runs the operator, apart from unsupported element types (`lacking_types`)."""
         if self.kind is None:
             return "refused"
         return "fallback" if self.kind == "numpy" and backend != "cpu" else "native"
@@ -106,7 +106,7 @@ def lacking_types(backend: str) -> tuple[str, ...]:
 
 
 def type_notes() -> list[str]:
-    """What element types change in the table, one sentence each."""
+    """Notes on unsupported element types for the table, one sentence each."""
     notes = []
     by_types: dict[tuple[str, ...], list[str]] = {}
     for backend in BACKENDS:

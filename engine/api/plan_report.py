@@ -59,8 +59,9 @@ class PlanReport:
     waits: tuple[Wait, ...]
     transfers: tuple[Transfer, ...]
     unprepared: str = ""
-    """Why nothing was prepared when the worker was made: no sizes were found for the model's open dimensions
-    that it can take. The first schedule at any size then plans and compiles. '' where something was prepared.
+    """Why nothing was prepared when the worker was made: no sizes were found for the model's dynamic
+    dimensions that it can take. The first schedule at any size then plans and compiles. '' where something
+    was prepared.
     """
     compiling: int = 0
     """How many kernels of the latest plan are still being compiled, by background processes: its
@@ -89,7 +90,7 @@ class PlanReport:
         if self.compiling:
             lines.append(f"  waits for {self.compiling} kernel{'s' * (self.compiling > 1)} being compiled")
         if self.unprepared:
-            lines.append(f"  nothing prepared: no sizes found for its open dimensions ({self.unprepared})")
+            lines.append(f"  nothing prepared: no sizes found for its dynamic dimensions ({self.unprepared})")
         return "\n".join(lines)
 
 

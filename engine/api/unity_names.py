@@ -14,7 +14,7 @@ IWorker = Worker
 
 
 class WorkerFactory(metaclass=SpellingType):
-    """The 1.x way to a worker."""
+    """Creates workers as in Unity's 1.x interface."""
 
     @staticmethod
     def create_worker(

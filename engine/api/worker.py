@@ -207,7 +207,7 @@ class Worker(Executor):
         """Prepare the first schedule: make its plan, and compile its kernels and use them once.
 
         `shapes` are what the inputs will have: sizes of named dimensions (`{"batch": 1}`), shapes of inputs
-        (`{"x": (1, 3)}`), or both, or a list of such; not needed for a model without open dimensions. An
+        (`{"x": (1, 3)}`), or both, or a list of such; not needed for a model without dynamic dimensions. An
         array stands for its shape, and gives the elements of an input whose elements decide the plan.
 
         It continues in the background: await the handle, poll `is_done()`, or in a script call `wait()`. The
@@ -262,7 +262,7 @@ class Worker(Executor):
 
     @property
     def fence(self) -> JobHandle | None:
-        """The last job of this worker's schedules so far, for jobs to depend on; None once all are done.
+        """The last job that this worker scheduled, for jobs to depend on; None if all are done.
 
         Raises:
             InputError: On a GPU, where no job can wait for it: request a readback.
@@ -271,10 +271,10 @@ class Worker(Executor):
         if not self._native.is_host:
             raise InputError("job threads cannot wait for a GPU; read the output back, then schedule the job")
         last = self._native.fence()
-        return None if last is None else last.of_this_run()
+        return None if last is None else last.pin_run()
 
     def reset_random(self, schedule_count: int = 0) -> None:
-        """Reset random operators to what they drew after `schedule_count` schedules of this worker.
+        """Reset random operators to their state after `schedule_count` schedules of this worker.
 
         For replays: what they draw depends on the layer's seed and name, the element and the number of
         schedules before. Other models compute the same whenever they are scheduled.
@@ -322,7 +322,7 @@ class Worker(Executor):
 
     @property
     def costs(self) -> StepCosts:
-        """What each step of the latest plan is expected to take, by what `schedule_iterable` has measured."""
+        """Expected cost of each step of the latest plan, as measured by `schedule_iterable`."""
         if self._costs is None:
             worker = weakref.ref(self)
             self._costs = StepCosts(self._session.backends, lambda: _plans_of(worker()))
@@ -331,7 +331,7 @@ class Worker(Executor):
     # Reports
 
     def plan_report(self) -> PlanReport:
-        """How the latest plan runs, as far as it was made; before the first schedule, how one may run."""
+        """Report on the latest plan, as far as it was made; before the first schedule, on a likely plan."""
         self._check_alive()
         latest = self._latest.recorded_plans if self._latest is not None else ()
         states = [recorded.state for recorded in latest]

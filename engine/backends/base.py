@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from engine.backends.growing import Growing
+from engine.backends.growable import GrowableMemory
 from engine.backends.partial_dispatch import PartialDispatch
 from engine.backends.plan_codec import PlanCodec
 from engine.backends.plan_template import PlanTemplate, Template
@@ -74,12 +74,12 @@ class DeviceBuffer(ABC):
         return self.elements * self.dtype.itemsize
 
     def block(self) -> tuple[int, int]:
-        """The memory that it keeps: a number, which buffers over the same memory share, and bytes."""
+        """The memory block: a number that buffers over the same memory share, and its bytes."""
         return id(self), self.memory_bytes()
 
     @abstractmethod
     def release(self) -> None:
-        """Give the memory back once the work enqueued so far is done with it. May be called twice."""
+        """Release the memory once the work enqueued so far is done with it. May be called twice."""
 
 
 class Program(ABC):
@@ -90,12 +90,12 @@ class Program(ABC):
         """Free the temporaries and the recorded commands."""
 
     def temporaries(self) -> Mapping[int, int]:
-        """Bytes of its temporaries by an identifier of the memory, which programs may share."""
+        """Bytes of its temporaries by memory identifier; programs may share memory."""
         return {}
 
 
 class Compiling(Protocol):
-    """Kernels that are being compiled in the background."""
+    """A background compilation of kernels."""
 
     def done(self) -> bool:
         """Whether nothing is left to wait for."""
@@ -107,12 +107,12 @@ class Compiling(Protocol):
         ...
 
     def result(self) -> object:
-        """Wait for the rest. Raises why one of them was refused."""
+        """Wait for the rest. Raises the error of a rejected kernel."""
         ...
 
 
 class DeviceLimit(str):
-    """Why the sizes of a step are beyond a device, which may run the step at smaller ones."""
+    """A refusal because of the sizes of a step; the device may run it at smaller sizes."""
 
     __slots__ = ()
 
@@ -158,7 +158,7 @@ class Backend(ABC):
 
     @classmethod
     def device_for(cls, device: Any) -> Any:
-        """The device to run on: the one given, or for None the natural one.
+        """Return the device to run on: the given one, or the default for None.
 
         Raises `DeviceError` where there is none on which kernels run. A backend without devices has one for
         all workers, the class itself.
@@ -173,7 +173,7 @@ class Backend(ABC):
 
     @classmethod
     def load_ahead(cls) -> None:
-        """Wait for what a first backend object would otherwise wait for; any thread may do it."""
+        """Do the waiting of a first backend object in advance, on any thread."""
 
     @property
     def owner(self) -> Any:
@@ -189,7 +189,7 @@ class Backend(ABC):
         return True
 
     def element_dtype(self, dtype: np.dtype) -> np.dtype:
-        """The NumPy type of an element as it is stored here, for tensors of a type that can be."""
+        """The NumPy type in which elements are stored, for supported types."""
         return dtype
 
     @abstractmethod
@@ -205,7 +205,7 @@ class Backend(ABC):
         return step
 
     def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
-        """Generic steps of which the last repeats such, as a single step; None if they cannot be one.
+        """Merge generic steps and the repeat after them into a single step; None if impossible.
 
         `steps` makes them. With the step comes 1 where it takes less time than they do, else 0: a number that
         may be open, as sizes are.
@@ -248,7 +248,7 @@ class Backend(ABC):
         return False
 
     def plan_codec(self) -> PlanCodec | None:
-        """What the plan store needs to know; None where plans of this backend are not stored."""
+        """The codec for the plan store; None if plans of this backend are not stored."""
         return None
 
     @abstractmethod
@@ -256,7 +256,7 @@ class Backend(ABC):
         """A new buffer, filled with `data` (any shape, row-major) if given."""
 
     def create_unset(self, elements: int, dtype: np.dtype) -> DeviceBuffer:
-        """A new buffer whose elements may be anything, for what is written before it is read."""
+        """Create an uninitialized buffer, which is written before it is read."""
         return self.create(elements, dtype)
 
     def share(self, room: DeviceBuffer, elements: int) -> DeviceBuffer | None:
@@ -267,16 +267,14 @@ class Backend(ABC):
         return None
 
     def transfers_ahead(self, elements: int, dtype: np.dtype, upload: bool) -> None:
-        """Allocate what an upload or a readback to come takes; on any thread, as `create`."""
+        """Allocate resources for a coming upload or readback; on any thread, as `create`."""
 
-    def shared_temporaries(self) -> Sequence[Growing[Any, Any]]:
-        """The memory for temporaries that all programs of templates share."""
+    def shared_temporaries(self) -> Sequence[GrowableMemory[Any, Any]]:
+        """The memory for temporaries shared by all template programs."""
         return ()
 
     def check_memory(self) -> None:
-        """Raise `OutOfMemoryError` where a buffer was made without memory behind it, if drivers tell only
-        when they are asked. May wait: for large buffers only.
-        """
+        """Raise `OutOfMemoryError` if the driver ran out of memory for a buffer. May wait."""
 
     def constant(self, array: np.ndarray) -> DeviceBuffer:
         """A buffer with the elements of `array` that nothing will write. It may be the array's own memory."""
@@ -303,7 +301,7 @@ class Backend(ABC):
 
     @abstractmethod
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Program:
-        """Turn a plan into a command list. `buffers` binds inputs, outputs and constants by name."""
+        """Record a plan as a command list. `buffers` binds inputs, outputs and constants by name."""
 
     def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[Program]:
         """`record` in small parts, between which the caller may do something else."""
@@ -311,7 +309,7 @@ class Backend(ABC):
         return self.record(plan, buffers)
 
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
-        """Record a plan whose sizes are open; its kernels are compiled.
+        """Record a plan with symbolic sizes; its kernels are compiled.
 
         Within `background_compilation`, another thread may call this.
         """
@@ -322,9 +320,7 @@ class Backend(ABC):
         return nullcontext(nullcontext)
 
     def background_opening(self) -> Callable[[], None] | None:
-        """What to call first on another thread, so that `background_compilation` opens at once; None if it
-        does so.
-        """
+        """What to call on another thread so that `background_compilation` opens without delay; or None."""
         return None
 
     @abstractmethod
@@ -373,7 +369,7 @@ class Backend(ABC):
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
     ) -> ProgramReplay:
-        """What may run the program faster for arrays of these shapes, which go into `targets`.
+        """Return a faster way to run the program for arrays of these shapes, written into `targets`.
 
         An array without a target is dropped. Where an array is that of a tensor and `in_place` allows it, the
         program may read it there: then nothing else reads that target.
@@ -381,9 +377,7 @@ class Backend(ABC):
         return ProgramReplay()
 
     def reader(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Read:
-        """A function that waits for the buffer's value as of then in the stream, seen in a shape, which may
-        take less than the whole buffer.
-        """
+        """Return a function that waits for the buffer's current value and returns it in a shape."""
 
         def read(out: np.ndarray | None = None) -> np.ndarray:
             with self.entered():
@@ -400,7 +394,7 @@ class Backend(ABC):
         return read
 
     def requester(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Callable[[], PendingRead]:
-        """A function that starts a readback of the buffer, seen in a shape, for use again and again."""
+        """Return a reusable function that starts a readback of the buffer in a shape."""
 
         def request() -> PendingRead:
             with self.entered():
@@ -411,7 +405,7 @@ class Backend(ABC):
         return request
 
     def join(self, programs: Sequence[Program]) -> Callable[[], None]:
-        """A function that runs programs one after the other, for use again and again."""
+        """Return a reusable function that runs programs one after another."""
 
         def run() -> None:
             for program in programs:
@@ -424,7 +418,7 @@ class Backend(ABC):
         """Ensure that enqueued work runs without further calls."""
 
     def entered(self) -> AbstractContextManager[Any]:
-        """A block in which several calls cost one change of GL context instead of one each."""
+        """Context manager: several calls share one change of GL context."""
         return _NOTHING
 
     def fence(self) -> Any:
@@ -432,7 +426,7 @@ class Backend(ABC):
         return None
 
     def can_wait_for(self, mark: Any) -> bool:
-        """Whether what is enqueued here can wait for a job by itself; see `upload_after`."""
+        """Whether enqueued work can wait for a job; see `upload_after`."""
         return False
 
     def upload_after(self, buffer: DeviceBuffer, data: CPUTensorData) -> None:
@@ -443,7 +437,7 @@ class Backend(ABC):
         self.upload(buffer, data.elements if data.fence is None else data.download())
 
     def after(self, mark: Any) -> None:
-        """Let later work start after `mark`, a fence of another stream."""
+        """Make later work wait for `mark`, a fence of another stream."""
 
     def synchronize(self) -> None:
         """Block until everything enqueued has run. For tests and disposal, never in a frame."""

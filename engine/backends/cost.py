@@ -49,7 +49,7 @@ def _ns(
 
 
 def loop_rounds(formula: Expr, values: Sequence[int | float]) -> int:
-    """About how many loop rounds one element takes: the product of nested loops' extents."""
+    """Approximate number of loop iterations per element: the product of nested extents."""
     memo: dict[Expr, int] = {}
 
     def visit(node: Expr) -> int:

@@ -36,7 +36,7 @@ class HostStream(Protocol):
     """The ordered jobs of a backend."""
 
     def before_joining(self, done: JobHandle | None) -> Sequence[JobHandle]:
-        """What a job has to wait for that joins from outside; `done` is a job that is known to be done."""
+        """The jobs that a joining job has to wait for; `done` is known to be done."""
         ...
 
     def joined(self, job: JobHandle) -> None:
@@ -46,7 +46,7 @@ class HostStream(Protocol):
 
 @dataclass(frozen=True)
 class HostPart:
-    """A program in a joined job, and what is copied to its inputs.
+    """A program in a joined job, and the copies to its inputs.
 
     Attributes:
         backend: The backend of the program.
@@ -89,11 +89,11 @@ class HostBackend(Backend):
     @property
     @abstractmethod
     def stream(self) -> HostStream:
-        """What a job joins."""
+        """The stream that a joined job becomes part of."""
 
     @abstractmethod
     def join_parts(self, parts: Sequence[HostPart | CommandList]) -> JoinedJob:
-        """Programs and other commands of one job system as one job, for use again and again.
+        """Return a reusable function that runs programs and other commands as one job.
 
         It runs behind what is in flight on every backend that it uses, and what these schedule later runs
         behind it.

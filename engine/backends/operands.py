@@ -96,7 +96,7 @@ def widened(
     tuner: Tuner,
     is_weight: bool,
 ) -> Value:
-    """An operand less its zero point in a type of 32 bits or more: known where it is a known weight.
+    """An operand minus its zero point in a type of at least 32 bits; constant if the operand is.
 
     Args:
         x: the operand.

@@ -20,33 +20,33 @@ class Cut(NamedTuple):
     end: int
 
 
-class Between(NamedTuple):
-    """What is known of the time that several cuts took together, in seconds."""
+class TimeBounds(NamedTuple):
+    """Bounds of the time of several cuts together, in seconds."""
 
     least: float
     most: float
 
 
 class Timing(Protocol):
-    """What cuts took, once the device has done them."""
+    """Protocol of the time measurement of cuts."""
 
-    def result(self) -> Sequence[float] | Between | None:
+    def result(self) -> Sequence[float] | TimeBounds | None:
         """Seconds for each cut, or bounds for all together; None while that is not known. Never waits."""
         ...
 
 
-class Together(NamedTuple):
+class CombinedTiming(NamedTuple):
     """A time that is known at once, for all cuts together."""
 
-    bounds: Between
+    bounds: TimeBounds
 
-    def result(self) -> Between:
-        """What is known of it."""
+    def result(self) -> TimeBounds:
+        """The known bounds."""
         return self.bounds
 
 
 class TimedInterval:
-    """What work took of which one can only ask whether it is done. It begins when the work before has ended.
+    """The time of work that can only be polled. It starts when the previous work ends.
 
     is_done: asks; never waits. started: when it was enqueued, in seconds of `perf_counter`.
     """
@@ -58,13 +58,13 @@ class TimedInterval:
         self._end: tuple[float, float] | None = None
         self._latest = started
 
-    def result(self) -> Between | None:
+    def result(self) -> TimeBounds | None:
         """The most it can have taken, once it was seen done; other work may have come between."""
         end = self.look()
-        return None if end is None else Between(0.0, end[1] - self._begin[0])
+        return None if end is None else TimeBounds(0.0, end[1] - self._begin[0])
 
     def look(self, has_waited: bool = False) -> tuple[float, float] | None:
-        """Between which moments it ended; None where it has not. `has_waited`: for its end, just now."""
+        """The interval in which it ended; None if it has not. `has_waited`: blocked for its end."""
         if self._end is not None:
             return self._end
         if self._before is not None and (ended := self._before.look(has_waited)) is not None:
@@ -79,8 +79,8 @@ class TimedInterval:
         return self._end
 
 
-class Taken(NamedTuple):
-    """Times that are known at once: those of calls in which the driver computes."""
+class KnownTiming(NamedTuple):
+    """Times of calls in which the driver computes, known immediately."""
 
     seconds: Sequence[float]
 
@@ -90,7 +90,7 @@ class Taken(NamedTuple):
 
 
 class PartialDispatch(ABC):
-    """A recorded program, for those who enqueue it in parts, from its first step to its last.
+    """A recorded program that is enqueued in parts, from its first step to its last.
 
     units: into how many parts each step of the plan can be cut; 0 for steps without elements.
     is_synchronous: whether enqueuing takes as long as computing, or the computing of the cut before.
@@ -109,5 +109,5 @@ class PartialDispatch(ABC):
         """Enqueue cuts that follow each other. With `timed`, their times are measured."""
 
     def fitting(self, step: int, first: int, count: int) -> int:
-        """How many units from `first` on, at least 1 and at most `count`, are best enqueued as one cut."""
+        """The best number of units from `first` on for one cut, from 1 to `count`."""
         return count

@@ -1,4 +1,4 @@
-"""What the plan store needs of a backend whose plans it stores."""
+"""Serialization of a backend's kernels and steps for the plan store."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class PlanCodec:
         return kernel.key
 
     def stored(self, kernel: AnyKernel, nanoseconds: float) -> AnyKernel:
-        """What stands for the kernel of a step in a plan that is read back."""
+        """The replacement of a step's kernel in a plan that is read back."""
         return kernel
 
     def nanoseconds(self, step: Step) -> float:
-        """What a step is estimated to take, if it has no formula to estimate from when it is read back."""
+        """Estimated nanoseconds of a step, for kernels stored without a formula."""
         return 0.0
 
     def words(self, step: Step) -> int:
-        """How many words of arguments the step calls its kernel with, where kernels are found by keys."""
+        """Number of argument words of a step, for kernels that are found by keys."""
         return 0

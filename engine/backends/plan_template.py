@@ -1,11 +1,11 @@
-"""`Template`, a recorded plan with open sizes, and `PlanTemplate` for backends without one of their own."""
+"""`Template`: a recorded plan with symbolic sizes; `PlanTemplate` for backends without their own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from engine.backends.growing import Growing
+from engine.backends.growable import GrowableMemory
 from engine.base.generators import SmallSteps, finish
 from engine.compiler.plan import Plan
 from engine.kernels.size import Number, Size
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class Template(Protocol):
-    """A recorded plan whose sizes are open."""
+    """A recorded plan with symbolic sizes."""
 
     @property
     def numbers(self) -> Sequence[Number]:
-        """The open numbers that `fill` needs the values of, in this order."""
+        """The symbolic numbers whose values `fill` needs, in order."""
         ...
 
-    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
-        """The memory that `fill` takes for one set of sizes and shares with others, and how much of each.
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableMemory[Any, Any], Any]]:
+        """The shared memory that `fill` uses for one set of sizes, with the size of each part.
 
         Raises `OverflowError` as `fill` does.
         """
@@ -39,7 +39,7 @@ class Template(Protocol):
 
 
 @runtime_checkable
-class LateTemplate(Template, Protocol):
+class DeferredBindingTemplate(Template, Protocol):
     """A template, on the host, that needs a constant no earlier than a step reads it."""
 
     def bind(self, constants: Mapping[str, DeviceBuffer]) -> None:
@@ -66,11 +66,13 @@ class FilledSizes(NamedTuple):
 class NativeSizes(Protocol):
     """Computes the numbers of a plan, and its program, without Python."""
 
-    def fill(self, sizes: Sequence[int], memory: Sequence[Growing[int, DeviceBuffer]]) -> FilledSizes | None:
+    def fill(
+        self, sizes: Sequence[int], memory: Sequence[GrowableMemory[int, DeviceBuffer]]
+    ) -> FilledSizes | None:
         """The program for some sizes; None where guards refuse them.
 
         Args:
-            sizes: The open numbers.
+            sizes: The symbolic numbers.
             memory: That of inputs and outputs, in the plan's order, which grows where it is too small.
         """
         ...
@@ -98,7 +100,7 @@ class NativeTemplate(Template, Protocol):
 
 
 class PlanTemplate:
-    """A plan with open sizes that is recorded once more for each set of sizes."""
+    """A plan with symbolic sizes that is recorded again for each set of sizes."""
 
     def __init__(self, backend: Backend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
         self._backend = backend
@@ -112,7 +114,7 @@ class PlanTemplate:
             if isinstance(x, Size) and isinstance(x.hint, int) and x.hint < 2**31
         ]
 
-    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableMemory[Any, Any], Any]]:
         """None: each program has its own."""
         return ()
 

@@ -1,4 +1,4 @@
-"""A program that runs repeatedly, with new inputs each time."""
+"""Repeated runs of a program with new inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ProgramReplay:
-    """Takes inputs of a program and runs it, where a backend can do that faster than with `upload` and `run`.
+    """Runs a program with new inputs, faster than `upload` and `run` where a backend can.
 
     Inputs come as arrays and, where some are those of tensors, these beside them, in the same order. The
     methods that run it return whether they did. Those of this class never do.
@@ -44,26 +44,21 @@ class ProgramReplay:
         tensors: Sequence[CPUTensorData | None],
         fixed: Collection[str],
     ) -> bool:
-        """The same where copies of outputs were made since the last run. As far as there is memory, these
-        outputs go to new memory, which the next copies take over, but none in `fixed`.
-        """
+        """As `run`, with outputs in new memory where available, so that earlier copies stay valid."""
         return False
 
     def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
-        """The same with nothing but tensors, and the very list that `run` was given last, whose elements are
-        where they were.
-        """
+        """As `run`, for the same list of tensors as last time with unchanged storage."""
         return False
 
     def own_output(self, name: str) -> DeviceBuffer | None:
-        """Where the latest run has put an output, to be looked at; None if that is the program's buffer."""
+        """The memory of an output of the latest run for reading; None if it is the program's buffer."""
         return None
 
     def take_output(
         self, name: str, shape: tuple[int, ...], elements: int, is_apart: bool
     ) -> CPUTensorData | None:
-        """A copy of an output of the latest run, which takes over its new memory; None if there is none, or
-        if the output was looked at. In any case, notes that the output is copied.
+        """Copy an output of the latest run by taking over its memory; None if that is impossible.
 
         Args:
             name: One of `outputs`.
@@ -74,4 +69,4 @@ class ProgramReplay:
         return None
 
     def let_go(self) -> None:
-        """Hold no memory of inputs or of outputs: other programs follow."""
+        """Drop the memory of inputs and outputs before other programs run."""

@@ -29,7 +29,7 @@ class PendingRead(Protocol):
 
 
 def delivered(array: np.ndarray, out: np.ndarray | None) -> np.ndarray:
-    """An array that the caller owns, itself or copied into `out`. Raises `InputError` where that differs."""
+    """An array owned by the caller, or copied into `out`. Raises `InputError` if `out` does not fit."""
     if out is None:
         return array
     check_out(out, array.shape, array.dtype)
@@ -46,7 +46,7 @@ def check_out(out: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
 
 
 class ArrivedRead(PendingRead):
-    """A read that was done when it began."""
+    """A completed readback."""
 
     def __init__(self, array: np.ndarray) -> None:
         self._array = array
@@ -102,7 +102,7 @@ class ShapedRead:
         return self._read.array()[: prod(self._shape)].reshape(self._shape)
 
     def seen(self) -> np.ndarray | None:
-        """The same where they were computed, if that is where they still are: to be copied, not kept."""
+        """A view of the elements where they were computed, to be copied immediately; None if moved."""
         flat = self._read.seen()
         return None if flat is None else flat[: prod(self._shape)].reshape(self._shape)
 

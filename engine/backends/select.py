@@ -1,4 +1,4 @@
-"""From a `BackendType` and a device's name to a backend; the one place where backends are chosen."""
+"""Backend selection: from a `BackendType` and device to a backend."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def create_backend(
     precision: Precision = "float32",
     deterministic: bool = False,
 ) -> Backend:
-    """A new stream of work on a device. Raises `DeviceError` that says what is missing.
+    """Create a stream of work on a device. Raises `DeviceError` that explains what is missing.
 
     `deterministic` is for the CPU: GPU backends compute the same bits every time anyway.
     """
@@ -60,7 +60,7 @@ def create_backends(
 
 
 def load_backends() -> None:
-    """Import the OpenGL backends, and wait for what a first one would wait for; any thread may do it."""
+    """Import the OpenGL backends and do their one-time waiting; on any thread."""
     for entry in table.BACKENDS:
         if entry.device == GLDevice.name:
             entry.load().load_ahead()

@@ -1,4 +1,4 @@
-"""Where a tensor's elements are stored: the interface, and storage in host memory."""
+"""Storage of a tensor's elements: the interface, and storage in host memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.base.memory.aligned import address_in_place, aligned
 
 
 class TensorData(ABC):
-    """Where a tensor's elements are stored.
+    """Base class of tensor storage.
 
     Attributes:
         dtype: Element type.
@@ -29,22 +29,22 @@ class TensorData(ABC):
 
     @abstractmethod
     def request(self) -> PendingRead:
-        """Start a copy of the elements as they are now; what is scheduled later does not change it."""
+        """Start a copy of the current elements; later schedules do not change it."""
 
     def shape_when_planned(self) -> tuple[int, ...] | None:
         """The shape, for which this waits while it is being planned; None if it depends on data."""
         return self.shape_or_none
 
     def concrete(self) -> TensorData:
-        """The storage itself, where this is only a promise of it. Blocks until it exists."""
+        """The actual storage, for a placeholder. Blocks until it exists."""
         return self
 
     def available_data(self) -> TensorData:
-        """The storage itself if it exists by now, else this promise of it. Never waits."""
+        """The actual storage if it exists, else this placeholder. Never waits."""
         return self
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
-        """The elements in their shape, as an array of their own or in `out`. Blocks until they are there."""
+        """The elements in their shape, as a new array or in `out`. Blocks until they are available."""
         read = self.request()
         read.wait()
         return delivered(read.array(), out)
@@ -73,7 +73,7 @@ class Changes:
         self.latest = object()
 
     def add(self) -> None:
-        """Note a change; on any thread."""
+        """Count a change; on any thread."""
         self.latest = object()
 
 
@@ -87,7 +87,7 @@ def _unnoticed(job: Any) -> None:
 
 @dataclass(slots=True)
 class JobMemory:
-    """Memory as a job takes it: where it is, what the job has to wait for, and who is notified of the job.
+    """Memory as a job uses it: address, dependencies, and the storage to notify of the job.
 
     `jobs` is the `JobSystem` that the memory belongs to, if it does to one.
     """
@@ -103,20 +103,20 @@ class Pinnable(Protocol):
 
     @property
     def data_on_backend(self) -> TensorData:
-        """Its storage."""
+        """The storage."""
 
     def download_to_array(self) -> np.ndarray:
         """Its elements; blocks until they have arrived."""
 
     def replace_data(self, data: TensorData) -> None:
-        """Take over storage with the same elements."""
+        """Replace the storage by one with the same elements."""
 
 
 class Sharer(Protocol):
-    """What reads a tensor's elements in the tensor's own memory for as long as they stay as they are."""
+    """Protocol of an object that reads a tensor's elements in place while they are unchanged."""
 
     def part(self) -> None:
-        """Take a copy now: the elements may change once this returns."""
+        """Copy the elements now, as they may change once this returns."""
         ...
 
 
@@ -151,7 +151,7 @@ class CPUTensorData(TensorData):
         """The elements themselves, not a copy. Blocks while scheduled work reads them, as they may be written
         now; to write them after a later `schedule`, ask for them again.
         """
-        self.is_shared()
+        self.keep_in_place()
         return self.to_write()
 
     @property
@@ -163,9 +163,7 @@ class CPUTensorData(TensorData):
 
     @property
     def reuse(self) -> tuple[Reader, ...]:
-        """The pending jobs that read the elements: a job that writes them depends on these. Read it again
-        each time: a worker that is given the tensor again may read it by the same job.
-        """
+        """The pending jobs that read the elements, as dependencies for a job that writes them."""
         return tuple(reader for reader in self.readers if not reader.is_completed)
 
     def for_job(self, writes: bool) -> JobMemory | None:
@@ -173,45 +171,45 @@ class CPUTensorData(TensorData):
             self.unshare()
         fence = self.fence
         before = [*(() if fence is None else (fence,)), *(self.reuse if writes else ())]
-        return JobMemory(self.elements, before, None, self.is_written_by if writes else self.is_read_by)
+        return JobMemory(self.elements, before, None, self.set_writer if writes else self.add_reader)
 
-    def is_written_by(self, writer: Writer) -> None:
-        """The elements are there once `writer` is done, which waits for all that reads them by now."""
+    def set_writer(self, writer: Writer) -> None:
+        """Set `writer` as the job that writes the elements; it must wait for the current readers."""
         self.writer, self.readers = writer, []
         changes.add()
 
     @property
     def address(self) -> int:
-        """Where native kernels can read the elements; 0 where they cannot read them in place."""
+        """The address at which native kernels can read the elements in place; 0 if they cannot."""
         if self._address is None:
             self._address = address_in_place(self.elements)
         return self._address
 
-    def is_shared(self) -> None:
+    def keep_in_place(self) -> None:
         """Keep the elements in place: another object shares them."""
         self.unshare()
         self._is_shared = True
 
-    def is_shared_with(self, other: Sharer | None, address: int | None = None) -> None:
-        """Ask `other` to take a copy before the elements change, while it exists; `address` is theirs."""
+    def share_with(self, other: Sharer | None, address: int | None = None) -> None:
+        """Let `other` share the elements; it copies them before they change. `address` is theirs."""
         self._sharer = None if other is None else weakref.ref(other)
         self._address = address
 
     def unshare(self) -> None:
-        """Let who shares the elements take a copy: the caller may change them."""
+        """Make the sharing object copy the elements, since the caller may change them."""
         if self._sharer is not None:
             other, self._sharer = self._sharer(), None
             if other is not None:
                 other.part()
 
-    def is_read_by(self, reader: Reader) -> None:
-        """Leave the elements as they are until `reader` is done."""
+    def add_reader(self, reader: Reader) -> None:
+        """Keep the elements unchanged until `reader` is done."""
         before = self.readers
         others = [r for r in before if r is not reader and not r.is_completed] if before else ()
         self.readers = [*others, reader]
 
     def to_write(self, keep: bool = True) -> np.ndarray:
-        """The elements, to be written; `keep` them where not all will be."""
+        """The elements for writing; `keep` preserves the current ones."""
         self.unshare()
         if self.writer is not None:
             if keep or self._is_shared:
@@ -239,7 +237,7 @@ class CPUTensorData(TensorData):
             return ArrivedRead(self.elements.copy())
         target = np.empty_like(self.elements)
         copying = fence.then_copy(self.elements, target)
-        self.is_read_by(copying)
+        self.add_reader(copying)
         return CopiedRead(copying, target)
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
@@ -252,7 +250,7 @@ class CPUTensorData(TensorData):
 
     @staticmethod
     def pin(tensor: Pinnable) -> CPUTensorData:
-        """Move a tensor's elements to the CPU and return its storage. Blocks if they are elsewhere."""
+        """Move a tensor to the CPU and return its storage. Blocks if the elements are elsewhere."""
         data = tensor.data_on_backend
         if type(data) is not CPUTensorData:
             data = CPUTensorData(tensor.download_to_array(), is_shared=False)

@@ -49,7 +49,7 @@ class Windows:
 
     @property
     def reads_in_place(self) -> bool:
-        """Whether the input may be read as it is: no padding on any side, no stride along rows."""
+        """Whether the input can be read in place: no padding, and stride 1 along rows."""
         if self.pads != (0, 0) or self.strides[1] != 1:
             return False
         rows, columns = self.reach
@@ -62,14 +62,14 @@ def windows_first(compute: Compute) -> Windows | None:
 
 
 def nhwc_windows(compute: Compute) -> Windows | None:
-    """Those of a hinted step with channels last, maybe but for its input; None for other ranks."""
+    """The windows of a hinted NHWC step, whose input may be NCHW; None for other ranks."""
     shape = compute.operands[0].shape
     spatial = shape[2:] if compute.attributes.get("x_first") else shape[1:-1]
     return _windows(compute, spatial, compute.space[1:-1])
 
 
 def counted_sides(compute: Compute, win: Windows) -> dict[str, int]:
-    """Where what an average counts begins and ends: the plane of a hinted pool, or its padding too."""
+    """Bounds of the area that an average counts: the input, or its padding too."""
     (top, left), (bottom, right) = win.pads, pair(compute.attributes["ends"], 0)
     if not compute.attributes.get("include_pad", False):
         top = left = bottom = right = 0

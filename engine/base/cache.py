@@ -96,8 +96,8 @@ def write_sealed(path: Path | None, form: bytes, body: bytes) -> None:
         return
 
 
-def read_kept(path: Path | None, form: bytes) -> bytes | None:
-    """`read_sealed` a file of those that `write_kept` counts; it is the latest used from now on."""
+def read_cached(path: Path | None, form: bytes) -> bytes | None:
+    """Read a file that `write_cached` stored, and mark it as recently used."""
     body = read_sealed(path, form)
     if path is not None and body is not None:
         try:
@@ -107,8 +107,8 @@ def read_kept(path: Path | None, form: bytes) -> bytes | None:
     return body
 
 
-def write_kept(path: Path | None, form: bytes, body: bytes, most_files: int, most_bytes: int) -> None:
-    """`write_sealed`, and delete files with the same suffix: the latest used are kept, so many at most."""
+def write_cached(path: Path | None, form: bytes, body: bytes, most_files: int, most_bytes: int) -> None:
+    """Store a file as `write_sealed` does, and delete the least recently used ones with this suffix."""
     if path is None:
         return
     write_sealed(path, form, body)

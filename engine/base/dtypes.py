@@ -116,7 +116,7 @@ def to_numbers(array: np.ndarray) -> np.ndarray:
 
 
 def from_numbers(numbers: np.ndarray, dtype: np.dtype, copy: bool = True) -> np.ndarray:
-    """What `to_numbers` gave, or numbers that kernels computed, as elements of `dtype`; integers wrap."""
+    """Inverse of `to_numbers`, also for computed numbers; integers wrap."""
     if dtype.name not in CODE_TYPES:
         return numbers.astype(dtype, copy=copy)
     return (numbers.astype(np.uint8) & np.uint8((1 << bits_of(dtype)) - 1)).view(dtype)

@@ -42,7 +42,7 @@ class ShapeError(EngineError, ValueError):
     Check the sizes of the inputs that were given: a model may work for some sizes only.
     """
 
-    misfits: tuple[tuple[int, int], ...] = ()
+    size_conflicts: tuple[tuple[int, int], ...] = ()
     """Sizes that do not fit, each with one that would, where the layer can tell."""
 
 

@@ -1,4 +1,4 @@
-"""Awaiting with and without asyncio, which is not imported here: a game that does not use it loads faster."""
+"""Awaitables that work with and without asyncio, which this module does not import."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def in_asyncio() -> bool:
 
 
 def suspend(seconds: float) -> Generator[Any, None, None]:
-    """Suspend an awaitable: for so long under asyncio, until the next frame in a host's coroutine."""
+    """Suspend an awaitable for `seconds` under asyncio, else until the next frame."""
     if in_asyncio():
         yield from sys.modules["asyncio"].sleep(seconds).__await__()
     else:

@@ -1,4 +1,4 @@
-"""Garbage collection while much is made that stays."""
+"""Garbage collection control while long-lived objects are created."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Blocks:
 
 
 def imported(name: str) -> ModuleType:
-    """A module, imported in a block of `importing` if it is not there yet."""
+    """Import a module within `importing`, unless it is already imported."""
     if name in sys.modules:
         # The end of such a block takes milliseconds where a program has frozen much.
         return import_module(name)
@@ -35,7 +35,7 @@ def imported(name: str) -> ModuleType:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """A block of code that imports modules, whose objects stay: the collector does not run.
+    """Context manager: pauses garbage collection during imports.
 
     Nor does it look at these objects soon after: they go to the oldest generation.
     """
@@ -54,7 +54,7 @@ def importing() -> Iterator[None]:
 
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """A block of code that makes objects which stay, such as a plan; the collector runs less often meanwhile.
+    """Context manager: makes garbage collection rarer while long-lived objects, such as plans, are created.
 
     Any thread may use this, and several at once. Thresholds that are higher stay as they are.
     """

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Offload(Generic[T]):
-    """Work that a generator yields where any thread may do it: the caller may `run` it on another one."""
+    """Work that a generator yields so that the caller may `run` it on another thread."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
@@ -20,7 +20,7 @@ class Offload(Generic[T]):
         self._running = threading.Lock()
 
     def run(self) -> None:
-        """Do the work, unless that was done."""
+        """Do the work unless it is done."""
         with self._running:
             if self._found or self._error is not None:
                 return
@@ -30,7 +30,7 @@ class Offload(Generic[T]):
                 self._error = error
 
     def result(self) -> T:
-        """What the work returned; raises what it raised. Does it here if nobody has."""
+        """Return the result or raise the error of the work; does the work if it is not done."""
         self.run()
         if self._error is not None:
             raise self._error
@@ -52,7 +52,7 @@ def finish(steps: SmallSteps[T]) -> T:
 
 
 def in_one_step(steps: SmallSteps[T]) -> T | None:
-    """Return what a generator returns before its first yield; None if it yields, where it is closed."""
+    """Return what a generator returns before its first yield; else close it and return None."""
     try:
         next(steps)
     except StopIteration as end:
@@ -63,7 +63,7 @@ def in_one_step(steps: SmallSteps[T]) -> T | None:
 
 
 def within(block: Callable[[], AbstractContextManager[Any]], steps: SmallSteps[T]) -> SmallSteps[T]:
-    """The same steps, each within a block of its own."""
+    """Run each step of a generator within a context manager."""
     while True:
         try:
             with block():

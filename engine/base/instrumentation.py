@@ -118,7 +118,7 @@ def observing(observer: Observer) -> Iterator[None]:
 
 
 def here() -> bool:
-    """Whether this thread has an observer: the rest of this module then does something."""
+    """Whether this thread has an observer; without one, the functions of this module do nothing."""
     return bool(_here.observers)
 
 
@@ -151,7 +151,7 @@ def current_worker() -> Any:
 
 
 class working_for:  # noqa: N801 - it reads as a statement, and a generator would take three times as long
-    """Within a block, spans are this worker's."""
+    """Context manager: attributes the spans within to a worker."""
 
     __slots__ = ("_before", "_worker")
 
@@ -167,7 +167,7 @@ class working_for:  # noqa: N801 - it reads as a statement, and a generator woul
 
 
 class spanning:  # noqa: N801
-    """A span of the calling thread around a block, which may add attributes to the dict that it yields."""
+    """Context manager: reports a span around the block; yields a dict for its attributes."""
 
     __slots__ = ("_attributes", "_name", "_start")
 
@@ -186,7 +186,7 @@ class spanning:  # noqa: N801
 
 
 def later(pending: Pending) -> None:
-    """Poll `pending` at every `poll` until it has reported what it measured."""
+    """Poll `pending` in every `poll` until it has reported its measurement."""
     if _here.observers:
         _here.pending.append(pending)
 

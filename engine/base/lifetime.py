@@ -23,8 +23,8 @@ _PAUSE_SECONDS = 1e-4
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def drop_aside(items: list[Any]) -> None:
-    """Drop what a list holds on a thread of its own, item by item.
+def free_in_background(items: list[Any]) -> None:
+    """Free a list's items one by one on another thread.
 
     Giving much memory back to the system takes milliseconds in all, which no frame should lose. Python's lock
     is held for one item at a time.

@@ -1,4 +1,4 @@
-"""The engine's source files as they were when its import began, which identify stored plans.
+"""A snapshot of the engine's source files at import, which identifies stored plans.
 
 `engine` imports this module before any other. A file that changes later, under a running process, is not what
 that process runs, or only in part: its plans must not be taken for those of the new files.

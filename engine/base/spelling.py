@@ -15,7 +15,7 @@ T = TypeVar("T", bound=type)
 
 
 def suggestion(word: object, known: Iterable[str], most: int = 1, cutoff: float = 0.6) -> str:
-    """How a message about an unknown word ends: "; did you mean 'space'?", or "" where nothing is alike."""
+    """Suffix of a message about an unknown name: "; did you mean 'space'?", or "" without a similar one."""
     names = {letters_of(each): each for each in reversed(list(known))}
     near = difflib.get_close_matches(letters_of(str(word)), names, n=most, cutoff=cutoff)
     return f"; did you mean {' or '.join(repr(names[each]) for each in near)}?" if near else ""
@@ -27,7 +27,7 @@ def letters_of(name: str) -> str:
 
 
 def near(word: object, known: Iterable[str], label: str) -> str:
-    """How a message about an unknown word ends: what was probably meant, else what there is."""
+    """Suffix of a message about an unknown name: the likely one, else all names."""
     names = list(dict.fromkeys(known))
     if close := suggestion(word, names, most=2):
         return close
@@ -37,7 +37,7 @@ def near(word: object, known: Iterable[str], label: str) -> str:
 
 
 class UnknownAttributeError(AttributeError):
-    """An attribute that does not exist. The message names the one that is probably meant.
+    """An attribute does not exist; the message names the likely one.
 
     The message is made when it is read: `hasattr` and `getattr` with a default stay cheap.
     """

@@ -41,7 +41,7 @@ _FAIR = (0, 3)
 
 
 def wait_for_turn(thread: int = 0) -> None:
-    """Have a thread, by its native number or 0 for the calling one, take no core when it is woken.
+    """Let a woken thread preempt no other (SCHED_BATCH), by its native id; 0 is the calling thread.
 
     Woken on its waker's core it would: a call that hands over work would last until the first time slice of
     the work is over, which is milliseconds.

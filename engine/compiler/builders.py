@@ -111,7 +111,7 @@ class ShapeBuilder(Builder):
         self.yields_nothing = False
 
     def made(self, shape: tuple[int, ...]) -> None:
-        """Note a tensor that the layer makes."""
+        """Record the shape of a tensor that the layer creates."""
         if len(shape) > MOST_AXES:
             self.error(f"its output would have {len(shape):,} axes; a tensor has {MOST_AXES} at most")
         self.shapes.append(shape)
@@ -205,7 +205,7 @@ class ShapeBuilder(Builder):
             raise out_of_memory(value.name, value.shape, value.dtype, "this computer", reason)
         self.made(value.shape)
         is_text = value.dtype == object
-        # As many elements as an open dimension says are computed by a kernel.
+        # As many elements as a dynamic dimension says are computed by a kernel.
         if is_text or (self.foldable and not has_sizes(value.shape) and value.size <= self.fold_limit):
             self.fold(value, formula, groups)
         if is_text and value.known is None:
@@ -213,7 +213,7 @@ class ShapeBuilder(Builder):
         return value
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
-        """A tensor that is about to be made."""
+        """Create a tensor."""
         return Value(name, shape, dtype)
 
     def fold(self, value: Value, formula: Formula, groups: Groups | None) -> None:
@@ -242,7 +242,7 @@ class ShapeBuilder(Builder):
                 pass  # a kernel computes it
 
     def is_for_kernels(self, value: Value, body: Expr) -> bool:
-        """Whether a tensor is left to a kernel even where all that it is computed from is known."""
+        """Whether a kernel computes a tensor even if all its inputs are known."""
         return False
 
     def alias(self, x: Value, shape: Sequence[int]) -> Value:
@@ -366,7 +366,7 @@ class PlanBuilder(ShapeBuilder):
         return tuple((*(r[position][axis] for r in self.recorded), size) for axis, size in enumerate(shape))
 
     def is_for_kernels(self, value: Value, body: Expr) -> bool:
-        """Where sizes are open, a kernel computes such a tensor, and NumPy rounds in another way."""
+        """Whether a kernel computes a tensor because its size varies and NumPy would round differently."""
         signature = self.signature(value.shape)
         varies = signature is None or any(size != sizes[0] for sizes in signature for size in sizes)
         return varies and any(

@@ -13,7 +13,7 @@ from engine.kernels.value import Entry, ListValue, MapsValue, ObjectsValue, Valu
 
 
 def mapped(entry: Entry, change: Callable[[Value], Value]) -> Entry:
-    """An entry with each of its tensors changed."""
+    """Apply a function to each tensor of an entry."""
     if isinstance(entry, ListValue):
         items = tuple(map(change, entry.items))
         return replace(entry, items=items, rows=entry.rows if items == entry.items else None)

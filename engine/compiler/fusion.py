@@ -26,9 +26,7 @@ DEPTH_LIMIT = 120
 def fuse_elementwise(
     computes: Sequence[Compute], kept: Iterable[Value], fan_in: int, memo: PlanMemo | None = None
 ) -> list[Compute]:
-    """Join elementwise formulas to their producers. `kept` are tensors that must exist on their own; `memo`
-    knows what became of those that met before.
-    """
+    """Fuse elementwise formulas into their producers, except for those in `kept`; `memo` caches results."""
     pinned = {v.root for v in kept}
     readers: Counter[Value] = Counter()
     for compute in computes:
@@ -108,7 +106,7 @@ def _value_of(producer: Compute) -> Expr:
 
 
 def narrowed(x: Expr, output: Value) -> Expr:
-    """`x` after the round trip through its storage type, which narrow integers do not survive unchanged."""
+    """Round `x` through its storage type, which matters for narrow integers."""
     name = output.dtype.name
     x = cast(x, output.arithmetic)
     if name in INTEGER_TYPES and output.dtype.itemsize < 4:
@@ -128,9 +126,7 @@ def _uses_index(formula: Expr) -> bool:
 
 
 def match_axes(consumer: Compute, producer: Compute) -> dict[int, Expr] | None:
-    """The consumer's index along each axis in terms of the producer's, where each of its axes is one axis
-    or a run of axes of the producer's for every input shape that is known of; None where they do not line up.
-    """
+    """The consumer's index along each axis in terms of the producer's; None if they do not match."""
     wanted_extents, own_extents = consumer.extents, producer.extents
     if wanted_extents is None or own_extents is None:
         # Nothing is known of other input shapes. Equal spaces are taken to be equal there, too; of open

@@ -1,4 +1,4 @@
-"""Running a model's formulas with NumPy, one after another: for folding constants and checking backends."""
+"""Evaluates a model's formulas with NumPy, for constant folding and for checking backends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits long loops into several kernels, for drivers that end a shader's loops after some iterations.
+"""Splits long loops into several kernels, for drivers that limit the iterations of a shader's loops.
 
 `rounds_of` counts what a formula takes for one element. `split` turns a formula that takes too many into
 several, each of which stays below the limit: reductions over chunks and then over their results, sequential
@@ -50,7 +50,7 @@ class _CannotSplitError(Exception):
 
 
 class Extents:
-    """How many rounds the loops of formulas over an index space take at most.
+    """The most iterations that the loops of formulas take over an index space.
 
     An extent that depends on data counts as 1.
     """
@@ -85,7 +85,7 @@ class Extents:
         return frozenset(x for x in self.outermost(*loop.args) if not bound.isdisjoint(x.free))
 
     def rounds(self, *formulas: Expr) -> int:
-        """Times that a loop's end is reached, in all loops together."""
+        """Total number of iterations of all loops."""
         return sum(map(self._rounds_of, self.outermost(*formulas)))
 
     def _rounds_of(self, loop: Expr) -> int:
@@ -99,7 +99,7 @@ class Extents:
         return 1 + sum(map(self._rounds_of, self.inside(loop)))
 
     def most(self, loop: Expr) -> int:
-        """The largest number of rounds of one loop."""
+        """The largest number of iterations of one loop."""
         high = self._range(loop.args[0])[1]
         return 1 if high == inf else largest(whole(high), 0)
 
@@ -165,7 +165,7 @@ def rounds_of(formula: Expr, space: Sequence[int]) -> int:
 
 
 def split(compute: Compute, most: int, temporary: Temporary) -> list[Compute] | None:
-    """Formulas of at most `most` rounds an element, the last of which yields the output.
+    """Split a formula into ones of at most `most` iterations per element; the last yields the output.
 
     None where a loop cannot be split: one round of it is too long, and needs what the round before made.
     """

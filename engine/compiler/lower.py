@@ -18,9 +18,9 @@ from engine.base.memory.pool import Pool
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.plan import AnyKernel, BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
-from engine.compiler.plan_memo import PlanMemo, Tuned
+from engine.compiler.plan_memo import LoweredFormula, PlanMemo
 from engine.compiler.plan_walk import Trace
-from engine.compiler.repeated import Repeats, lower_repeat, refusal_of
+from engine.compiler.repeated import RepeatTarget, lower_repeat, refusal_of
 from engine.compiler.size_tensors import sizes_computed
 from engine.compiler.trace import InputShapes, ShapeOf, Tracer, live
 from engine.compiler.walk import Elements
@@ -30,7 +30,7 @@ from engine.kernels.value import Value, leaves
 Place = Literal["native", "cpu"]
 
 
-class Target(Repeats, Protocol):
+class Target(RepeatTarget, Protocol):
     """Properties of a backend that planning depends on."""
 
     fan_in: int
@@ -66,7 +66,7 @@ class Fallback:
 
 @dataclass(slots=True)
 class Segment:
-    """Consecutive steps for one place. `imports` are tensors that earlier segments made elsewhere."""
+    """Consecutive steps on one backend. `imports` are tensors that earlier segments made on the other."""
 
     place: Place
     plan: Plan
@@ -84,7 +84,7 @@ class Lowered:
 
     @property
     def apart(self) -> Lowered:
-        """The plan without open sizes, which can be continued for any data."""
+        """The plan without symbolic sizes, which can be continued with any data."""
         return self
 
     def kernels(self, place: Place = "native") -> list[AnyKernel]:
@@ -122,8 +122,8 @@ class Planner:
         """Plan from the model's start to its end or to the first layer that needs data not yet known."""
         return self._lowered(self.tracer.trace(shapes, known))
 
-    def lower_open(self, shapes: InputShapes, known: Elements | None = None) -> Lowered:
-        """Plan for shapes in which sizes are open: for all sizes that a `SizeRecorder`'s guards admit.
+    def lower_symbolic(self, shapes: InputShapes, known: Elements | None = None) -> Lowered:
+        """Plan with symbolic sizes: for all sizes that a `SizeRecorder`'s guards accept.
 
         What plans have in common is no use here: it belongs to sizes.
         """
@@ -134,10 +134,10 @@ class Planner:
         """Plan on from a stop; see `Tracer.resume`."""
         return self._lowered(self.tracer.resume(trace, known, results))
 
-    def resume_open(
+    def resume_symbolic(
         self, trace: Trace, known: Elements, results: Sequence[Any] | None, sizes: ShapeOf
     ) -> Lowered:
-        """`resume` where sizes are open in the trace, and in what continues it."""
+        """`resume` for a trace with symbolic sizes."""
         with self._without_memo():
             return self._lowered(self.tracer.resume(trace, known, results, sizes))
 
@@ -228,7 +228,7 @@ class Planner:
         exports = tuple(n for n, b in plan.buffers.items() if b.role == "output")
         return Segment(place, plan, imports, exports)
 
-    def _tuned(self, place: Place, compute: Compute) -> Tuned:
+    def _tuned(self, place: Place, compute: Compute) -> LoweredFormula:
         """The target's own kernels for a formula, or the generic one."""
         found = None if self.memo is None else self.memo.tuned.get((place, compute))
         if found is not None:
@@ -237,7 +237,7 @@ class Planner:
         assert target is not None
         if compute.kind == "repeat":
             return lower_repeat(compute, lambda part: self._tuned(place, part), target)
-        made = Tuned([], {}, [], {})
+        made = LoweredFormula([], {}, [], {})
         if compute.kind == "repeated":
             return made
         tuner = Tuner(
@@ -253,7 +253,9 @@ class Planner:
             self.memo.tuned.keep((place, compute), made)
         return made
 
-    def _constant(self, made: Tuned, compute: Compute) -> Callable[[str, Callable[[], np.ndarray]], str]:
+    def _constant(
+        self, made: LoweredFormula, compute: Compute
+    ) -> Callable[[str, Callable[[], np.ndarray]], str]:
         operands = compute.hint.operands if compute.hint else ()
         lasting = all(v.root.name in self.tracer.constant_names for v in operands if v.known is not None)
 
@@ -276,7 +278,7 @@ class Planner:
 
         return constant
 
-    def _between(self, made: Tuned, compute: Compute) -> Temporary:
+    def _between(self, made: LoweredFormula, compute: Compute) -> Temporary:
         named = self._temporary(made, compute)
 
         def between(shape: tuple[int, ...], dtype: np.dtype) -> Value:
@@ -284,7 +286,7 @@ class Planner:
 
         return between
 
-    def _temporary(self, made: Tuned, compute: Compute) -> Callable[[int, np.dtype], str]:
+    def _temporary(self, made: LoweredFormula, compute: Compute) -> Callable[[int, np.dtype], str]:
         def temporary(elements: int, dtype: np.dtype) -> str:
             name = f"{compute.output.name}~{len(made.buffers)}"
             made.buffers[name] = BufferSpec(name, elements, np.dtype(dtype), "temporary")

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from engine.base.memory.paged import let_go_of_sources
-from engine.base.named import Named
+from engine.base.name_registry import NameRegistry
 from engine.kernels.expr import Expr, RunNumber, nodes, substitute
 from engine.kernels.hint import Hint, HintKind
 from engine.kernels.kernel import Kernel, number
@@ -57,7 +57,7 @@ class Compute:
 
     @property
     def operands(self) -> tuple[Value, ...]:
-        """The hint's tensors."""
+        """The tensors that the hint refers to."""
         assert self.hint is not None
         return self.hint.operands
 
@@ -108,7 +108,7 @@ class StoredKernel(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The elements that a repeated step computes in a run: so many from `start + run * stride` on."""
+    """The elements that a repeated step computes in an iteration: a run from `start + run * stride` on."""
 
     start: int
     stride: int
@@ -131,7 +131,7 @@ class Step:
 
     @property
     def parts(self) -> tuple[Step, ...]:
-        """The steps that it repeats, and those that they do; itself, if it repeats none."""
+        """The steps that it repeats, recursively; itself if it repeats none."""
         if not isinstance(self.kernel, RepeatedSteps):
             return (self,)
         return tuple([part for step in self.kernel.steps for part in step.parts])
@@ -158,7 +158,7 @@ class Step:
         return replace(self, kernel=kernel, space=space, values=values, window=window)
 
     def renamed(self, names: Mapping[str, str]) -> Step:
-        """The step over other tensors, of which some have other names."""
+        """Return the step with other tensors and names."""
         kernel = self.kernel
         if isinstance(kernel, RepeatedSteps):
             kernel = kernel.renamed(names)
@@ -174,7 +174,7 @@ class Step:
 
 @dataclass(frozen=True)
 class RepeatedSteps:
-    """The kernel of a step that runs others repeatedly: `space` says how often.
+    """The kernel of a step that repeats others; `space` holds the number of iterations.
 
     body: what a run with an even number consists of. last: what follows the last run, with the number of runs
     as its own. swapped: which tensors stand for which in runs with an odd number: a state before and after.
@@ -186,12 +186,12 @@ class RepeatedSteps:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All of them, each once."""
+        """All repeated steps, each once."""
         return self.body + self.last
 
     @cached_property
     def key(self) -> str:
-        """That of all its kernels."""
+        """The keys of all its kernels."""
         return hashlib.sha256(" ".join(step.kernel.key for step in self.steps).encode()).hexdigest()[:24]
 
     def in_run(self, steps: Sequence[Step], number: int) -> list[Step]:
@@ -202,7 +202,7 @@ class RepeatedSteps:
         return [step.renamed(self.swapped) for step in steps]
 
     def renamed(self, names: Mapping[str, str]) -> RepeatedSteps:
-        """The same over other tensors, of which some have other names."""
+        """Return the kernel with other tensors and names."""
         body = tuple([step.renamed(names) for step in self.body])
         last = tuple([step.renamed(names) for step in self.last])
         return RepeatedSteps(body, last, self.swapped)
@@ -225,7 +225,7 @@ class RepeatedSteps:
         return RepeatedSteps(body, tuple([step.filled(supply) for step in self.last]), self.swapped)
 
 
-STORABLE = Named()
+STORABLE = NameRegistry()
 """What stored plans may call to pack weights, by name."""
 
 R = TypeVar("R", bound=Callable[..., Any])
@@ -273,7 +273,7 @@ class Packed:
         return array
 
     def drop(self) -> None:
-        """Hold it no longer."""
+        """Release the array."""
         self._array = None
 
 
@@ -307,7 +307,7 @@ class Plan:
     shared: dict[type, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def numbers(self) -> list[Number]:
-        """Every size, argument and stored cost, of which those of a plan for all sizes may be open."""
+        """All sizes, arguments and stored costs; in a plan for all sizes they may be symbolic."""
         numbers = [number for step in self.steps for number in step.numbers()]
         return numbers + [spec.elements for spec in self.buffers.values()]
 
@@ -322,7 +322,7 @@ class Plan:
 
     @property
     def kernels(self) -> list[AnyKernel]:
-        """The kernels of all steps, and of those that they repeat."""
+        """The kernels of all steps, including repeated ones."""
         return [part.kernel for step in self.steps for part in step.parts]
 
     @property
@@ -352,7 +352,7 @@ class Plan:
 
 
 class Tuner:
-    """What a backend's tuning rule may do while it replaces a `Compute` step.
+    """Interface for a backend's tuning rule while it replaces a `Compute` step.
 
     `emit` adds a step; `constant` registers an array derived from known operands (packed weights), made
     once per model and reused by every plan; `temporary` allocates scratch memory. `weight_bytes` is what all

@@ -1,4 +1,4 @@
-"""Memoised results of earlier plans of a model, for plans of other shapes.
+"""Memoised planning results of a model, for plans at other shapes.
 
 Where a cache grows by one entry, a few layers see another shape, and all others the tensors that they saw
 before. So tensors of a plan are the very objects of an earlier one wherever their properties are the same; a
@@ -30,7 +30,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
+class LRUCache(Generic[K, V]):
     """A least-recently-used cache of results by their inputs."""
 
     def __init__(self, most: int) -> None:
@@ -52,7 +52,7 @@ class Recent(Generic[K, V]):
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class TracedLayer:
     """A traced layer: formulas, outputs by name, and the samples' shapes of these."""
 
     computes: tuple[Compute, ...]
@@ -61,8 +61,8 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
-    """The steps that one formula becomes, and the buffers that they need in addition to its own."""
+class LoweredFormula:
+    """The steps that a formula was lowered to, and their additional buffers."""
 
     steps: list[Step]
     buffers: dict[str, BufferSpec]
@@ -75,17 +75,17 @@ class PlanMemo:
 
     def __init__(self, layers: int) -> None:
         most = SHAPES_AT_ONCE * layers
-        self.layers: Recent[tuple[str, tuple[Entry, ...]], Built] = Recent(most)
-        self.tuned: Recent[tuple[str, Compute], Tuned] = Recent(most)
-        self._joined: Recent[tuple[Compute, Compute], tuple[Compute | None]] = Recent(most)
+        self.layers: LRUCache[tuple[str, tuple[Entry, ...]], TracedLayer] = LRUCache(most)
+        self.tuned: LRUCache[tuple[str, Compute], LoweredFormula] = LRUCache(most)
+        self._joined: LRUCache[tuple[Compute, Compute], tuple[Compute | None]] = LRUCache(most)
         self._tensors: WeakValueDictionary[Hashable, Value] = WeakValueDictionary()
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
-        """A tensor of a plan, of which only these properties are known."""
+        """Return the memoised tensor with these properties."""
         return self._same((name, shape, dtype), lambda: Value(name, shape, dtype))
 
     def known(self, value: Value) -> Value:
-        """A tensor of which elements are known: the one with the same elements, if there was one."""
+        """Return the memoised tensor with the same known elements."""
         array = value.known
         if array is None or array.dtype == object or array.size > LARGEST_KNOWN or value.root is not value:
             return value

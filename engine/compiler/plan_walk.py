@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.compiler.builders import PlanBuilder, ShapeBuilder, Shapes
 from engine.compiler.plan import Compute
-from engine.compiler.plan_memo import Built, PlanMemo
+from engine.compiler.plan_memo import PlanMemo, TracedLayer
 from engine.compiler.walk import Elements, Frame, LayerKey, Stop, Walk
 from engine.graph.model import Layer
 from engine.kernels.value import Entry, Value, leaves
@@ -43,7 +43,7 @@ class Trace:
 
 
 class SampleWalk(Walk):
-    """Works out shapes only; `shapes` receives what each layer made, None where its runs differ in that."""
+    """Computes shapes only; `shapes` receives each layer's, None if its runs differ."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -52,7 +52,7 @@ class SampleWalk(Walk):
         self.shapes: dict[LayerKey, Shapes | None] = {}
 
     def learn(self, elements: Elements) -> None:
-        """Receive what a stop needs; `run` then continues."""
+        """Receive the data that a stop needs; `run` then continues."""
         self.learned = {**self.learned, **elements}
 
     def built(self, builder: ShapeBuilder) -> None:
@@ -121,7 +121,7 @@ class PlanWalk(Walk):
         outputs = {name: frame.values[name] for name in names}
         if not builder.foldable:
             signatures = tuple((v, v.signature) for v in leaves(*outputs.values()))
-            made = Built(tuple(builder.computes), outputs, signatures)
+            made = TracedLayer(tuple(builder.computes), outputs, signatures)
             builder.memo.layers.keep((layer.name, entries), made)
 
     def _recorded(self, key: LayerKey) -> list[Shapes] | None:

@@ -1,4 +1,4 @@
-"""Steps that run repeatedly: formulas that are planned once, however often they run.
+"""Repeated steps: formulas that are planned once and run any number of times.
 
 `Repeat` is what a builder makes of a recurrent layer's time step; the planner makes one step of the plan of
 it, whose kernel is `RepeatedSteps`. A run's number is an argument of its steps. States have two tensors each,
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from engine.compiler.plan import BufferSpec, Compute, RepeatedSteps, Step, Window
-from engine.compiler.plan_memo import Tuned
+from engine.compiler.plan_memo import LoweredFormula
 from engine.kernels.expr import LOOPS, Expr, RunNumber, arg, clamp, index, lit, nodes, run_number, substitute
 from engine.kernels.value import Value
 from engine.operators.builder import Repeated
@@ -23,12 +23,12 @@ ALIGNMENT = 4
 
 
 def aligned(elements: int) -> int:
-    """How many elements a part takes."""
+    """Round a number of elements up to the alignment."""
     return -(-elements // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class StackedOutput:
     """A formula over the whole output, of which a run computes a part."""
 
     compute: Compute
@@ -48,25 +48,25 @@ class Repeat:
     count: int
     before: tuple[Compute, ...]
     body: tuple[Compute, ...]
-    kept: tuple[Kept, ...]
-    last: tuple[Kept, ...]
+    kept: tuple[StackedOutput, ...]
+    last: tuple[StackedOutput, ...]
     states: tuple[tuple[Value, Value], ...]
 
     @property
     def formulas(self) -> list[Compute]:
-        """All of them."""
+        """All formulas."""
         return [*self.before, *self.body, *(kept.compute for kept in (*self.kept, *self.last))]
 
     @property
     def operands(self) -> tuple[Value, ...]:
-        """What it reads of what others make."""
+        """The tensors that it reads from outside."""
         own = {c.output for c in self.formulas} | {before for before, _ in self.states}
         return tuple(dict.fromkeys(v for c in self.formulas for v in c.reads if v not in own))
 
 
 def part_of(
     output: Value, start: int, stride: int, value: Value, layer: tuple[str, str], made: Compute | None = None
-) -> Kept:
+) -> StackedOutput:
     """Keep a tensor in the output, from `start + run * stride` on.
 
     `made` is the formula of the tensor where that can be computed into the output at once.
@@ -74,7 +74,9 @@ def part_of(
     begin = run_number() * arg(stride) + arg(start)
     position = clamp(index(0) - begin, lit(0), arg(value.size - 1))
     formula = value.at(position) if made is None else _at(made, position)
-    return Kept(Compute(output, (output.size,), formula, *layer), Window(start, stride, aligned(value.size)))
+    return StackedOutput(
+        Compute(output, (output.size,), formula, *layer), Window(start, stride, aligned(value.size))
+    )
 
 
 def _at(made: Compute, position: Expr) -> Expr:
@@ -119,7 +121,7 @@ def repeat_of(
     kept: Sequence[Value],
     made: Repeated,
 ) -> Repeat:
-    """The repeat of a body's formulas, whose outputs are as `made` says."""
+    """Create a repeat of a body's formulas, with outputs as described by `made`."""
     befores = [before for before, _ in states]
     copies = [
         Compute(before, (before.size,), given.at(index(0)), *layer)
@@ -141,7 +143,7 @@ def _takes_run(compute: Compute) -> bool:
 
 
 def refusal_of(compute: Compute, refusal: Callable[[Compute], str | None]) -> str | None:
-    """Why a backend cannot run a formula or one of those that it repeats, all in one place, or None.
+    """Why the backend cannot run a formula, or one of those that it repeats; None if it can.
 
     `refusal` says so of a single one.
     """
@@ -152,31 +154,33 @@ def refusal_of(compute: Compute, refusal: Callable[[Compute], str | None]) -> st
     return found
 
 
-class Repeats(Protocol):
-    """What a target does with repeated steps."""
+class RepeatTarget(Protocol):
+    """Protocol of a backend's support for repeated steps."""
 
     def windowed(self, step: Step) -> Step:
         """A generic step with a window as one that computes nothing else."""
         ...
 
     def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
-        """Generic steps of which the last repeats such, as one step, and 1 where that is better, else 0."""
+        """Merge generic steps and the repeat after them into one step; also 1 if that is faster, else 0."""
         ...
 
     def together(self, steps: Sequence[Step]) -> Sequence[Step]:
-        """The steps of a run with those of little work joined."""
+        """Merge steps of little work within an iteration."""
         ...
 
 
-def lower_repeat(compute: Compute, lower: Callable[[Compute], Tuned], target: Repeats) -> Tuned:
-    """The steps of a repeat, and the buffers that they want; `lower` makes steps of one formula.
+def lower_repeat(
+    compute: Compute, lower: Callable[[Compute], LoweredFormula], target: RepeatTarget
+) -> LoweredFormula:
+    """Lower a repeat to steps and buffers; `lower` lowers one formula.
 
     Where sizes are open, the plan has the target's single step and the others, and one of them is empty.
     """
     repeat: Repeat = compute.attributes["repeat"]
     if any(part.hint is not None and part.hint.is_bound for part in repeat.formulas):
         return _repeating(compute, lower, target)
-    plain = Tuned([], {}, [], {})
+    plain = LoweredFormula([], {}, [], {})
 
     def generic_steps() -> Sequence[Step]:
         nonlocal plain
@@ -201,22 +205,22 @@ def lower_repeat(compute: Compute, lower: Callable[[Compute], Tuned], target: Re
     return made
 
 
-def _generic(part: Compute) -> Tuned:
-    return Tuned([part.numbered()], {}, [], {})
+def _generic(part: Compute) -> LoweredFormula:
+    return LoweredFormula([part.numbered()], {}, [], {})
 
 
 def _repeating(
     compute: Compute,
-    lower: Callable[[Compute], Tuned],
-    target: Repeats | None = None,
+    lower: Callable[[Compute], LoweredFormula],
+    target: RepeatTarget | None = None,
     is_fixed: bool = False,
-) -> Tuned:
+) -> LoweredFormula:
     """The steps before the first run and the one that repeats others, whose kernel is `RepeatedSteps`.
 
     Without a target, they are generic. `is_fixed` says that no size of a run depends on those of inputs.
     """
     repeat: Repeat = compute.attributes["repeat"]
-    made = Tuned([], {}, [], {})
+    made = LoweredFormula([], {}, [], {})
     for value in (*repeat.outputs, *(value for pair in repeat.states for value in pair)):
         made.buffers[value.name] = BufferSpec(value.name, value.size, value.dtype, "temporary")
 
@@ -240,7 +244,7 @@ def _repeating(
                 wanted.update(read.name for read in part.reads)
         return [step for steps in reversed(parts) for step in steps]
 
-    def step_of(kept: Kept) -> Step:
+    def step_of(kept: StackedOutput) -> Step:
         step = replace(kept.compute.numbered(), window=kept.window)
         return step if target is None else target.windowed(step)
 

@@ -1,7 +1,8 @@
-"""Finds sizes for a model's open dimensions that the model accepts, by trying.
+"""Finds sizes for a model's dynamic dimensions by trial.
 
 A trial walks the model's shapes as far as they go. Where a layer refuses, it says which sizes do not fit and
-which would (`ShapeError.misfits`); sizes are corrected by that, and otherwise taken from what the model
+which would (`ShapeError.size_conflicts`); sizes are corrected by that, and otherwise taken from what the
+model
 holds: shapes written into constants, windows, weights, attributes.
 """
 
@@ -45,7 +46,7 @@ class Trial(Protocol):
     """The result of trying some sizes: layers reached, whether all, and the last one's refusal."""
 
     fits: bool
-    misfits: tuple[tuple[int, int], ...]
+    size_conflicts: tuple[tuple[int, int], ...]
     steps: int
     """How many tensors its layers made."""
 
@@ -54,9 +55,9 @@ class Trial(Protocol):
 
 
 def find_sizes(model: Model, count: int, trial: Callable[[Sizes], Trial]) -> Sizes | None:
-    """Sizes of `count` open dimensions that the model accepts; None if none are found.
+    """Sizes of `count` dynamic dimensions that the model accepts; None if none are found.
 
-    Those that get furthest are changed first, and among them those with the fewest misfits.
+    Those that get furthest are changed first, and among them those with the fewest size_conflicts.
     """
     seen: set[Sizes] = set()
     waiting: list[tuple[int, int, int, Iterator[Sizes]]] = []
@@ -64,7 +65,7 @@ def find_sizes(model: Model, count: int, trial: Callable[[Sizes], Trial]) -> Siz
     work = 0
     coming = (1, 0, 0, _starts(model, count))
     while True:
-        furthest, misfits, _, changes = coming
+        furthest, size_conflicts, _, changes = coming
         is_start = furthest > 0
         for sizes in changes:
             if sizes in seen or max(sizes) > LARGEST:
@@ -76,10 +77,10 @@ def find_sizes(model: Model, count: int, trial: Callable[[Sizes], Trial]) -> Siz
             if found.fits:
                 return sizes
             work += found.passed + found.steps
-            rank = (-found.passed, len(found.misfits))
-            if rank <= (furthest, misfits):
-                heappush(waiting, (*rank, len(seen), _changed(sizes, found.misfits, numbers)))
-            if rank < (furthest, misfits) and not is_start:
+            rank = (-found.passed, len(found.size_conflicts))
+            if rank <= (furthest, size_conflicts):
+                heappush(waiting, (*rank, len(seen), _changed(sizes, found.size_conflicts, numbers)))
+            if rank < (furthest, size_conflicts) and not is_start:
                 # What was left untried of these sizes comes later.
                 heappush(waiting, coming)
                 break
@@ -89,7 +90,7 @@ def find_sizes(model: Model, count: int, trial: Callable[[Sizes], Trial]) -> Siz
 
 
 def shrunk(sizes: Sizes, fits: Callable[[Sizes], bool]) -> Sizes:
-    """The sizes with each as small as the model takes it, for plans that are made with them."""
+    """Reduce each size as far as the model accepts."""
     for axis, size in enumerate(sizes):
         for other in sorted(n for n in LADDER if n < size):
             trial = (*sizes[:axis], other, *sizes[axis + 1 :])
@@ -120,9 +121,11 @@ def _starts(model: Model, count: int) -> Iterator[Sizes]:
             yield from (chosen for chosen in combinations(shape, count) if min(chosen) > 0)
 
 
-def _changed(sizes: Sizes, misfits: Sequence[tuple[int, int]], numbers: Sequence[int]) -> Iterator[Sizes]:
+def _changed(
+    sizes: Sizes, size_conflicts: Sequence[tuple[int, int]], numbers: Sequence[int]
+) -> Iterator[Sizes]:
     """The sizes with one of them changed."""
-    for has, needs in misfits:
+    for has, needs in size_conflicts:
         for axis, size in enumerate(sizes):
             scaled = -(-size * needs // has) if has > 0 else needs
             for other in (needs, scaled, size + needs - has):

@@ -1,4 +1,4 @@
-"""Tensors that hold open sizes: a kernel stores each, with the sizes as arguments."""
+"""Tensors that hold symbolic sizes: a kernel stores each, with the sizes as arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.kernels.value import Value
 
 @contextmanager
 def sizes_computed(computes: Sequence[Compute]) -> Iterator[Sequence[Compute]]:
-    """Context manager: the formulas, preceded by one for each tensor that they read whose elements are open.
+    """Context manager: yields the formulas, preceded by one per tensor with symbolic elements that they read.
 
     Within the block, nothing knows the elements of these tensors.
     """

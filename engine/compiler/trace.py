@@ -21,8 +21,8 @@ import numpy as np
 from engine.base.dtypes import TEXT
 from engine.base.errors import EngineError, ShapeError
 from engine.compiler.builders import Shapes
+from engine.compiler.data_speculation import DataGuesses
 from engine.compiler.entries import as_entries, mapped
-from engine.compiler.guesses import Guesses
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo
 from engine.compiler.plan_walk import PlanWalk, SampleWalk, Trace
@@ -39,7 +39,8 @@ SAMPLES: tuple[tuple[int, ...], ...] = (
     (64, 96, 128, 160, 192, 224, 256, 288),
     (5, 3, 7, 2, 9, 4, 8, 6),
 )
-"""Sizes given to a model's open dimensions, in order of appearance; sets that a model refuses go unused."""
+"""Sizes given to a model's dynamic dimensions, in order of appearance; sets that a model refuses go
+unused."""
 
 EQUAL: tuple[tuple[int, ...], ...] = ((64,) * 8, (10,) * 8)
 """Further ones, for models that refuse those: exporters give names of their own to dimensions that have to be
@@ -90,8 +91,8 @@ class Sample:
     steps: int = 0
     complete: bool = False
     fits: bool = False
-    """Whether the model can take these sizes, as far as shapes tell without data."""
-    misfits: tuple[tuple[int, int], ...] = ()
+    """Whether the model accepts these sizes, judged by shapes alone."""
+    size_conflicts: tuple[tuple[int, int], ...] = ()
     error: str = ""
 
     @property
@@ -106,11 +107,11 @@ class Sample:
 
 
 MOST_RELATED = 5
-"""Most open dimensions among which a sum is looked for: batch, past, new and total length, say."""
+"""Most dynamic dimensions among which a sum is looked for: batch, past, new and total length, say."""
 
 
 Sum = tuple[int, int, int]
-"""Which open dimension is the sum of which two others, by their order of appearance."""
+"""Which dynamic dimension is the sum of which two others, by their order of appearance."""
 
 
 def sums(count: int) -> Iterator[Sum]:
@@ -237,7 +238,7 @@ class Tracer:
         return [trial(s) for s in vary(sizes, fits)]
 
     def smallest(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
-        """Input shapes like a sample's, with each open dimension as small as the model takes it."""
+        """Input shapes like a sample's, with each dynamic dimension as small as the model accepts."""
 
         def fits(sizes: tuple[int, ...]) -> bool:
             sample = self._sample(sizes)
@@ -246,17 +247,17 @@ class Tracer:
         return self.input_shapes(shrunk(self._sizes_of(shapes), fits)) or shapes
 
     def _has_equal_sizes(self, fitting: Sequence[Sample]) -> bool:
-        """Whether an open dimension has one size in all samples, which would be taken for a fixed one."""
+        """Whether a dynamic dimension has one size in all samples, which would be taken for a fixed one."""
         columns = zip(*(self._sizes_of(s.shapes) for s in fitting), strict=True)
         return any(len(set(sizes)) == 1 for sizes in columns)
 
     def _sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """The sizes of the open dimensions in some input shapes, in the order of `input_shapes`."""
+        """The sizes of the dynamic dimensions in some input shapes, in the order of `input_shapes`."""
         return tuple([shapes[name][axis] for name, axis in self._open_dims.values()])
 
     @cached_property
     def _open_dims(self) -> dict[object, tuple[str, int]]:
-        """The input and axis that have each open size first, by its name or, without one, by these."""
+        """The input and axis that have each symbolic size first, by its name or, without one, by these."""
         found: dict[object, tuple[str, int]] = {}
         for item in self.model.inputs:
             for axis, dim in enumerate(item.shape or ()):
@@ -282,7 +283,7 @@ class Tracer:
             return None
         found = Sample(shapes, {})
         for condition in (True, False):
-            walk, guesses = self._sample_walk(shapes), Guesses(sizes, condition)
+            walk, guesses = self._sample_walk(shapes), DataGuesses(sizes, condition)
             try:
                 while (stop := walk.run()) is not None and (answer := guesses.answer(stop)) is not None:
                     walk.learn(answer)
@@ -291,7 +292,7 @@ class Tracer:
             except EngineError as error:
                 # This setting of the dimensions is one that the model cannot take.
                 found.error = str(error)
-                found.misfits = error.misfits if isinstance(error, ShapeError) else ()
+                found.size_conflicts = error.size_conflicts if isinstance(error, ShapeError) else ()
             for key, made in walk.shapes.items():
                 if found.layers.setdefault(key, made) != made:
                     found.layers[key] = None
@@ -409,14 +410,12 @@ class Tracer:
 
     @property
     def grows_with_sizes(self) -> bool:
-        """Whether plans have more steps at larger sizes, as those of loops over an open dimension do."""
+        """Whether plans have more steps at larger sizes, such as loops over a dynamic dimension."""
         fitting = [s for s in self.samples if s.fits]
         return bool(fitting) and max(fitting, key=_size).steps > 2 * min(s.steps for s in fitting)
 
     def others(self) -> list[dict[str, tuple[int, ...]]]:
-        """Further input shapes, for kernels that are chosen by sizes: odd ones, the largest sample, a small
-        picture's, and one at which tensors that shapes decide are too large to be worked out while planning.
-        """
+        """Further input shapes, for kernels that are chosen by size."""
         known = self.representatives()
         fitting = [s for s in self.samples if s.fits and not s.empty]
         further = [s.shapes for s in fitting if s.shapes not in known]
@@ -432,7 +431,7 @@ class Tracer:
         return [*found, *(shapes for sizes in beyond if (shapes := self.input_shapes(sizes)) is not None)]
 
     def representatives(self) -> list[dict[str, tuple[int, ...]]]:
-        """Input shapes that stand for all: the model's own where they are fixed, else samples'.
+        """Input shapes that represent all: the model's own if static, else its samples'.
 
         Where the number of steps depends on a size (a recurrent layer's length), the sample with the most and
         the largest one are among them; where a cache grows, one is without entries.

@@ -1,4 +1,4 @@
-"""A walk through a model's layers, subgraphs included, that can stop for data and continue.
+"""Traversal of a model's layers and subgraphs, which can stop for data and continue.
 
 A `Walk` keeps its own stack: a `Frame` for the model and one for each subgraph on the way. Where a layer
 needs elements that nobody knows yet, the walk stops; a copy of its frames continues once they are known, as
@@ -24,14 +24,14 @@ from engine.graph.model import Layer, Model
 from engine.kernels.size import smallest, whole
 from engine.kernels.value import Entry, ListValue, Value, leaves
 from engine.operators import OPERATORS, Operator
-from engine.operators.control import Body, ControlFlow
+from engine.operators.control_flow_interface import Body, ControlFlow
 
 Elements = Mapping[str, np.ndarray]
 """What was learned of tensors, by the name of their buffer: elements in row-major order, 1-D."""
 
 
 class Graph:
-    """A model, or a subgraph that a layer holds, with its operators looked up and its constants as values."""
+    """A model or subgraph with resolved operators, and its constants as values."""
 
     def __init__(self, model: Model, graphs: dict[int, Graph], taken: set[str]) -> None:
         """`graphs` collects the subgraphs by the identity of their models, `taken` the constants' names."""
@@ -56,7 +56,7 @@ class Graph:
             self.constants[name] = Value(unique, array.shape, array.dtype, None, array)
 
     def check_type(self, layer: Layer, name: str, dtype: np.dtype) -> None:
-        """Refuse an output of another type than the model declares: NumPy turns to float64 by itself."""
+        """Raise for an output whose type differs from the declared one, as NumPy promotes to float64."""
         declared = self.declared.get(name, dtype)
         if dtype != declared:
             raise ShapeError(
@@ -89,8 +89,7 @@ CONTROL_PHASES = ("control", "next", "took")
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """How far a graph was walked: `position` counts layers, `control` is what the layer there does if it runs
-    others.
+    """The position in a graph during traversal; `control` is the state of a control-flow layer.
 
     `body` is the run of a subgraph that this is, None for the model itself. There were `began` tensors in the
     plan when it was entered, and `mark` formulas when the control-flow layer returned this run.
@@ -107,17 +106,17 @@ class Frame:
     control: ControlFlow | None = None
 
     def copy(self) -> Frame:
-        """This frame as it is now."""
+        """Return a copy of this frame."""
         control = None if self.control is None else self.control.copy()
         return replace(self, values=dict(self.values), control=control)
 
     @property
     def layer(self) -> Layer:
-        """The layer at which the walk is."""
+        """The current layer."""
         return self.graph.layers[self.position]
 
     def step_path(self, phase: str) -> str:
-        """What sets apart the tensors made now: a control-flow layer makes some at every step."""
+        """Distinguishes the tensors that a control-flow layer creates at each step."""
         if phase not in CONTROL_PHASES:
             return self.path
         self.steps += 1
@@ -133,7 +132,7 @@ class Call:
     inputs: tuple[Entry, ...]
 
     def run(self, elements: Callable[[Value], np.ndarray]) -> tuple[Any, ...]:
-        """Its results: arrays, lists of arrays, None."""
+        """Call the function; returns arrays, lists of arrays or None."""
         arrays = [as_arrays(x, elements) for x in self.inputs]
         return self.operator.call(self.layer, arrays)
 
@@ -204,7 +203,7 @@ class Walk(ABC):
         return made
 
     def built(self, builder: ShapeBuilder) -> None:
-        """Receive what a layer has made."""
+        """Called with the builder of each finished layer."""
         self.steps += len(builder.shapes)
         if builder.most_known is not None:
             self.known_bytes += builder.known_bytes
@@ -214,18 +213,18 @@ class Walk(ABC):
         return 0
 
     def hand_over(self, builder: ShapeBuilder, frame: Frame) -> None:
-        """Give a builder the formulas of a run that stands for all."""
+        """Pass the formulas of a representative iteration to a builder."""
 
     def memoised(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
-        """Whether the layer at `frame` was given the same before, and all that it makes is there again."""
+        """Whether the layer at `frame` has memoised results for these inputs, and all are available."""
         return False
 
     def remember(self, frame: Frame, layer: Layer, builder: ShapeBuilder, entries: tuple[Entry, ...]) -> None:
-        """Receive a layer that was built of these inputs, as they are."""
+        """Memoise a layer that was built from these inputs."""
 
     @abstractmethod
     def yielded(self, layer: Layer, outputs: Sequence[Value]) -> None:
-        """Receive a layer's outputs."""
+        """Called with a layer's outputs."""
 
     def run(self) -> Stop | None:
         """Continue to the end (None) or to the next stop."""

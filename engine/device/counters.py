@@ -1,4 +1,4 @@
-"""Counts what a device did: transfers, and calls that waited."""
+"""Counters of a device's transfers and blocking calls."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ class DeviceCounters:
     """Times the device's context was made current and the former one again."""
 
     def reset(self) -> None:
-        """Set everything back to zero."""
+        """Reset all counters."""
         self.blocking.clear()
         self.readbacks = self.uploads = self.bytes_down = self.bytes_up = self.switches = 0

@@ -38,7 +38,7 @@ def cpu_name() -> str:
 
 
 def cpu_model() -> str:
-    """A text that differs between models of processors, also where their names are the same."""
+    """A string that distinguishes processor models, even those with equal names."""
     fields = _cpuinfo()
     numbers = [fields[name] for name in ("cpu family", "model", "CPU part") if name in fields]
     return " ".join([cpu_name(), platform.machine(), *numbers])

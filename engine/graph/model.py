@@ -164,7 +164,9 @@ class Model(_Record):
     source: str = "<bytes>"
     metadata: Mapping[str, str] = field(default_factory=dict)
     has_weight_files: bool = False
-    makers: Mapping[str, Callable[[], np.ndarray[Any, Any]]] = field(default_factory=dict, repr=False)
+    constant_factories: Mapping[str, Callable[[], np.ndarray[Any, Any]]] = field(
+        default_factory=dict, repr=False
+    )
 
     identity: str = field(default="", init=False, repr=False)
     """Identifies the file and the options that the model was read from; '' for any other, and for copies with

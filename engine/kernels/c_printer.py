@@ -83,7 +83,7 @@ class CPrinter(Printer):
         return "(-2147483647 - 1)" if number == -(2**31) else f"({number})" if number < 0 else str(number)
 
     def body(self, formula: Expr, variables: Mapping[Any, str]) -> tuple[list[str], str]:
-        """Statements that compute `formula`, and the text of its value.
+        """Return the statements that compute `formula` and the text of its value.
 
         variables: names of what the formula depends on: axis numbers, "flat", "acc".
         """

@@ -1,4 +1,4 @@
-"""Kernels evaluated with NumPy: constant folding and shape arithmetic, and the reference for the printers.
+"""NumPy evaluation of kernels, for constant folding, shape arithmetic and as the printers' reference.
 
 Index variables are ranges that broadcast, so one pass over the formula computes the whole output;
 loops run in Python.
@@ -29,7 +29,7 @@ LEAST_TURN = 1 << 12
 
 
 class TooLongError(Exception):
-    """An evaluation would take more turns of its loops than its caller allows."""
+    """The evaluation would take more loop iterations than its caller permits."""
 
 
 def evaluate(

@@ -1,4 +1,4 @@
-"""Evaluates kernels over open sizes: the shape subgraphs of models."""
+"""Evaluates kernels over symbolic sizes, for the shape subgraphs of models."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.bounds import EVALUATE
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import Argument, Expr, RunNumber
+from engine.kernels.intervals import EVALUATE
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import Size, deferred, has_sizes, largest, smallest
 from engine.kernels.value import Value
@@ -62,7 +62,7 @@ def evaluate_sizes(
 
 
 def evaluate_few(body: Expr, space: Sequence[int], value: Value) -> np.ndarray | None:
-    """The elements of a tensor of a few integers by its formula as it is; None if it is not that simple."""
+    """Evaluate a small integer tensor without NumPy; None if its formula is not simple enough."""
     if value.size > FEW_ELEMENTS or value.dtype not in _STORED:
         return None
     given = _Given()

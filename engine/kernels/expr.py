@@ -274,7 +274,7 @@ def _check(op: str, dtype: ArithmeticType) -> None:
 
 
 def unary(op: str, x: Expr) -> Expr:
-    """A step with one operand; `isnan`, `isinf` and `not` yield bool, the rest the operand's type.
+    """A unary operation; `isnan`, `isinf` and `not` yield bool, others the operand's type.
 
     Raises `TypeError` for types on which the operation is not defined, as `binary` does.
     """

@@ -1,4 +1,4 @@
-"""Formulas as plain lists of numbers and texts, and back: how plans on disk hold them."""
+"""Serialization of formulas as plain lists of numbers and strings."""
 
 from __future__ import annotations
 

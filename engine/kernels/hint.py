@@ -116,5 +116,5 @@ class Hint:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the formula beside the hint is a placeholder, as a backend must take the hint."""
+        """Whether the formula is a placeholder, so that the backend must implement the hint."""
         return self.kind in ("recurrence", "repeat", "repeated") or bool(self.attributes.get("bound"))

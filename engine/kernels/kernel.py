@@ -51,7 +51,7 @@ class Numbered(NamedTuple):
 
 
 def number(body: Expr, rank: int, dtype: np.dtype) -> Numbered:
-    """Replace tensors and arguments by slot numbers, in the order in which the formula meets them."""
+    """Replace tensors and arguments by slot numbers, in order of first use in the formula."""
     values: list[int | float] = []
     types: list[ArithmeticType] = []
     inputs: dict[Value, int] = {}

@@ -1,11 +1,11 @@
-"""Sums of products of symbolic integers in one form, so that equal ones are recognised."""
+"""Normal form of sums of products of symbolic integers, so that equal ones compare equal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from engine.kernels.bounds import Bounds, range_of
+from engine.kernels.intervals import Bounds, range_of
 
 Terms: TypeAlias = "dict[tuple[str, ...], int]"
 """A sum: the factor of each product of names, which are sorted; the product of no names is 1."""
@@ -23,7 +23,7 @@ def of_number(number: int) -> Terms:
 
 
 def combined(op: str, a: Terms, b: Terms) -> Terms | None:
-    """The result of an operation on two sums; None where it is no sum, or one that is too long."""
+    """The result of an operation on two sums; None if it is no sum, or too long."""
     found: Terms | None = None
     if op in ("add", "sub"):
         found = dict(a)

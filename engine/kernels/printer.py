@@ -106,7 +106,7 @@ class Printer(ABC):
         raise AssertionError(f"unbound variables {set(missing)} in {node.op}")
 
     def text(self, node: Expr) -> str:
-        """The name or leaf text of a node, emitting the statements that compute it."""
+        """The name or literal of a node, after emitting the statements that compute it."""
         match node.op:
             case "const":
                 return self.literal(node.attr, node.dtype)
@@ -132,7 +132,7 @@ class Printer(ABC):
         return scope.names[node]
 
     def operation(self, node: Expr) -> str:
-        """The text of one arithmetic step over the names of its operands."""
+        """The text of one arithmetic operation on named operands."""
         args = [self.text(a) for a in node.args]
         if node.op == "load":
             return self.load(node.attr, args[0], node.dtype)

@@ -1,6 +1,6 @@
 """`Size`: a symbolic integer of a plan, and the program that computes such integers.
 
-A model is planned with its open dimensions as `Size`s. Arithmetic on them records instructions; whatever
+A model is planned with its dynamic dimensions as `Size`s. Arithmetic on them records instructions; whatever
 needs their value (a comparison, an index, a hash) records a guard: the plan holds for all sizes under which
 every guard has the same answer. `SizeRecorder.program` turns the record into one Python function.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from engine.base.named import Named
+from engine.base.name_registry import NameRegistry
 
 if TYPE_CHECKING:
     from engine.kernels.polynomials import Terms
@@ -26,12 +26,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _NUMBER = object()
 
-DEFERRABLE = Named()
+DEFERRABLE = NameRegistry()
 """The functions that stored plans may call with sizes, and the records that these take, by name."""
 
 
 def deferrable(made: F) -> F:
-    """Let stored plans call a function as `deferred` does, or make a record that such a function takes."""
+    """Decorator: stored plans may defer this function, or create this record for such a function."""
     DEFERRABLE.add(made)
     return made
 
@@ -42,38 +42,38 @@ def is_record(x: Any) -> bool:
 
 
 def parts_of(x: Any) -> list[Any]:
-    """What a tuple or a record consists of."""
+    """The items of a tuple or the fields of a record."""
     return [*x] if isinstance(x, tuple) else [getattr(x, item.name) for item in fields(x)]
 
 
-def taken_apart(x: Any, numbers: list[Any]) -> Any:
+def flatten(x: Any, numbers: list[Any]) -> Any:
     """The form of tuples and records around numbers, which go into a list."""
     if isinstance(x, Size) or type(x) in (int, float):
         numbers.append(x)
         return _NUMBER
     if isinstance(x, tuple) or is_record(x):
-        return (type(x), tuple([taken_apart(item, numbers) for item in parts_of(x)]))
+        return (type(x), tuple([flatten(item, numbers) for item in parts_of(x)]))
     return (None, x)
 
 
-def put_together(form: Any, numbers: Iterator[Any]) -> Any:
-    """Inverse of `taken_apart`, with other numbers."""
+def unflatten(form: Any, numbers: Iterator[Any]) -> Any:
+    """Inverse of `flatten`, with other numbers."""
     if form is _NUMBER:
         return next(numbers)
     kind, inner = form
     if kind is None:
         return inner
-    items = [put_together(item, numbers) for item in inner]
+    items = [unflatten(item, numbers) for item in inner]
     return kind(items) if kind is tuple else kind(*items)
 
 
 def name_of(x: Number) -> str:
-    """What a record calls a number."""
+    """The name of a number in a record."""
     return x.name if isinstance(x, Size) else repr(_plain(x))
 
 
 def hint_of(x: Number) -> Any:
-    """A number, or the present value of an open one."""
+    """A number, or the current value of a symbolic one."""
     return x.hint if isinstance(x, Size) else x
 
 
@@ -114,7 +114,7 @@ class Size:
         self.terms: Terms = {(name,): 1} if terms is None else terms
 
     def fixed(self) -> Any:
-        """The present value, to which the plan is bound from now on."""
+        """Specialize the plan to the current value, and return it."""
         self.recorder.answer("eq", self, self.hint)
         return self.hint
 
@@ -223,12 +223,12 @@ def _plain(x: object) -> int | float | None:
 
 
 def largest(*numbers: Number) -> Any:
-    """The largest of some numbers; no guard says which that is."""
+    """The largest of some numbers, without a guard."""
     return _extreme("max", numbers) if has_sizes(numbers) else max(numbers)
 
 
 def smallest(*numbers: Number) -> Any:
-    """The smallest of some numbers; no guard says which that is."""
+    """The smallest of some numbers, without a guard."""
     return _extreme("min", numbers) if has_sizes(numbers) else min(numbers)
 
 
@@ -244,7 +244,7 @@ def _extreme(op: str, numbers: Sequence[Number]) -> Any:
 
 
 def whole(number: Any) -> int:
-    """A number as an `int`; an open one stays as it is."""
+    """Convert to `int`; symbolic numbers are returned unchanged."""
     return number if type(number) is Size else int(number)  # type: ignore[return-value]
 
 
@@ -270,7 +270,7 @@ def deferred(function: Callable[..., T], *args: Any) -> T:
 def numbers_in(x: Any) -> list[Number]:
     """The numbers in tuples and records."""
     numbers: list[Number] = []
-    taken_apart(x, numbers)
+    flatten(x, numbers)
     return numbers
 
 

@@ -39,7 +39,7 @@ size_function = helper = _njit(
 
 
 def helper(function: Function) -> Function:
-    """Decorator for what a `size_function` calls."""
+    """Decorator for functions that a `size_function` calls."""
     return function
 
 
@@ -100,7 +100,7 @@ class SizeLibrary:
         return NativeSource(f"{self._module} at new sizes", text, "call_all")
 
     def address(self) -> int | None:
-        """The native function, which calls some of these; None while it is yet to be compiled.
+        """The native function; None until it is compiled.
 
         It takes the addresses of a block of words and of a list of calls, and how many there are. A call is
         two words: the function's number, and the place of its arguments in the block, behind which its

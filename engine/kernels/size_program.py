@@ -1,4 +1,4 @@
-"""The generated function of a record of sizes: which instructions it needs, in which order."""
+"""Code generation for a record of sizes: selects and orders the instructions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from struct import Struct
 from types import CodeType
 from typing import Any, NamedTuple
 
-from engine.base.cache import cache_dir, read_kept, write_kept
+from engine.base.cache import cache_dir, read_cached, write_cached
 from engine.kernels.size_function import SizeFunction
 
 _FORM = b"GGSIZES1" + MAGIC_NUMBER
@@ -51,7 +51,7 @@ class Line(NamedTuple):
 
 
 def ordered(lines: Sequence[Line], results: Iterable[str]) -> list[Line]:
-    """The lines that guards, calls and results need; guards come first, but for those that need a call.
+    """The lines that guards, calls and results need; guards come first unless they need a call.
 
     Calls are guards too, as they may refuse sizes; they take the longest by far.
     """
@@ -154,12 +154,12 @@ def _code_of(text: str) -> CodeType:
     """
     here = _folder()
     path = None if here is None else here / f"{hashlib.sha256(text.encode()).hexdigest()}.code"
-    body = read_kept(path, _FORM)
+    body = read_cached(path, _FORM)
     if body is not None:
         found: CodeType = marshal.loads(body)
         return found
     code = compile(text, "<sizes>", "exec")
-    write_kept(path, _FORM, marshal.dumps(code), _MOST_FILES, _MOST_BYTES)
+    write_cached(path, _FORM, marshal.dumps(code), _MOST_FILES, _MOST_BYTES)
     return code
 
 

@@ -1,4 +1,4 @@
-"""`SizeRecorder`: records arithmetic and comparisons of open sizes, and the program that repeats them."""
+"""`SizeRecorder`: records arithmetic and comparisons of symbolic sizes, and compiles a program from them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from engine.base.errors import EngineError
-from engine.kernels.bounds import EVALUATE, Bounds, closer, is_certain, range_of
+from engine.kernels.intervals import EVALUATE, Bounds, closer, is_certain, range_of
 from engine.kernels.polynomials import Terms, combined, of_number, range_of_sum
 from engine.kernels.size import (
     Number,
     Size,
+    flatten,
     has_sizes,
     hint_of,
     is_record,
     name_of,
     numbers_in,
     parts_of,
-    put_together,
-    taken_apart,
+    unflatten,
 )
 from engine.kernels.size_function import SizeFunction
 from engine.kernels.size_program import Line, compiled, ordered
@@ -38,7 +38,7 @@ LARGEST = 1 << 20
 
 @dataclass
 class Record:
-    """Open numbers, and the instructions and guards over them, up to some point.
+    """Symbolic numbers, and the instructions and guards over them, up to some point.
 
     guards: what was asked of sizes, in order, with the answer; for reports and tests.
     """
@@ -50,7 +50,7 @@ class Record:
     asked: set[str] = field(default_factory=set)
     results: dict[Any, Any] = field(default_factory=dict)
     sizes: list[Size] = field(default_factory=list)
-    """All open numbers and what was computed of them, in order."""
+    """All symbolic numbers and what was computed of them, in order."""
     instructions: list[tuple[Any, ...]] = field(default_factory=list)
     """What was done, so that the same calls of another `SizeRecorder` come to the same record."""
     programs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
@@ -63,10 +63,10 @@ class Record:
 
 
 class SizeRecorder:
-    """Instructions over the values of a model's open dimensions, and the guards under which they hold.
+    """Instructions over the values of a model's dynamic dimensions, and the guards under which they hold.
 
     All of that goes to `record`. A plan that continues another for computed data has a copy of the other's
-    record, with that data as further open numbers: see `at`.
+    record, with that data as further symbolic numbers: see `at`.
     """
 
     def __init__(self) -> None:
@@ -75,12 +75,12 @@ class SizeRecorder:
         """Held while steps are recorded, where several workers may do that."""
         self._calls = self._count = 0
         self._constants: dict[str, Any] = {}
-        # Of each open number its bounds, by name.
+        # Of each symbolic number its bounds, by name.
         self._ranges: dict[str, Bounds] = {}
 
     @property
     def inputs(self) -> list[Size]:
-        """The open numbers, in the order in which `program` takes them."""
+        """The symbolic inputs, in the order in which `program` takes them."""
         return self.record.inputs
 
     @property
@@ -90,7 +90,7 @@ class SizeRecorder:
 
     @contextmanager
     def at(self, record: Record) -> Iterator[None]:
-        """A block in which another record of this recorder continues."""
+        """Context manager: continues another record of this recorder."""
         before, self.record = self.record, record
         try:
             yield
@@ -98,7 +98,7 @@ class SizeRecorder:
             self.record = before
 
     def suppose(self, numbers: Sequence[int]) -> None:
-        """Give the inputs other values, under which every guard so far holds, for what is asked next."""
+        """Set other values of the inputs, which satisfy all guards so far, for later comparisons."""
         sizes = self.record.sizes
         found = self.program(sizes)(*numbers)
         assert found is not None, "a guard does not hold"
@@ -106,7 +106,7 @@ class SizeRecorder:
             size.hint = number
 
     def input(self, hint: int) -> Size:
-        """A new open dimension or element; `hint` is its value while the record is made."""
+        """A new dynamic dimension or element; `hint` is its value while the record is made."""
         name = f"s{len(self.inputs)}"
         # Nearly everything asks whether a size is 0, or too large for any computer: once is enough.
         low, high = (1 if hint else 0, max(hint, LARGEST)) if hint >= 0 else (min(hint, -LARGEST), -1)
@@ -169,7 +169,7 @@ class SizeRecorder:
     def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Record a call that is repeated when sizes change; see `deferred`."""
         given: list[Number] = []
-        form = taken_apart(args, given)
+        form = flatten(args, given)
         names = tuple(map(name_of, given))
         try:
             key = (function, form, names)
@@ -186,7 +186,7 @@ class SizeRecorder:
     def _called(
         self, function: Callable[..., Any], args: tuple[Any, ...], form: Any, given: Sequence[Number]
     ) -> Any:
-        found = function(*put_together(form, iter([hint_of(x) for x in given])))
+        found = function(*unflatten(form, iter([hint_of(x) for x in given])))
         self._calls += 1
         made = f"r{self._calls}"
         called = f"{self._constant(function)}({', '.join([self._text(x) for x in args])})"
@@ -202,7 +202,7 @@ class SizeRecorder:
         return self._unpacked(found, made)
 
     def _text(self, x: Any) -> str:
-        """The source of an argument: what holds no open number is a constant."""
+        """The source of an argument: what holds no symbolic number is a constant."""
         if type(x) in (int, float) or isinstance(x, Size):
             return name_of(x)
         if not has_sizes(numbers_in(x)):
@@ -279,7 +279,7 @@ class SizeRecorder:
     def program(
         self, results: Sequence[Number], record: Record | None = None
     ) -> Callable[..., list[Any] | None]:
-        """Compile a function of the open dimensions that returns the results, or None if a guard fails.
+        """Compile a function of the symbolic inputs that returns the results, or None if a guard fails.
 
         With a `record`, that one is compiled, whichever one another thread is adding to.
         """

@@ -120,14 +120,14 @@ class SizeTable:
     """The instructions of some lines, and the words of the numbers that they compute.
 
     Args:
-        inputs: The names of the open numbers, whose words come first.
+        inputs: The names of the symbolic numbers, whose words come first.
         room: How many words follow that are set from outside.
 
     Attributes:
         words: The words before they are evaluated, constants among them: an int, or a float.
         table: The instructions, `WORDS` for each.
         calls: What the function at `SizeLibrary.address` takes of calls.
-        inputs: How many open numbers there are.
+        inputs: How many symbolic numbers there are.
     """
 
     def __init__(self, inputs: Sequence[str], room: int) -> None:

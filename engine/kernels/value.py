@@ -74,7 +74,7 @@ class Value:
     def of_sizes(
         cls, name: str, shape: tuple[int, ...], dtype: np.dtype, known: np.ndarray | None = None
     ) -> Value:
-        """A tensor of a plan whose sizes were filled in: the arguments are stored as they are."""
+        """A tensor of a plan with sizes filled in; the arguments are stored unchecked."""
         made = cls.__new__(cls)
         made.name, made.shape, made.dtype, made.known = name, shape, dtype, known
         made.size = prod(shape)
@@ -97,7 +97,7 @@ class Value:
 
     @property
     def root(self) -> Value:
-        """The value whose buffer holds the elements: itself, or what it is a view of."""
+        """The value that owns the buffer: itself, or the source of the view."""
         return self if self._source is None else self._source
 
     @property
@@ -158,14 +158,14 @@ class Value:
 
 def is_one_size(sizes: Sequence[int]) -> bool:
     """Whether a dimension has one size in all samples of a signature."""
-    # What samples tell apart, no open size need be compared with.
+    # What samples tell apart, no symbolic size need be compared with.
     found = sorted(sizes, key=lambda size: isinstance(size, Size))
     return all(size == found[0] for size in found[1:])
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A size that data decides: only the first `count` entries along `axis` are meant.
+    """A data-dependent size: only the first `count` entries along `axis` are valid.
 
     `count` is an integer tensor of one element, computed like any other, so that nothing waits for it but
     what needs the exact size.
@@ -233,8 +233,8 @@ class TextValue(ObjectsValue):
         return self.items[0]
 
     def objects(self, numbers: np.ndarray) -> np.ndarray:
-        # Plans are prepared for guesses too, which know nothing of how many names there are. Sizes as elements
-        # become numbers here.
+        # Plans are prepared for guesses too, which know nothing of how many names there are. Sizes as
+        # elements become numbers here.
         return self.names.take(numbers.astype(np.int64, copy=False), mode="clip")
 
 
@@ -262,7 +262,7 @@ Entry: TypeAlias = Value | ListValue | None
 
 
 def leaves(*entries: Entry) -> tuple[Value, ...]:
-    """The tensors in some entries: the elements of sequences, and nothing for an empty optional."""
+    """All tensors in some entries."""
     found: list[Value] = []
     for entry in entries:
         if isinstance(entry, ListValue):

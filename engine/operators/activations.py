@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from engine.graph.model import CONTRIB
 from engine.kernels.expr import Expr, arg, clamp, lit, maximum, minimum, select, unary
 from engine.kernels.value import Value
-from engine.operators import bounds
+from engine.operators import bounded_sizes
 from engine.operators.builder import Builder
 from engine.operators.elementwise import sigmoid, softplus
 from engine.operators.registry import operator
@@ -29,7 +29,7 @@ def _with_alpha(
 ) -> None:
     NAMED[name.lower()] = (formula, alpha)
 
-    @operator(name, since=since, domain=domain, bound=bounds.broadcast)
+    @operator(name, since=since, domain=domain, bound=bounded_sizes.broadcast)
     def define(k: Builder, x: Value, *, alpha: float = alpha) -> Value:
         return k.elementwise(lambda e: formula(e, arg(alpha, e.dtype)), x)
 
@@ -39,7 +39,7 @@ def _with_both(
 ) -> None:
     NAMED[name.lower()] = (formula, alpha, beta)
 
-    @operator(name, since=since, bound=bounds.broadcast)
+    @operator(name, since=since, bound=bounded_sizes.broadcast)
     def define(k: Builder, x: Value, *, alpha: float = alpha, beta: float = beta) -> Value:
         return k.elementwise(lambda e: formula(e, arg(alpha, e.dtype), arg(beta, e.dtype)), x)
 
@@ -65,7 +65,7 @@ _with_both("ScaledTanh", lambda x, a, b: a * unary("tanh", b * x), 0.0, 0.0)
 NAMED["scaledtanh"] = (NAMED["scaledtanh"][0], 1.0, 1.0)
 
 
-@operator("Selu", since=6, bound=bounds.broadcast)
+@operator("Selu", since=6, bound=bounded_sizes.broadcast)
 def selu(
     k: Builder, x: Value, *, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805
 ) -> Value:

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention (Vaswani et al., 2017), and the pieces that its variants share.
+"""Scaled dot-product attention (Vaswani et al., 2017), and helpers for its variants.
 
 Query heads that share a key head are rows of one product, so nothing is repeated: the scores of all heads
 are one batch of products, a matrix (query heads per key head * queries, keys) for each batch and key head.
@@ -39,13 +39,13 @@ class Heads(NamedTuple):
 
     @staticmethod
     def of(x: Value) -> Heads:
-        """A (batch, heads, rows, columns) tensor as its elements lie now."""
+        """The heads of a contiguous (batch, heads, rows, columns) tensor."""
         batch, heads, rows, columns = x.shape
         return Heads(x, (batch, heads, rows, columns), (rows * columns, columns, 1))
 
 
 class ScoreIndex(NamedTuple):
-    """Where a score stands: batch, query head, query and key."""
+    """Indices of a score: batch, query head, query and key."""
 
     batch: Expr
     head: Expr
@@ -83,7 +83,7 @@ class Geometry:
         return self.batch, self.heads, self.queries, self.keys
 
     def place(self, matrix: Expr, row: Expr, key: Expr) -> ScoreIndex:
-        """From indices of `space`."""
+        """Convert indices of `space` to a `ScoreIndex`."""
         head = matrix % self.kv_heads * self.group + row // self.queries
         return ScoreIndex(matrix // self.kv_heads, head, row % self.queries, key)
 
@@ -186,7 +186,7 @@ def scores_of(k: Builder, q: Heads, key: Heads, geometry: Geometry, scale: float
 
 
 def in_place(k: Builder, x: Value, formula: Callable[[Expr], Expr]) -> Value:
-    """A formula of each element, which joins what makes `x` even where its dimensions are not known."""
+    """An elementwise formula that can be fused into the producer of `x` even with dynamic dimensions."""
     return k.compute(x.shape, x.dtype, lambda *_: formula(x.at(FLAT)), elementwise=True)
 
 
@@ -196,7 +196,7 @@ def capped(k: Builder, scores: Value, cap: float) -> Value:
 
 
 def ruled(k: Builder, scores: Value, geometry: Geometry, rule: Rule) -> Value:
-    """Scores after a rule."""
+    """Apply a rule to scores."""
 
     def formula(matrix: Expr, row: Expr, key: Expr) -> Expr:
         return rule(scores.at(FLAT), geometry.place(matrix, row, key))
@@ -221,9 +221,7 @@ def weighted(k: Builder, probabilities: Value, value: Heads, geometry: Geometry,
 
 
 def reach_of(offset: Callable[[Expr], Expr], left: int, right: int) -> Callable[[ScoreIndex], Expr]:
-    """Whether a query at position `offset(batch)` + its index may see a key at most `left` before it and
-    `right` behind it; -1 for any distance, in not more than one of them.
-    """
+    """Whether a query sees a key at most `left` before and `right` after it (-1: unlimited)."""
 
     def allowed(place: ScoreIndex) -> Expr:
         position = place.query + offset(place.batch)
@@ -234,7 +232,7 @@ def reach_of(offset: Callable[[Expr], Expr], left: int, right: int) -> Callable[
 
 
 def only(allowed: Callable[[ScoreIndex], Expr]) -> Rule:
-    """-inf where a key is out of sight."""
+    """Mask scores of invisible keys with -inf."""
     return lambda score, place: select(allowed(place), score, lit(-inf, score.dtype))
 
 
@@ -301,7 +299,7 @@ def _rules(
 
 
 def combined(rules: Sequence[Rule]) -> Rule:
-    """One rule after another."""
+    """Compose two rules."""
 
     def rule(score: Expr, place: ScoreIndex) -> Expr:
         for each in rules:

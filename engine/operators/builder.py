@@ -31,7 +31,7 @@ MOST_ON_HOST = 1 << 24
 
 
 class Part(NamedTuple):
-    """Elements in a tensor of a repeat: where they begin, and how far those of the next run are from them."""
+    """The location of each iteration's elements in a repeat's tensor: offset and stride."""
 
     values: Value
     start: int
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 class Repeated(NamedTuple):
-    """What a repeat yields, in a tensor of each element type: what each run has kept, and the last states."""
+    """The results of a repeat, a tensor per element type: stacked values and last states."""
 
     kept: tuple[Part, ...]
     last: tuple[Part, ...]
@@ -107,10 +107,10 @@ class Builder(ABC):
 
     @abstractmethod
     def elements(self, x: Value) -> np.ndarray | None:
-        """The elements of a tensor in its shape, where they are known by now."""
+        """The elements of a tensor in its shape, if known."""
 
     def counted(self, x: Value, axis: int, count: Value) -> Value:
-        """`x` with room for `x.shape[axis]` entries along `axis`, of which only the first `count` are meant.
+        """`x` with a data-dependent size: only the first `count` entries along `axis` are valid.
 
         `count` is an integer tensor of one element. What reads the result sees the exact size; an output of
         the model is trimmed when it is read back.
@@ -135,10 +135,10 @@ class Builder(ABC):
         return text if known is None else self.constant(text.objects(known))
 
     def absent(self) -> None:
-        """An optional without an element."""
+        """An empty optional."""
 
     def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
-        """Tensors that stand for the states before any run of a repeat.
+        """Placeholders of the states before an iteration of a repeat.
 
         None where the backend repeats nothing: then the formulas are to be made for each run. Else those of
         one run follow, with `run_number()` for its number, and `repeated`.
@@ -153,7 +153,7 @@ class Builder(ABC):
         after: Sequence[Value],
         kept: Sequence[Value],
     ) -> Repeated | None:
-        """Have the formulas that were made since `before_runs` run `count` times, at least once.
+        """Repeat the formulas created since `before_runs` `count` times, at least once.
 
         The plan is as long for any number of runs. None where the backend cannot do so.
 
@@ -184,13 +184,13 @@ class Builder(ABC):
         return True
 
     def error(self, message: str, has: Sequence[int] = (), needs: Sequence[int] = ()) -> NoReturn:
-        """Refuse the layer: raises ShapeError that names it.
+        """Raise a `ShapeError` that names the layer.
 
         `has` are sizes that do not fit and `needs` such as would, as far as the layer can tell: that helps to
-        find sizes for a model's open dimensions.
+        find sizes for a model's dynamic dimensions.
         """
         error = ShapeError(f"{self.layer}: {message}")
-        error.misfits = tuple((a, b) for a, b in zip(has, needs, strict=False) if a != b)
+        error.size_conflicts = tuple((a, b) for a, b in zip(has, needs, strict=False) if a != b)
         raise error
 
     def one_of(self, name: str, value: object, known: Collection[object]) -> None:
@@ -212,7 +212,7 @@ class Builder(ABC):
         return [whole(v) for v in np.asarray(x.known).reshape(-1)]
 
     def check_table(self, *shape: int) -> None:
-        """Refuse the layer where the host would compute too large a table: raises OutOfMemoryError."""
+        """Raise `OutOfMemoryError` if the host would compute too large a table."""
         if prod(shape) > MOST_ON_HOST:
             sizes = " x ".join(f"{n:,}" for n in shape)
             raise OutOfMemoryError(
@@ -260,7 +260,7 @@ class Builder(ABC):
 
 
 def broadcast_signature(rank: int, values: Sequence[Value]) -> Signature | None:
-    """The signature of tensors broadcast together, or None where one of them has none."""
+    """The signature of broadcast tensors, or None if one has none."""
     columns: list[tuple[int, ...]] = []
     if any(v.signature is None for v in values):
         return None

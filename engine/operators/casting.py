@@ -10,7 +10,7 @@ from engine.base.dtypes import BOOL, CODE_TYPES, INTEGER_TYPES, TEXT, arithmetic
 from engine.graph.model import Layer
 from engine.kernels.expr import FLOATS, Expr, bits, cast, compare, lit, select
 from engine.kernels.value import Value
-from engine.operators import bounds
+from engine.operators import bounded_sizes
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 from engine.operators.small_floats import decoder, encoder
@@ -56,7 +56,7 @@ def convert(k: Builder, x: Value, dtype: np.dtype, saturate: int = 1, round_mode
 
 
 def convert_number(e: Expr, dtype: np.dtype) -> Expr:
-    """A computed number as one that is stored as `dtype`; to bool, whatever is not 0 is true."""
+    """Convert a computed number for storage as `dtype`; for bool, any nonzero value is true."""
     if dtype == BOOL and e.dtype != "bool":
         return compare("ne", e, lit(0, e.dtype))
     if dtype.name in INTEGER_TYPES and dtype.itemsize < 4 and e.dtype in FLOATS:
@@ -66,7 +66,7 @@ def convert_number(e: Expr, dtype: np.dtype) -> Expr:
 
 
 def convert_strings(k: Builder, x: Value, dtype: np.dtype) -> Value:
-    """Strings exist on the host alone, so the elements of `x` are known where one of the types is string."""
+    """Cast to or from strings, which are computed on the host."""
     if x.known is None and x.size:
         k.error(f"casts from {x.dtype.name} to {dtype.name} need elements that are known before the run")
     items = [] if x.known is None else x.known.reshape(-1).tolist() if x.dtype == TEXT else x.known.flat
@@ -114,7 +114,7 @@ def _read_for_text(layer: Layer) -> tuple[str, ...]:
     return ("x",) if layer.attributes.get("to") == STRING else ()
 
 
-@operator("Cast", since=6, host=_read_for_text, bound=bounds.broadcast)
+@operator("Cast", since=6, host=_read_for_text, bound=bounded_sizes.broadcast)
 def cast_(k: Builder, x: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
     """Conversion by value."""
     return convert(k, x, dtype_of(k, to), saturate, round_mode)

@@ -1,4 +1,4 @@
-"""NHWC layers with definitions of their own; others are in the module of ONNX's layer, for both layouts."""
+"""NHWC layers with their own definitions; others share the module of ONNX's layer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from engine.operators.layout import CHANNELS_LAST, FIRST, LAST
 from engine.operators.movement import transpose
 from engine.operators.normalization import mean_and_variance
 from engine.operators.registry import operator
-from engine.operators.windows import Convolving
+from engine.operators.windows import ConvAttributes
 
 
 @operator("Conv", domain=CHANNELS_LAST)
 @operator("FusedConv", domain=CHANNELS_LAST)
 def conv(
     k: Builder, x: Value, w: Value, b: Value | None = None, z: Value | None = None, *, activation: str = "",
-    activation_params: Sequence[float] = (), x_first: int = 0, sliding: Convolving,
+    activation_params: Sequence[float] = (), x_first: int = 0, sliding: ConvAttributes,
 ) -> Value:  # fmt: skip
     """x (N, *spatial, C), or (N, C, *spatial) with `x_first`; w (M, C/group, *kernel) -> (N, *out, M).
 

@@ -18,10 +18,10 @@ from engine.base.dtypes import INT64, TEXT
 from engine.graph.model import Model
 from engine.kernels.expr import Expr
 from engine.kernels.value import Entry, ListValue, Value
-from engine.operators.bodies import LONGEST, MOST_RUNS, always_goes_on, is_light, slice_at, stacked
 from engine.operators.builder import REPEATED, Builder
-from engine.operators.control import Body, ControlFlow
+from engine.operators.control_flow_interface import Body, ControlFlow
 from engine.operators.counted_runs import CountedRuns
+from engine.operators.loop_bodies import LONGEST, MOST_RUNS, always_goes_on, is_light, slice_at, stacked
 from engine.operators.loop_rolling import alike, number_of_run
 from engine.operators.registry import operator
 from engine.operators.speculative_runs import SpeculativeRuns, Stack, chosen, first_runs, one_more
@@ -37,7 +37,7 @@ SHARE = 4
 
 
 def truth(k: Builder, condition: Value) -> bool | None:
-    """A condition's value, where it is known."""
+    """A condition's value if it is known."""
     if condition.size != 1:
         k.error(f"its condition must have one element, not the shape {list(condition.shape)}")
     found = k.elements(condition)
@@ -291,7 +291,7 @@ def are_alike(entry: Entry) -> bool:
 
 
 def entry_of(k: Builder, entry: Entry, number: Expr) -> Entry:
-    """The tensor of a sequence with a number that a kernel knows; a tensor as it is."""
+    """A tensor of a sequence by a run-time index; a tensor is returned unchanged."""
     if not isinstance(entry, ListValue):
         return entry
     return slice_at(k, stacked(k, entry.items) if entry.rows is None else entry.rows, 0, number)

@@ -1,4 +1,4 @@
-"""Scan: a body run over the slices of tensors, with a state that it hands on."""
+"""Scan: a body that runs over slices of tensors, with carried state."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from engine.base.errors import ShapeError
 from engine.graph.model import UNTYPED, Input, Layer, Model, Output
 from engine.kernels.expr import Expr, arg
 from engine.kernels.value import Entry, Value
-from engine.operators.bodies import slice_at
 from engine.operators.builder import Builder
 from engine.operators.counted_runs import CountedRuns
+from engine.operators.loop_bodies import slice_at
 from engine.operators.registry import operator
 
 
@@ -67,7 +67,7 @@ def scan_with_batches(
     layer: Layer, sequence_lens: str = "", *inputs: str,
     body: Model, num_scan_inputs: int, directions: Sequence[int] = (),
 ) -> Layer:  # fmt: skip
-    """Scan over axis 1 for each entry of axis 0, the batch: a scan over the batch, with one in its body.
+    """Scan with a batch axis: nested scans over axis 0 and axis 1.
 
     Behind a sequence that is shorter than others, states stay as they are and outputs are 0.
     """
@@ -107,7 +107,7 @@ def scan_with_batches(
 
 
 class Parts:
-    """Layers that are made of one that runs a body, under names that the body does not use."""
+    """Builds subgraphs around a body, with names that the body does not use."""
 
     VERSION = 18
     """The operator set that they are of."""
@@ -122,7 +122,7 @@ class Parts:
             self._taken.update(name for each in graph.layers for name in each.outputs)
 
     def name(self, like: str) -> str:
-        """A name that nothing has."""
+        """Return an unused name."""
         name, number = like, 2
         while name in self._taken:
             name, number = f"{like} ({number})", number + 1
@@ -130,7 +130,7 @@ class Parts:
         return name
 
     def constant(self, array: np.ndarray) -> str:
-        """The name of a constant."""
+        """Add a constant and return its name."""
         name = self.name("constant")
         self.constants[name] = array
         return name
@@ -165,7 +165,7 @@ class Parts:
         return self.add("Less", [numbers, length])
 
     def held(self, body: Model, states: int) -> Model:
-        """A body that takes a flag behind its states: if that is false, these stay and outputs are 0."""
+        """A body with a flag after its states: if it is false, states are kept and outputs are 0."""
         own = Parts(self._layer, body)
         own.layers += body.layers
         flag = own.name("is due")

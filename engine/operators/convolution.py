@@ -15,7 +15,7 @@ from engine.operators.builder import Builder
 from engine.operators.layout import FIRST, Layout
 from engine.operators.linear import PLAIN, Zeros, less, matmul, zero_at
 from engine.operators.registry import operator
-from engine.operators.windows import Convolving, Windows, slide
+from engine.operators.windows import ConvAttributes, Windows, slide
 
 
 def add_bias(k: Builder, x: Value, bias: Value | None, layout: Layout = FIRST) -> Value:
@@ -26,14 +26,14 @@ def add_bias(k: Builder, x: Value, bias: Value | None, layout: Layout = FIRST) -
 
 
 @operator("Conv", since=1)
-def conv(k: Builder, x: Value, w: Value, b: Value | None = None, *, sliding: Convolving) -> Value:
+def conv(k: Builder, x: Value, w: Value, b: Value | None = None, *, sliding: ConvAttributes) -> Value:
     """x (N, C, *spatial), w (M, C/group, *kernel), b (M) -> (N, M, *out)."""
     return add_bias(k, convolve(k, x, w, sliding), b)
 
 
 def convolve(
-    k: Builder, x: Value, w: Value, sliding: Convolving, zeros: Zeros = PLAIN, dtype: np.dtype | None = None,
-    source: Layout = FIRST, target: Layout = FIRST,
+    k: Builder, x: Value, w: Value, sliding: ConvAttributes, zeros: Zeros = PLAIN,
+    dtype: np.dtype | None = None, source: Layout = FIRST, target: Layout = FIRST,
 ) -> Value:  # fmt: skip
     """`conv` of x and w less their zero points, without a bias; sums have `dtype`.
 
@@ -89,7 +89,7 @@ def convolve(
     return k.compute(shape, x.dtype if dtype is None else dtype, formula, hint=lambda: hint)
 
 
-def check_weights(k: Builder, channels: int, weights: Sequence[int], sliding: Convolving) -> None:
+def check_weights(k: Builder, channels: int, weights: Sequence[int], sliding: ConvAttributes) -> None:
     """Refuse weights (M, C/group, *kernel) that do not fit the attributes or the input's channels."""
     kernel, group = tuple(weights[2:]), sliding.group
     if tuple(sliding.kernel_shape or kernel) != kernel:
@@ -157,7 +157,7 @@ def _by_rows(
         weights = k.compute(order, w.dtype, lambda m, r, c, _, t: w[m, c, r, t])
     else:
         weights = k.alias(w, (w.shape[0], per_group, *kernel))
-    sliding = Convolving(
+    sliding = ConvAttributes(
         group=group, dilations=(win.dilations[0], 1, win.dilations[1]),
         pads=(win.begins[0], 0, win.begins[1], win.ends[0], 0, win.ends[1]),
         strides=(win.strides[0], 1, win.strides[1]),
@@ -207,7 +207,7 @@ def taps_first(kernel: Sequence[int], layout: Layout) -> bool:
 
 
 def _by_planes(
-    k: Builder, x: Value, w: Value, sliding: Convolving, zeros: Zeros, dtype: np.dtype | None,
+    k: Builder, x: Value, w: Value, sliding: ConvAttributes, zeros: Zeros, dtype: np.dtype | None,
     source: Layout, target: Layout,
 ) -> Value:  # fmt: skip
     """A convolution over three spatial axes as one over two, which backends have tuned kernels for.

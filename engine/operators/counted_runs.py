@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from engine.graph.model import Model
 from engine.kernels.expr import Expr, run_number
 from engine.kernels.value import Entry, Value
-from engine.operators.bodies import nothing_from, stacked
 from engine.operators.builder import Builder
-from engine.operators.control import Body, ControlFlow
+from engine.operators.control_flow_interface import Body, ControlFlow
+from engine.operators.loop_bodies import nothing_from, stacked
 from engine.operators.loop_rolling import RolledLoop
 
 

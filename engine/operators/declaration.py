@@ -36,7 +36,7 @@ _NAMES: dict[type, tuple[str, str, tuple[type, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AttributeType:
-    """What an attribute has to be, as messages call it, and the types of its values or of a list's items."""
+    """The type of an attribute: its name in messages, and the types of its values or list items."""
 
     words: str
     types: tuple[type, ...]
@@ -60,13 +60,13 @@ class AttributeGroup:
 
 
 def group_of(define: Callable[..., Any], parameter: inspect.Parameter) -> type[Any] | None:
-    """The attributes that a definition's parameter stands for; None where it is a single one."""
+    """The attribute group of a definition's parameter; None for a single attribute."""
     found = getattr(define, "__globals__", {}).get(str(parameter.annotation))
     return found if inspect.isclass(found) and issubclass(found, AttributeGroup) else None
 
 
 def attribute_types(define: Callable[..., Any]) -> dict[str, AttributeType]:
-    """What a definition's annotations say of its attributes; those that say nothing of use are left out."""
+    """Attribute types from a definition's annotations, as far as these are specific."""
     function: Any = define.__init__ if inspect.isclass(define) else inspect.unwrap(define)
     try:
         hints = get_type_hints(function)
@@ -153,7 +153,7 @@ _MOVING = frozenset({"GatherND", "ExpandDims"})
 
 
 def input_elements(domain: str, name: str, until: int | None, is_kernel: bool) -> tuple[Elements, ...]:
-    """What is declared of each input, or nothing; the last item stands for all inputs that follow.
+    """The declared elements of each input; the last item applies to all following inputs.
 
     ONNX's schemas describe ONNX's operators. Of those that onnxruntime adds, the ones that are formulas
     (`is_kernel`) take numbers.

@@ -11,15 +11,15 @@ from engine.base.dtypes import INT32
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, fold, lit, reduce, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
-from engine.operators.blending import Tap, blends, of_axis, plane_strides
 from engine.operators.builder import Builder
 from engine.operators.convolution import add_bias, check_weights
+from engine.operators.interpolation import Tap, blends, of_axis, plane_strides
 from engine.operators.linear import matmul
 from engine.operators.padding import pad_by
 from engine.operators.reductions import wide
 from engine.operators.registry import operator
 from engine.operators.scatters import aimed
-from engine.operators.windows import Convolving, Sliding, Windows, slide
+from engine.operators.windows import ConvAttributes, WindowAttributes, Windows, slide
 
 # Deformable convolution
 
@@ -27,7 +27,7 @@ from engine.operators.windows import Convolving, Sliding, Windows, slide
 def deformed_columns(
     k: Builder, x: Value, offset: Value, mask: Value | None, win: Windows, offset_group: int, grouped: bool
 ) -> Value:
-    """What each tap of each window reads: (N, C, taps, *out), or (C, taps, N, *out) where `grouped`."""
+    """The elements that taps read: (N, C, taps, *out), or (C, taps, N, *out) if `grouped`."""
     images, channels = x.shape[:2]
     taps, axes, places = prod(win.kernel), len(win.kernel), prod(win.counts)
     moves = k.alias(offset, (images, offset_group, taps, axes, *win.counts))
@@ -77,7 +77,7 @@ def deform_conv(
         k.error(f"takes x (N, C, ...) and w (M, C/group, ...), not {list(x.shape)} and {list(w.shape)}")
     if min(group, offset_group) < 1 or x.shape[1] % offset_group:
         k.error(f"cannot divide {list(x.shape)} by {offset_group}, or by {group} group(s)")
-    sliding = Convolving(
+    sliding = ConvAttributes(
         group=group, kernel_shape=kernel_shape, dilations=dilations, pads=pads, strides=strides
     )
     check_weights(k, x.shape[1], w.shape, sliding)
@@ -112,12 +112,12 @@ def col2im(
     k: Builder, x: Value, image_shape: Value, block_shape: Value, *, dilations: Sequence[int] = (),
     pads: Sequence[int] = (), strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
-    """(N, C * taps, windows) -> (N, C, *image): each element is the sum of what windows hold for its place.
+    """(N, C * taps, windows) -> (N, C, *image): sums the overlapping window elements at each position.
 
     In gather form: window q and tap t meet at q * stride + t * dilation - begin.
     """
     image, block = k.ints(image_shape), k.ints(block_shape)
-    win = slide(k, image, block, Sliding(dilations=dilations, pads=pads, strides=strides))
+    win = slide(k, image, block, WindowAttributes(dilations=dilations, pads=pads, strides=strides))
     taps, windows = prod(win.kernel), prod(win.counts)
     if x.rank != 3 or x.shape[1] % taps or x.shape[2] != windows:
         k.error(
@@ -164,7 +164,7 @@ def max_unpool(
     k: Builder, x: Value, indices: Value, output_shape: Value | None = None, *,
     kernel_shape: Sequence[int], pads: Sequence[int] = (), strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
-    """Each element of x goes where MaxPool found it, as a position in the pool's input; 0 elsewhere.
+    """Move each element of x to the position that MaxPool recorded; 0 elsewhere.
 
     Positions count in the shape that the windows span; a larger `output_shape` adds zeros behind it.
     """

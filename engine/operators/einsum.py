@@ -27,7 +27,7 @@ class Term:
     labels: Labels
 
     def stride(self, label: str) -> int:
-        """The distance in elements between neighbours along a name, which may stand for several axes."""
+        """The stride of a label, which may stand for several axes (a diagonal)."""
         return sum(self.value.stride(axis) for axis, own in enumerate(self.labels) if own == label)
 
     def follows(self, label: str, before: str) -> bool:
@@ -85,7 +85,7 @@ class Equation:
         return sizes
 
     def squeezed(self, term: Term) -> Term:
-        """The term without axes that are always 1 or broadcast: the others then have their label's size."""
+        """The term without axes of constant size 1 or broadcast axes."""
         x = term.value
         kept = [
             axis for axis, label in enumerate(term.labels)
@@ -106,7 +106,7 @@ def runs_of(term: Term, labels: Iterable[str]) -> list[Labels]:
 
 
 def arranged(k: Builder, term: Term, wanted: Labels, sizes: Mapping[str, int]) -> Term:
-    """The term with the axes `wanted`: a repeated name walks a diagonal, and names left out are summed."""
+    """The term with the axes `wanted`: takes diagonals of repeated labels, and sums out missing ones."""
     x, labels = term.value, term.labels
     if labels == wanted:
         return term
@@ -149,7 +149,7 @@ def multiplied(k: Builder, a: Term, b: Term, wanted: Labels, sizes: Mapping[str,
 
 @dataclass(frozen=True)
 class Plan:
-    """Which axes of two terms are a matrix product's batch, rows, columns and inner axis, in which order."""
+    """The batch, row, column and contracted axes of a matrix product of two terms, in order."""
 
     left: Term
     right: Term
@@ -176,7 +176,7 @@ class Plan:
         return (not self.left_fits()) + (not self.right_fits()) + (wanted not in (None, self.output))
 
     def run(self, k: Builder, sizes: Mapping[str, int]) -> Term:
-        """The product, after what it takes to bring the operands into order."""
+        """Compute the product, after copying operands if needed."""
         a, b = self.left, self.right
         if not self.left_fits():
             a = arranged(k, a, (*self.batch, *self.rows, *self.inner), sizes)

@@ -25,7 +25,7 @@ from engine.kernels.expr import (
     unary,
 )
 from engine.kernels.value import Entry, ListValue, Value
-from engine.operators import bounds
+from engine.operators import bounded_sizes
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
@@ -35,7 +35,7 @@ def _zero(x: Expr) -> Expr:
 
 
 def _unary(name: str, formula: Callable[[Expr], Expr], *, to_bool: bool = False) -> None:
-    @operator(name, bound=bounds.broadcast)
+    @operator(name, bound=bounded_sizes.broadcast)
     def define(k: Builder, x: Value) -> Value:
         return k.elementwise(formula, x, dtype=BOOL if to_bool else x.dtype)
 
@@ -43,13 +43,13 @@ def _unary(name: str, formula: Callable[[Expr], Expr], *, to_bool: bool = False)
 def _binary(
     name: str, formula: Callable[[Expr, Expr], Expr], *, since: int = 7, to_bool: bool = False
 ) -> None:
-    @operator(name, since=since, bound=bounds.broadcast)
+    @operator(name, since=since, bound=bounded_sizes.broadcast)
     def define(k: Builder, a: Value, b: Value) -> Value:
         return k.elementwise(formula, a, b, dtype=BOOL if to_bool else a.dtype)
 
 
 def _variadic(name: str, formula: Callable[[Expr, Expr], Expr], finish: bool = False) -> None:
-    @operator(name, since=6, bound=bounds.broadcast)
+    @operator(name, since=6, bound=bounded_sizes.broadcast)
     def define(k: Builder, *xs: Value) -> Value:
         """More tensors than a kernel may read are combined in groups."""
         total = xs[0]
@@ -119,7 +119,7 @@ _variadic("Min", minimum)
 _variadic("Mean", lambda a, b: a + b, finish=True)
 
 
-@operator("Pow", since=7, bound=bounds.broadcast)
+@operator("Pow", since=7, bound=bounded_sizes.broadcast)
 def pow_(k: Builder, x: Value, y: Value) -> Value:
     """Base's type decides; integer bases with integer exponents are exact (repeated squaring).
 
@@ -154,7 +154,7 @@ def int_pow(a: Expr, b: Expr) -> Expr:
     return power if a.dtype.startswith("u") else select(b < zero, inverse, power)
 
 
-@operator("Mod", since=10, bound=bounds.broadcast)
+@operator("Mod", since=10, bound=bounded_sizes.broadcast)
 def mod(k: Builder, a: Value, b: Value, *, fmod: int = 0) -> Value:
     """Remainder with the sign of the divisor; with `fmod`, of the dividend."""
 
@@ -211,7 +211,7 @@ def is_inf(k: Builder, x: Value, *, detect_negative: int = 1, detect_positive: i
     return k.elementwise(formula, x, dtype=BOOL)
 
 
-@operator("Clip", since=6, until=10, bound=bounds.broadcast)
+@operator("Clip", since=6, until=10, bound=bounded_sizes.broadcast)
 def clip_6(
     k: Builder, x: Value, *, min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38
 ) -> Value:
@@ -219,26 +219,26 @@ def clip_6(
     return k.elementwise(lambda e: clamp(e, arg(min, e.dtype), arg(max, e.dtype)), x)
 
 
-@operator("Clip", since=11, bound=bounds.broadcast)
+@operator("Clip", since=11, bound=bounded_sizes.broadcast)
 def clip(k: Builder, x: Value, min: Value | None = None, max: Value | None = None) -> Value:
     """x limited to min..max, either of which may be absent."""
-    bounds = [b for b in (min, max) if b is not None]
+    bounded_sizes = [b for b in (min, max) if b is not None]
 
     def formula(e: Expr, *limits: Expr) -> Expr:
         if min is not None:
             e = maximum(e, limits[0])
         return e if max is None else minimum(e, limits[-1])
 
-    return k.elementwise(formula, x, *bounds)
+    return k.elementwise(formula, x, *bounded_sizes)
 
 
-@operator("Where", since=9, bound=bounds.broadcast)
+@operator("Where", since=9, bound=bounded_sizes.broadcast)
 def where(k: Builder, condition: Value, x: Value, y: Value) -> Value:
     """x where the condition holds, else y."""
     return k.elementwise(select, condition, x, y, dtype=x.dtype)
 
 
-@operator("Identity", since=1, bound=bounds.broadcast, moves="x")
+@operator("Identity", since=1, bound=bounded_sizes.broadcast, moves="x")
 def identity(k: Builder, x: Entry = None) -> Entry:
     """The same tensor, sequence or optional."""
     if x is None:

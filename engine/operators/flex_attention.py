@@ -17,7 +17,7 @@ from engine.operators.attention import (
     weighted,
 )
 from engine.operators.builder import Builder
-from engine.operators.control import Body, ControlFlow
+from engine.operators.control_flow_interface import Body, ControlFlow
 from engine.operators.normalization import softmax_over
 from engine.operators.reductions import wide
 from engine.operators.registry import operator

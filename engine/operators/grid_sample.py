@@ -21,8 +21,8 @@ from engine.kernels.expr import (
     unary,
 )
 from engine.kernels.value import Value
-from engine.operators.blending import Tap, blends, of_axis, plane_strides
 from engine.operators.builder import Builder
+from engine.operators.interpolation import Tap, blends, of_axis, plane_strides
 from engine.operators.registry import operator
 
 MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
@@ -31,7 +31,7 @@ CUBIC_A = -0.75
 
 
 def coordinate(g: Expr, size: Expr, align_corners: bool) -> Expr:
-    """From -1..1 to elements: the ends are the centres of the outermost elements, or their outer edges."""
+    """Convert -1..1 to element coordinates: the ends are the outermost centres, or their outer edges."""
     n = cast(size, g.dtype)
     if align_corners:
         return (g + 1.0) * 0.5 * (n - 1.0)
@@ -39,7 +39,7 @@ def coordinate(g: Expr, size: Expr, align_corners: bool) -> Expr:
 
 
 def brought_inside(x: Expr, size: Expr, mode: str, padding: str, align_corners: bool) -> Expr:
-    """A coordinate beyond the borders moved to where the padding mode finds its value.
+    """Map a coordinate outside the borders by the padding mode.
 
     In mode "cubic" a border repeats elements instead, as PyTorch and onnxruntime do it.
     """
@@ -57,7 +57,7 @@ def brought_inside(x: Expr, size: Expr, mode: str, padding: str, align_corners: 
 
 
 def element_index(i: Expr, size: Expr, padding: str, align_corners: bool) -> Expr:
-    """An index next to a coordinate, moved inside as the padding mode says."""
+    """Map an index next to a coordinate by the padding mode."""
     if padding == "reflection":
         repeated = 1 if align_corners else 0
         period = maximum((size - lit(repeated)) * 2, lit(1))

@@ -1,4 +1,4 @@
-"""Reading at positions that another tensor holds: gathers, OneHot.
+"""Indexing by another tensor: gathers and OneHot.
 
 Positions count from the end where they are negative; one that is outside reads the nearest element, as no
 backend can raise for it.
@@ -20,7 +20,7 @@ from engine.kernels.expr import (
     select,
 )
 from engine.kernels.value import Value
-from engine.operators import bounds
+from engine.operators import bounded_sizes
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
@@ -44,7 +44,7 @@ def _not_empty(k: Builder, data: Value, out: int) -> None:
 # Gathers
 
 
-@operator("Gather", since=1, bound=bounds.gathered, moves="data")
+@operator("Gather", since=1, bound=bounded_sizes.gathered, moves="data")
 def gather(k: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
     """Slices of `data` along an axis: shape data[:axis] + indices + data[axis+1:]."""
     axis = k.axis(axis, data.rank)
@@ -62,7 +62,7 @@ def gather(k: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
 
 @operator("GatherElements", since=11)
 def gather_elements(k: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
-    """Each index picks along the axis at its own place along the others."""
+    """Gather along the axis at each index; other coordinates are kept."""
     axis = k.axis(axis, data.rank)
     if indices.rank != data.rank or any(
         i > n for a, (i, n) in enumerate(zip(indices.shape, data.shape, strict=True)) if a != axis
@@ -76,7 +76,7 @@ def gather_elements(k: Builder, data: Value, indices: Value, *, axis: int = 0) -
     return k.compute(indices.shape, data.dtype, formula)
 
 
-@operator("GatherND", since=11, bound=bounds.gathered_nd)
+@operator("GatherND", since=11, bound=bounded_sizes.gathered_nd)
 def gather_nd(k: Builder, data: Value, indices: Value, *, batch_dims: int = 0) -> Value:
     """The last axis of `indices` holds positions along the first axes of data that follow the batch axes."""
     if not 0 <= batch_dims < min(indices.rank, data.rank):

@@ -1,4 +1,4 @@
-"""Channel layout: before the spatial axes, as in ONNX, or after them (NHWC)."""
+"""Tensor layouts: NCHW, as in ONNX, and NHWC."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Layout:
     channels_last: bool
 
     def order(self, batch: T, channels: T, spatial: Sequence[T]) -> tuple[T, ...]:
-        """One thing for each axis, in the order of the axes: sizes for a shape, indices for a position."""
+        """Arrange batch, channel and spatial items in the layout's order."""
         return (batch, *spatial, channels) if self.channels_last else (batch, channels, *spatial)
 
     def split(self, axes: Sequence[T]) -> tuple[T, T, tuple[T, ...]]:
-        """What belongs to batch, channels and spatial axes: `order`, undone."""
+        """Inverse of `order`: split items into batch, channel and spatial ones."""
         if self.channels_last:
             return axes[0], axes[-1], tuple(axes[1:-1])
         return axes[0], axes[1], tuple(axes[2:])

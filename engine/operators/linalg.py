@@ -1,4 +1,4 @@
-"""Linear algebra beyond products: determinants and inverses."""
+"""Linear algebra: determinants and inverses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pivot_rows(k: Builder, x: Value, column: int) -> Value:
 
 
 def times_pivots(k: Builder, x: Value, pivots: Value, done: Value | None) -> Value:
-    """The product of the pivots so far; an exchange of rows turns its sign."""
+    """The running product of the pivots; a row exchange flips its sign."""
 
     def formula(m: Expr) -> Expr:
         row = cast(pivots[m], "index")

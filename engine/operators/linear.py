@@ -30,7 +30,7 @@ def zero_at(zero: Value | None, line: Expr) -> Expr | None:
 
 
 def less(x: Expr, zero: Expr | None) -> Expr:
-    """x - zero, where there is a zero point."""
+    """x - zero, if there is a zero point."""
     return x if zero is None else x - zero
 
 
@@ -77,7 +77,7 @@ def matmul(
 
 @operator("MatMul", since=1)
 def matmul_(k: Builder, a: Value, b: Value) -> Value:
-    """NumPy's matmul: the last two axes are matrices, the others broadcast."""
+    """MatMul with NumPy's broadcasting."""
     return product(k, a, b)
 
 

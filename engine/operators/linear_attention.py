@@ -56,7 +56,7 @@ def check(
     k: Builder, query: Value, key: Value, value: Value, past: Value | None, decay: Value | None,
     beta: Value | None, q_heads: int, heads: int, rule: str,
 ) -> None:  # fmt: skip
-    """Refuse what does not fit together."""
+    """Raise for inconsistent attributes and shapes."""
     k.one_of("update_rule", rule, RULES)
     for name, given, wanted in zip(("decay", "beta"), (decay, beta), RULES[rule], strict=True):
         if (given is not None) != wanted:
@@ -87,7 +87,7 @@ def check(
 
 @dataclass(frozen=True)
 class Heads:
-    """The inputs of a layer, taken apart by head, and the chunks of time. States are (N, H, K, V)."""
+    """The inputs of a layer by head, and its time chunks. States are (N, H, K, V)."""
 
     k: Builder
     query: Value
@@ -154,7 +154,7 @@ class Heads:
 
     @property
     def by_head(self) -> bool:
-        """Whether all places of a key fade alike."""
+        """Whether the decay is the same for all elements of a key."""
         return self.decay is None or self.decay.shape[2] == self.heads
 
     @cached_property
@@ -171,7 +171,7 @@ class Heads:
         return self.new(decay.shape, formula)
 
     def fading(self, n: Expr, h: Expr, t: Expr, d: Expr, since: Expr | None = None) -> Expr:
-        """What step t leaves of a state from before its chunk, or from after step `since`."""
+        """The remaining factor at step t of a state from before its chunk, or from after step `since`."""
         faded = self.faded
         if faded is None:
             return lit(1.0, self.query.arithmetic)
@@ -191,7 +191,7 @@ class Heads:
     def lasting(
         self, n: Expr, h: Expr, t: Expr, since: Expr | None, extent: Expr, term: Callable[[Expr], Expr]
     ) -> Expr:
-        """The sum of `term` over the places of a key, as far as each lasts until step t."""
+        """The sum of `term` over a key's elements, weighted by their decay until step t."""
         if self.by_head:
             return reduce("sum", extent, term) * self.fading(n, h, t, lit(0), since)
         return reduce("sum", extent, lambda d: term(d) * self.fading(n, h, t, d, since))
@@ -254,7 +254,7 @@ class Heads:
         return self.new((self.batch, heads, self.steps, self.chunk), formula)
 
     def inverse(self, lower: Value) -> Value:
-        """The inverse of identity + lower in each chunk, by blocks of twice the size at each turn.
+        """The inverse of identity + lower in each chunk, with block sizes doubled in each iteration.
 
         Where ' inverts, [[A, 0], [B, D]]' is [[A', 0], [-D' B A', D']].
         """
@@ -267,7 +267,7 @@ class Heads:
         return found
 
     def joined_blocks(self, inverse: Value, lower: Value, half: int) -> Value:
-        """One turn of `inverse`: blocks of size `half` are inverted already."""
+        """One iteration of `inverse`, from inverted blocks of size `half`."""
 
         def place(t: Expr, c: Expr) -> tuple[Expr, Expr, Expr]:
             """Whether an element joins two blocks, the second one's first row, and its own row."""
@@ -311,7 +311,7 @@ class Heads:
         return self.new((self.batch, self.heads, self.steps, size), formula)
 
     def aged(self, x: Value, q_heads: int, until_end: bool) -> Value:
-        """Queries times what is left of a chunk's first state by then, or keys times what its end leaves."""
+        """Queries times the decay since their chunk's start, or keys times the decay until its end."""
         if self.decay is None:
             return x
 
@@ -350,7 +350,7 @@ class Heads:
         return k.compute(shape, y.dtype, lambda n, t, j: y[t, n, j]), state
 
     def update(self, state: Value, stored: tuple[Value, Value] | None, start: int, count: int) -> Value:
-        """What the steps of a chunk store: (N, H, count, V)."""
+        """The update of a chunk: (N, H, count, V)."""
 
         def formula(n: Expr, h: Expr, i: Expr, m: Expr) -> Expr:
             t = i + start

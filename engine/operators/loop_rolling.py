@@ -41,7 +41,7 @@ class RolledLoop:
     def begin(
         cls, k: Builder, count: int, states: Sequence[Entry], may_be_sizes: bool = True
     ) -> RolledLoop | None:
-        """None where the runs are to be made one by one: few of them, or states whose elements are sizes.
+        """Start a rolled loop; None if iterations must be unrolled: few of them, or states that are sizes.
 
         Integers that are known before the first run may be known after all of them, and shapes may depend on
         them: such runs are made one by one as long as there are not too many, if their states `may_be_sizes`.
@@ -56,7 +56,7 @@ class RolledLoop:
         return None if before is None else cls(count, first, before)
 
     def took(self, k: Builder, after: Sequence[Entry], kept: Sequence[Entry]) -> bool:
-        """Receive the states after a run and what it stacks; False if the runs cannot be a repeat."""
+        """Receive an iteration's states and stacked values; returns False if the loop cannot be rolled."""
         states = [v for v in after if isinstance(v, Value)]
         self._kept = [v for v in kept if isinstance(v, Value) and v.bound is None]
         if len(self._kept) < len(kept) or not all(map(alike, after, self.before)):
@@ -65,7 +65,7 @@ class RolledLoop:
         return self._repeated is not None
 
     def states(self, k: Builder) -> tuple[Value, ...]:
-        """Those after the last run."""
+        """The states after the last iteration."""
         assert self._repeated is not None
         return tuple(
             self._part(k, part, before.shape, before.shape)
@@ -73,7 +73,7 @@ class RolledLoop:
         )
 
     def stack(self, k: Builder, number: int, axis: int = 0, is_reversed: bool = False) -> Value:
-        """What all runs have stacked."""
+        """The stacked values of all iterations."""
         assert self._repeated is not None
         shape, part = self._kept[number].shape, self._repeated.kept[number]
         axis = k.axis(axis, len(shape) + 1)

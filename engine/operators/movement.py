@@ -1,4 +1,4 @@
-"""Transpose, Expand, Concat, Split, Slice and others: an output element is an input element or zero."""
+"""Data movement: Transpose, Expand, Concat, Split, Slice and others."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from engine.kernels.expr import Expr, arg, cast, lit, maximum, minimum, select
 from engine.kernels.hint import Hint
 from engine.kernels.size import largest, smallest
 from engine.kernels.value import Value
-from engine.operators import bounds
+from engine.operators import bounded_sizes
 from engine.operators.builder import Builder, axis_groups
 from engine.operators.registry import operator
 
 
 def step_of(x: Value, axis: int) -> Expr:
-    """Distance between neighbours along `axis`: a literal 1 where nothing but axes of size 1 follows."""
+    """The stride along `axis`: a literal 1 if only axes of size 1 follow."""
     innermost = all(x.always_one(a) for a in range(axis + 1, x.rank))
     return lit(1) if innermost else arg(x.stride(axis))
 
 
-@operator("Transpose", since=1, bound=bounds.permuted)
+@operator("Transpose", since=1, bound=bounded_sizes.permuted)
 def transpose(k: Builder, x: Value, *, perm: Sequence[int] = ()) -> Value:
     """Axes in the order `perm` (reversed by default). Axes that stay neighbours are walked as one."""
     order = [k.axis(a, x.rank) for a in perm] or [*range(x.rank)][::-1]
@@ -104,7 +104,7 @@ def tile(k: Builder, x: Value, repeats: Value) -> Value:
 # Joining and cutting
 
 
-@operator("Concat", since=4, bound=bounds.joined)
+@operator("Concat", since=4, bound=bounded_sizes.joined)
 def concat(k: Builder, *xs: Value, axis: int) -> Value:
     """Tensors one after another along `axis`; more than a kernel may read are joined in groups."""
     first = xs[0]
@@ -160,14 +160,14 @@ def chained(k: Builder, parts: Sequence[Value], group: int) -> Value:
 
 
 class Chain:
-    """`chained` for matrices that come one by one: joined as they come, so that few of them are in memory."""
+    """Incremental `chained`: concatenates matrices as they are added, to save memory."""
 
     def __init__(self, k: Builder, group: int) -> None:
         self.k, self.group = k, group
         self._levels: list[list[Value]] = []
 
     def add(self, part: Value) -> None:
-        """Append a matrix to those that were added before."""
+        """Append a matrix."""
         for level in self._levels:
             level.append(part)
             if len(level) < self.group:
@@ -177,7 +177,7 @@ class Chain:
         self._levels.append([part])
 
     def whole(self) -> Value:
-        """All of them."""
+        """Return the concatenation."""
         return chained(self.k, [part for level in reversed(self._levels) for part in level], self.group)
 
 
@@ -199,7 +199,7 @@ def split_at(k: Builder, x: Value, axis: int, sizes: Sequence[int]) -> tuple[Val
 
 
 def even_sizes(k: Builder, count: int, pieces: int) -> list[int]:
-    """`count` cut into pieces of one size, the last of which may be smaller."""
+    """Split `count` into equal sizes; the last may be smaller."""
     if pieces < 1 or (count % pieces and k.version < 18):
         k.error(f"cannot split {count} elements into {pieces} pieces")
     size = -(-count // pieces)
@@ -236,7 +236,7 @@ class Cut:
 
 
 def cut_of(size: int, start: int, end: int, step: int) -> Cut:
-    """What a slice takes along an axis.
+    """Resolve a slice along an axis.
 
     Starts are limited to the axis, as ONNX has it: NumPy's slice takes nothing when one goes backwards from
     before the first element.
@@ -259,7 +259,7 @@ def slice_by(
     axes: Sequence[int] | None,
     steps: Sequence[int] | None,
 ) -> Value:
-    """ONNX's slicing along the named axes; the others are walked in runs."""
+    """Slice along the named axes; the others are merged."""
     axes = [k.axis(a, x.rank) for a in (range(len(starts)) if axes is None else axes)]
     steps = steps or [1] * len(axes)
     if not len(starts) == len(ends) == len(axes) == len(steps):
@@ -286,7 +286,7 @@ def slice_by(
 
 
 @operator(
-    "Slice", since=10, host=("starts", "ends", "axes", "steps"), bound=bounds.sliced,
+    "Slice", since=10, host=("starts", "ends", "axes", "steps"), bound=bounded_sizes.sliced,
     attributes_before={"starts": int, "ends": int, "axes": int},
 )  # fmt: skip
 def slice_(
@@ -359,7 +359,7 @@ def trilu(k: Builder, x: Value, diagonal: Value | None = None, *, upper: int = 1
 def reverse_sequence(
     k: Builder, x: Value, sequence_lens: Value, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Value:
-    """The first `sequence_lens[b]` time steps of each sequence b in reverse, the rest as they are."""
+    """Reverse the first `sequence_lens[b]` time steps of each sequence b; the rest is unchanged."""
     if x.rank < 2 or {batch_axis, time_axis} != {0, 1} or sequence_lens.shape != (x.shape[batch_axis],):
         k.error(f"takes axes 0 and 1 of {list(x.shape)} and one length per sequence, not {sequence_lens}")
     planes = k.alias(x, (x.shape[0], x.shape[1], prod(x.shape[2:])))

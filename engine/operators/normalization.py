@@ -1,4 +1,4 @@
-"""Softmax and its kin, and normalisation by batch, layer, instance, group, neighbourhood or norm."""
+"""Softmax and related functions; batch, layer, instance, group, RMS, local response and Lp normalization."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def batch_normalization(
 
 
 def mean_and_variance(k: Builder, rows: Value) -> tuple[Value, Value]:
-    """Those of the second axis of (rows, count) or (rows, count, inner), in float32 at least."""
+    """Mean and variance over the second axis of (rows, count[, inner]), in float32 at least."""
     outer, count, *inner = rows.shape
     dtype = rows.dtype if rows.dtype.itemsize >= 4 else FLOAT32
 

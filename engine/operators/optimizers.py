@@ -33,7 +33,7 @@ def updated(k: Builder, tensors: tuple[Value, ...], kinds: int, update: Update) 
 
 
 def regularized(x: Expr, g: Expr, coefficient: float) -> Expr:
-    """The gradient with that of an L2 penalty."""
+    """The gradient with L2 regularization."""
     return arg(coefficient, x.dtype) * x + g
 
 

@@ -21,7 +21,7 @@ LONGEST_TABLE = 1 << 20
 
 
 def source_of(mode: str, i: Expr, size: int) -> Expr:
-    """Which of `size` elements a mode other than "constant" puts at position `i`, inside or outside."""
+    """The source index of position `i` for modes other than "constant"."""
     if mode == "edge":
         return clamp(i, lit(0), arg(size - 1))
     if mode == "wrap":
@@ -123,7 +123,7 @@ def pad(
 
 @operator("CenterCropPad", since=18, host=("shape",))
 def center_crop_pad(k: Builder, x: Value, shape: Value, *, axes: Sequence[int] | None = None) -> Value:
-    """Cropped or padded with zeros on both sides to `shape`; what is odd goes to the end."""
+    """Center-crop or zero-pad to `shape`; odd differences go to the end."""
     wanted = k.ints(shape)
     along = [k.axis(a, x.rank) for a in (range(x.rank) if axes is None else axes)]
     if len(wanted) != len(along):

@@ -1,4 +1,4 @@
-"""Pooling over windows, and over whole planes."""
+"""Pooling over windows, and global pooling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.operators.builder import Builder
 from engine.operators.layout import CHANNELS_LAST, FIRST, Layout, layout_of
 from engine.operators.reductions import Reduction, wide
 from engine.operators.registry import operator
-from engine.operators.windows import Pooling, Windows, slide
+from engine.operators.windows import PoolAttributes, Windows, slide
 
 
 def _planes(k: Builder, x: Value) -> tuple[int, ...]:
@@ -33,7 +33,9 @@ def lowest(dtype: str) -> float | int:
 
 @operator("MaxPool", domain=CHANNELS_LAST)
 @operator("MaxPool", since=1)
-def max_pool(k: Builder, x: Value, *, storage_order: int = 0, sliding: Pooling) -> tuple[Value | None, ...]:
+def max_pool(
+    k: Builder, x: Value, *, storage_order: int = 0, sliding: PoolAttributes
+) -> tuple[Value | None, ...]:
     """The largest element of each window; second output, of (N, C, ...): its position in the whole tensor."""
     win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
     where = largest_at(k, x, win, storage_order) if k.wants(1) else None
@@ -84,7 +86,7 @@ def largest_at(k: Builder, x: Value, win: Windows, storage_order: int) -> Value:
 
 @operator("AveragePool", domain=CHANNELS_LAST)
 @operator("AveragePool", since=7)
-def average_pool(k: Builder, x: Value, *, count_include_pad: int = 0, sliding: Pooling) -> Value:
+def average_pool(k: Builder, x: Value, *, count_include_pad: int = 0, sliding: PoolAttributes) -> Value:
     """The mean of each window, over the elements inside the input, or the padding too."""
     win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
     layout, include_pad = layout_of(k), bool(count_include_pad)
@@ -138,7 +140,7 @@ def in_turns(
     k: Builder, x: Value, win: Windows, layout: Layout,
     pooled: Callable[[Value, Windows, np.dtype], Value], whole: str, dtype: np.dtype | None = None,
 ) -> Value:  # fmt: skip
-    """Windows taken along one axis after another, where that is less work than all taps at once.
+    """Separable pooling: windows along one axis after another, where that is less work.
 
     `pooled` takes windows over one or two axes; `whole` is what a reduction over all elements is called.
     Between two turns, narrow floats are kept as float32.
@@ -183,7 +185,7 @@ def _beside(win: Windows, columns: int) -> Windows:
 
 
 @operator("LpPool", since=2)
-def lp_pool(k: Builder, x: Value, *, p: int = 2, sliding: Pooling) -> Value:
+def lp_pool(k: Builder, x: Value, *, p: int = 2, sliding: PoolAttributes) -> Value:
     """The p-norm of each window."""
     win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
 

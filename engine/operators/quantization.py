@@ -21,7 +21,7 @@ from engine.operators.linear import Zeros, product
 from engine.operators.reductions import Reduction
 from engine.operators.registry import operator
 from engine.operators.small_floats import decoder, encoder
-from engine.operators.windows import Convolving
+from engine.operators.windows import ConvAttributes
 
 Formula = Callable[..., Expr]
 
@@ -83,7 +83,7 @@ def numbers_of(k: Builder, dtype: np.dtype) -> Callable[[Expr], Expr]:
 
 
 def levels(k: Builder, dtype: np.dtype, saturate: int = 1) -> Callable[[Expr, Expr | None], Expr]:
-    """A formula that rounds x / scale, adds the zero point, and limits the result to what `dtype` holds."""
+    """A formula that rounds x / scale, adds the zero point, and saturates to `dtype`."""
     if dtype.name in CODE_TYPES:
         encode, decode = encoder(k, dtype, "float32", saturate, "up"), decoder(k, dtype)
         return lambda x, zero: encode(x if zero is None else x + decode(zero))
@@ -198,7 +198,7 @@ def dynamic_quantize_linear(k: Builder, x: Value) -> tuple[Value, ...]:
 
 
 def scaled(k: Builder, a: Value, b: Value, down: Value | None = None) -> Value:
-    """a * b / down, worked out ahead where all are known."""
+    """a * b / down, folded if all are constant."""
     values = [a, b] if down is None else [a, b, down]
     known = [v.known.astype(np.float32) for v in values if v.known is not None]
     if len(known) == len(values):
@@ -214,7 +214,7 @@ def scaled(k: Builder, a: Value, b: Value, down: Value | None = None) -> Value:
 def rescaled(
     k: Builder, x: Value, scale: Value, zero: Value | None, dtype: np.dtype, axis: int = 1
 ) -> Value:  # fmt: skip
-    """round(x * scale) + zero point as `dtype`: sums of products on their way to levels."""
+    """Requantise sums of products: round(x * scale) + zero point as `dtype`."""
     finish = levels(k, dtype)
 
     def formula(e: Expr, s: Expr, z: Expr | None = None) -> Expr:
@@ -231,7 +231,7 @@ def rows_as_column(k: Builder, parameter: Value, x: Value) -> Value:
 
 
 def check_zero(k: Builder, zero: Value | None, count: int, what: str) -> None:
-    """Refuse zero points that are neither one nor a whole number of `count` lines."""
+    """Raise for zero points that are neither scalar nor a whole number of `count` lines."""
     if zero is not None and zero.size != 1 and (count == 0 or zero.size % count):
         k.error(f"{zero.size} zero points do not fit {count} {what}")
 
@@ -269,7 +269,7 @@ def qlinear_matmul(
 @operator("ConvInteger", since=10, precision="exact")
 def conv_integer(
     k: Builder, x: Value, w: Value, x_zero_point: Value | None = None, w_zero_point: Value | None = None, *,
-    sliding: Convolving,
+    sliding: ConvAttributes,
 ) -> Value:  # fmt: skip
     """The convolution of x - x_zero_point with w - w_zero_point in int32; padding is the zero point."""
     check_zero(k, w_zero_point, w.shape[0], "output channels")
@@ -277,7 +277,7 @@ def conv_integer(
     return k.alias(found, (*found.shape, *[1] * (x.rank - found.rank)))
 
 
-def integer_convolution(k: Builder, x: Value, w: Value, sliding: Convolving, zeros: Zeros) -> Value:
+def integer_convolution(k: Builder, x: Value, w: Value, sliding: ConvAttributes, zeros: Zeros) -> Value:
     """`convolve` in int32. Of single pixels, (N, C) times (M, C): an output (N, M) fills whole vectors."""
     is_pixel = all(x.always_one(axis) for axis in range(2, x.rank)) and set(w.shape[2:]) == {1}
     if not is_pixel or sliding.group != 1 or any(sliding.pads) or w.known is None or x.rank != w.rank:
@@ -290,7 +290,7 @@ def integer_convolution(k: Builder, x: Value, w: Value, sliding: Convolving, zer
 @operator("QLinearConv", since=10)
 def qlinear_conv(
     k: Builder, x: Value, x_scale: Value, x_zero_point: Value, w: Value, w_scale: Value, w_zero_point: Value,
-    y_scale: Value, y_zero_point: Value, b: Value | None = None, *, sliding: Convolving,
+    y_scale: Value, y_zero_point: Value, b: Value | None = None, *, sliding: ConvAttributes,
 ) -> Value:  # fmt: skip
     """The convolution of quantised x and w, plus a bias in units of x_scale * w_scale, quantised."""
     check_zero(k, w_zero_point, w.shape[0], "output channels")

@@ -27,7 +27,7 @@ BOOL, FLOAT32 = np.dtype(bool), np.dtype(np.float32)
 
 
 def random_words(k: Builder, seed: float | int | None) -> Callable[[Expr], Words]:
-    """What gives 64 random bits for an element's position in the layer's draw."""
+    """A function that returns 64 random bits for an element's position."""
     bits = seed & 0xFFFFFFFF if isinstance(seed, int) else int(np.float32(seed or 0.0).view(np.uint32))
     name = zlib.crc32(f"{k.layer.name}{k.path}".encode())
     count = k.schedule_count()
@@ -47,7 +47,7 @@ def fraction(words: Words, dtype: np.dtype) -> Expr:
 
 
 def float_type(k: Builder, dtype: np.dtype) -> np.dtype:
-    """The type, which must be one of floats."""
+    """Check that a type is a float type."""
     if dtype.name not in FLOAT_TYPES:
         k.error(f"draws floats, not {dtype.name}; set dtype to one of {', '.join(sorted(FLOAT_TYPES))}")
     return dtype
@@ -81,7 +81,7 @@ def draw_uniform(
 
 
 def minus_log(u: Expr) -> Expr:
-    """-log(1 - u) for u in [0, 1), as exact near 0 as elsewhere: there the logarithm of some GPUs is not."""
+    """-log(1 - u) for u in [0, 1), accurate near 0, where some GPUs' logarithm is not."""
     if u.dtype == "float64":
         return -unary("log", 1.0 - u)
     series: Expr = lit(1.0 / 8.0, u.dtype)

@@ -87,7 +87,7 @@ class Direction:
         return clamp(cast(self.lengths[n], "index"), lit(0), arg(self.steps))
 
     def source(self, t: Expr, n: Expr) -> Expr:
-        """Where step t of sequence n stands in the input: a reversed one starts from its own end."""
+        """The input step of sequence n at step t; reversed sequences start at their own end."""
         if not self.reverse:
             return t
         if self.lengths is None:
@@ -233,14 +233,14 @@ class Recurrence:
         return y, *(piece(one, order, (steps + number) * size) for number in range(states))
 
     def swapped(self, x: Value) -> Value:
-        """A tensor whose first two axes are exchanged in layout 1, in the other order there."""
+        """Swap the first two axes in layout 1; unchanged in layout 0."""
         if not self.attributes.layout:
             return x
         first, second, third = x.shape
         return self.k.compute((second, first, third), x.dtype, lambda i, j, rest: x[j, i, rest])
 
     def check(self, gates: int, initial: Sequence[Value | None]) -> None:
-        """Refuse weights and states that do not fit one another."""
+        """Raise for inconsistent weights and states."""
         k, a, x = self.k, self.attributes, self.x
         k.one_of("direction", a.direction, DIRECTIONS)
         if a.layout not in (0, 1):
@@ -267,7 +267,7 @@ class Recurrence:
                 )  # fmt: skip
 
     def state(self, given: Value | None, d: int, way: Direction) -> Value:
-        """A state before the first step, (N, H): what is given, or zeros."""
+        """An initial state, (N, H): given, or zeros."""
         k, shape = self.k, (way.batch, way.hidden)
         if given is None:
             return k.compute(shape, way.x.dtype, lambda n, j: lit(0, way.x.arithmetic))
@@ -335,7 +335,7 @@ def in_input_order(way: Direction, outputs: Value) -> Value:
 
 
 def part(k: Builder, weights: Value, d: int, start: int, end: int) -> Value:
-    """Rows of one direction's weights as a matrix of their own (ahead of time when they are constant)."""
+    """Rows of one direction's weights as a matrix; folded if they are constant."""
     directions, rows, columns = weights.shape
     if weights.known is not None:
         return k.constant(np.ascontiguousarray(weights.known[d, start:end]))

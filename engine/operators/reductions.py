@@ -1,4 +1,4 @@
-"""Reductions over axes, and the position of the largest or smallest element."""
+"""Reductions, ArgMax and ArgMin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Definition = Callable[["Reduction"], Value]
 
 
 def runs_of(rank: int, axes: frozenset[int]) -> list[tuple[int, ...]]:
-    """All axes in order, neighbours of one kind together: reduced and kept runs take turns."""
+    """Group adjacent axes by whether they are reduced."""
     runs: list[tuple[int, ...]] = []
     for axis in range(rank):
         if runs and (runs[-1][-1] in axes) == (axis in axes):
@@ -36,7 +36,7 @@ def runs_of(rank: int, axes: frozenset[int]) -> list[tuple[int, ...]]:
 
 
 def wide(dtype: np.dtype) -> np.dtype:
-    """The type in which sums over elements of `dtype` are kept between kernels."""
+    """The accumulator type for elements of `dtype`."""
     return FLOAT32 if dtype.itemsize < 4 and dtype.kind not in "iub" else dtype
 
 
@@ -99,7 +99,7 @@ class Reduction:
         return self.compute(joins, TERMS[term], finish, self.x.dtype if dtype is None else dtype, hint)
 
     def hint(self, kind: str, term: str = "element") -> Hint | None:
-        """What the reduction is in the terms of the trade, if one run of axes is reduced."""
+        """The hint for the reduction, if one merged axis is reduced."""
         return None if self.whole is None or self.x.size == 0 else reduction_hint(kind, term, self.whole)
 
     def shaped(self, y: Value, keepdims: int = 1) -> Value:

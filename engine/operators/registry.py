@@ -1,4 +1,4 @@
-"""The list of operators, built by the decorators under which their definitions stand.
+"""The operator registry, filled by decorators on the definitions.
 
 A definition's signature is its declaration: positional parameters are the inputs (a default of None, or a
 type that allows None, marks an optional one, `*xs` any number), keyword-only ones the attributes with their
@@ -21,9 +21,9 @@ import numpy as np
 from engine.base.errors import ShapeError
 from engine.graph.model import Layer
 from engine.kernels.value import Entry, ListValue, MapsValue
-from engine.operators.bounds import BoundRule
+from engine.operators.bounded_sizes import BoundRule
 from engine.operators.builder import Builder
-from engine.operators.control import ControlFlow
+from engine.operators.control_flow_interface import ControlFlow
 from engine.operators.declaration import (
     ANY,
     AttributeType,
@@ -97,12 +97,12 @@ class Operator:
 
     @cached_property
     def attribute_types(self) -> Mapping[str, AttributeType]:
-        """What the attributes have to be, those that the definition gives a type."""
+        """Types of the attributes that the definition annotates."""
         return {**attribute_types(self.define), **{name: list_of(item) for name, item in self.listed.items()}}
 
     @cached_property
     def elements(self) -> tuple[Elements, ...]:
-        """Which elements each input takes; nothing where that is not described."""
+        """Accepted elements of each input; none if undeclared."""
         return input_elements(self.domain, self.name, self.until, self.kind == "kernel")
 
     @cached_property
@@ -116,12 +116,12 @@ class Operator:
         )
 
     def roles(self, count: int) -> Iterator[_Role]:
-        """What each of `count` inputs has to be."""
+        """The role of each of `count` inputs."""
         yield from self._roles[:count]
         yield from repeat(self._roles[-1] if self.variadic else _NO_ROLE, count - len(self._roles))
 
     def problem(self, layer: Layer, constants: Mapping[str, np.ndarray] | None = None) -> str | None:
-        """What makes a layer unusable for all shapes: a missing input, a wrong attribute.
+        """Why a layer is invalid for all shapes: a missing input, a wrong attribute; or None.
 
         `constants` are those that it may have among its inputs, whose types are known.
         """
@@ -174,14 +174,14 @@ class Operator:
         return result if isinstance(result, tuple) else (result,)
 
     def open(self, builder: Builder, inputs: Sequence[Entry]) -> ControlFlow:
-        """What a "control" operator's layer does, before its first run of a body."""
+        """Start a "control" operator's layer, before the first iteration of its body."""
         self.check_inputs(builder.layer, inputs)
         opened = self.define(builder, *inputs, **self._given(builder.layer))
         assert isinstance(opened, ControlFlow)
         return opened
 
     def rewrite(self, layer: Layer) -> Layer:
-        """The layer that a "rewritten" operator's layer stands for, which `check` has accepted."""
+        """The replacement of a "rewritten" operator's layer that passed `check`."""
         found = self.define(layer, *layer.inputs, **layer.attributes)
         assert isinstance(found, Layer)
         return found
@@ -240,7 +240,7 @@ class Registry:
         self._by_name: dict[tuple[str, str], list[Operator]] = {}
 
     def add(self, op: Operator) -> None:
-        """Register; two definitions of one operator must not overlap in versions."""
+        """Register an operator; versions of definitions must not overlap."""
         group = self._by_name.setdefault((op.domain, op.name), [])
         for other in group:
             if (other.until is None or op.since <= other.until) and (
@@ -252,7 +252,7 @@ class Registry:
         group.append(op)
 
     def remove(self, op: Operator) -> None:
-        """Take a definition out again."""
+        """Unregister a definition."""
         group = self._by_name[op.domain, op.name]
         group.remove(op)
         if not group:
@@ -299,7 +299,7 @@ def operator(
     moves: str = "",
     registry: Registry = OPERATORS,
 ) -> Callable[[D], D]:
-    """Register what is decorated as the definition of an operator.
+    """Decorator that registers a definition of an operator.
 
     Args:
         name: The operator's name, as layers have it.
@@ -345,7 +345,7 @@ def declare(
     listed: Mapping[str, type] | None = None,
     moves: str = "",
 ) -> Operator:
-    """An `Operator` from a definition's signature; what follows `listed` inputs is not in this version."""
+    """Create an `Operator` from a definition's signature; inputs after `listed` are not in this version."""
     inputs: list[str] = []
     optional: set[str] = set()
     variadic: str | None = None

@@ -45,7 +45,7 @@ class Sampling:
     exclude_outside: bool = False
 
     def problem(self) -> str | None:
-        """What is wrong with the attributes, if anything."""
+        """Why the attributes are invalid, or None."""
         for name, value, known in (
             ("mode", self.mode, ("nearest", "linear", "cubic")),
             ("coordinate_transformation_mode", self.coordinates, COORDINATES),
@@ -73,7 +73,7 @@ class Axis:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the output has the input's elements along this axis."""
+        """Whether the axis is unchanged."""
         return self.size == self.out and (self.scale, self.start, self.end) == (1.0, 0.0, 1.0)
 
 
@@ -131,7 +131,7 @@ def first_tap(axis: Axis, sampling: Sampling) -> int:
 
 
 def tap_width(axis: Axis, sampling: Sampling) -> float:
-    """Shrinking with antialias widens the kernel until it covers what is left out."""
+    """The kernel's width; larger when shrinking with antialias."""
     return min(axis.scale, 1.0) if sampling.antialias else 1.0
 
 
@@ -177,7 +177,7 @@ def axis_table(axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=64)
 def joined_tables(axes: tuple[Axis, ...], sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
-    """The tables of all axes, one behind the other.
+    """The tables of all axes, concatenated.
 
     A tap's entries are adjacent, so that neighbouring outputs read neighbouring ones.
     """
@@ -194,7 +194,7 @@ def joined_indices(axes: tuple[Axis, ...], sampling: Sampling) -> np.ndarray:
 
 @deferrable
 def joined_weights(axes: tuple[Axis, ...], sampling: Sampling) -> np.ndarray:
-    """With which weights."""
+    """The tap weights along each axis, concatenated."""
     return joined_tables(axes, sampling)[1]
 
 
@@ -350,7 +350,7 @@ def scaled_size(size: int, scale: float) -> int:
 
 
 def sized(k: Builder, x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str) -> list[Axis]:
-    """Each axis with its output size, given for some of them; a policy keeps their ratio instead."""
+    """Output sizes of all axes, given for some; a policy may keep the aspect ratio."""
     if len(sizes) != len(axes) or any(n < 1 for n in sizes) or any(x.shape[a] < 1 for a in axes):
         k.error(f"takes one size above 0 for each of {len(axes)} axes of {list(x.shape)}, not {list(sizes)}")
     k.one_of("keep_aspect_ratio_policy", policy, POLICIES)

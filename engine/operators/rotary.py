@@ -90,7 +90,7 @@ def rotary_embedding(
     k: Builder, x: Value, cos_cache: Value, sin_cache: Value, position_ids: Value | None = None, *,
     interleaved: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0,
 ) -> Value:  # fmt: skip
-    """Angles come from the row of the tables that a token's position names, or from its own row."""
+    """Rotary embedding by position ids into the tables, or by each token's own table row."""
     columns = head_columns(k, x, num_heads)
     width = checked_width(k, columns, rotary_embedding_dim, cos_cache, sin_cache)
     lead = cos_cache.shape[:-1] if position_ids is None else position_ids.shape

@@ -1,4 +1,4 @@
-"""Running sums and products in linear work: blocks are reduced, their results scanned, and spread again.
+"""Prefix sums and products in linear work, by blocks.
 
 Each level shortens a row to one entry per block; the levels are steps of the same few kernels, so that only
 their number depends on the size (Blelloch, Prefix Sums and Their Applications, 1990).
@@ -32,7 +32,7 @@ Element = Callable[[Expr, Expr, Expr], Expr]
 
 
 def lined_up(k: Builder, x: Value, made: int, most: int) -> Value:
-    """`x`, preceded by as many tensors as the longest run of steps would have made.
+    """Pad the created tensors to `most` with aliases of `x`, and return another alias.
 
     What the samples say about a layer's tensors is distinguished by the order in which they are made.
     """

@@ -63,7 +63,7 @@ def aimed(k: Builder, shape: tuple[int, int, int], formula: Formula, indices: Va
 
 
 def runs_of_known(targets: np.ndarray, places: int) -> tuple[np.ndarray, np.ndarray]:
-    """The updates of each row sorted by known targets, and where in them those of each place start."""
+    """The updates of each row sorted by known targets, and the start of those of each position."""
     outer, _, inner = targets.shape
     counts = np.zeros((outer, places + 1, inner), np.int32)
     np.add.at(counts, (np.arange(outer)[:, None, None], targets + 1, np.arange(inner)), 1)
@@ -72,7 +72,7 @@ def runs_of_known(targets: np.ndarray, places: int) -> tuple[np.ndarray, np.ndar
 
 
 class ScatterTargets:
-    """Where the updates of each row aim: `targets` (outer, count, inner), int32, -1 for nowhere."""
+    """Target positions of each row's updates: `targets` (outer, count, inner), int32, -1 for none."""
 
     def __init__(self, k: Builder, targets: Value, places: int, reduction: str) -> None:
         k.one_of("reduction", reduction, REDUCTIONS)
@@ -106,7 +106,7 @@ class ScatterTargets:
         self, o: Expr, place: Expr, i: Expr, old: Expr, update: Callable[[Expr], Expr],
         where: Expr | None = None,
     ) -> Expr:  # fmt: skip
-        """What the updates of a row, in order, make of an element; `old` unless `where` holds."""
+        """The value of an element after a row's updates, in order; `old` unless `where` holds."""
         if not self.targets.size:
             # An empty tensor has no buffer to read.
             return old
@@ -135,7 +135,7 @@ class ScatterTargets:
 def scatter_elements(
     k: Builder, data: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
 ) -> Value:
-    """Each update goes along the axis to where its index says, at its own place along the others."""
+    """Scatter each update along the axis at its index; other coordinates are kept."""
     axis = k.axis(axis, data.rank)
     if indices.rank != data.rank or indices.shape != updates.shape or data.rank == 0:
         k.error(f"cannot write {list(updates.shape)} at {list(indices.shape)} into {list(data.shape)}")

@@ -1,4 +1,4 @@
-"""Selection by data: NonZero and Compress, whose sizes are counted on the device, and Unique.
+"""Data-dependent selection: NonZero and Compress, counted on the device, and Unique.
 
 The entries to keep are numbered by a running sum; each slot of the output then looks for its entry by binary
 search, so that nothing is scattered.
@@ -22,7 +22,7 @@ from engine.operators.sorting import first_beyond
 
 
 def chosen(k: Builder, mask: Value, room: int, fixed: bool = False) -> tuple[Value, Value, Value]:
-    """In each row of `mask` (rows, length), booleans, the positions at which it holds, and their number.
+    """Positions and count of true elements in each row of `mask` (rows, length).
 
     The third is the inclusive running sum of the mask.
 
@@ -107,7 +107,7 @@ def compress(k: Builder, x: Value, condition: Value, *, axis: int | None = None)
 
 @operator("Unique", kind="numpy", since=11)
 def unique(x: np.ndarray, *, axis: int | None = None, sorted: int = 1) -> tuple[np.ndarray, ...]:
-    """The different elements (slices along `axis`), where each comes first, which each is, how many of each.
+    """Unique elements (slices along `axis`), first indices, inverse indices, and counts.
 
     In ascending order, or in that of their first occurrence. All NaN are one.
     """

@@ -22,7 +22,7 @@ from engine.operators.registry import operator
 
 
 def position_in(k: Builder, position: Value | None, count: int, last: int) -> int:
-    """A position of -count..last as one of 0..last; the end of the sequence where none is given."""
+    """Normalize a position in -count..last to 0..last; the end of the sequence if not given."""
     if position is None:
         return last
     at = k.ints(position)
@@ -35,13 +35,13 @@ def position_in(k: Builder, position: Value | None, count: int, last: int) -> in
 
 @operator("SequenceConstruct", since=11)
 def sequence_construct(k: Builder, *xs: Value) -> ListValue:
-    """The tensors as a sequence."""
+    """A sequence of the given tensors."""
     return k.sequence(xs, xs[0].dtype)
 
 
 @operator("SequenceEmpty", since=11)
 def sequence_empty(k: Builder, *, dtype: int = 1) -> ListValue:
-    """A sequence without tensors; `dtype` (default: float32) is the type of those that it may take."""
+    """An empty sequence; `dtype` (default: float32) is its element type."""
     return k.sequence((), dtype_of(k, dtype))
 
 
@@ -49,7 +49,7 @@ def sequence_empty(k: Builder, *, dtype: int = 1) -> ListValue:
 def sequence_insert(
     k: Builder, sequence: ListValue, tensor: Value, position: Value | None = None
 ) -> ListValue:
-    """With a tensor before `position` (negative: counted from the end; default: behind all others)."""
+    """Insert a tensor before `position` (negative: from the end; default: append)."""
     count = len(sequence.items)
     at = position_in(k, position, count, count)
     return k.sequence((*sequence.items[:at], tensor, *sequence.items[at:]), sequence.dtype)
@@ -57,7 +57,7 @@ def sequence_insert(
 
 @operator("SequenceErase", since=11, host=("position",))
 def sequence_erase(k: Builder, sequence: ListValue, position: Value | None = None) -> ListValue:
-    """Without the tensor at `position` (default: the last one)."""
+    """Remove the tensor at `position` (default: the last one)."""
     count = len(sequence.items)
     if not count:
         k.error("cannot take a tensor out of an empty sequence")
@@ -156,7 +156,7 @@ def optional_has_element(k: Builder, x: Entry = None) -> Value:
 
 @operator("OptionalGetElement", since=15)
 def optional_get_element(k: Builder, x: Entry = None) -> Entry:
-    """What an optional holds; a tensor or a sequence is returned as it is."""
+    """The element of an optional; a tensor or sequence is returned unchanged."""
     if x is None:
         k.error("the optional is empty; ask OptionalHasElement first")
     return identity(k, x)

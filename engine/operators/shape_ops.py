@@ -36,7 +36,7 @@ def constant(
     value_int: int | None = None, value_ints: Sequence[int] | None = None,
     value_string: Any = None, value_strings: Any = None, sparse_value: Any = None,
 ) -> Value:  # fmt: skip
-    """The tensor that the one given attribute holds."""
+    """The tensor in the attribute that is given."""
     floats = value_float if value_floats is None else value_floats
     ints = value_int if value_ints is None else value_ints
     if value is None and floats is not None:

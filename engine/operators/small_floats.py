@@ -24,7 +24,7 @@ ROUND_MODES = ("up", "down", "nearest")
 
 @cache
 def values_of(name: str) -> np.ndarray:
-    """The value of each byte as float32; bits beyond the format's own do not count."""
+    """The values of bytes as float32; excess bits are ignored."""
     return np.arange(256, dtype=np.uint8).view(as_dtype(name)).astype(np.float32)
 
 
@@ -37,7 +37,7 @@ def largest(name: str) -> int:
 
 @cache
 def thresholds(name: str, kind: str, round_mode: str) -> np.ndarray:
-    """Numbers of float type `kind`: the code of a magnitude is how many of them it reaches.
+    """Thresholds of float type `kind`: a magnitude's code is the number that it reaches.
 
     Entry i is where code i rounds up to i + 1, ties going to the even code; the last, where the format has
     a code for it, is where the magnitude overflows. Padded with NaN, which nothing reaches.

@@ -1,4 +1,4 @@
-"""Stable sorting and TopK: short blocks by counting, then runs merged in pairs, each output on its own.
+"""Stable merge sort and TopK: blocks ranked by counting, then merged in pairs in gather form.
 
 Every slot of a merged run finds by binary search how many of the entries before it come from either side
 (Odeh et al., Merge Path - Parallel Merging Made Simple, 2012). Equals keep their order, so that the result is
@@ -101,7 +101,7 @@ def comparable(k: Builder, rows: Value, descending: bool) -> Value:
 
 
 def less(a: Expr, b: Expr, descending: bool) -> Expr:
-    """Whether key `a` comes before `b`; float64 ones are compared as they are."""
+    """Whether key `a` precedes `b`; float64 keys are compared directly."""
     if a.dtype != "float64":
         return a < b
     if descending:
@@ -110,7 +110,7 @@ def less(a: Expr, b: Expr, descending: bool) -> Expr:
 
 
 class Runs:
-    """Sorted runs of a row, one after another: of every `run` elements the first `keep`, as positions."""
+    """Sorted runs of a row: for every `run` elements, the positions of the first `keep`."""
 
     def __init__(
         self, k: Builder, rows: Value, descending: bool, keep: int, lengths: Value | None = None
@@ -133,7 +133,7 @@ class Runs:
         return self.outer, whole * self.room(run) + smallest(rest, self.keep), self.inner
 
     def hint(self, run: int) -> Callable[[], Hint] | None:
-        """The hint for what a step gives, if its runs are the whole rows."""
+        """The hint for a step's result, if its runs are whole rows."""
         if run < self.count:
             return None
         operands = (self.rows,) if self.lengths is None else (self.rows, self.lengths)
@@ -184,7 +184,7 @@ class Runs:
         )
 
     def merged(self, order: Value, run: int) -> Value:
-        """Runs of 2 * run elements from those of `run`."""
+        """Merge pairs of runs of `run` elements."""
         room, last, keys = self.room(run), order.shape[1] - 1, self.keys_of(order)
 
         def formula(o: Expr, slot: Expr, i: Expr) -> Expr:
@@ -303,7 +303,7 @@ def _top_k(k: Builder, x: Value, count: int, axis: int, largest: int) -> tuple[V
 
 @operator("TopK", since=1, until=9)
 def top_k_1(builder: Builder, x: Value, *, k: int, axis: int = -1) -> tuple[Value, ...]:
-    """The k largest elements along an axis, and where they were."""
+    """The k largest elements along an axis, and their indices."""
     return _top_k(builder, x, k, axis, largest=1)
 
 
@@ -311,7 +311,7 @@ def top_k_1(builder: Builder, x: Value, *, k: int, axis: int = -1) -> tuple[Valu
 def top_k(
     k: Builder, x: Value, count: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Value, ...]:
-    """The k largest (smallest) elements along an axis, best first, and where they were."""
+    """The k largest (smallest) elements along an axis, best first, and their indices."""
     if count.size != 1:
         k.error(f"takes one number of elements, not {count.size}")
     return _top_k(k, x, k.ints(count)[0], axis, largest)

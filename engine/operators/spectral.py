@@ -1,4 +1,4 @@
-"""Fourier transforms, the windows applied before them, and the matrix from their bins to mel bands.
+"""Fourier transforms, window functions, and the mel weight matrix.
 
 A transform of float32 is one product with a matrix where it is short, and two where its length has two short
 factors (along the columns of a matrix of the signal, and along its rows; Bailey, FFTs in External or
@@ -53,7 +53,7 @@ class Signal:
     flat: bool = False
 
     def made(self, value: Value, size: int) -> Signal:
-        """What was computed from all of it, along the same axis."""
+        """A signal computed from this one along the same axis."""
         return Signal(value, size, fixed=self.fixed, whole=True, flat=self.flat)
 
     @property
@@ -77,7 +77,7 @@ class Signal:
 
 
 def rotations(k: Builder, phases: np.ndarray, turn: int, dtype: np.dtype, sign: int) -> Value:
-    """For each phase p, the matrix of the product with exp(sign * 2 pi i p / turn): (count, 2, 2)."""
+    """Twiddle factors exp(sign * 2 pi i p / turn) for each phase p, as matrices: (count, 2, 2)."""
     angles = 2.0 * np.pi * (phases % turn) / turn
     return matrices(k, np.exp(sign * 1j * angles), dtype)
 
@@ -118,7 +118,7 @@ def radices(n: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Result:
-    """What a transform is to yield: its first `size` elements, how many parts of them, type and factor."""
+    """The result of a transform: its first `size` elements, their parts, type and factor."""
 
     size: int
     parts: int
@@ -160,7 +160,7 @@ def passes(k: Builder, signal: Signal, n: int, sign: int, result: Result) -> Val
 
 
 def two_factors(n: int) -> tuple[int, int] | None:
-    """The most even factors of a length, the smaller first; None where one of them is long, or 1."""
+    """The most balanced factors of a length, the smaller first; None if one is too large, or 1."""
     small = next(a for a in range(int(n**0.5), 0, -1) if n % a == 0)
     return (small, n // small) if small > 1 and n // small <= FACTOR_LIMIT else None
 
@@ -257,7 +257,7 @@ def by_two_products(k: Builder, signal: Signal, n: int, sign: int, result: Resul
 
 
 def modulated(k: Builder, signal: Signal, by: Value, result: Result) -> Value:
-    """Each element times the complex number at its place; zeros where the signal has ended."""
+    """Multiply each element by the complex number at its position; zeros after the signal's end."""
     outer, _, inner, _ = signal.value.shape
 
     def formula(o: Expr, at: Expr, i: Expr, part: Expr) -> Expr:
@@ -316,7 +316,7 @@ def transform(
 
 
 def method_for(signal: Signal, n: int, dtype: np.dtype) -> Method:
-    """How to transform a signal with a length and type of result."""
+    """Choose the algorithm for a signal, by length and result type."""
     if signal.fixed and wide(dtype) == FLOAT32:
         if n <= DIRECT_LIMIT:
             return by_product
@@ -344,7 +344,7 @@ def _dft(k: Builder, x: Value, length: Value | None, axis: int, inverse: int, on
 
 
 def one_integer(k: Builder, x: Value, name: str) -> int:
-    """The only element of an input that is known on the host."""
+    """The single integer of a host input."""
     if x.size != 1:
         k.error(f"its {name} must be one number, not {list(x.shape)}")
     return k.ints(x)[0]

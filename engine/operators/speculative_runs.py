@@ -16,14 +16,14 @@ from engine.operators.loop_rolling import RolledLoop, alike, number_of_run
 
 
 class Stack(NamedTuple):
-    """What one run stacks; or several, whose tensors have an axis of so many in front."""
+    """The stacked values of one iteration, or of several along an additional first axis."""
 
     tensors: tuple[Value, ...]
     runs: int | None = None
 
 
 def first_runs(stacks: Iterable[Stack], count: int) -> list[Stack]:
-    """What the first `count` runs have stacked."""
+    """The stacked values of the first `count` iterations."""
     found = []
     for stack in stacks:
         if count <= 0:
@@ -36,7 +36,7 @@ def first_runs(stacks: Iterable[Stack], count: int) -> list[Stack]:
 
 
 def chosen(k: Builder, active: Value, new: Entry, old: Entry) -> Entry:
-    """The new value where a run was due, else the old one."""
+    """Select the new value if an iteration was due, else the old one."""
     if new is old or not isinstance(new, Value) or not isinstance(old, Value):
         return new
     return k.elementwise(select, active, new, old, dtype=new.dtype)
@@ -48,7 +48,7 @@ def one_more(k: Builder, due: Value, active: Value) -> Value:
 
 
 class SpeculativeRuns:
-    """Runs of which one stands for all: the states have with them whether a run is due, and how many were."""
+    """Speculative iterations as a repeat; states include whether an iteration is due, and how many were."""
 
     def __init__(self, rolled: RolledLoop, begin: int) -> None:
         self._rolled = rolled
@@ -65,7 +65,7 @@ class SpeculativeRuns:
         active: Value | None,
         due: Value | None,
     ) -> SpeculativeRuns | None:
-        """`count` runs from number `begin` on; None where they are to be made one by one.
+        """Start `count` iterations from number `begin` on; None if they must be unrolled.
 
         active: whether the first one is due, None where it is. due: how many before it were, None for all.
         """
@@ -78,18 +78,18 @@ class SpeculativeRuns:
         return None if rolled is None else cls(rolled, begin)
 
     def inputs(self, k: Builder) -> tuple[Value, ...]:
-        """What the body takes: the number of the run, a condition, the states."""
+        """The body's inputs: iteration number, condition and states."""
         *carried, _, _ = self._rolled.before
         return (number_of_run(k, self.begin), k.constant(np.array(True)), *carried)
 
     def took(self, k: Builder, condition: Value, after: Sequence[Entry], kept: Sequence[Entry]) -> bool:
-        """Receive what the body yields; False if the runs cannot be a repeat."""
+        """Receive the body's results; returns False if the iterations cannot be rolled."""
         *carried, active, due = self._rolled.before
         if not all(map(alike, after, carried)):
             return False
         after = [chosen(k, active, new, old) for new, old in zip(after, carried, strict=True)]
-        goes_on = k.elementwise(and_, active, k.alias(condition, ()))
-        return self._rolled.took(k, (*after, goes_on, one_more(k, due, active)), kept)
+        runs_while_halted = k.elementwise(and_, active, k.alias(condition, ()))
+        return self._rolled.took(k, (*after, runs_while_halted, one_more(k, due, active)), kept)
 
     def states(self, k: Builder) -> tuple[tuple[Value, ...], Value, Value]:
         """The states after the last run, whether another one is due, and how many were."""
@@ -97,5 +97,5 @@ class SpeculativeRuns:
         return tuple(carried), active, due
 
     def stack(self, k: Builder, count: int) -> Stack:
-        """What they have stacked, `count` tensors."""
+        """The stacked values, `count` tensors."""
         return Stack(tuple([self._rolled.stack(k, number) for number in range(count)]), self.count)

@@ -1,4 +1,4 @@
-"""Layers that carry a state from one call to the next, as models that generate token by token have them.
+"""Layers with a state that is passed from call to call, for token-by-token generation.
 
 A key-value cache written in place (TensorScatter) and the tail of a causal convolution; and SwiGLU, the gate
 between such layers. Linear attention is in a module of its own.
@@ -18,7 +18,7 @@ from engine.operators.elementwise import sigmoid
 from engine.operators.movement import concat, slice_by
 from engine.operators.padding import pad_by
 from engine.operators.registry import operator
-from engine.operators.windows import Convolving
+from engine.operators.windows import ConvAttributes
 
 
 @operator("TensorScatter", since=24, precision="exact")
@@ -58,7 +58,7 @@ def causal_conv_with_state(
     k: Builder, x: Value, weight: Value, bias: Value | None = None, past_state: Value | None = None, *,
     activation: str = "none",
 ) -> tuple[Value, Value]:  # fmt: skip
-    """A convolution of each channel with its own taps over present and past, and the past for the next call.
+    """Depthwise causal convolution with state: returns the outputs and the state for the next call.
 
     x (N, C, T), weight (C, 1, K), bias (C), past_state (N, C, K - 1), zeros if absent -> y (N, C, T) and the
     last K - 1 elements of past_state followed by x.
@@ -70,7 +70,7 @@ def causal_conv(
     k: Builder, x: Value, weight: Value, bias: Value | None, past_state: Value | None, activation: str,
     dilation: int = 1,
 ) -> tuple[Value, Value]:  # fmt: skip
-    """`causal_conv_with_state` whose taps are `dilation` apart; states have (K - 1) * dilation elements."""
+    """`causal_conv_with_state` with `dilation`; states have (K - 1) * dilation elements."""
     k.one_of("activation", activation, ("none", "silu", "swish"))
     if x.rank != 3 or weight.rank != 3 or weight.shape[:2] != (x.shape[1], 1) or weight.shape[2] < 1:
         k.error(f"takes x (N, C, T) and weights (C, 1, K), not {list(x.shape)} and {list(weight.shape)}")
@@ -85,7 +85,7 @@ def causal_conv(
     present = slice_by(k, whole, [steps], [steps + before], [2], None)
     if not steps:
         return k.constant(np.zeros(x.shape, x.dtype)), present
-    y = conv(k, whole, weight, bias, sliding=Convolving(group=channels, dilations=(dilation,)))
+    y = conv(k, whole, weight, bias, sliding=ConvAttributes(group=channels, dilations=(dilation,)))
     return y if activation == "none" else k.elementwise(lambda e: e * sigmoid(e), y), present
 
 

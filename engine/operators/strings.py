@@ -33,7 +33,7 @@ def string_concat(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def string_split(
     x: np.ndarray, *, delimiter: str | None = None, maxsplit: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pieces between delimiters along a new last axis, filled up with "", and how many each string has.
+    """Split each string at delimiters along a new last axis, padded with "", and count the pieces.
 
     Without a delimiter, strings are cut at runs of white space. At most `maxsplit` cuts are made.
     """
@@ -44,7 +44,7 @@ def string_split(
 
 
 def padded(rows: Sequence[Sequence[str]], filler: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Rows of strings, filled up to the longest one, along a last axis added to `shape`."""
+    """Pad rows of strings to the longest one, along a last axis added to `shape`."""
     table = np.full((len(rows), max(map(len, rows), default=0)), filler, TEXT)
     for filled, row in zip(table, rows, strict=True):
         filled[: len(row)] = row
@@ -139,7 +139,7 @@ class Longest:
             raise ValueError(f"{self.pattern!r} is no regular expression: {error}") from error
 
     def search(self, text: str, start: int) -> tuple[int, int] | None:
-        """Where the first match at or behind `start` begins and ends."""
+        """Begin and end of the first match at or after `start`."""
         found = self.expression.search(text, start)
         if found is None:
             return None
@@ -152,7 +152,7 @@ class Longest:
 
 
 def matches(expression: Longest, text: str) -> Iterator[tuple[int, int]]:
-    """Begin and end of all matches; behind an empty one, a character is passed over."""
+    """Begin and end of all matches; empty ones advance by one character."""
     start = 0
     while start <= len(text) and (found := expression.search(text, start)) is not None:
         yield found
@@ -160,7 +160,7 @@ def matches(expression: Longest, text: str) -> Iterator[tuple[int, int]]:
 
 
 def between(expression: Longest, text: str) -> Iterator[str]:
-    """What is between the matches; the characters passed over belong to none."""
+    """The text between matches, without the characters that empty matches skip."""
     start = 0
     for first, end in matches(expression, text):
         if first == len(text):

@@ -26,7 +26,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class Dictionary:
-    """Sorted n-grams: the tokens of all, those of one length together, and the output that each counts for.
+    """Sorted n-grams by length, with their tokens and output indices.
 
     `lengths` has for each length n: n, where its tokens begin, how many n-grams it has, and where their
     outputs begin.
@@ -45,7 +45,7 @@ class Dictionary:
 def dictionary(
     pool: Sequence[int], starts: Sequence[int], outputs: Sequence[int], least: int, most: int, dtype: np.dtype
 ) -> Dictionary:
-    """The n-grams of `least` to `most` tokens; `starts` is where those of each length begin in the pool."""
+    """The n-grams of `least` to `most` tokens; `starts` is the start of each length in the pool."""
     tokens: list[int] = []
     targets: list[int] = []
     lengths = []
@@ -62,7 +62,7 @@ def dictionary(
 
 
 def walks(words: Dictionary, most_skipped: int) -> np.ndarray:
-    """Per way to read a row: n, the distance between tokens, and the rest of the entry of `lengths`."""
+    """The n, token distance and rest of `lengths` for each way to read a row."""
     found = [
         (n, distance, *rest)
         for n, *rest in words.lengths
@@ -78,7 +78,7 @@ def tf_idf_vectorizer(
     ngram_counts: Sequence[int], ngram_indexes: Sequence[int], pool_int64s: Sequence[int] = (),
     pool_strings: Sequence[str] = (), weights: Sequence[float] = (),
 ) -> Value:  # fmt: skip
-    """Counts of n-grams (TF), whether they occur at all (IDF), or counts by weight (TFIDF) for each row."""
+    """Counts (TF), occurrence (IDF) or weighted counts (TFIDF) of n-grams per row."""
     k.one_of("mode", mode, ("TF", "IDF", "TFIDF"))
     if x.rank > 2 or x.dtype.kind not in "iO":
         k.error(f"takes strings or integers of shape [C] or [N, C], not {x.dtype.name}{list(x.shape)}")
@@ -114,7 +114,7 @@ def numbered(k: Builder, x: Value, pool: Sequence[str]) -> tuple[Value, list[int
 
 
 def count_tokens(k: Builder, rows: Value, words: Dictionary, width: int) -> Value:
-    """`count_grams` where each output counts one token: no search is needed."""
+    """`count_grams` for single tokens, without a search."""
     count, size = rows.shape
     tokens, counted = np.zeros(width, words.tokens.dtype), np.zeros(width, np.float32)
     tokens[words.outputs], counted[words.outputs] = words.tokens, 1.0

@@ -1,4 +1,4 @@
-"""Transposed convolutions: by taps, and by phases that are convolutions of their own."""
+"""Transposed convolutions: by taps, or as one convolution per phase."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from engine.operators.builder import Builder
 from engine.operators.convolution import add_bias, convolve, taps_first
 from engine.operators.layout import CHANNELS_LAST, Layout, layout_of
 from engine.operators.registry import operator
-from engine.operators.windows import Convolving
+from engine.operators.windows import ConvAttributes
 
 
 @operator("ConvTranspose", domain=CHANNELS_LAST)
 @operator("ConvTranspose", since=1)
 def conv_transpose(
     k: Builder, x: Value, w: Value, b: Value | None = None, *, output_padding: Sequence[int] = (),
-    output_shape: Sequence[int] = (), sliding: Convolving,
+    output_shape: Sequence[int] = (), sliding: ConvAttributes,
 ) -> Value:  # fmt: skip
     """x (N, C, *spatial), w (C, M/group, *kernel), b (M) -> (N, M, *out).
 
@@ -43,8 +43,8 @@ def conv_transpose(
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Where a transposed convolution's inputs go: one entry per spatial axis in each tuple."""
+class TransposedGeometry:
+    """Geometry of a transposed convolution: one entry per spatial axis in each tuple."""
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
@@ -57,9 +57,9 @@ class Spread:
 
 def spread_of(
     k: Builder, sizes: Sequence[int], w: Value, output_padding: Sequence[int], output_shape: Sequence[int],
-    sliding: Convolving,
-) -> Spread:  # fmt: skip
-    """Resolve ConvTranspose's attributes; an end is what the padding there takes away from the output."""
+    sliding: ConvAttributes,
+) -> TransposedGeometry:  # fmt: skip
+    """Resolve ConvTranspose's attributes; end pads are removed from the output."""
     spatial, auto_pad = len(sizes), sliding.auto_pad
     stride = tuple(sliding.strides) or (1,) * spatial
     dilation = tuple(sliding.dilations) or (1,) * spatial
@@ -82,11 +82,11 @@ def spread_of(
         counts.append(count)
     if min(counts) < 1:
         k.error(f"its output would have the spatial shape {tuple(counts)}")
-    return Spread(stride, dilation, tuple(begins), tuple(ends), tuple(counts), not output_shape)
+    return TransposedGeometry(stride, dilation, tuple(begins), tuple(ends), tuple(counts), not output_shape)
 
 
-def by_taps(k: Builder, x: Value, w: Value, group: int, spread: Spread) -> Value:
-    """A transposed convolution in gather form: each output asks of every tap whether an input meets it."""
+def by_taps(k: Builder, x: Value, w: Value, group: int, spread: TransposedGeometry) -> Value:
+    """Transposed convolution in gather form: each output tests which taps have an input."""
     spatial = x.rank - 2
     per_group, channels = w.shape[1], x.shape[1] // group
 
@@ -117,7 +117,9 @@ def by_taps(k: Builder, x: Value, w: Value, group: int, spread: Spread) -> Value
     return k.compute((x.shape[0], per_group * group, *spread.counts), x.dtype, formula)
 
 
-def by_phases(k: Builder, x: Value, w: Value, group: int, spread: Spread, layout: Layout) -> Value:
+def by_phases(
+    k: Builder, x: Value, w: Value, group: int, spread: TransposedGeometry, layout: Layout
+) -> Value:
     """A transposed convolution as convolutions whose outputs are interleaved: no tap misses its input.
 
     Output o with o + begin = q * stride + r (0 <= r < stride) meets only the taps r, r + stride, ...: output
@@ -150,7 +152,7 @@ def by_phases(k: Builder, x: Value, w: Value, group: int, spread: Spread, layout
 
 
 def _interleaved(
-    spread: Spread, layout: Layout, sums: Sequence[tuple[_Part, Value]], before: Value | None
+    spread: TransposedGeometry, layout: Layout, sums: Sequence[tuple[_Part, Value]], before: Value | None
 ) -> Callable[..., Expr]:
     """The formula of the output from what some parts yield, and from `before` where others are."""
 
@@ -199,7 +201,14 @@ class _Part:
     """The convolution for the phases of one run along each axis."""
 
     def __init__(
-        self, k: Builder, x: Value, w: Value, group: int, spread: Spread, layout: Layout, runs: Sequence[_Run]
+        self,
+        k: Builder,
+        x: Value,
+        w: Value,
+        group: int,
+        spread: TransposedGeometry,
+        layout: Layout,
+        runs: Sequence[_Run],
     ) -> None:
         assert w.known is not None
         self.k, self.x, self.group, self.spread, self.layout, self.runs = k, x, group, spread, layout, runs
@@ -217,7 +226,7 @@ class _Part:
 
     def convolved(self, pads: Sequence[int]) -> Value:
         """The sums of these phases."""
-        sliding = Convolving(group=self.group, dilations=self.spread.dilations, pads=pads)
+        sliding = ConvAttributes(group=self.group, dilations=self.spread.dilations, pads=pads)
         return convolve(self.k, self.x, self.weights, sliding, source=self.layout, target=self.layout)
 
     def value(
@@ -251,8 +260,7 @@ class _Part:
 
 
 def phase_weights(w: np.ndarray, group: int, steps: Sequence[int], layout: Layout) -> np.ndarray:
-    """Weights (C, M/group, *kernel) as those of `by_phases`: (M * phases, C/group, *taps), for kernels that
-    are whole multiples of `steps`.
+    """Rearrange weights (C, M/group, *kernel) for `by_phases`: (M * phases, C/group, *taps).
 
     The phases of an output channel follow each other, so that each has its plane next to the others'; with
     channels last (and one group) the channels of a phase do, so that they are read as a run.

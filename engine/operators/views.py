@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import prod
 
 from engine.kernels.value import Value
-from engine.operators import bounds
+from engine.operators import bounded_sizes
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
 
 @operator("Reshape", since=5, host=("shape",), moves="x")
 def reshape(k: Builder, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
-    """One entry may be -1 (what is left); 0 keeps the input's size, unless `allowzero`."""
+    """Reshape; one entry may be -1 (inferred), and 0 keeps the input's size unless `allowzero`."""
     wanted = k.ints(shape)
     sizes = list(wanted)
     for axis, size in enumerate(wanted):
@@ -34,7 +34,7 @@ def reshape(k: Builder, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
 
 @operator("Flatten", since=1, moves="x")
 def flatten(k: Builder, x: Value, *, axis: int = 1) -> Value:
-    """A matrix: the axes before `axis` as rows, the others as columns."""
+    """Flatten to a matrix: axes before `axis` are rows, the others columns."""
     if not -x.rank <= axis <= x.rank:
         k.error(f"axis {axis} is outside a tensor of rank {x.rank}")
     if axis < 0:
@@ -43,10 +43,15 @@ def flatten(k: Builder, x: Value, *, axis: int = 1) -> Value:
 
 
 @operator(
-    "Squeeze", since=13, host=("axes",), bound=bounds.squeezed, attributes_before={"axes": int}, moves="x"
+    "Squeeze",
+    since=13,
+    host=("axes",),
+    bound=bounded_sizes.squeezed,
+    attributes_before={"axes": int},
+    moves="x",
 )
 def squeeze(k: Builder, x: Value, axes: Value | None = None) -> Value:
-    """Without the given axes, or all axes, of size 1."""
+    """Remove the given axes of size 1, or all."""
     if axes is None:
         gone = {a for a, n in enumerate(x.shape) if n == 1}
     else:
@@ -59,10 +64,15 @@ def squeeze(k: Builder, x: Value, axes: Value | None = None) -> Value:
 
 
 @operator(
-    "Unsqueeze", since=13, host=("axes",), bound=bounds.unsqueezed, attributes_before={"axes": int}, moves="x"
+    "Unsqueeze",
+    since=13,
+    host=("axes",),
+    bound=bounded_sizes.unsqueezed,
+    attributes_before={"axes": int},
+    moves="x",
 )
 def unsqueeze(k: Builder, x: Value, axes: Value) -> Value:
-    """With axes of size 1 inserted; `axes` count in the result."""
+    """Insert axes of size 1; `axes` refer to the result."""
     given = k.ints(axes)
     rank = x.rank + len(given)
     new = {k.axis(a, rank) for a in given}

@@ -1,4 +1,4 @@
-"""Sliding windows: the geometry that convolution and pooling share."""
+"""Sliding windows: the geometry shared by convolution and pooling."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from engine.operators.declaration import AttributeGroup
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sliding(AttributeGroup):
-    """The attributes of windows; strides and dilations are 1 and pads 0 where they are empty."""
+class WindowAttributes(AttributeGroup):
+    """Window attributes; empty strides and dilations mean 1, empty pads 0."""
 
     auto_pad: str = "NOTSET"
     dilations: Sequence[int] = ()
@@ -23,7 +23,7 @@ class Sliding(AttributeGroup):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convolving(Sliding):
+class ConvAttributes(WindowAttributes):
     """The attributes of a convolution."""
 
     group: int = 1
@@ -31,7 +31,7 @@ class Convolving(Sliding):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pooling(Sliding):
+class PoolAttributes(WindowAttributes):
     """The attributes of a pool."""
 
     kernel_shape: Sequence[int]
@@ -99,13 +99,13 @@ def _unravelled(r: Expr, sizes: Sequence[int]) -> list[Expr]:
     return found
 
 
-def slide(k: Builder, sizes: Sequence[int], kernel: Sequence[int], sliding: Sliding) -> Windows:
+def slide(k: Builder, sizes: Sequence[int], kernel: Sequence[int], sliding: WindowAttributes) -> Windows:
     """Resolve attributes into windows; the counts follow ONNX's Conv and pooling specifications.
 
     Of pools, what these leave open is as onnxruntime has it: SAME pads for windows without dilation, a
     window that is a little too large yields no element, and padding is smaller than the window.
     """
-    rank, auto_pad, pooling = len(sizes), sliding.auto_pad, isinstance(sliding, Pooling)
+    rank, auto_pad, pooling = len(sizes), sliding.auto_pad, isinstance(sliding, PoolAttributes)
     kernel = tuple(kernel)
     strides = tuple(sliding.strides) or (1,) * rank
     dilations = tuple(sliding.dilations) or (1,) * rank
@@ -141,7 +141,7 @@ def slide(k: Builder, sizes: Sequence[int], kernel: Sequence[int], sliding: Slid
                     f"a window of {extent} does not fit into {size} elements with padding {begin} and {end}",
                     [size], [extent - begin - end],
                 )  # fmt: skip
-            if isinstance(sliding, Pooling) and sliding.ceil_mode and stride > 1 and room > 0:
+            if isinstance(sliding, PoolAttributes) and sliding.ceil_mode and stride > 1 and room > 0:
                 # A window that would start in the end padding is left out (ONNX pooling, opset 19 on).
                 count = smallest(-(-room // stride), (size + begin - 1) // stride) + 1
         else:

@@ -21,7 +21,7 @@ Feed = TensorData | np.ndarray
 
 
 class UnboundInputs:
-    """The inputs of a run until they are bound, and readbacks of those that are not computed yet."""
+    """The unbound inputs of a run, with readbacks of those that are not computed yet."""
 
     def __init__(self, feeds: Mapping[str, Feed]) -> None:
         self._feeds = feeds
@@ -92,7 +92,7 @@ NO_INPUTS = UnboundInputs({})
 
 
 def can_bind(feed: Feed, backend: Backend) -> bool:
-    """Whether `bind` needs no wait: the stream itself runs behind the work that computes the input."""
+    """Whether `bind` needs no wait, because the stream runs after the work that computes the input."""
     if isinstance(feed, np.ndarray):
         return True
     if isinstance(feed, BufferTensorData):

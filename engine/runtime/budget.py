@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from engine.backends.base import Backend
-from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken
+from engine.backends.partial_dispatch import Cut, KnownTiming, PartialDispatch
 from engine.base.errors import CancelledError
 from engine.compiler.lower import Place
 from engine.runtime.binding import enqueue
-from engine.runtime.cost_model import SELDOM, SURE, Expected, StepCosts
+from engine.runtime.cost_model import SELDOM, SURE, ExpectedCost, StepCosts
 from engine.runtime.plans.recorded_plan import Submission
 
 # Share of a budget to use where the driver computes in the call, as times vary.
@@ -23,7 +23,7 @@ class Slicing:
     """The partial dispatches of a program, and the expected costs of its steps."""
 
     dispatch: PartialDispatch
-    steps: list[Expected]
+    steps: list[ExpectedCost]
 
     def ms(self, cut: Cut) -> float:
         """Expected milliseconds of a cut."""
@@ -132,7 +132,7 @@ class Budget:
             if not cuts:
                 break
             timing = enqueue(self._backends[submission.place], dispatch.enqueue, cuts, timed)
-            known = timing.seconds if isinstance(timing, Taken) else None
+            known = timing.seconds if isinstance(timing, KnownTiming) else None
             allowance.take(expected if known is None else 1000.0 * sum(known), dispatch.is_synchronous)
             if timing is not None:
                 self.costs.watch(submission.place, steps, dispatch.units, cuts, timing)
@@ -176,7 +176,7 @@ class Budget:
         return found
 
     def left(self, submissions: Iterable[Submission]) -> Iterator[tuple[Slicing, Cut]]:
-        """What is left of the present submission and of those that follow it: a cut for each step."""
+        """The remaining cuts of this submission and the following ones, one per step."""
         step, unit = self._step, self._unit
         for submission in submissions:
             slicing = self.slicing(submission)

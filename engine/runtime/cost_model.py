@@ -1,4 +1,4 @@
-"""The cost model: what each step takes on its device, estimated first and measured while it runs in slices.
+"""The cost model: the expected time of each step, estimated first and measured in slices.
 
 An estimate is relative only. Measurements of a kernel scale its estimates; those of all kernels scale the
 estimates of kernels that were never measured. Nothing here waits: times are read once they have arrived.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.backends.base import Backend
-from engine.backends.partial_dispatch import Between, Cut, Timing
+from engine.backends.partial_dispatch import Cut, TimeBounds, Timing
 from engine.compiler.lower import Lowered, Place
 from engine.compiler.plan import Plan, Step
 
@@ -63,7 +63,7 @@ class StepCost:
     measurements: int
 
 
-class Expected:
+class ExpectedCost:
     """The expected cost of one step, shared by all plans with the same step.
 
     A partial dispatch takes a fixed time and a time proportional to its share of the step. Both are fitted to
@@ -168,10 +168,10 @@ class StepCosts:
         self._backends = backends
         self._plans = plans
         self._rates = {place: Rates(backend.initial_cost_scale * 1e-6) for place, backend in backends.items()}
-        self._known: weakref.WeakValueDictionary[StepKey, Expected] = weakref.WeakValueDictionary()
+        self._known: weakref.WeakValueDictionary[StepKey, ExpectedCost] = weakref.WeakValueDictionary()
         # Plans are dropped and made again: their steps' costs are kept for a while.
-        self._lately: deque[Expected] = deque(maxlen=4096)
-        self._pending: dict[Place, deque[tuple[list[Expected], list[float], Timing]]]
+        self._lately: deque[ExpectedCost] = deque(maxlen=4096)
+        self._pending: dict[Place, deque[tuple[list[ExpectedCost], list[float], Timing]]]
         self._pending = {place: deque(maxlen=_MOST_PENDING) for place in backends}
         self.runs = 0
 
@@ -205,23 +205,23 @@ class StepCosts:
         """Fixed time of a dispatch at a place, in milliseconds."""
         return self._rates[place].overhead_ms
 
-    def of_plan(self, place: Place, plan: Plan) -> list[Expected]:
+    def of_plan(self, place: Place, plan: Plan) -> list[ExpectedCost]:
         """The expected cost of each step of a plan."""
         return [self._of_step(place, step) for step in plan.steps]
 
-    def _of_step(self, place: Place, step: Step) -> Expected:
+    def _of_step(self, place: Place, step: Step) -> ExpectedCost:
         key = (place, step.kernel.key, step.space, step.values)
         found = self._known.get(key)
         if found is None:
             estimate = self._backends[place].estimate(step) if prod(step.space) else 0.0
-            found = self._known[key] = Expected(step.kernel.key, estimate, self._rates[place])
+            found = self._known[key] = ExpectedCost(step.kernel.key, estimate, self._rates[place])
             self._lately.append(found)
         return found
 
     def watch(
         self,
         place: Place,
-        steps: Sequence[Expected],
+        steps: Sequence[ExpectedCost],
         units: Sequence[int],
         cuts: Sequence[Cut],
         timing: Timing,
@@ -241,7 +241,7 @@ class StepCosts:
                 if result is None:
                     break
                 pending.popleft()
-                if isinstance(result, Between):
+                if isinstance(result, TimeBounds):
                     _learn_together(steps, shares, result)
                     continue
                 for step, share, seconds in zip(steps, shares, result, strict=True):
@@ -250,7 +250,7 @@ class StepCosts:
                     step.learn(ms, share)
 
 
-def _learn_together(steps: Sequence[Expected], shares: Sequence[float], bounds: Between) -> None:
+def _learn_together(steps: Sequence[ExpectedCost], shares: Sequence[float], bounds: TimeBounds) -> None:
     """Take narrow bounds as a measurement, and move expected times into wide ones."""
     expected = sum(step.ms(share) for step, share in zip(steps, shares, strict=True))
     least, most = 1000.0 * bounds.least, 1000.0 * bounds.most

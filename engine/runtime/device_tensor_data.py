@@ -137,7 +137,7 @@ class _Pinned(BufferTensorData):
             yield found
         tensor = self._tensor() if self._tensor is not None else None
         if tensor is not None:
-            tensor.has_changed()
+            tensor.mark_changed()
 
 
 class ComputeTensorData(_Pinned):
@@ -186,14 +186,14 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
     def fence(self) -> Writer | None:
         """The last job of the worker's stream, which writes or reads the elements; None once it is done."""
         last = self.backend.fence()
-        return None if last is None else last.of_this_run()
+        return None if last is None else last.pin_run()
 
     def copied(self) -> CPUTensorData:
         """A copy of the elements, which a job may still write."""
         data = CPUTensorData(self._seen(self.backend.copied(self.storage)), is_shared=False)
         fence = self.fence
         if fence is not None:
-            data.is_written_by(fence)
+            data.set_writer(fence)
         return data
 
     def _seen(self, buffer: DeviceBuffer) -> np.ndarray:
@@ -204,7 +204,7 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
 
     @property
     def reuse(self) -> tuple[Reader, ...]:
-        """The last job of the stream, too: a stream runs its jobs in order."""
+        """The job after which the memory can be written: the last one of the stream."""
         fence = self.fence
         return () if fence is None else (fence,)
 

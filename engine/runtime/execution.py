@@ -50,7 +50,7 @@ class Run:
         self._held: list[RecordedPlan] = []
 
     def hold(self) -> None:
-        """Keep the plan, which may be dropped otherwise, until `let_go`."""
+        """Retain the plan until `let_go`, so that the cache does not drop it."""
         self.recorded.users += 1
         self._held.append(self.recorded)
 

@@ -22,8 +22,8 @@ from engine.runtime.outputs import Outputs, as_list
 from engine.runtime.pending_work import unfinished
 from engine.runtime.plans.recorded_plan import RecordedPlan
 from engine.runtime.plans.session import Session
-from engine.runtime.refill import Refill
 from engine.runtime.submission_queue import RunQueue
+from engine.runtime.symbolic_fast_path import SymbolicFastPath
 from engine.runtime.tensor import Tensor
 
 
@@ -51,7 +51,7 @@ class Executor(Disposable):
         self._latest: Run | None = None
         # The fast path of the latest plan; None where the next schedule has to be checked in full.
         self._latest_path: FastPath | None = None
-        self._refill: Refill | None = None
+        self._refill: SymbolicFastPath | None = None
         self._queue = RunQueue()
         self._is_unfinished = False
         self._is_observed = False
@@ -210,7 +210,7 @@ class Executor(Disposable):
 
     def _prepare_refill(self) -> None:
         """Prepare what `_refilled` uses, while loading or when another plan was used."""
-        self._refill = Refill.of(self._session) if self._may_take_fast_path else None
+        self._refill = SymbolicFastPath.of(self._session) if self._may_take_fast_path else None
 
     def _path_of(self, recorded: RecordedPlan, checked: CheckedInputs) -> FastPath | None:
         """The fast path of a plan, made when it is first scheduled; None if it has none."""
@@ -258,7 +258,7 @@ class Executor(Disposable):
             (unfinished.work.add if self._queue else unfinished.work.discard)(self)
 
     def pump(self, budget_ms: float | None = None) -> bool:
-        """Continue schedules that wait for data of their own; True when nothing is left to enqueue.
+        """Continue schedules that wait for readbacks; returns True when nothing is left to enqueue.
 
         With a budget, stops after about that many milliseconds of this thread's time. Never waits. Raises the
         error of a schedule that cannot continue and whose outputs nobody reads, once; the others continue.

@@ -1,4 +1,4 @@
-"""The fast path of a schedule: inputs like the last ones, in the buffers of a plan with one program."""
+"""The fast path of a schedule: inputs of known shapes and types, for a plan with one program."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.execution import Run
 from engine.runtime.inputs import Named, Positional
 from engine.runtime.outputs import ObjectsOutput, RunOutput
-from engine.runtime.plans.fillers import shown_in
-from engine.runtime.plans.open_numbers import digest
 from engine.runtime.plans.recorded_plan import Location, RecordedPlan
 from engine.runtime.plans.session import Session
+from engine.runtime.plans.size_substitution import shown_in
+from engine.runtime.plans.symbolic_values import digest
 from engine.runtime.tensor import Tensor
 
 Found: TypeAlias = "tuple[type[RunOutput], str, np.dtype, Location]"
@@ -167,7 +167,7 @@ class FastPath(Run):
 
     @property
     def has_own(self) -> bool:
-        """Whether outputs have memory of their own since the latest schedule."""
+        """Whether the outputs of the latest schedule are in memory of their own."""
         return self._own_turn == self.turn
 
     def _has_own(self, value: Value) -> bool:
@@ -183,7 +183,7 @@ class FastPath(Run):
         return Location(value, self.backend, own)
 
     def taken_over(self, name: str | int | None) -> CPUTensorData | None:
-        """An output's memory, which is the caller's from now on; None where it has to be copied instead."""
+        """Transfer an output's memory to the caller; None if it has to be copied instead."""
         known = self._values.get(name) or self._named(name)
         if known is None:
             return None
@@ -212,7 +212,7 @@ class FastPath(Run):
         return tuple(shape for shape, _ in self.inputs)
 
     def take_again(self, given: Named | Positional, is_kept: bool = False) -> bool:
-        """Schedule, if these are the very tensors of the last schedule, with elements in the same memory.
+        """Schedule if the inputs are the same tensors as last time, with unchanged storage.
 
         Most checks of `take` are not needed then. A network's work evicts Python's data from the caches, so
         every function called here costs the calling thread microseconds.

@@ -1,4 +1,4 @@
-"""The range of computed 64-bit integers, which GPU backends store in 32 bits, checked for debugging."""
+"""Debug check: computed 64-bit integers must fit into the 32 bits that GPU backends store."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class WorkerMemory:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Total bytes."""
         return self.host + self.device
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class WorkerMemory:
 
 
 def megabytes(nbytes: int) -> str:
-    """Bytes as a person reads them."""
+    """Format bytes as megabytes."""
     return f"{nbytes / 1e6:.1f} MB" if nbytes >= 100_000 else f"{nbytes / 1e3:.1f} KB"
 
 

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import Protocol
 
 
-class Pumped(Protocol):
+class Pumpable(Protocol):
     """Work that waits for data: a worker's split plan, or an image that is copied through host memory."""
 
     def pump(self, budget_ms: float | None = None) -> bool:
-        """Continue as far as data has arrived, without waiting. Returns True when nothing is left."""
+        """Continue with data that has arrived, without waiting. Returns True when nothing is left."""
         ...
 
 
@@ -24,21 +24,21 @@ class _Unfinished(threading.local):
     """The pending work of each thread. No other thread may pump it."""
 
     def __init__(self) -> None:
-        self.work: weakref.WeakSet[Pumped] = weakref.WeakSet()
+        self.work: weakref.WeakSet[Pumpable] = weakref.WeakSet()
         self.plans_in_background = False
 
 
 unfinished = _Unfinished()
 
 
-def unfinished_workers() -> tuple[Pumped, ...]:
+def pending_work() -> tuple[Pumpable, ...]:
     """The workers and image transfers of this thread that wait for data. A host pumps them every frame."""
     return tuple(unfinished.work)
 
 
 @contextmanager
 def background_planning() -> Iterator[None]:
-    """A block in which `schedule` makes no plan on this thread; for the frames of a loop of your own.
+    """Context manager: `schedule` makes no plan on this thread; for the frames of a custom loop.
 
     Where input shapes need a new plan, `schedule` returns at once, the plan is made in the background, and
     the result arrives later. Errors that only planning finds are raised when outputs are read. In an `App`

@@ -27,7 +27,7 @@ class RunQueue:
         self._waiting.append(run)
 
     def take_up(self, latest: Run | None, budget_ms: float | None = None) -> None:
-        """Advance the runs in order, without waiting. An error ends its run and is kept there."""
+        """Advance the runs in order, without waiting. A failed run keeps its error."""
         started = perf_counter()
         while self._waiting and self.step(latest):
             if budget_ms is not None and (perf_counter() - started) * 1000 >= budget_ms:

@@ -155,7 +155,7 @@ class Tensor(Disposable):
         self._check_alive()
         return self._data.available_data()
 
-    def has_changed(self) -> None:
+    def mark_changed(self) -> None:
         """Drop the readback: the elements were written in place."""
         self._pending = self._arrived = None
 
@@ -166,7 +166,7 @@ class Tensor(Disposable):
             if self._view is not None:
                 memory.array = memory.array.reshape(self._view)
             if writes:
-                self.has_changed()
+                self.mark_changed()
         return memory
 
     def __repr__(self) -> str:
@@ -239,7 +239,7 @@ class Tensor(Disposable):
         """The elements, if they are on the CPU already, shared with the caller."""
         array = self._on_cpu(purpose)
         if type(self._data) is CPUTensorData:
-            self._data.is_shared()
+            self._data.keep_in_place()
         return array
 
     def _on_cpu(self, purpose: str) -> np.ndarray:
@@ -257,7 +257,7 @@ class Tensor(Disposable):
     # Readback
 
     def readback_request(self, callback: Callable[[bool], None] | None = None) -> None:
-        """Start copying the elements, as they are at this point of the schedule, to the CPU.
+        """Start copying the current elements to the CPU; later schedules do not change the copy.
 
         `callback(True)` is called by the first `is_readback_request_done` that finds the copy arrived.
         """

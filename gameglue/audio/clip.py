@@ -60,7 +60,7 @@ class AudioClip:
 
     @classmethod
     def tone(cls, pitch: float, seconds: float, volume: float = 0.3) -> Self:
-        """A note that fades.
+        """A fading tone.
 
         Args:
             pitch: Frequency in hertz.

@@ -1,4 +1,4 @@
-"""`Audio`: an app's way to the sound device, or the absence of one."""
+"""`Audio`: an app's sound device, which may be missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _check_clip(clip: object) -> None:
 
 
 class Voice:
-    """One sound that is being played; does nothing where there is no device, or once it is over."""
+    """A playing sound; methods do nothing without a device, or once it has ended."""
 
     def __init__(self, audio: Audio, channel: Any = None, sound: Any = None) -> None:
         self._audio = audio

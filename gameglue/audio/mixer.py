@@ -1,4 +1,4 @@
-"""The mixer of pygame, of which a process has one: opened on a device, or on none to decode files."""
+"""pygame's mixer, one per process: opened on a device, or without one to decode files."""
 
 from __future__ import annotations
 

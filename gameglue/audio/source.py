@@ -134,7 +134,7 @@ class AudioSource(MonoBehaviour):
 
     @property
     def position(self) -> float:
-        """Seconds since its beginning, of what is being played."""
+        """Playback position in seconds."""
         if self._voice is None:
             return 0.0
         now = self.app.time.unscaled_time if self._paused_at is None else self._paused_at

@@ -1,4 +1,4 @@
-"""The `gameglue` command: one module for each of its commands, imported when that command is given."""
+"""The `gameglue` command; the module of each subcommand is imported on use."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ INTERRUPTED = 130
 COMMANDS = {
     "list": ("list_demos", "show the demos"),
     "play": ("play", "play a demo or a game folder"),
-    "new": ("new", "create a small game to start from"),
+    "new": ("new", "create a new game from a template"),
     "build": ("build", "package a game as a folder that runs without Python"),
     "profile": ("profile", "measure where each frame's time goes, with and without inference"),
     "run": ("run_model", "run a model once"),
-    "inspect": ("inspect_model", "show what is in a model"),
+    "inspect": ("inspect_model", "show a model's layers and plans"),
     "bench": ("bench_model", "time a model on every backend"),
     "warmup": ("warmup", "compile the kernels of models ahead of time"),
     "diff": ("diff", "find the first layer whose result differs between two backends or engines"),
-    "operators": ("operators", "show which operators each backend runs"),
-    "doctor": ("doctor", "show what this machine offers"),
+    "operators": ("operators", "list the supported operators of each backend"),
+    "doctor": ("doctor", "show what this machine supports"),
 }
 """By command: the module, and the line that `gameglue --help` shows."""
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """Return the command line: all of it, or only `command` with its options and the others by name.
+    """Build the argument parser, for all commands or with the options of `command` only.
 
     The module of a command imports what the command needs, which can be all of the engine.
     """
@@ -45,13 +45,13 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
         prog="gameglue",
         description="Neural networks inside a running game.",
         epilog="start here:\n"
-        "  gameglue play digits    draw a digit, a network reads it as you draw\n"
-        "  gameglue doctor         what this machine offers, and what to install for the rest\n"
-        "\n`gameglue COMMAND --help` tells more about a command.",
+        "  gameglue play digits    draw a digit and watch a network recognise it\n"
+        "  gameglue doctor         what this machine supports, and what to install\n"
+        "\n`gameglue COMMAND --help` shows the options of a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    parser.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
+    parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, (module, line) in COMMANDS.items():
         if command in (None, name):

@@ -1,4 +1,4 @@
-"""Animated pictures of a run: frames at the game's own speed, however long each took to draw."""
+"""Animated images of a run, at the game's own speed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base.errors import InputError
-from gameglue.host.garbage_collection import long_lived_kept
+from gameglue.host.garbage_collection import freeze_garbage_collector
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -37,7 +37,7 @@ SUFFIXES = (".gif", ".png", ".webp")
 
 
 class Animation:
-    """Collects the pictures of a run and writes them as GIF, animated PNG or WebP.
+    """Collects images of a run and writes them as GIF, animated PNG or WebP.
 
     Args:
         path: The file to write; its suffix chooses the format.
@@ -67,9 +67,9 @@ class Animation:
             self._pictures.append(app.graphics.read_pixels())
 
     def play(self, app: App, frames: int) -> None:
-        """Run so many frames, or until the game quits, and take pictures."""
+        """Run up to `frames` frames, and collect images."""
         done = 0
-        with long_lived_kept():
+        with freeze_garbage_collector():
             while done < frames and not app.is_quitting:
                 step = min(self.every, frames - done)
                 app.run(step)
@@ -105,7 +105,7 @@ class Animation:
 
 
 def with_few_colors(image: Image.Image, colors: int) -> Image.Image:
-    """An RGB image with a palette of so many colours, without dithering.
+    """Quantize an RGB image to a palette of so many colours, without dithering.
 
     Pillow's default method drops the colours of small things on a large ground.
     """

@@ -1,4 +1,4 @@
-"""The options with which commands name a backend."""
+"""Command-line options that select a backend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gameglue.inference.backend_choice import BACKEND_NAMES, BackendChoice
 
 
 def add_backend_options(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add `--backend` and `--device`; `default` says in the help what is taken without them."""
+    """Add `--backend` and `--device`; `default` is the help text for when they are not given."""
     parser.add_argument(
         "--backend",
         choices=BACKEND_NAMES,
@@ -23,7 +23,7 @@ def add_backend_options(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--device",
         choices=[entry.device for entry in BACKENDS if entry.backend_type is BackendType.GPU_COMPUTE],
-        help="for --backend gpu_compute: which interface to use. Default: gl",
+        help="API of --backend gpu_compute. Default: gl",
     )
 
 
@@ -32,15 +32,13 @@ def add_precision_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         choices=get_args(Precision),
-        help="for --backend cpu: how exactly products and convolutions are computed; below float32 takes a "
+        help="precision of matrix products and convolutions on --backend cpu; bf16 and int8 need a "
         "processor with instructions for it. Default: float32",
     )
 
 
 def choice_of(arguments: argparse.Namespace) -> BackendChoice | None:
-    """What `--backend`, `--device` and `--precision` ask for, `None` if nothing; raises `InputError` where
-    they disagree.
-    """
+    """The backend that the options select, `None` if none; raises `InputError` if they conflict."""
     name, device = arguments.backend, arguments.device
     precision: Precision | None = getattr(arguments, "precision", None)
     if precision is not None:

@@ -1,4 +1,4 @@
-"""`gameglue bench MODEL --layers`: where the time of one backend goes, layer by layer."""
+"""`gameglue bench MODEL --layers`: the time of each layer on one backend."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ from engine.base.errors import InputError
 from gameglue.cli.backends import choice_of
 from gameglue.cli.console import CompileProgress, measuring, output, print_json, properties, table, title
 from gameglue.cli.diff_runners import whole_proto
-from gameglue.inference.backend_choice import BackendChoice, open_worker, resolve_choice, why_unavailable
+from gameglue.inference.backend_choice import (
+    BackendChoice,
+    open_worker,
+    resolve_backend_choice,
+    why_unavailable,
+)
 from gameglue.profiling.compare import Timing
-from gameglue.profiling.layers import LayerTime, LayerTimes, PeerTime, measure_layers
-from gameglue.profiling.peer import PeerProfile
+from gameglue.profiling.layers import LayerTime, LayerTimes, OrtTime, measure_layers
+from gameglue.profiling.onnxruntime_profile import OrtProfile
 
 _ROOM = 150
 _NAMED = 3
@@ -35,11 +40,11 @@ def show_layers(
     with CompileProgress(f"{choice.label}: preparing kernels") as progress:
         worker = open_worker(model, choice, progress)
     with worker, measuring() as show:
-        label = resolve_choice(choice, worker).label
+        label = resolve_backend_choice(choice, worker).label
         times = measure_layers(
             worker,
             inputs,
-            peer=peer if isinstance(peer, PeerProfile) else None,
+            peer=peer if isinstance(peer, OrtProfile) else None,
             runs=arguments.runs,
             seconds=arguments.seconds,
             progress=show,
@@ -71,10 +76,10 @@ def show_layers(
     return 0
 
 
-def _peer(path: Path, inputs: Mapping[str, np.ndarray]) -> PeerProfile | str:
+def _peer(path: Path, inputs: Mapping[str, np.ndarray]) -> OrtProfile | str:
     """onnxruntime's side, or why there is none."""
     try:
-        return PeerProfile(whole_proto(path), inputs)
+        return OrtProfile(whole_proto(path), inputs)
     except ImportError:
         return "not installed (pip install onnxruntime)"
     except Exception as error:  # noqa: BLE001 - its exceptions have no common class
@@ -123,7 +128,7 @@ def _layers(shown: list[LayerTime], times: LayerTimes) -> Table:
 
 def _peer_only(times: LayerTimes) -> Table:
     """By operator: most are changes of layout, dozens of them."""
-    groups: dict[str, list[PeerTime]] = {}
+    groups: dict[str, list[OrtTime]] = {}
     for node in sorted(times.peer_only, key=lambda node: -node.seconds):
         groups.setdefault(node.op_type, []).append(node)
     rows = []

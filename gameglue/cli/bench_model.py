@@ -28,8 +28,8 @@ from gameglue.cli.console import (
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 from gameglue.cli.play import positive
 from gameglue.inference.backend_choice import BACKEND_CHOICES, BackendChoice, open_worker, why_unavailable
+from gameglue.profiling.benchmark_cases import Arrays, infer, onnxruntime_call
 from gameglue.profiling.compare import Timing, alternate
-from gameglue.profiling.contenders import Arrays, infer, onnxruntime_call
 
 Call = Callable[[], Arrays]
 """One way to run the model: all its outputs, by name."""
@@ -44,9 +44,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         help=line,
         description=paragraph(
             "Time a model on every backend of this machine, and on onnxruntime where that is installed.",
-            "All take turns in one run, so that they see the same machine; in a turn, one inference warms up",
-            "and the next is timed. A time is that of one inference from arrays to arrays: schedule,",
-            "compute, read back. A speed is a median over the rounds: above 1 is faster than what is named.",
+            "Backends alternate within one run, for equal conditions; each turn is one warm-up inference",
+            "and one timed inference. A time covers one inference from arrays to arrays: schedule,",
+            "compute, read back. Speeds are medians of ratios to the named backend: above 1 is faster.",
         ),
         epilog="examples:\n  gameglue bench digits\n  gameglue bench net.onnx --dim batch=8 --runs 50\n"
         "  gameglue bench net.onnx --precision bf16\n"
@@ -57,24 +57,24 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
     add_input_options(parser)
     add_backend_options(parser, "all of them")
     add_precision_option(parser)
-    parser.add_argument("--runs", type=positive, default=20, metavar="N", help="times each. Default: 20")
+    parser.add_argument(
+        "--runs", type=positive, default=20, metavar="N", help="number of timed runs per backend. Default: 20"
+    )
     parser.add_argument(
         "--seconds",
         type=float,
         default=60.0,
         metavar="S",
-        help="shared out evenly; what has spent its share sits out the rounds left. Default: 60",
+        help="time limit, divided evenly among the backends. Default: 60",
     )
     parser.add_argument(
         "--layers",
         action="store_true",
-        help="instead, the time of each layer on one backend (default: cpu), beside the kernels of "
+        help="time each layer on one backend instead (default: cpu), compared with the kernels of "
         "onnxruntime. Blocks while it measures; on OpenGL every layer is waited for, which takes some "
         "microseconds each",
     )
-    parser.add_argument(
-        "--top", type=positive, metavar="N", help="with --layers: only those that take longest"
-    )
+    parser.add_argument("--top", type=positive, metavar="N", help="with --layers: show only the N slowest")
     add_json_option(parser)
     parser.set_defaults(run=run)
 

@@ -20,9 +20,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         name,
         help=line,
         description=paragraph(
-            "Put a game, Python and all it needs into one folder, with PyInstaller. The folder runs on",
-            "machines of this system and processor without Python. Kernels are compiled at its first launch",
-            "there, with progress, and kept in the player's cache. It takes about a minute.",
+            "Package a game with Python and its dependencies as one folder, using PyInstaller. It runs on",
+            "machines with the same system and architecture, without Python. Kernels are compiled at the",
+            "first launch on each machine, and cached there. Building takes about a minute.",
         ),
         epilog="examples:\n  gameglue build digits\n  gameglue build ./my_game --output dist",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -31,13 +31,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         "game", metavar="GAME", help="a folder with a main.py, a script, or the name of a demo"
     )
     parser.add_argument(
-        "--output", type=Path, default=Path("dist"), metavar="DIR", help="where to put it. Default: dist"
+        "--output", type=Path, default=Path("dist"), metavar="DIR", help="output folder. Default: dist"
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Build, and say what came out."""
+    """Build the game and print the result."""
     missing = missing_builder()
     if missing is not None:
         raise InputError(missing)

@@ -1,4 +1,4 @@
-"""What commands print with: tables, key-value lines, and a progress bar for long loading."""
+"""Console output: tables, key-value lines, and a progress bar."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rich.text import Text
 
 
 def output(room: int | None = None) -> Console:
-    """Standard output; without colours where it is no terminal, and there with `room` columns for tables."""
+    """Standard output; without colours and `room` columns wide if it is no terminal."""
     return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else room)
 
 
@@ -42,7 +42,7 @@ def command_line(*words: object) -> str:
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
     """Add `--json`."""
-    parser.add_argument("--json", action="store_true", help="print the result as JSON, for other programs")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def print_json(data: object) -> None:
@@ -51,7 +51,7 @@ def print_json(data: object) -> None:
 
 
 def plain(data: object) -> Any:
-    """Data as JSON has it: records as objects, arrays as lists, what JSON lacks as text."""
+    """Convert data to JSON types: records to objects, arrays to lists, other values to strings."""
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
         return {field.name: plain(getattr(data, field.name)) for field in dataclasses.fields(data)}
     if isinstance(data, Mapping):
@@ -66,7 +66,7 @@ def plain(data: object) -> Any:
 
 
 def paragraph(*sentences: str) -> str:
-    """Sentences, wrapped for a help text whose examples keep their lines."""
+    """Wrap sentences for a help text whose examples keep their lines."""
     return textwrap.fill(" ".join(sentences), 80)
 
 
@@ -99,7 +99,7 @@ def title(console: Console, text: str) -> None:
 
 @contextmanager
 def measuring() -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal while something is measured; yields what is to be called with (done, wanted)."""
+    """Context manager: shows a progress bar on a terminal; yields a function of (done, total)."""
     console = errors()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("measuring", total=None)
@@ -152,7 +152,7 @@ class CompileProgress:
         self._bar.update(self._task, completed=done, total=wanted)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the progress bar."""
         if self._bar is not None:
             self._bar.stop()
         self._bar = None

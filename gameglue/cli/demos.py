@@ -1,4 +1,4 @@
-"""Finding demos, and the convention that makes a folder a demo.
+"""Finds demos, and defines what makes a folder a demo.
 
 A demo is `demos/<name>/main.py` with `build(app, options)`. The first line of its docstring is the
 description that `gameglue list` shows. `build` fills the app's scene; it may return a function whose result
@@ -16,12 +16,12 @@ from pathlib import Path
 
 from engine.base.errors import InputError
 from gameglue.cli.console import command_line
-from gameglue.host.playing import Build
+from gameglue.host.play_options import Build
 
 
 @dataclass(frozen=True)
 class Demo:
-    """A demo that was found: its name, one line about it, and its folder."""
+    """A demo: its name, a one-line description, and its folder."""
 
     name: str
     description: str
@@ -92,7 +92,7 @@ def find_game(name: str) -> Demo:
 
 
 def defines_build(main: Path) -> bool:
-    """Whether a main.py has `build(app, options)`. Raises `InputError` for what is not Python."""
+    """Whether a main.py defines `build(app, options)`. Raises `InputError` for invalid Python."""
     try:
         tree = ast.parse(main.read_text(encoding="utf-8"))
     except (SyntaxError, UnicodeDecodeError) as error:

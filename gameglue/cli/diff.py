@@ -1,4 +1,4 @@
-"""`gameglue diff MODEL`: the first layer whose output differs between a backend and another way to run it."""
+"""`gameglue diff MODEL`: finds the first layer whose output differs between two backends or engines."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         name,
         help=line,
         description=paragraph(
-            "Run a model on a backend and in another way, compare what every layer yields, and name the",
+            "Run a model on two backends or engines, compare the outputs of every layer, and report the",
             "first layer, in the order of execution, whose output differs. Exits with 1 if there is one.",
             "Errors are max|a - b| / max(1, max|b|), for integers max|a - b|.",
         ),
@@ -68,13 +68,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
     parser.add_argument(
         "--against",
         choices=(*_OTHERS, *_BACKENDS),
-        help="what the backend is compared with. Default: onnxruntime; with --precision the CPU in float32",
+        help="reference to compare with. Default: onnxruntime; with --precision the CPU in float32",
     )
     parser.add_argument(
         "--tolerance",
         type=float,
         metavar="X",
-        help=f"largest error that passes. Default: {TOLERANCE}, for floats of 16 bits {NARROW_TOLERANCE}"
+        help=f"largest accepted error. Default: {TOLERANCE}, for 16-bit floats {NARROW_TOLERANCE}"
         + "".join(f", with --precision {name} {bound}" for name, bound in REDUCED_TOLERANCES.items()),
     )
     parser.add_argument("--verbose", action="store_true", help="list the layers with the largest errors")
@@ -84,7 +84,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
 
 @dataclass(frozen=True)
 class Difference:
-    """How far two values are apart. `index` is where most, for a sequence with the element's number first.
+    """The difference between two values; `index` is the element with the largest one.
 
     `error` is infinite where they cannot be compared, or one is not finite where the other is; `what` says
     so in words, else gives both elements.
@@ -192,7 +192,7 @@ def compare(ours: Side, other: Side, groups: Iterable[Sequence[str]]) -> Iterato
 
 
 def difference(name: str, a: Any, b: Any) -> Difference:
-    """How far a value of one side is from the other's."""
+    """Compute the difference between the values of both sides."""
     if isinstance(a, list | tuple) or isinstance(b, list | tuple) or a is None or b is None:
         return _sequence_difference(name, a, b)
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():

@@ -38,7 +38,7 @@ _UNKNOWN_BYTES = CHUNK_BYTES // 64
 
 
 class Side(ABC):
-    """One way to run the model on the given inputs."""
+    """One engine that runs the model on the given inputs."""
 
     label: str
     names: tuple[str, ...]
@@ -73,7 +73,7 @@ class EngineSide(Side):
 
 
 class OnnxSide(Side):
-    """Another reader of the same file."""
+    """Base class of other engines that read the same file."""
 
     def __init__(self, path: Path, inputs: Mapping[str, Any]) -> None:
         self._proto = whole_proto(path)
@@ -91,10 +91,10 @@ class OnnxSide(Side):
 
     @abstractmethod
     def run(self, proto: onnx.ModelProto, names: Sequence[str]) -> Sequence[Any]:
-        """The outputs of a model."""
+        """Run a model and return its outputs."""
 
     def values(self, names: Sequence[str]) -> Values:
-        """These values; what the other side raises becomes `InputError`."""
+        """Compute these values; errors of the other engine become `InputError`."""
         try:
             return dict(zip(names, self.run(self.showing(names), names), strict=True))
         except EngineError:
@@ -129,7 +129,7 @@ class OnnxRuntimeSide(OnnxSide):
 
 
 class ReferenceSide(OnnxSide):
-    """ONNX's own evaluator: slow, and what the specification says."""
+    """ONNX's reference evaluator: slow, but as specified."""
 
     label = "onnx-reference"
 

@@ -47,8 +47,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
     parser = commands.add_parser(
         name,
         help=line,
-        description="Show what this machine offers: processor, OpenGL, OpenCL, display, sound, gamepads, "
-        "kernel cache; which backends run here, and what to install for those that do not; environment "
+        description="Show what this machine supports: processor, OpenGL, OpenCL, display, sound, gamepads, "
+        "kernel cache; available backends, and what to install for the others; environment "
         "variables that are set. Always exits with 0.",
     )
     add_json_option(parser)
@@ -56,7 +56,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print section after section; one that fails says so and the next one follows."""
+    """Print all sections; a section that fails reports its error and the others follow."""
     advice: list[str] = []
     sections: tuple[tuple[str, Callable[[list[str]], Rows]], ...] = (
         ("machine", _machine),

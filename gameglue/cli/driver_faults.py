@@ -1,4 +1,4 @@
-"""Faults of OpenGL drivers that make inference or drawing wrong, and what to do about each."""
+"""Known faults of OpenGL drivers that cause wrong results, and their workarounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ZINK_FAULTS = {
 
 
 def driver_faults(info: GLInfo, environment: Mapping[str, str] | None = None) -> list[str]:
-    """What is known to go wrong with a driver, in a line each; nothing for what the environment avoids."""
+    """Known faults of a driver, one line each, except for those that environment variables already avoid."""
     variables = os.environ if environment is None else environment
     mesa = re.search(r"Mesa (\d+)\.(\d+)", info.version)
     if not info.renderer.startswith("zink") or mesa is None:

@@ -1,4 +1,4 @@
-"""`gameglue inspect MODEL`: what is in a model, what the passes make of it, how each backend runs it."""
+"""`gameglue inspect MODEL`: a model's contents, the effect of the passes, and each backend's plan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gameglue.inference.backend_choice import (
     BACKEND_CHOICES,
     BackendChoice,
     open_worker,
-    resolve_choice,
+    resolve_backend_choice,
     why_unavailable,
 )
 
@@ -176,7 +176,7 @@ def _report(model: Model, choice: BackendChoice) -> tuple[str, PlanReport] | str
             CompileProgress(f"{choice.label}: preparing kernels") as progress,
             open_worker(model, choice, progress) as worker,
         ):
-            return resolve_choice(choice, worker).label, worker.plan_report()
+            return resolve_backend_choice(choice, worker).label, worker.plan_report()
     except EngineError as error:
         return f"cannot run it: {error}"
 

@@ -19,13 +19,13 @@ from gameglue.host.resources import packaged_assets
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Add MODEL and `--dim`."""
     parser.add_argument(
-        "model", metavar="MODEL", help="an .onnx file, or the name of a model that comes along: digits"
+        "model", metavar="MODEL", help="an .onnx file, or the name of a bundled model: digits"
     )
     add_dim_option(parser, "1")
 
 
 def add_dim_option(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add `--dim`; `default` says in the help what becomes of dimensions without one."""
+    """Add `--dim`; `default` is the help text for dimensions that are not given."""
     parser.add_argument(
         "--dim",
         action="append",
@@ -42,8 +42,8 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="take an input from a .npy file, or, without NAME=, every input in a .npz file; may be given "
-        "several times; a sequence is every array of NAME=FILE.npz. They set the named dimensions that "
+        help="read an input from a .npy file or, without NAME=, all inputs from a .npz file; may be given "
+        "several times; NAME=FILE.npz gives a sequence. The arrays also set named dimensions that "
         "--dim does not. Other inputs are random",
     )
     parser.add_argument(
@@ -73,7 +73,7 @@ def load_model(arguments: argparse.Namespace) -> tuple[Path, Model]:
 
 
 def dims_of(arguments: argparse.Namespace, model: Model | None = None) -> dict[str, int]:
-    """`--dim` as numbers; with a model, its other named dimensions are those of `--input`, or 1.
+    """Parse `--dim`; with a model, other named dimensions are taken from `--input`, or 1.
 
     Raises `InputError`.
     """

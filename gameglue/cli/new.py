@@ -1,4 +1,4 @@
-"""`gameglue new NAME`: a folder with a game that runs, to begin with."""
+"""`gameglue new NAME`: creates a folder with a small, complete game."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         name,
         help=line,
         description=paragraph(
-            "Make a folder with a small game: a main program, a component that asks a network, the network,",
-            "sprites, a sound, a scene file and a README. It runs as it is.",
+            "Create a folder with a small game: a main program, a component that runs a network, the model,",
+            "sprites, a sound, a scene file and a README. It can be run immediately.",
         ),
         epilog="example:\n  gameglue new my_game && python my_game/main.py",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", type=Path, metavar="NAME", help="the folder to make; its name is the game's")
+    parser.add_argument(
+        "name", type=Path, metavar="NAME", help="the folder to create; its name becomes the game's"
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the folder, and say how to continue."""
+    """Create the folder, and print the next steps."""
     folder: Path = arguments.name
     files = make_game(folder)
     output().print(f"made {folder} with {', '.join(files)}", markup=False)
@@ -40,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def make_game(folder: Path) -> list[str]:
-    """Write a new game; returns the names of its files. Raises `InputError` where something is in the way."""
+    """Write a new game; returns the names of its files. Raises `InputError` if files exist already."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is there already; choose another name, or empty it")
     made = []

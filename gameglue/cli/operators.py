@@ -20,15 +20,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         name,
         help=line,
         description=paragraph(
-            "Show the operators that the engine has, the opset versions that it reads them under, and how",
-            "each backend takes them: native, fallback (its CPU does it) or refused. With names, only those,",
-            "and what ONNX has and the engine lacks among them.",
+            "List the supported operators with their opset versions, and how",
+            "each backend runs them: native, fallback (on the CPU) or refused. With names, only those,",
+            "including unsupported ONNX operators among them.",
         ),
         epilog="examples:\n  gameglue operators\n  gameglue operators conv gridsample\n"
         "  gameglue operators --domain ai.onnx.ml --backend gpu_compute",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="an operator, in upper or lower case")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="name of an operator (case-insensitive)")
     add_backend_options(parser, "all of them")
     parser.add_argument("--domain", help="only operators of this domain; ai.onnx is ONNX's own")
     parser.add_argument("--markdown", action="store_true", help="print one row per domain, as Markdown")

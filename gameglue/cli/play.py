@@ -23,8 +23,8 @@ from gameglue.cli.demos import Demo, find_game
 from gameglue.graphics.surface import has_display
 from gameglue.host import watchdog
 from gameglue.host.app import App
-from gameglue.host.playing import PlayOptions
-from gameglue.inference.backend_choice import BackendChoice, default_choice
+from gameglue.host.play_options import PlayOptions
+from gameglue.inference.backend_choice import BackendChoice, default_backend_choice
 from gameglue.input import InputRecording
 from gameglue.profiling import FrameReport
 
@@ -45,7 +45,7 @@ def window_size(text: str) -> tuple[int, int]:
 
 
 def positive(text: str) -> int:
-    """A whole number above 0."""
+    """Parse a positive integer."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"needs a whole number above 0, got {text!r}")
     return int(text)
@@ -58,7 +58,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         help=line,
         description=paragraph(
             "Play a demo or a game. With a display it opens a window and runs until you close it.",
-            f"Without one it plays by itself for {HEADLESS_FRAMES} frames, and leaves a screenshot and a",
+            f"Without one it autoplays for {HEADLESS_FRAMES} frames, and saves a screenshot and a",
             "report in ./out.",
         ),
         epilog="examples:\n  gameglue play digits\n  gameglue play digits --backend gpu_pixel\n"
@@ -83,14 +83,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_backend_options(parser, "what suits this machine")
     parser.add_argument("--headless", action="store_true", help="open no window, even if there is a display")
     parser.add_argument(
-        "--autoplay", action="store_true", help="let the demo play itself; always so without a window"
+        "--autoplay", action="store_true", help="let the demo play itself; always on without a window"
     )
     parser.add_argument("--frames", type=positive, metavar="N", help="stop after N frames")
-    parser.add_argument("--seed", type=int, metavar="S", help="make everything random repeat")
     parser.add_argument(
-        "--size", type=window_size, default=DEFAULT_SIZE, metavar="WxH", help="default: 960x640"
+        "--seed", type=int, metavar="S", help="seed of all random numbers, for reproducible runs"
     )
-    parser.add_argument("--screenshot", type=Path, metavar="FILE", help="save the last picture as PNG")
+    parser.add_argument(
+        "--size",
+        type=window_size,
+        default=DEFAULT_SIZE,
+        metavar="WxH",
+        help="window size in pixels. Default: 960x640",
+    )
+    parser.add_argument("--screenshot", type=Path, metavar="FILE", help="save the last frame as PNG")
     parser.add_argument(
         "--animation",
         type=Path,
@@ -100,20 +106,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report", type=Path, metavar="FILE", help="save frame times, as JSON or as text (.txt)"
     )
-    kept.add_argument("--record", type=Path, metavar="FILE", help="keep what is played, frame by frame")
-    kept.add_argument("--replay", type=Path, metavar="FILE", help="play what --record has kept once more")
+    kept.add_argument("--record", type=Path, metavar="FILE", help="record the input of every frame")
+    kept.add_argument("--replay", type=Path, metavar="FILE", help="replay a recording of --record")
     parser.add_argument(
         "--inspector", action="store_true", help="open the inspector over the game (F2 hides and shows it)"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Play, and print what the run cost."""
+    """Play, and print the frame times."""
     return play_game(find_game(arguments.demo), arguments)
 
 
 def play_game(demo: Demo, arguments: argparse.Namespace) -> int:
-    """The same for a game that was found already."""
+    """Play a game that was found already; otherwise as `run`."""
     build = demo.load()
     headless = arguments.headless or not has_display()
     replay = None if arguments.replay is None else _recording_of(demo.name, arguments.replay)
@@ -202,7 +208,7 @@ def _options(app: App, arguments: argparse.Namespace, replay: InputRecording | N
             )
         autoplay = bool(metadata["autoplay"])
     elif choice is None and arguments.record is not None:
-        choice = default_choice(app.ctx is not None)[0]
+        choice = default_backend_choice(app.ctx is not None)[0]
     seed = app.seed if replay is not None or arguments.record is not None else arguments.seed
     return PlayOptions(choice, autoplay, seed)
 

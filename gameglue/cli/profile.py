@@ -1,4 +1,4 @@
-"""`gameglue profile GAME|SCRIPT.py`: where each frame's time goes, and what inference costs the frames."""
+"""`gameglue profile GAME|SCRIPT.py`: the time of each frame, and what inference costs."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from gameglue.cli.play import DEFAULT_SIZE, positive, window_size
 from gameglue.graphics.surface import has_display
 from gameglue.host import watchdog
 from gameglue.host.app import App
-from gameglue.host.garbage_collection import long_lived_kept
-from gameglue.host.playing import PlayOptions
-from gameglue.inference.backend_choice import BackendChoice, default_choice, open_worker
+from gameglue.host.garbage_collection import freeze_garbage_collector
+from gameglue.host.play_options import PlayOptions
+from gameglue.inference.backend_choice import BackendChoice, default_backend_choice, open_worker
 from gameglue.profiling import FrameOverlay
 from gameglue.profiling.html import write_html
 from gameglue.profiling.in_flight import NetworkInFlight
@@ -63,9 +63,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         name,
         help=line,
         description=paragraph(
-            "Play a demo, or a script that calls app.run(), with inference running and paused in turns, and",
-            "print what each frame spent where, the frame times with and without inference, the time of each",
-            "layer, memory, and blocking calls.",
+            "Play a demo, or a script that calls app.run(), alternating inference on and off, and",
+            "print the time of each frame phase, the frame times with and without inference, the time of",
+            "each layer, memory, and blocking calls.",
         ),
         epilog="examples:\n  gameglue profile digits --backend cpu --frames 600 --headless\n"
         "  gameglue profile digits --trace digits.trace.json --html digits.html\n"
@@ -85,23 +85,25 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         type=positive,
         default=60,
         metavar="N",
-        help="frames of a turn, running or paused. Default: 60",
+        help="frames before switching between running and paused. Default: 60",
     )
     parser.add_argument(
         "--rate",
         type=float,
         default=60.0,
         metavar="F",
-        help="frames a second; 0 plays without a pause between frames. Default: 60",
+        help="frames per second; 0 runs unlimited. Default: 60",
     )
     parser.add_argument("--headless", action="store_true", help="open no window, even if there is a display")
-    parser.add_argument("--seed", type=int, metavar="S", help="make everything random repeat")
+    parser.add_argument(
+        "--seed", type=int, metavar="S", help="seed of all random numbers, for reproducible runs"
+    )
     parser.add_argument(
         "--size",
         type=window_size,
         default=DEFAULT_SIZE,
         metavar="WxH",
-        help="of a demo's picture. Default: 960x640",
+        help="window size of a demo. Default: 960x640",
     )
     parser.add_argument(
         "--in-flight",
@@ -110,21 +112,21 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         action="append",
         default=[],
         metavar="MODEL",
-        help="keep this network in flight too, on the same backend; may be given several times",
+        help="also run this network continuously on the same backend; may be given several times",
     )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for ui.perfetto.dev (JSON)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots, one file")
-    parser.add_argument("--screenshot", type=Path, metavar="FILE", help="save the last picture as PNG")
+    parser.add_argument("--screenshot", type=Path, metavar="FILE", help="save the last frame as PNG")
     parser.add_argument(
         "--overlay",
         choices=PAGES,
-        help="show this page of the overlay in the screenshot, some frames after those that are measured",
+        help="overlay page to show in the screenshot, which is taken after the measurement",
     )
-    parser.add_argument("--no-layers", action="store_true", help="leave out the times of layers")
+    parser.add_argument("--no-layers", action="store_true", help="do not measure layer times")
     parser.add_argument(
-        "--not-counting",
+        "--no-blocking-counts",
         action="store_true",
-        help="do not count blocking calls, which costs OpenGL calls a microsecond each",
+        help="do not count blocking calls (counting adds about 1 µs per OpenGL call)",
     )
     add_json_option(parser)
     parser.set_defaults(run=run)
@@ -135,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan = Plan(arguments.frames, arguments.block, rate=arguments.rate)
     with ExitStack() as stack:
         # Before any context is made, so that all of them count.
-        blocking = None if arguments.not_counting else stack.enter_context(BlockingCalls())
+        blocking = None if arguments.no_blocking_counts else stack.enter_context(BlockingCalls())
         # Devices that are made while somebody watches keep times.
         stack.enter_context(instrumentation.observing(instrumentation.Observer()))
         is_path = arguments.target.endswith(".py") or os.path.sep in arguments.target
@@ -234,12 +236,12 @@ def _instead_of_run(function: Callable[[App, int | None], None]) -> ExitStack:
 
 def _profile(app: App, plan: Plan, arguments: argparse.Namespace, blocking: BlockingCalls | None) -> Profile:
     """Measure an app together with the requested networks."""
-    choice = choice_of(arguments) or default_choice(app.ctx is not None)[0]
+    choice = choice_of(arguments) or default_backend_choice(app.ctx is not None)[0]
     others = [_network(app, name, choice) for name in arguments.in_flight]
     if others:
         # Their first schedules, which plan and allocate, are no part of what is measured.
         plan = replace(plan, warm_up=plan.warm_up + 20)
-    with long_lived_kept():
+    with freeze_garbage_collector():
         profile = profile_frames(app, plan, blocking=blocking, layers=not arguments.no_layers)
     for network in others:
         network.close()

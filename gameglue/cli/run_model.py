@@ -1,4 +1,4 @@
-"""`gameglue run MODEL`: run a model once and print what comes out."""
+"""`gameglue run MODEL`: runs a model once and prints its outputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
     parser = commands.add_parser(
         name,
         help=line,
-        description="Run a model once, on random inputs or on given ones, and print its outputs.",
+        description="Run a model once, on random or given inputs, and print its outputs.",
         epilog="examples:\n  gameglue run digits\n"
         "  gameglue run net.onnx --dim batch=4 --input image=cat.npy --output out.npz",
         formatter_class=argparse.RawDescriptionHelpFormatter,

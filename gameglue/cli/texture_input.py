@@ -1,4 +1,4 @@
-"""`gameglue inspect MODEL --texture IMAGE`: how a picture arrives in a model's input, in numbers and drawn.
+"""`gameglue inspect MODEL --texture IMAGE`: shows how an image is converted to a model's input.
 
 The preview shows the picture upright, then each channel of the tensor as it is in memory (row 0 on top),
 then what the same transform makes of the tensor again.
@@ -30,26 +30,26 @@ def add_texture_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--texture",
         metavar="[NAME=]IMAGE",
-        help="show how a picture arrives in an input (by default the first with four dimensions)",
+        help="show how an image is converted to an input (default: the first with four dimensions)",
     )
     parser.add_argument(
         "--transform",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help=f"how it is converted; may be given several times. Names: {', '.join(_SETTINGS)}. Such as "
+        help=f"conversion setting; may be given several times. Names: {', '.join(_SETTINGS)}. Such as "
         "swizzle=bgr, origin=bottom_left, resampling=area, mean=0.485,0.456,0.406",
     )
     parser.add_argument(
         "--preview",
         metavar="FILE",
         default="out/texture.png",
-        help="the picture to write. Default: %(default)s",
+        help="preview image to write. Default: %(default)s",
     )
 
 
 def show_texture(console: Console, model: Model, arguments: argparse.Namespace) -> None:
-    """Convert, print the transform and what each channel holds, and write the preview."""
+    """Convert an image, print the transform and statistics of each channel, and write the preview."""
     name, _, file = arguments.texture.rpartition("=")
     item = _input_of(model, name)
     transform = _fitted(transform_of(arguments.transform), item)
@@ -108,7 +108,7 @@ def transform_of(texts: list[str]) -> TextureTransform:
 
 
 def values_of(tensor: np.ndarray, transform: TextureTransform) -> np.ndarray:
-    """The first picture of a tensor as planes (channels, rows, columns)."""
+    """The first image of a tensor as (channels, rows, columns)."""
     return tensor[0].transpose(2, 0, 1) if transform.is_channels_last else tensor[0]
 
 

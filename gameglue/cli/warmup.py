@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-from engine import BackendType, ModelLoader, SystemInfo, leave_a_core_to_the_game
+from engine import BackendType, ModelLoader, SystemInfo, reserve_game_core
 from engine.base.errors import EngineError, InputError
 from engine.device.native import process_store
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
@@ -23,34 +23,34 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         name,
         help=line,
         description=paragraph(
-            "Compile every kernel that models need and leave it in the cache, so that a game's first start",
+            "Compile and cache every kernel that models need, so that a game's first start",
             "takes no longer than its second. Run it on the player's machine, as an installer's last step.",
-            "With the sizes of all open dimensions (--dim) it also plans, and uses each program once.",
+            "With sizes for all dynamic dimensions (--dim), also creates plans and runs each program once.",
         ),
         epilog="examples:\n  gameglue warmup digits\n  gameglue warmup *.onnx --all",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "models", nargs="+", metavar="MODEL", help="an .onnx file, or the name of a model that comes along"
+        "models", nargs="+", metavar="MODEL", help="an .onnx file, or the name of a bundled model"
     )
     add_dim_option(parser, "left open")
     add_backend_options(parser, "cpu")
     add_precision_option(parser)
-    parser.add_argument("--all", action="store_true", help="for every backend that this machine offers")
+    parser.add_argument("--all", action="store_true", help="for every backend that this machine supports")
     parser.add_argument(
-        "--beside-game",
+        "--low-priority",
         action="store_true",
-        help="compile with what a game that plays meanwhile leaves of the processor, however little that is",
+        help="compile at low priority while a game is running",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Warm up each model on each backend; failures are reported, and the others continue."""
-    if arguments.beside_game:
+    if arguments.low_priority:
         _give_way()
     # Plans are stored for so many threads: have them be those of a game's frame loop.
-    leave_a_core_to_the_game()
+    reserve_game_core()
     choices = [choice_of(arguments) or BackendChoice(BACKEND_CHOICES[0].backend)]
     if arguments.all:
         info = SystemInfo.query()
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _give_way() -> None:
     """Let every other process go first; what this one starts does so too, and leaves one core alone."""
-    process_store().pool.leave_a_core(always=True)
+    process_store().pool.reserve_core(always=True)
     if hasattr(os, "SCHED_IDLE"):
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

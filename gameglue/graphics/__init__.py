@@ -15,11 +15,11 @@ from gameglue.graphics.device import Effect, RenderTarget, Texture
 from gameglue.graphics.graphics import Graphics
 from gameglue.graphics.gui import Gui
 from gameglue.graphics.image_effect import ImageEffect
+from gameglue.graphics.image_network import ImageNetwork
 from gameglue.graphics.lights import AmbientLight, DirectionalLight
 from gameglue.graphics.mesh import Mesh
 from gameglue.graphics.page import Page, Rect
 from gameglue.graphics.particles import Particles, ParticleSystem, ParticleSystem3D
-from gameglue.graphics.picture_network import PictureNetwork
 from gameglue.graphics.sprite_animator import SpriteAnimator
 from gameglue.graphics.sprite_sheet import AnimationClip, SpriteSheet
 from gameglue.graphics.tile_map import TileMap
@@ -46,7 +46,7 @@ __all__ = [
     "ParticleSystem",
     "ParticleSystem3D",
     "Particles",
-    "PictureNetwork",
+    "ImageNetwork",
     "Rect",
     "RenderTarget",
     "Renderer",

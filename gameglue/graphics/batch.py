@@ -1,4 +1,4 @@
-"""Quads, collected on the CPU and drawn as instances: all 2D drawing goes through it."""
+"""Quad batches: all 2D drawing is collected on the CPU and drawn as instances."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Picture = Texture | RenderTarget
 
 @dataclass(frozen=True)
 class View:
-    """From drawing units to the picture: two rows of an affine map to -1..1, and the size of a pixel."""
+    """An affine map from drawing units to clip space, and the size of a pixel in these units."""
 
     x: tuple[float, float, float]
     y: tuple[float, float, float]
@@ -68,7 +68,7 @@ class View:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of quads in the same units that need no more than one picture."""
+    """Consecutive quads with one view and at most one texture."""
 
     view: View
     picture: Picture | None
@@ -76,7 +76,7 @@ class Run:
 
 
 class QuadList:
-    """Quads in drawing order, with the view and the picture that each run of them needs."""
+    """Quads in drawing order, with the view and texture of each run."""
 
     def __init__(self) -> None:
         self._quads = np.zeros(256, QUAD)
@@ -128,7 +128,7 @@ class QuadList:
         self._count += 1
 
     def reserve(self, count: int, picture: Picture | None = None) -> np.ndarray:
-        """Append `count` quads and return them, (count,) of dtype QUAD, to be filled in."""
+        """Append `count` uninitialized quads and return them, (count,) of dtype QUAD."""
         if self._count + count > len(self._quads):
             self._grow(self._count + count)
         if picture is not None:
@@ -138,13 +138,13 @@ class QuadList:
         return quads
 
     def clear(self) -> None:
-        """Forget all quads."""
+        """Remove all quads."""
         self._count = 0
         self._runs.clear()
         self._view = self._picture = None
 
     def runs(self) -> list[Run]:
-        """Runs of quads that share view and picture, in drawing order."""
+        """Runs of quads with the same view and texture, in drawing order."""
         ends = [start for _, _, start in self._runs[1:]] + [self._count]
         return [
             Run(view, picture, self._quads[start:end])
@@ -172,7 +172,7 @@ class QuadList:
 
 
 def by_kind(run: Run) -> list[tuple[float, np.ndarray]]:
-    """Cut a run into parts: `PLAIN` or `PICTURE` where they cover many pixels, and `MIXED` between."""
+    """Split a run by program: `PLAIN` or `PICTURE` for many covered pixels, else `MIXED`."""
     shape, count = run.quads["shape"], len(run.quads)
     kinds = shape[:, 2] % ADDS
     starts = np.flatnonzero(np.diff(kinds, prepend=-1.0))

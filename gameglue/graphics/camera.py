@@ -18,7 +18,7 @@ from gameglue.scripting.fields import Range
 
 
 def world_view(center: tuple[float, float], height: float, angle: float, size: tuple[int, int]) -> View:
-    """How a camera sees: `height` world units from bottom to top of a picture of `size` pixels."""
+    """A camera's view: `height` world units from the bottom to the top of an image of `size` pixels."""
     up = 2.0 / height
     along = up * size[1] / size[0]
     c, s = math.cos(math.radians(angle)), math.sin(math.radians(angle))
@@ -63,7 +63,7 @@ class Camera2D(Camera):
     """World units from the bottom to the top of the picture."""
 
     def view(self, size: tuple[int, int]) -> View:
-        """The mapping of the world to a picture of `size` pixels."""
+        """The map from the world to an image of `size` pixels."""
         x, y, _ = self.transform.position
         return world_view((x, y), self.height, self.transform.angle, size)
 
@@ -97,7 +97,7 @@ class Renderer(MonoBehaviour):
 
 
 class SpriteRenderer(Renderer):
-    """A picture at the object's position, or a rectangle where it has neither `texture` nor `sheet`."""
+    """Draws an image at the object's position, or a rectangle without `texture` and `sheet`."""
 
     texture: Texture | RenderTarget | None = None
     """The picture; scene files and `add_component` take a file name, too."""

@@ -1,4 +1,4 @@
-"""`Camera3D` and `MeshRenderer`: three dimensions."""
+"""3D components: `Camera3D` and `MeshRenderer`."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Camera3D(Camera):
     """What is nearer than this is not drawn; above 0 for perspective."""
     far: Annotated[float, Range(unit="units")] = 1000.0
     """What is farther than this is not drawn; above `near`."""
-    smooth_edges: bool | None = None
+    multisampling: bool | None = None
     """Draw with four samples a pixel where the driver can; `None` does so where a graphics card draws."""
 
     def view_matrix(self) -> np.ndarray:
-        """From the world to the camera's own axes, (4, 4) float64 for column vectors; scale is ignored."""
+        """World to camera matrix, (4, 4) float64 for column vectors; the object's scale is ignored."""
         return np.array(self._view())
 
     def projection_matrix(self) -> np.ndarray:
-        """From the camera's axes to clip space, (4, 4) float64; depth goes from -1 to 1."""
+        """Camera to clip space matrix, (4, 4) float64; depth from -1 to 1."""
         return np.array(self._projection())
 
     def world_to_screen(self, point: Iterable[float]) -> tuple[float, float] | None:
-        """The pixel, from the top left, at which a point is seen; `None` if it is behind the camera."""
+        """The pixel, from the top left, that shows a point; `None` if it is behind the camera."""
         x, y, z = Vec3.of(point)
         clip = self._projection() * self._view() * glm.dvec4(x, y, z, 1.0)
         if clip.w <= 0.0:
@@ -54,7 +54,7 @@ class Camera3D(Camera):
         return (clip.x / clip.w + 1) / 2 * width, (1 - clip.y / clip.w) / 2 * height
 
     def screen_to_ray(self, x: float, y: float) -> tuple[Vec3, Vec3]:
-        """Where the line of sight through a pixel begins (on the near plane), and its direction."""
+        """The ray through a pixel: its origin on the near plane, and its direction."""
         width, height = self.size
         across, up = x / width * 2 - 1, 1 - y / height * 2
         back: Any = glm.inverse(self._projection() * self._view())
@@ -63,7 +63,7 @@ class Camera3D(Camera):
         return near, (far - near).normalized()
 
     def look(self) -> tuple[np.ndarray, tuple[float, float, float, float]]:
-        """What a shader needs: world to clip space, (4, 4) float64, and the eye as a homogeneous point.
+        """Uniforms for shaders: world to clip space, (4, 4) float64, and the homogeneous eye position.
 
         The eye of an orthographic camera is the direction towards it.
 
@@ -114,7 +114,7 @@ class MeshRenderer(MonoBehaviour):
     """The picture on the surface."""
     emission: Color = "black"
     """Light that the surface emits, independent of the light that falls on it."""
-    shine: Annotated[float, Range(0.0, 1.0)] = 0.0
+    specular: Annotated[float, Range(0.0, 1.0)] = 0.0
     """Strength of highlights."""
     double_sided: bool = False
     """Also draw the backs of triangles."""

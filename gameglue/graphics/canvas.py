@@ -23,7 +23,7 @@ _SHIFT = {"left": 0.0, "center": 0.5, "right": 1.0, "top": 0.0, "bottom": 1.0}
 
 
 class Canvas:
-    """Collects what is drawn and hands it to the GPU in few batches.
+    """Collects 2D drawing and submits it to the GPU in few batches.
 
     `app.gui` is a canvas in pixels from the top left corner, y down. The canvas that a camera hands to
     `Renderer.draw` is in world units, y up; sizes, widths and radii are then in world units too. What is
@@ -204,7 +204,7 @@ class Canvas:
         radius: float = 0.0,
         region: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0),
     ) -> None:
-        """A picture with its corner of lowest x and y at (`x`, `y`); its own size in pixels if none is given.
+        """Draw an image with its lowest corner at (`x`, `y`), by default in its own size.
 
         `color` multiplies the picture; `radius` rounds its corners; `region` cuts a part out of it, as for
         `sprite`.
@@ -253,7 +253,7 @@ class Canvas:
         regions: np.ndarray | None = None,
         additive: bool = False,
     ) -> None:
-        """Many copies of one picture, or of parts of it, in one call.
+        """Draw many copies of one image, or of its regions, in one call.
 
         positions: (n, 2) centres; size: one number, (n,) as wide as tall, or (n, 2) widths and heights;
         colors: one, or (n, 3 or 4) numbers from 0 to 1; rotations: one number of degrees, or (n,); regions:
@@ -324,7 +324,7 @@ class Canvas:
         return width
 
     def measure(self, text: str, size: float = 16.0, *, font: Path | None = None) -> tuple[float, float]:
-        """Width and height that `text` would have."""
+        """Return the width and height of `text`."""
         layout, unit = self._layout(text, size, font)
         return layout.width * unit, layout.height * unit
 

@@ -12,7 +12,7 @@ from gameglue.scripting.fields import Named
 
 
 def check_color(color: Color) -> None:
-    """Raise `ValueError` for what is no colour. Numbers above 1 are refused, which drawing takes for 1."""
+    """Raise `ValueError` for an invalid colour; numbers above 1 are rejected."""
     parse_color(color)
     if not isinstance(color, str) and max(color) > 1.0:
         raise ValueError(_above_one(color))

@@ -1,4 +1,4 @@
-"""Opening an OpenGL context without a window, and saying what to install where that fails."""
+"""Off-screen OpenGL contexts, and advice for when they cannot be created."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import moderngl
 
 from engine.device.gl.counting import loader_wrapper
 from engine.device.gl.functions import GL
-from gameglue.graphics.current import SYSTEM, release_current_context
+from gameglue.graphics.current_context import SYSTEM, release_current_context
 
 FORCE_OFF = "GAMEGLUE_NO_OPENGL"
 """Set this environment variable to play as on a machine without OpenGL."""
@@ -24,7 +24,7 @@ _COLOR_BUFFER_BIT = 0x4000
 
 
 def open_offscreen_context() -> tuple[moderngl.Context | None, str]:
-    """A context of its own that draws into textures, or `None` and the reasons why there is none."""
+    """Open a context without a window; returns it, or `None` and the reasons."""
     if os.environ.get(FORCE_OFF, "") not in ("", "0"):
         return None, f"switched off by {FORCE_OFF}"
     release_current_context()
@@ -56,7 +56,7 @@ def _open(backend: str | None, version: int) -> moderngl.Context:
 
 
 def flush_call(ctx: moderngl.Context) -> Callable[[], object]:
-    """`glFlush` of that context, which moderngl does not offer; it hands work to the GPU without waiting.
+    """The context's `glFlush`, which moderngl does not expose.
 
     Without a window nothing else does so: on a software renderer, frames would pile up and be drawn all at
     once (0.6 s at a time was measured).
@@ -68,7 +68,7 @@ def flush_call(ctx: moderngl.Context) -> Callable[[], object]:
 def resolve_call(
     ctx: moderngl.Context,
 ) -> Callable[[moderngl.Framebuffer, moderngl.Framebuffer], None]:
-    """Copies the colours of a framebuffer to another of the same size but another number of samples.
+    """A function that resolves a multisampled framebuffer into another of the same size.
 
     moderngl's own way asks the driver which framebuffer is bound, which waits on some. Afterwards the caller
     has to bind one.
@@ -97,7 +97,7 @@ def _function(ctx: moderngl.Context, name: str, *arguments: type) -> Callable[..
 
 
 def how_to_get_opengl() -> str:
-    """What to install on this system."""
+    """Instructions for installing OpenGL on this system."""
     if SYSTEM == "Linux":
         return (
             "apt install libegl1 libgl1 libgl1-mesa-dri  (Fedora: dnf install mesa-libEGL mesa-libGL "

@@ -1,4 +1,4 @@
-"""`GraphicsDevice`: one OpenGL context with what was made in it, or the absence of one.
+"""`GraphicsDevice`: an OpenGL context and the objects created in it; there may be no context.
 
 Everything that draws goes through a device, and a device without a context accepts every call and does
 nothing: that is the only place where "this machine has no OpenGL" is decided. Objects are freed explicitly,
@@ -28,7 +28,7 @@ class Releasable(Protocol):
 
 
 class GraphicsDevice:
-    """Makes textures, render targets and effects; knows what is alive."""
+    """Creates textures, render targets and effects, and tracks them."""
 
     def __init__(self, ctx: moderngl.Context | None) -> None:
         self.ctx = ctx
@@ -81,7 +81,7 @@ class GraphicsDevice:
         self.ctx.enable_only(flags)
 
     def resolve(self, source: moderngl.Framebuffer, destination: moderngl.Framebuffer) -> None:
-        """Copy the colours of a framebuffer to one of the same size with more or fewer samples a pixel."""
+        """Copy a framebuffer's colours to one of the same size with another number of samples."""
         assert self.ctx is not None
         if self._resolve is None:
             self._resolve = resolve_call(self.ctx)
@@ -102,28 +102,28 @@ class GraphicsDevice:
         return Texture(self, pixels, size, smooth, repeat, mipmaps)
 
     def render_target(self, size: tuple[int, int], *, smooth: bool = True) -> RenderTarget:
-        """A picture to draw into; `smooth=False` keeps hard edges when it is shown enlarged."""
+        """Create a render target; `smooth=False` keeps hard edges when it is enlarged."""
         return RenderTarget(self, size, smooth)
 
     def effect(self, fragment: str) -> Effect:
-        """A pass over the whole picture; see `Effect`."""
+        """Create a full-screen pass; see `Effect`."""
         return Effect(self, fragment)
 
     def copy(self, source: RenderTarget, destination: RenderTarget | moderngl.Framebuffer) -> None:
-        """Copy a picture, stretched where the sizes differ."""
+        """Copy a texture, scaled if the sizes differ."""
         if self._copy is None:
             self._copy = Effect(self, COPY_FRAGMENT)
         self._copy.apply(source, destination)
 
     def release(self) -> None:
-        """Free everything that is still alive."""
+        """Release all remaining objects."""
         for thing in list(self._alive.values()):
             thing.release()
         self._alive.clear()
 
 
 class Texture:
-    """A picture on the GPU, row 0 at the top. Created by `graphics.texture(...)`.
+    """A texture, row 0 at the top. Created by `graphics.texture(...)`.
 
     `write` may be called in every frame without waiting: the driver keeps the old content as long as the GPU
     needs it.
@@ -186,16 +186,16 @@ class Texture:
 
     @property
     def width(self) -> int:
-        """Pixels across."""
+        """Width in pixels."""
         return self.size[0]
 
     @property
     def height(self) -> int:
-        """Pixels down."""
+        """Height in pixels."""
         return self.size[1]
 
     def write(self, pixels: np.ndarray) -> None:
-        """Replace the picture.
+        """Replace the image.
 
         pixels: (height, width) for grey, or (height, width, 3 or 4); uint8 from 0 to 255, or floating point
         from 0 to 1. A texture is grey or coloured for life.
@@ -228,7 +228,7 @@ class Texture:
         self._reduce()
 
     def write_rows(self, top: int, pixels: np.ndarray) -> None:
-        """Replace some rows of a coloured picture: `pixels`, (rows, width, 4) uint8, from row `top` on.
+        """Replace some rows of an RGBA texture: `pixels`, (rows, width, 4) uint8, from row `top` on.
 
         Raises:
             ValueError: The array has another shape or type, or the texture has no such rows.
@@ -261,7 +261,7 @@ class Texture:
 
 
 class RenderTarget:
-    """A picture to draw into: an RGBA texture with its framebuffer. Row 0 is at the bottom, as in OpenGL.
+    """An RGBA texture with its framebuffer. Row 0 is at the bottom, as in OpenGL.
 
     Attributes:
         size: Width and height in pixels.
@@ -310,7 +310,7 @@ class RenderTarget:
             self.framebuffer.clear(red, green, blue, alpha)
 
     def read(self) -> np.ndarray:
-        """The picture as (height, width, 3) uint8, row 0 on top. Waits for the GPU: not for a frame."""
+        """Read the image as (height, width, 3) uint8, row 0 on top. Waits for the GPU."""
         if self.framebuffer is None:
             return np.zeros((self.size[1], self.size[0], 3), np.uint8)
         data = self.framebuffer.read(components=3, alignment=1)
@@ -331,7 +331,7 @@ class RenderTarget:
 
 
 class Effect:
-    """A fragment shader that is run over a whole picture.
+    """A fragment shader that runs over a whole image.
 
     The shader (GLSL 3.30) reads `uniform sampler2D source` at `in vec2 uv`, (0, 0) at the bottom left, and
     writes `out vec4 color`. Further uniforms are given by name to `apply`, pictures among them.

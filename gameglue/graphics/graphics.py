@@ -1,4 +1,4 @@
-"""`Graphics`: one app's pictures, from the cameras to the window."""
+"""`Graphics`: an app's rendering, from the cameras to the window."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import moderngl
 import numpy as np
 
 from gameglue.graphics.batch import QuadPipeline, View
+from gameglue.graphics.camera_renderer import CameraRenderer
 from gameglue.graphics.canvas import Canvas
 from gameglue.graphics.colors import Palette, parse_color
-from gameglue.graphics.current import ContextSwitch
+from gameglue.graphics.current_context import ContextSwitch
 from gameglue.graphics.device import Effect, GraphicsDevice, RenderTarget, Texture
 from gameglue.graphics.gui import Gui
 from gameglue.graphics.image_effect import ImageEffect
 from gameglue.graphics.mesh_pipeline import MeshPipeline
-from gameglue.graphics.pending import PendingWork
-from gameglue.graphics.stage import Stage
+from gameglue.graphics.pending_work import PendingWork
 from gameglue.graphics.surface import Surface
 from gameglue.graphics.text import Fonts
 from gameglue.host.lifecycle import Lifecycle
@@ -31,7 +31,7 @@ _log = logging.getLogger("gameglue")
 
 
 class Graphics:
-    """Makes textures, render targets and effects, and holds the picture: `app.graphics`.
+    """Creates textures, render targets and effects, and holds the frame's image: `app.graphics`.
 
     It draws an app's cameras, image effects and GUI into a picture, and presents it. The picture is a render
     target, with or without a window, so screenshots and image effects are the same in both. Without OpenGL
@@ -55,7 +55,7 @@ class Graphics:
         size = self._picture.size
         self.gui = Gui(self._pipeline, self.fonts, View.of_pixels(*size), size)
         world = Canvas(self._pipeline, self.fonts, self.gui.view, size)
-        self._stage = Stage(world, MeshPipeline(self.device), lifecycle, self._guarded)
+        self._stage = CameraRenderer(world, MeshPipeline(self.device), lifecycle, self._guarded)
         self._screenshots: list[Path] = []
         is_bound = surface.is_window and not self.is_software
         self._pending = PendingWork(surface.ctx) if surface.ctx is not None and not is_bound else None
@@ -84,12 +84,12 @@ class Graphics:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of the picture in pixels."""
+        """Width and height of the image in pixels."""
         return self._picture.size
 
     @property
     def picture(self) -> RenderTarget:
-        """What has been drawn of this frame so far, or the whole last frame between frames."""
+        """The image of this frame so far; between frames, the complete last frame."""
         return self._picture
 
     def texture(
@@ -109,7 +109,7 @@ class Graphics:
         return self.device.texture(pixels, size=size, smooth=smooth, repeat=repeat, mipmaps=mipmaps)
 
     def render_target(self, size: tuple[int, int], *, smooth: bool = True) -> RenderTarget:
-        """A picture to draw into: by effects, or as the `target` of a camera.
+        """Create a render target, for effects or as the `target` of a camera.
 
         `smooth=False` keeps hard edges when it is shown enlarged.
         """
@@ -120,18 +120,18 @@ class Graphics:
         return self.device.effect(fragment)
 
     def copy(self, source: RenderTarget, destination: RenderTarget) -> None:
-        """Copy a picture, stretched where the sizes differ."""
+        """Copy a texture, scaled if the sizes differ."""
         self.device.copy(source, destination)
 
     # -- what the frame uses --------------------------------------------------------------------
 
     def make_current(self) -> None:
-        """Direct this thread's OpenGL calls to this app's context; another app may have taken the place."""
+        """Make this app's OpenGL context current on this thread."""
         if self._switch is not None:
             self._switch.make_current()
 
     def follow_window_size(self) -> None:
-        """Make the picture as large as the window."""
+        """Resize the image to the window."""
         if self._picture.size != self.surface.size and min(self.surface.size) > 0:
             for target in (self._picture, self._spare):
                 if target is not None:
@@ -147,7 +147,7 @@ class Graphics:
         self._stage.draw(self._picture, self.wrap)
 
     def apply_image_effects(self, hooks: HookList) -> None:
-        """Feed the picture through every `on_render_image`."""
+        """Run every `on_render_image` over the image."""
         if self.device.ctx is None:
             return
         for component, call in hooks.entries():
@@ -167,7 +167,7 @@ class Graphics:
         self.gui.flush(self._picture)
 
     def present(self) -> None:
-        """Save the requested screenshots, and show the picture."""
+        """Save requested screenshots, and present the image."""
         for path in self._screenshots:
             self.save_picture(path)
         self._screenshots.clear()
@@ -182,13 +182,13 @@ class Graphics:
         return self.device.is_software
 
     def mark(self) -> None:
-        """Have `pending` count what was enqueued since the last mark."""
+        """Add a fence to `pending`."""
         if self._pending is not None:
             self._pending.mark()
 
     @property
     def pending(self) -> int:
-        """How many marks, one behind each picture, the GPU has not reached; never waits.
+        """Number of fences, one per frame, that the GPU has not reached; never waits.
 
         With a window on a graphics card always 0: there the window bounds how many pictures are enqueued.
         """
@@ -200,16 +200,16 @@ class Graphics:
     # -- screenshots ----------------------------------------------------------------------------
 
     def request_screenshot(self, path: Path) -> None:
-        """Save the picture when this frame is complete."""
+        """Save the image when this frame is complete."""
         self._screenshots.append(path)
 
     def read_pixels(self) -> np.ndarray:
-        """The picture as (height, width, 3) uint8, row 0 on top. Waits for the GPU."""
+        """Read the image as (height, width, 3) uint8, row 0 on top. Waits for the GPU."""
         self.make_current()
         return self._picture.read()
 
     def save_picture(self, path: Path) -> bool:
-        """Write the picture as PNG (or by extension); False, with a warning, where there is no OpenGL."""
+        """Save the image as PNG (or by suffix); returns False, with a warning, without OpenGL."""
         if self.device.ctx is None:
             _log.warning("no screenshot %s: there is no OpenGL to draw with", path)
             return False

@@ -23,8 +23,8 @@ class Gui(Canvas):
         self.text(title, x + 16, y + 12, 14, Palette.MUTED, valign="top")
         return y + 12 + 14 + 12
 
-    def shortened(self, text: str, room: float, size: float = 14.0, *, keeps_end: bool = False) -> str:
-        """`text`, or as much of its beginning as is no wider than `room`, with dots behind it.
+    def truncated(self, text: str, room: float, size: float = 14.0, *, keeps_end: bool = False) -> str:
+        """Truncate `text` with dots to at most `room` pixels.
 
         `keeps_end` leaves out its middle instead, for names that differ at the end.
         """
@@ -171,7 +171,7 @@ class Gui(Canvas):
             if numbers is not None:
                 self.text(numbers[i], middle, base - tip - 1, 11, ink, "center", "bottom")
 
-    def meter(
+    def progress_bar(
         self,
         x: float,
         y: float,
@@ -181,6 +181,6 @@ class Gui(Canvas):
         color: Color = Palette.ACCENT,
         back: Color = Palette.RAISED,
     ) -> None:
-        """A horizontal bar with round ends, filled from the left by `share` (0, where it is a dot, to 1)."""
+        """Draw a horizontal progress bar, filled from the left by `share`, 0 to 1."""
         self.rect(x, y, width, height, back, height / 2)
         self.rect(x, y, max(width * min(share, 1.0), height), height, color, height / 2)

@@ -1,4 +1,4 @@
-"""`ImageEffect`: a fragment shader over the picture, with its uniforms as fields of a component."""
+"""`ImageEffect`: a full-screen fragment shader, with its uniforms as fields of a component."""
 
 from __future__ import annotations
 

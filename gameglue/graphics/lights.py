@@ -1,4 +1,4 @@
-"""Light: what the surfaces of a scene are seen by."""
+"""Light components of a scene."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WHITE = (1.0, 1.0, 1.0)
 
 
 class DirectionalLight(MonoBehaviour):
-    """Light that comes from one direction everywhere, like the sun: it shines along its object's `forward`.
+    """A light from one direction, like the sun: it shines along its object's `forward`.
 
     The first four that are enabled count; of those with `shadows`, the first one casts them.
     """

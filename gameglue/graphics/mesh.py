@@ -74,7 +74,7 @@ class Mesh:
         self.write(places, normals)
 
     def write(self, positions: np.ndarray, normals: np.ndarray | None = None) -> None:
-        """Move the vertices: (n, 3) as many as there are; new normals are computed unless given."""
+        """Replace the vertex positions, (n, 3) with unchanged n; normals are recomputed unless given."""
         count = len(self.vertices)
         places = _rows(self.name, "positions", positions, 3, count)
         given = smooth_normals(places, self.triangles) if normals is None else normals

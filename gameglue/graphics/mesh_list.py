@@ -1,4 +1,4 @@
-"""What one camera is to draw of the scene's meshes, gathered by what can be drawn in one call."""
+"""The meshes that one camera draws, grouped by draw call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INSTANCE: Final = np.dtype(
 
 @dataclass(frozen=True)
 class Kind:
-    """What objects must share to be drawn in one call."""
+    """The state that objects of one draw call share."""
 
     mesh: Mesh
     picture: Picture | None
@@ -64,7 +64,7 @@ class MeshList:
         """Append what `renderer` shows."""
         mesh, picture, double_sided = renderer.mesh, renderer.texture, renderer.double_sided
         color, glow = parse_color(renderer.color), parse_color(renderer.emission)
-        shine = min(round(renderer.shine * 255), 255) if renderer.shine > 0.0 else 0
+        shine = min(round(renderer.specular * 255), 255) if renderer.specular > 0.0 else 0
         matrix, values = renderer.transform.world_matrix(), (*color, *glow[:3], shine)
         if color[3] < 255:
             self._clear.append((Kind(mesh, picture, double_sided), matrix, values))
@@ -81,7 +81,7 @@ class MeshList:
         return list(self._opaque.values())
 
     def translucent(self, clip: np.ndarray) -> list[Batch]:
-        """What lets others through, the farthest first; `clip` is the map from the world to clip space."""
+        """Translucent objects, the farthest first; `clip` is the world to clip space matrix."""
         batches: list[Batch] = []
         # In perspective w grows with the distance, without it z does; behind each other both do.
         away = clip[3] if np.abs(clip[3, :3]).any() else clip[2]

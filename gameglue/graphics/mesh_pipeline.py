@@ -1,4 +1,4 @@
-"""Meshes on the GPU: copies of each are collected and drawn in one call, with one write of their places."""
+"""Instanced mesh rendering: copies of each mesh are drawn in one call."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class MeshPipeline:
         """Draw `meshes` and `particles` as `camera` sees them, on its background, if it has one."""
         clip, eye = camera.look()
         ctx = self._device.ctx
-        smooth = camera.smooth_edges if camera.smooth_edges is not None else not self._device.is_software
+        smooth = camera.multisampling if camera.multisampling is not None else not self._device.is_software
         samples = self._device.smooth_samples if smooth else 0
         layered = target.with_depth(samples)
         if ctx is None or layered is None:

@@ -1,4 +1,4 @@
-"""Meshes on the GPU, kept for as long as a game holds them."""
+"""GPU copies of meshes, kept while the game references them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Page`: drawing in the units of a page of a fixed size, which is fitted into the window; and `Rect`."""
+"""`Page`: a GUI canvas with a fixed virtual size, scaled to the window; and `Rect`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INSET = 16.0  # from a card's edges to what stands on it
 
 
 class Rect(NamedTuple):
-    """A rectangle: its left and upper edge, and its size. Unpacks where a call wants x, y, width, height.
+    """A rectangle: left and top edge, width and height. Unpacks as x, y, width, height.
 
     Attributes:
         x: Left edge.
@@ -50,7 +50,7 @@ class Rect(NamedTuple):
         return self.x + self.width / 2, self.y + self.height / 2
 
     def inset(self, by: float) -> Rect:
-        """The rectangle that begins so far within each edge; outside of it for a negative number."""
+        """The rectangle shrunk by this distance on each side; a negative number grows it."""
         return Rect(self.x + by, self.y + by, self.width - 2 * by, self.height - 2 * by)
 
     def grid(self, columns: int, rows: int = 1, gap: float = 0.0) -> list[Rect]:
@@ -76,17 +76,17 @@ class Rect(NamedTuple):
         """Whether a point is inside. The right and the lower edge do not belong to the rectangle."""
         return self.x <= x < self.right and self.y <= y < self.bottom
 
-    def to_share(self, x: float, y: float) -> tuple[float, float]:
-        """A place as fractions of width and height: (0, 0) is the left upper corner, (1, 1) the other."""
+    def point_to_normalized(self, x: float, y: float) -> tuple[float, float]:
+        """Convert a point to normalized coordinates: (0, 0) is top left, (1, 1) bottom right."""
         return (x - self.x) / self.width, (y - self.y) / self.height
 
-    def from_share(self, x: float, y: float) -> tuple[float, float]:
-        """The point at fractions of width and height, as `to_share` returns them."""
+    def normalized_to_point(self, x: float, y: float) -> tuple[float, float]:
+        """Convert normalized coordinates to a point; inverse of `point_to_normalized`."""
         return self.x + x * self.width, self.y + y * self.height
 
 
 class Page(Gui):
-    """`app.gui` in the units of a page, so that a game is laid out once for windows of any size.
+    """`app.gui` with a fixed virtual size, for one layout at any window size.
 
     The page is scaled to fit into the window and centred. Create one in each `on_gui`; it keeps no state.
     Text is placed around the height y unless `valign` says otherwise.
@@ -98,7 +98,7 @@ class Page(Gui):
         fill: Whether the page takes the whole window and becomes wider or taller if the proportions differ;
             then read `width` and `height`.
         min_text: Smallest letter size in pixels of the window, unless the page itself uses smaller ones. See
-            `letter_size`.
+            `font_size`.
 
     Raises:
         GraphicsError: The page has no area.
@@ -137,7 +137,7 @@ class Page(Gui):
         super().__init__(gui._pipeline, gui._fonts, View(*rows, 1 / unit, False), size, gui._quads)
 
     def from_window(self, x: float, y: float) -> tuple[float, float]:
-        """A pixel of the window, such as the mouse's, as a place on the page."""
+        """Convert a window pixel, such as the mouse position, to page units."""
         return (x - self.left) / self.unit, (y - self.top) / self.unit
 
     def to_window(self, points: Points) -> np.ndarray:
@@ -146,7 +146,7 @@ class Page(Gui):
 
     # -- text -----------------------------------------------------------------------------------
 
-    def letter_size(self, size: float) -> float:
+    def font_size(self, size: float) -> float:
         """The letter size that is used for `size`: larger if letters of that size would be unreadable."""
         return max(size, min(self.min_text, size) / self.unit)
 
@@ -177,7 +177,7 @@ class Page(Gui):
         Returns:
             The width of the text in units.
         """
-        return super().text(text, x, y, self.letter_size(size), color, align, valign, font=font)
+        return super().text(text, x, y, self.font_size(size), color, align, valign, font=font)
 
     def measure(self, text: str, size: float = 14.0, *, font: Path | None = None) -> tuple[float, float]:
         """Measure text.
@@ -190,7 +190,7 @@ class Page(Gui):
         Returns:
             Width and height in units.
         """
-        return super().measure(text, self.letter_size(size), font=font)
+        return super().measure(text, self.font_size(size), font=font)
 
     def chip(
         self,
@@ -199,7 +199,7 @@ class Page(Gui):
         y: float,
         size: float = 13.0,
         color: Color = Palette.RAISED,
-        ink: Color = Palette.TEXT,
+        text_color: Color = Palette.TEXT,
     ) -> float:
         """Text on a small plate: a key, a choice.
 
@@ -209,21 +209,29 @@ class Page(Gui):
             y: Middle of the plate.
             size: Letter size in units.
             color: Colour of the plate.
-            ink: Colour of the text.
+            text_color: Colour of the text.
 
         Returns:
             The width of the plate in units.
         """
-        unit = self.letter_size(size) / 13.0
+        unit = self.font_size(size) / 13.0
         wide, tall = self.measure(text, size)[0] + 14.0 * unit, 23.0 * unit
         self.rect(x, y - tall / 2, wide, tall, color, 5.0 * unit)
-        self.text(text, x + wide / 2, y, size, ink, "center")
+        self.text(text, x + wide / 2, y, size, text_color, "center")
         return wide
 
     def button(
-        self, x: float, y: float, width: float, height: float, text: str, note: str = "", *, lit: bool = False
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        text: str,
+        note: str = "",
+        *,
+        highlighted: bool = False,
     ) -> None:
-        """A plate with text. It only draws: ask `Rect.contains` whether the pointer is on it.
+        """Draw a button. For input, test the pointer with `Rect.contains`.
 
         Args:
             x: Left of the plate.
@@ -232,13 +240,13 @@ class Page(Gui):
             height: Height in units.
             text: Text in its middle.
             note: Smaller text below.
-            lit: Whether it is highlighted.
+            highlighted: Whether it is highlighted.
         """
-        self.rect(x, y, width, height, Palette.ACCENT if lit else Palette.RAISED, 8.0)
-        ink = Palette.BACKGROUND if lit else Palette.TEXT
+        self.rect(x, y, width, height, Palette.ACCENT if highlighted else Palette.RAISED, 8.0)
+        text_color = Palette.BACKGROUND if highlighted else Palette.TEXT
         middle = y + height / 2
-        self.text(text, x + width / 2, middle - 8.0 * bool(note), 15.0, ink, "center")
-        self.text(note, x + width / 2, middle + 11.0, 11.0, ink, "center")
+        self.text(text, x + width / 2, middle - 8.0 * bool(note), 15.0, text_color, "center")
+        self.text(note, x + width / 2, middle + 11.0, 11.0, text_color, "center")
 
     # -- the parts of a page --------------------------------------------------------------------
 
@@ -269,7 +277,7 @@ class Page(Gui):
             self.rect(x - 14.0, y - 20.0, wide + 28.0, 40.0, back, 12.0)
         end = x + self.text(title, x, y - 1.0, 26.0) + 12.0
         end += self.text(subtitle, end, y + 1.0, color=Palette.MUTED)
-        note = self.shortened(note, self.width - _MARGIN - end - 12.0)
+        note = self.truncated(note, self.width - _MARGIN - end - 12.0)
         self.text(note, self.width - _MARGIN, y, color=note_color, align="right")
 
     def keys(
@@ -280,7 +288,7 @@ class Page(Gui):
         y: float | None = None,
         back: Color | None = None,
     ) -> None:
-        """The row at the bottom: keys and what they do.
+        """Draw the key hints at the bottom.
 
         Args:
             meanings: The meaning of each key.
@@ -327,7 +335,7 @@ class Page(Gui):
             The area below the title.
         """
         self.rect(x, y, width, height, color, 12.0)
-        size = self.letter_size(14.0)
+        size = self.font_size(14.0)
         middle, below = y + 13.0 + size / 2, 24.0 + size
         self.text(title, x + _INSET, middle, color=title_color)
         self.text(value, x + width - _INSET, middle, color=value_color, align="right")

@@ -1,4 +1,4 @@
-"""Particles in space on the GPU: one write and one draw a system."""
+"""3D particles on the GPU: one upload and one draw per system."""
 
 from __future__ import annotations
 

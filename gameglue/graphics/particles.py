@@ -47,7 +47,7 @@ class Particles:
         return self._table[name][: self._count]
 
     def add(self, count: int) -> slice:
-        """Make room for `count` more, to be filled in: the places that they got."""
+        """Add `count` uninitialized particles; returns their indices."""
         first = self._count
         self._count = min(self.capacity, first + count)
         for array in self._table.values():
@@ -55,7 +55,7 @@ class Particles:
         return slice(first, self._count)
 
     def step(self, seconds: float, gravity: float, drag: float) -> None:
-        """Move all; gravity in units a second squared along -y, drag as the share of speed lost a second."""
+        """Advance all; gravity is an acceleration along -y, drag the fraction of speed lost per second."""
         velocity = self["velocity"]
         velocity[:, 1] -= gravity * seconds
         velocity *= math.exp(-drag * seconds)
@@ -70,7 +70,7 @@ class Particles:
             self._count = left
 
     def clear(self) -> None:
-        """End all of them."""
+        """Remove all particles."""
         self._count = 0
 
 
@@ -221,7 +221,7 @@ class ParticleSystem(Renderer):
 
 
 class ParticleSystem3D(ParticleSystem):
-    """Particles that every `Camera3D` shows, rotated to face it; hidden by what is nearer.
+    """Particles for `Camera3D`: rotated to face the camera, and depth-tested.
 
     They leave in a cone of `spread` degrees around the object's `up`, from a ball of `radius`.
     """
@@ -234,7 +234,7 @@ class ParticleSystem3D(ParticleSystem):
         return np.stack((across * np.cos(angles), along, across * np.sin(angles)), axis=1)
 
     def draw(self, canvas: Canvas) -> None:
-        """Cameras of two dimensions do not show them."""
+        """Do nothing: 2D cameras do not draw 3D particles."""
 
 
 def _drawn(random: np.random.Generator, span: Span, count: int) -> np.ndarray:

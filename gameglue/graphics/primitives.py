@@ -1,4 +1,4 @@
-"""Forms by name: "sphere" or "plane(8, 8, cells=4)" as a scene file or a field has it."""
+"""Built-in meshes by name, such as "sphere" or "plane(8, 8, cells=4)" in scene files and fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def remembers_form(make: Callable[P, T]) -> Callable[P, T]:
-    """Below `@classmethod`: what is made gets a `source` from which `call_of` makes it again."""
+    """Decorator below `@classmethod`: stores the call as `source`, from which `call_of` can repeat it."""
 
     @functools.wraps(make)
     def made(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -28,7 +28,7 @@ def remembers_form(make: Callable[P, T]) -> Callable[P, T]:
 
 
 def call_of(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
-    """A form's name, arguments and keywords from text such as "torus(1.0, tube=0.3)"; `None` for other text.
+    """Parse text such as "torus(1.0, tube=0.3)" to name, arguments and keywords; `None` for other text.
 
     Raises `MeshError` for arguments that are no plain numbers or tuples of them.
     """

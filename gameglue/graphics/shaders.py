@@ -206,7 +206,7 @@ void main() {
 
 
 def mesh_fragment(*, shadows: bool, highlights: bool) -> str:
-    """The shader of meshes. Software renderers compute what it can do for every pixel, wanted or not."""
+    """The mesh shader, compiled with only the features in use, as software renderers are slow."""
     wanted = ("SHADOWS", shadows), ("HIGHLIGHTS", highlights)
     return _MESH_FRAGMENT % "\n".join(f"#define {name}" for name, is_wanted in wanted if is_wanted)
 

@@ -1,4 +1,4 @@
-"""Shadow map: depths from the light, by which the meshes' shader finds what is in the shade."""
+"""Shadow mapping: depths from the light, sampled by the mesh shader."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ShadowMap:
             store.draw(ctx, program, batch.kind.mesh, batch.instances)
 
     def use(self, program: moderngl.Program, light: int) -> None:
-        """Let the meshes' program look up what was drawn."""
+        """Bind the map and its uniforms for the mesh program."""
         if self._depths is None or self._device.ctx is None:
             return
         self._device.ctx.clear_samplers(UNIT, UNIT + 1)
@@ -85,7 +85,7 @@ class ShadowMap:
 
 
 def light_matrix(towards: np.ndarray, center: Sequence[float], reach: float) -> np.ndarray:
-    """From the world to the map, (4, 4): a box `reach` around `center`, seen from the light.
+    """World to shadow map matrix, (4, 4): a box of size `reach` around `center`, seen from the light.
 
     It moves in whole texels only, so that the edges of shadows do not crawl when the camera moves.
     """

@@ -56,7 +56,7 @@ class SpriteAnimator(MonoBehaviour):
 
     @property
     def is_finished(self) -> bool:
-        """True once a clip that does not loop has come to its end."""
+        """True once a clip that does not loop has ended."""
         return self._is_over
 
     def play(self, name: str, *, restart: bool = False) -> None:

@@ -53,7 +53,7 @@ class SpriteSheet:
     def of_frames(
         cls, texture: Picture, width: int, height: int, *, margin: int = 0, spacing: int = 0
     ) -> SpriteSheet:
-        """Divide a picture into as many frames of a size as fit.
+        """Divide an image into frames of a given size.
 
         Args:
             texture: The picture.
@@ -111,7 +111,7 @@ class SpriteSheet:
 
 @dataclass(frozen=True)
 class AnimationClip:
-    """Frames of a sheet, shown one after the other.
+    """A sequence of frames of a sheet.
 
     Args:
         frames: Numbers of the frames, in order.
@@ -132,11 +132,11 @@ class AnimationClip:
 
     @property
     def duration(self) -> float:
-        """Seconds from the first frame to the end of the last."""
+        """Duration in seconds."""
         return len(self.frames) / self.frame_rate
 
     def frame_at(self, seconds: float) -> int:
-        """The frame that is shown so long after the beginning."""
+        """The frame shown at this time since the start."""
         # A hair more, so that n steps of 1 / frame_rate are n frames however their sum is rounded.
         step = math.floor(seconds * self.frame_rate + 1e-6)
         last = len(self.frames) - 1

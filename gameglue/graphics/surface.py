@@ -19,27 +19,27 @@ _log = logging.getLogger("gameglue")
 
 
 class Surface(Protocol):
-    """What an app draws to."""
+    """Protocol of an output surface."""
 
     ctx: moderngl.Context | None
     size: tuple[int, int]
     is_window: bool
 
     def events(self, time: float) -> Sequence[InputEvent]:
-        """What the player did since the last call."""
+        """Return the input events since the last call."""
         ...
 
     def present(self, device: GraphicsDevice, picture: RenderTarget) -> None:
-        """Show the finished picture."""
+        """Present the finished image."""
         ...
 
     def close(self) -> None:
-        """Give the window or context back."""
+        """Close the window or context."""
         ...
 
 
 class Offscreen:
-    """No window: pictures stay in memory, for screenshots. `ctx` is `None` where there is no OpenGL.
+    """A surface without a window, for screenshots. `ctx` is `None` without OpenGL.
 
     A context that is given belongs to the caller, and is not released.
     """
@@ -60,7 +60,7 @@ class Offscreen:
         return ()
 
     def present(self, device: GraphicsDevice, picture: RenderTarget) -> None:
-        """Nothing to show it on; the GPU begins to draw it."""
+        """Flush the frame to the GPU; there is no window to present it."""
         if self._flush is not None:
             self._flush()
 

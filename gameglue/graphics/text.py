@@ -72,14 +72,14 @@ class GlyphAtlas:
         return x, y
 
     def clear(self) -> None:
-        """Forget every glyph."""
+        """Remove all glyphs."""
         self._pixels[:] = 0
         self._x = self._y = _GAP
         self._row = 0
         self._changed = True
 
     def upload(self) -> Texture:
-        """The texture, with everything placed so far."""
+        """Upload new glyphs and return the texture."""
         if self.texture is None or self.texture.height != len(self._pixels):
             if self.texture is not None:
                 self.texture.release()
@@ -111,7 +111,7 @@ class Font:
         self.line_height = round(self._font.get_linesize() / self.scale)
 
     def glyph(self, character: str, pen: float) -> Glyph | None:
-        """The character at `pen` pixels from the left, rasterised if new; `None` if there is no room."""
+        """The glyph for a character at `pen` pixels, rasterised on first use; `None` if the atlas is full."""
         phase = int(pen % 1.0 * self.scale)
         found = self._glyphs.get((character, phase))
         if found is not None:
@@ -150,7 +150,7 @@ class Font:
 
 
 class Fonts:
-    """The fonts of one device, their shared atlas, and a cache of laid-out strings."""
+    """The fonts of one device, their shared atlas, and a cache of text layouts."""
 
     def __init__(self, device: GraphicsDevice) -> None:
         self._atlas = GlyphAtlas(device)
@@ -161,7 +161,7 @@ class Fonts:
 
     @property
     def default(self) -> Path:
-        """The font file that is used where none is given: the one that pygame brings along."""
+        """The default font file: pygame's."""
         if self._default is None:
             pygame = import_pygame()
             self._default = Path(pygame.__file__ or "").parent / pygame.font.get_default_font()
@@ -176,7 +176,7 @@ class Fonts:
         return self._font(path or self.default, size).line_height
 
     def layout(self, text: str, size: int, path: Path | None = None) -> TextLayout:
-        """Place the characters of `text`, which may have several lines; `size` in pixels."""
+        """Lay out `text`, which may have several lines; `size` in pixels."""
         key = (text, size, path or self.default)
         found = self._layouts.pop(key, None)
         if found is None:
@@ -187,7 +187,7 @@ class Fonts:
         return found
 
     def begin_frame(self) -> None:
-        """Start over if the atlas ran full in the frame before; quads of that frame are drawn by now."""
+        """Clear the atlas if it was full in the previous frame, whose quads are drawn by now."""
         if self._full:
             self._atlas.clear()
             self._fonts.clear()
@@ -195,7 +195,7 @@ class Fonts:
             self._full = False
 
     def upload(self) -> Texture:
-        """The atlas texture with all glyphs that were laid out."""
+        """Upload new glyphs and return the atlas texture."""
         return self._atlas.upload()
 
     def _font(self, path: Path, size: int) -> Font:

@@ -1,4 +1,4 @@
-"""`TileMap`: a level made of the frames of a sprite sheet."""
+"""`TileMap`: a level made of sprite sheet frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gameglue.scripting.fields import Range
 
 
 class TileMap(Renderer):
-    """Frames of a sheet in rows and columns, centred on the object; what is in view is drawn in one call."""
+    """A grid of frames, centred on the object; visible tiles are drawn in one call."""
 
     sheet: SpriteSheet
     """The frames."""

@@ -22,7 +22,7 @@ _LAST_WAIT: Final = 2.0  # seconds that the end of a program waits for a camera 
 
 
 class WebCamTexture(Texture):
-    """A texture that shows what a camera sees: draw it, give it to a network, or read its `pixels`.
+    """A texture that shows a camera's images: draw it, feed it to a network, or read its `pixels`.
 
     Call `play()`, then `update()` once a frame, which is true when a new picture has come:
 
@@ -72,7 +72,7 @@ class WebCamTexture(Texture):
         return self._reader is not None and not self._reader.ending.is_set()
 
     def play(self) -> None:
-        """Begin to read the camera; where it plays, nothing changes.
+        """Start reading the camera; does nothing if it is playing.
 
         Raises:
             WebCamError: There is no camera, or none of that name. Later errors are raised by `update`.
@@ -94,7 +94,7 @@ class WebCamTexture(Texture):
         self._reader = _Reader(module, wanted[0], self._asked, self._reader)
 
     def update(self) -> bool:
-        """Take the newest picture, if one has come since the last call: whether it has.
+        """Take the newest image; returns whether there was one since the last call.
 
         Raises:
             WebCamError: The camera has ended, as it is in use or was unplugged; raised once.
@@ -117,12 +117,12 @@ class WebCamTexture(Texture):
         return True
 
     def stop(self) -> None:
-        """Give the camera back; the last picture stays. `play` opens it again."""
+        """Close the camera and keep the last image. `play` opens it again."""
         if self._reader is not None:
             self._reader.ending.set()
 
     def release(self) -> None:
-        """Give the camera back, and free the GPU memory."""
+        """Close the camera, and free the GPU memory."""
         if self._reader is not None:
             self._reader.ending.set()
             self._reader.join()

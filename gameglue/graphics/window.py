@@ -13,7 +13,7 @@ import moderngl
 from engine.device.gl.counting import loader_wrapper
 from gameglue.errors import GraphicsError
 from gameglue.graphics.context import FORCE_OFF, SYSTEM, VERSIONS, how_to_get_opengl
-from gameglue.graphics.current import EglContext, release_current_context
+from gameglue.graphics.current_context import EglContext, release_current_context
 from gameglue.graphics.device import GraphicsDevice, RenderTarget
 from gameglue.host.pygame_ce import import_pygame
 from gameglue.input import (
@@ -91,7 +91,7 @@ class Window:
         raise GraphicsError(f"no window with OpenGL ({'; '.join(reasons)}). {how_to_get_opengl()}")
 
     def events(self, time: float) -> Sequence[InputEvent]:
-        """What the player did since the last call."""
+        """Return the input events since the last call."""
         pygame = self._pygame
         found: list[InputEvent] = []
         for event in pygame.event.get():
@@ -120,7 +120,7 @@ class Window:
         return found
 
     def present(self, device: GraphicsDevice, picture: RenderTarget) -> None:
-        """Copy the picture into the window and show it."""
+        """Copy the image into the window and present it."""
         if self._screen is not None:
             device.copy(picture, self._screen)
         self._pygame.display.flip()

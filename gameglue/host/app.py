@@ -20,7 +20,7 @@ from engine import (
     Model,
     ModelAsset,
     Worker,
-    leave_a_core_to_the_game,
+    reserve_game_core,
 )
 from engine.base.spelling import answers_spelling
 from gameglue.audio import Audio
@@ -30,12 +30,12 @@ from gameglue.graphics.gui import Gui
 from gameglue.graphics.surface import open_surface
 from gameglue.host.clock import Time
 from gameglue.host.component_error import ComponentError
-from gameglue.host.drawing_threads import prefer_this_thread
+from gameglue.host.drawing_threads import prioritize_frame_thread
 from gameglue.host.frame import Frame
 from gameglue.host.frame_loop import FrameLoop
 from gameglue.host.idle_time import IdleTime
 from gameglue.host.lifecycle import Lifecycle
-from gameglue.host.loaders import register_loaders
+from gameglue.host.resource_loaders import register_loaders
 from gameglue.host.resources import Resources
 from gameglue.host.scene_loading import SceneLoading
 from gameglue.host.watchdog import Watchdog
@@ -43,7 +43,7 @@ from gameglue.inference import FrameSlack, InferenceQueue
 from gameglue.inference.backend_choice import BackendChoice
 from gameglue.input import InputRecording, InputReplay, InputSource, InputState
 from gameglue.inspector import Inspector
-from gameglue.profiling import FrameOverlay, FrameReport, Profiler, Recording
+from gameglue.profiling import FrameOverlay, FrameReport, Profiler, ProfileRecording
 from gameglue.profiling.gpu_phases import GPUPhases
 from gameglue.reloading import HotReload
 from gameglue.scene.files.prefab import Prefab
@@ -200,7 +200,7 @@ class App(SceneLoading, FrameLoop):
             frame_ms=1e3 / target_frame_rate,
             on_error=self._failed,
         )
-        leave_a_core_to_the_game()
+        reserve_game_core()
         self._coroutines = CoroutineRunner(self.time, self._failed)
         self._lifecycle = Lifecycle(self.time, self._coroutines, self._failed)
         surface = open_surface(title, size, headless, context, resizable=resizable, vsync=vsync)
@@ -223,7 +223,7 @@ class App(SceneLoading, FrameLoop):
         )
         if self.real_time:
             # Frames that nobody waits for would keep the cores from jobs.
-            prefer_this_thread()
+            prioritize_frame_thread()
         if is_software:
             # There a driver holds up all that is enqueued behind a picture until the picture is drawn.
             self.frame.insert(self.frame.remove("inference"), before="draw")
@@ -354,7 +354,7 @@ class App(SceneLoading, FrameLoop):
             own["limit"] = self._idle_time.limit
         return FrameReport.of(self.profiler, self.title, {**own, **metadata})
 
-    def _record(self, recording: Recording | None) -> None:
+    def _record(self, recording: ProfileRecording | None) -> None:
         """The profiler begins to record, or ends."""
         wrap = None if recording is None else recording.timed
         self._lifecycle.wrap_calls(wrap)

@@ -24,7 +24,7 @@ _SMOOTHING = 0.2
 
 
 class RealClock:
-    """Seconds as the player experiences them; no pause, no cap."""
+    """Real time in seconds, never paused or capped."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -59,12 +59,12 @@ class GameClock:
 
     @property
     def smooth_delta(self) -> float:
-        """`delta` as it would be if frames of late had been equally long."""
+        """`delta`, smoothed over recent frames."""
         return 0.0 if self.paused or self._smooth is None else self._smooth * self.scale
 
 
 class FixedClock:
-    """Counts out equal steps of game time, at most `max_steps` a frame.
+    """Fixed steps of game time, at most `max_steps` per frame.
 
     What goes past the cap is dropped (`dropped`, in seconds): were it kept, steps that take longer than
     the time they stand for would make every later frame longer still.
@@ -92,7 +92,7 @@ class FixedClock:
         return due
 
     def advance(self) -> None:
-        """Begin one step."""
+        """Start one step."""
         self.time += self.delta
 
 
@@ -154,8 +154,8 @@ class Time:
         """Real time since the last frame."""
         return self.real.delta
 
-    def glide(self, value: Quantity, goal: Quantity, seconds: float) -> Quantity:
-        """What `value` is in this frame, of a number or an array that glides to `goal`: for bars and cameras.
+    def damp(self, value: Quantity, goal: Quantity, seconds: float) -> Quantity:
+        """Move `value` smoothly towards `goal` and return it: exponential smoothing for bars and cameras.
 
         In `seconds` of real time it covers 1 - 1/e of the way, about two thirds, at any frame rate.
         """

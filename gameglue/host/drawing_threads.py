@@ -1,4 +1,4 @@
-"""Thread scheduling: the threads of a software renderer, and the frame's own."""
+"""Thread scheduling of the frame's thread and of a software renderer's threads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ _PREFIX = "llvmpipe"
 """How the names of Mesa's drawing threads begin."""
 
 
-def prefer_this_thread() -> None:
-    """Give this thread short time slices, and have the drawing threads wait for their turn."""
+def prioritize_frame_thread() -> None:
+    """Give this thread short time slices, and keep rendering threads from preempting it."""
     thread_scheduling.set_slice(0, thread_scheduling.FRAME_SLICE)
     for thread in thread_scheduling.threads_named(_PREFIX):
         thread_scheduling.wait_for_turn(thread)

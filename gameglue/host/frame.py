@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from engine import advance_loads
-from engine.device.native import children
+from engine.device.native import child_processes
 from gameglue.errors import FrameError
 from gameglue.input import FocusChanged, QuitRequested, Resized
 from gameglue.scripting.coroutines import ResumePoint
@@ -30,13 +30,13 @@ class Phase:
         name: Name of the phase.
         doc: What the phase does.
         run: The function that is called with the app each frame.
-        goes_on: Whether it also runs while the app is halted (`app.halted`).
+        runs_while_halted: Whether it also runs while the app is halted (`app.halted`).
     """
 
     name: str
     doc: str
     run: Callable[[App], None]
-    goes_on: bool = False
+    runs_while_halted: bool = False
 
 
 def _input(app: App) -> None:
@@ -119,7 +119,7 @@ def _inference(app: App) -> None:
 def _present(app: App) -> None:
     if app._waits_for_display:
         # Most of the frame may pass in there, without any work.
-        children.let_go()
+        child_processes.let_go()
     app.graphics.present()
 
 
@@ -134,7 +134,7 @@ FRAME: Final[tuple[Phase, ...]] = (
         "input",
         "The window's and the script's events become this frame's `self.input`.",
         _input,
-        goes_on=True,
+        runs_while_halted=True,
     ),
     Phase(
         "poll",
@@ -142,7 +142,7 @@ FRAME: Final[tuple[Phase, ...]] = (
         "up. Readbacks that have come are delivered: callbacks, and code that awaits them. It is early, so "
         "that a result is used in the frame that finds it.",
         _poll,
-        goes_on=True,
+        runs_while_halted=True,
     ),
     Phase(
         "wake",
@@ -166,16 +166,19 @@ FRAME: Final[tuple[Phase, ...]] = (
         "draw",
         "Each camera clears if it has a background, and draws the scene's renderers.",
         _draw,
-        goes_on=True,
+        runs_while_halted=True,
     ),
     Phase(
         "render_image",
         "`on_render_image(source, destination)`: image effects, each reads what the previous one wrote.",
         _render_image,
-        goes_on=True,
+        runs_while_halted=True,
     ),
     Phase(
-        "gui", "`on_gui`: text, plots and panels in pixels, untouched by image effects.", _gui, goes_on=True
+        "gui",
+        "`on_gui`: text, plots and panels in pixels, untouched by image effects.",
+        _gui,
+        runs_while_halted=True,
     ),
     Phase(
         "inference",
@@ -188,13 +191,13 @@ FRAME: Final[tuple[Phase, ...]] = (
         "present",
         "The picture goes to the window. Requested screenshots are taken.",
         _present,
-        goes_on=True,
+        runs_while_halted=True,
     ),
     Phase(
         "end_of_frame",
         "Coroutines that wait for it; then what was destroyed goes.",
         _end_of_frame,
-        goes_on=True,
+        runs_while_halted=True,
     ),
 )
 
@@ -223,11 +226,11 @@ class Frame:
         self._phases.insert(position + (before is None), phase)
 
     def remove(self, name: str) -> Phase:
-        """Take the phase of that name out, and return it."""
+        """Remove the phase of that name, and return it."""
         return self._phases.pop(self._position(name))
 
     def describe(self) -> str:
-        """The list as text, a line for each phase."""
+        """Describe the phases, one line each."""
         return "\n".join(f"{phase.name}: {phase.doc}" for phase in self._phases)
 
     def _position(self, name: str | None) -> int:

@@ -1,4 +1,4 @@
-"""The frame loop: runs frames one by one, paces them, and ends when the game quits."""
+"""The frame loop: runs and paces frames until the game quits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from engine import background_planning
-from engine.device.native import children
+from engine.device.native import child_processes
 from gameglue.errors import FrameError
 from gameglue.host.clock import Time
 from gameglue.host.frame import Frame
-from gameglue.host.garbage_collection import long_lived_kept
+from gameglue.host.garbage_collection import freeze_garbage_collector
 from gameglue.host.idle_time import IdleTime
 from gameglue.host.interrupts import Interrupts
 from gameglue.host.watchdog import Watchdog
@@ -112,7 +112,7 @@ class FrameLoop(ABC):
             return
         done = 0
         is_long = frames is None or frames >= _FEW_FRAMES
-        with long_lived_kept(collects=is_long), Interrupts(self.quit) as interrupts:
+        with freeze_garbage_collector(collects=is_long), Interrupts(self.quit) as interrupts:
             try:
                 while not self._quitting and not self._is_played(done, frames):
                     self.step()
@@ -140,7 +140,7 @@ class FrameLoop(ABC):
         return (frames is not None and done >= frames) or (replay is not None and replay.is_over)
 
     def step(self, dt: float | None = None) -> None:
-        """Run one frame that stands for `dt` seconds; without it, for the time since the last one.
+        """Run one frame of `dt` seconds; by default, the time since the last one.
 
         The first frame stands for 1 / target_frame_rate seconds, and so does every frame without `real_time`
         and where the app is deterministic.
@@ -169,11 +169,11 @@ class FrameLoop(ABC):
         start = before = tick()
         profiler._begin_frame(start, self.time.frame_count)
         self._slack.begin_frame(start, 1e3 / self.target_frame_rate)
-        children.hold()
+        child_processes.hold()
         try:
             with background_planning():
                 for phase in self.frame:
-                    if self._stands_still and not phase.goes_on:
+                    if self._stands_still and not phase.runs_while_halted:
                         continue
                     if self._gpu_phases is not None:
                         self._gpu_phases.begin(phase.name)
@@ -182,7 +182,7 @@ class FrameLoop(ABC):
                     profiler.add_phase(phase.name, after - before, before)
                     before = after
         finally:
-            children.let_go()
+            child_processes.let_go()
             self._in_frame = False
             if self._gpu_phases is not None:
                 self._gpu_phases.end_frame()
@@ -198,7 +198,7 @@ class FrameLoop(ABC):
         self._quitting = True
 
     def single_step(self) -> None:
-        """Let a halted game (`app.halted`) run one more frame, of 1 / target_frame_rate seconds."""
+        """Run one frame of 1 / target_frame_rate seconds while the game is halted (`app.halted`)."""
         if self.halted:
             self._single_steps += 1
 

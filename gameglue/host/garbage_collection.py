@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _blocks = 0
-"""How many blocks of `long_lived_kept` are open."""
+"""How many blocks of `freeze_garbage_collector` are open."""
 
 
 @contextmanager
-def long_lived_kept(*, collects: bool = True) -> Iterator[None]:
-    """Have the collector leave alone what is there now, until the block ends.
+def freeze_garbage_collector(*, collects: bool = True) -> Iterator[None]:
+    """Context manager: the collector ignores the objects that exist now.
 
     A full collection looks at every object: modules, types and functions that a game has loaded make it take
     tens of milliseconds, within some frame. What comes later is still collected. Blocks nest and only

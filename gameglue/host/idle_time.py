@@ -24,7 +24,7 @@ being drawn now and then, behind them."""
 
 
 class IdleTime:
-    """Gives what is being loaded, and on some machines inference, the time between two frames.
+    """Runs loading, and on some machines inference, between two frames.
 
     Where a driver draws on the processor, what is enqueued within a frame waits for the frame's picture, or
     the picture for it. There inference is left to the rest. It also keeps the frames from running ahead of
@@ -62,7 +62,7 @@ class IdleTime:
 
     @property
     def limit(self) -> str:
-        """What says that frames waited for the renderer; empty where few did."""
+        """A note that frames waited for the renderer; empty if few did."""
         share = self._waits / max(self._rests, 1)
         if share < _MANY:
             return ""
@@ -70,7 +70,7 @@ class IdleTime:
         return f"the renderer: {share:.0%} of the frames waited for it, {each:.1f} ms each"
 
     def took_inference(self) -> bool:
-        """Whether this frame leaves inference to its rest too; where none follows, the next one does not."""
+        """Whether this frame's inference runs in its idle time too."""
         took, self.takes_inference = self.takes_inference, False
         return took
 

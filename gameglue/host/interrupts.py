@@ -28,7 +28,7 @@ _LIBRARIES = tuple(
 
 
 class Interrupts:
-    """A block, on the main thread, in which Ctrl-C requests the end: `ask` is called once.
+    """Context manager on the main thread: Ctrl-C calls `ask` once.
 
     A program that handles SIGINT in a way of its own keeps it. `is_asked` says whether Ctrl-C was pressed.
     """

@@ -38,7 +38,7 @@ class Lifecycle:
         self.wrap: Wrap | None = None
 
     def wrap_calls(self, wrap: Wrap | None) -> None:
-        """Put `wrap` around every call of a hook from now on, or nothing any more."""
+        """Wrap every hook call in `wrap` from now on; None removes the wrapper."""
         self.wrap = wrap
         for hooks in self.hooks.values():
             hooks.wrap = wrap
@@ -52,7 +52,7 @@ class Lifecycle:
     # -- beginning ------------------------------------------------------------------------------
 
     def add(self, component: MonoBehaviour) -> None:
-        """Wake and start `component` in the next wake phase, if it is active by then."""
+        """Add `component`; it wakes and starts in the next wake phase if it is active by then."""
         if not component._is_queued and not component._is_destroyed:
             component._is_queued = True
             self._new.append(component)
@@ -86,7 +86,7 @@ class Lifecycle:
     # -- enabled and disabled -------------------------------------------------------------------
 
     def refresh(self, component: MonoBehaviour) -> None:
-        """Follow a change of `enabled`, or of the object being active."""
+        """Update after a change of `enabled` or of the object's active state."""
         wanted = component.is_active_and_enabled
         if wanted and not component._is_started:
             self.add(component)
@@ -97,7 +97,7 @@ class Lifecycle:
             self._go_dark(component)
 
     def disable_failed(self, component: MonoBehaviour) -> None:
-        """Take out a component that raised."""
+        """Remove a component that raised."""
         self._coroutines.stop_all(component)
         self.timers.cancel(component)
         component._enabled = False
@@ -143,10 +143,12 @@ class Lifecycle:
     def _is_doomed(self, component: MonoBehaviour, when: float) -> bool:
         """True if the component, or its object, was destroyed with effect until `when`."""
         going = [id(target) for due, target in self._doomed if due <= when]
-        return id(component) in going or any(id(owner) in going for owner in component.game_object.above())
+        return id(component) in going or any(
+            id(owner) in going for owner in component.game_object.self_and_ancestors()
+        )
 
     def sweep(self) -> None:
-        """Remove what is due."""
+        """Remove everything that is due."""
         while True:
             now = self._time.game.time
             due = [target for when, target in self._doomed if when <= now]
@@ -182,12 +184,12 @@ class Lifecycle:
         component.game_object._forget(component)
 
     def validate(self, component: MonoBehaviour) -> None:
-        """`on_validate`, after fields were given values; what it raises goes to the code that set them."""
+        """Call `on_validate` after fields were set; its errors go to the caller."""
         if "on_validate" in hooks_of(type(component)):
             component.on_validate()  # type: ignore[attr-defined]
 
     def follow_pause(self) -> None:
-        """`on_application_pause` of every component that is enabled and active, where the pause changed."""
+        """Call `on_application_pause` of every enabled and active component if the pause state changed."""
         if self._time.paused != self._was_paused:
             self._was_paused = self._time.paused
             self.tell_all("on_application_pause", self._was_paused)

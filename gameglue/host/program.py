@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine import freeze_support
-from gameglue.host.playing import Build
+from gameglue.host.play_options import Build
 
 
 def play(build: Build, argv: Sequence[str] | None = None) -> int:

@@ -72,7 +72,7 @@ def script_folder() -> Path:
 
 @answers_spelling
 class Resources:
-    """Looks names such as `"digits/digits.onnx"` up in a list of folders, in order.
+    """Finds files by names such as `"digits/digits.onnx"` in a list of folders, in order.
 
     The folders are the game's own, its `assets`, and gameglue's assets; `roots` may be changed.
 
@@ -148,7 +148,7 @@ class Resources:
         finish: Callable[[Any], Steps[Any]] | None = None,
         by_name: Callable[[str], object | None] | None = None,
     ) -> None:
-        """Let resources of type `kind`, and component fields of that type, be given by file name.
+        """Register a loader for type `kind`, so that resources and component fields can be file names.
 
         load: gets the path that was found. suffixes: of files that are of this kind where nothing else is
         said, such as `(".png",)`. read, finish, by_name: see `ResourceLoader`; without `read`, `load_async`
@@ -203,7 +203,7 @@ class Resources:
         return loading
 
     def stop_loading(self) -> None:
-        """Give up what is still being loaded; called by the host at the end."""
+        """Cancel all loading; called by the host at the end."""
         for loading in self._loads:
             loading.stop()
         self._loads.clear()
@@ -225,12 +225,12 @@ class Resources:
             )
         return found
 
-    def knows(self, kind: object) -> bool:
+    def has_loader(self, kind: object) -> bool:
         """True if there is a loader for resources of type `kind`."""
         return kind in self._loaders
 
     def load_for_type(self, annotation: object, value: object) -> object:
-        """`value`, or, where it is a file name for a field of a registered type, what that loader makes."""
+        """Load `value` if it is a file name for a field of a registered type; else return it."""
         if not isinstance(value, str | Path):
             return value
         optional = get_origin(annotation) in (Union, UnionType)

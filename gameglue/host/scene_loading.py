@@ -1,4 +1,4 @@
-"""Scenes of an app: `App` inherits the methods that load, unload and find them."""
+"""Scene loading: the methods of `App` that load, unload and find scenes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SceneLoading(Finder):
 
     @property
     def scene(self) -> Scene:
-        """The active scene: the one loaded last in the place of others. At first it is empty."""
+        """The active scene: the latest that replaced the others. Empty at first."""
         return self._scenes.active
 
     @scene.setter
@@ -37,7 +37,7 @@ class SceneLoading(Finder):
         return self._scenes.new(name)
 
     def load_scene(self, scene: Scene | str | Path, additive: bool = False) -> Scene:
-        """Put `scene` in the place of the loaded ones, whose objects are destroyed, or add it to them.
+        """Replace the loaded scenes by `scene`, destroying their objects, or load it additively.
 
         `scene` may be the name of a file, such as "level 1.scene", as for `resources`. Within a frame the
         change happens at its end.
@@ -76,7 +76,7 @@ class SceneLoading(Finder):
         self._change_scenes()
 
     def dont_destroy_on_load(self, owner: GameObject) -> None:
-        """Let `owner`, at the top of its hierarchy, and all below it survive when other scenes are loaded.
+        """Keep a root object and its children when other scenes are loaded.
 
         It moves into a scene of its own, the last of `scenes`.
 

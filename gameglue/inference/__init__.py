@@ -1,10 +1,10 @@
 """Inference within the frame's budget: requests to workers, and when their results come."""
 
 from gameglue.inference.queue import InferenceQueue
-from gameglue.inference.reading import Pumpable
+from gameglue.inference.readback import Pumpable
 from gameglue.inference.request import InferenceRequest, RequestState
 from gameglue.inference.slack import FrameSlack
-from gameglue.inference.stats import QueueStats, WorkerShare
+from gameglue.inference.stats import QueueStats, WorkerStats
 
 __all__ = [
     "FrameSlack",
@@ -13,5 +13,5 @@ __all__ = [
     "Pumpable",
     "QueueStats",
     "RequestState",
-    "WorkerShare",
+    "WorkerStats",
 ]

@@ -1,4 +1,4 @@
-"""The backends as players name them, which one suits this machine, and workers on them."""
+"""Backend selection: the choices by name, the default for this machine, and workers on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.base.errors import EngineError
 
 BACKEND_NAMES = ("cpu", "gpu_compute", "gpu_pixel")
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
 
 
@@ -44,7 +44,7 @@ BACKEND_CHOICES = tuple(
 """Every way to run a model."""
 
 
-def default_choice(has_opengl: bool) -> tuple[BackendChoice, str]:
+def default_backend_choice(has_opengl: bool) -> tuple[BackendChoice, str]:
     """The backend that suits a game on this thread's OpenGL context, and the reason in a few words.
 
     A software renderer computes on the same cores as the CPU backend, only slower, so there the CPU is taken.
@@ -62,7 +62,7 @@ def default_choice(has_opengl: bool) -> tuple[BackendChoice, str]:
     return BackendChoice(BackendType.GPU_PIXEL), f"{info.renderer} has no compute shaders"
 
 
-def open_worker(model: Model, choice: BackendChoice, progress: Progress | None = None) -> Worker:
+def open_worker(model: Model, choice: BackendChoice, progress: ProgressCallback | None = None) -> Worker:
     """A worker on this thread's OpenGL context, or on the device that the choice names.
 
     Args:
@@ -76,15 +76,15 @@ def open_worker(model: Model, choice: BackendChoice, progress: Progress | None =
     return Worker(model, choice.backend, device=choice.device, precision=choice.precision, progress=progress)
 
 
-def resolve_choice(choice: BackendChoice, worker: Worker) -> BackendChoice:
-    """`choice` with the kind of device that `worker` has found: one of `BACKEND_CHOICES`."""
+def resolve_backend_choice(choice: BackendChoice, worker: Worker) -> BackendChoice:
+    """Replace the device of `choice` by the one that `worker` uses: one of `BACKEND_CHOICES`."""
     if choice.backend is not BackendType.GPU_COMPUTE:
         return choice
     return BackendChoice(choice.backend, getattr(worker.device, "name", choice.device))
 
 
 def why_unavailable(choice: BackendChoice, info: SystemInfo) -> str | None:
-    """Why this machine cannot offer a backend, or `None` if it can."""
+    """Why a backend is not available on this machine, or `None`."""
     if choice.backend is BackendType.CPU:
         return None
     if choice.device == "opencl":

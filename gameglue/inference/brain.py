@@ -8,9 +8,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Self
 
 from engine import Model, Worker
-from gameglue.host.playing import PlayOptions
+from gameglue.host.play_options import PlayOptions
 from gameglue.inference import InferenceRequest
-from gameglue.inference.backend_choice import BackendChoice, default_choice, open_worker, resolve_choice
+from gameglue.inference.backend_choice import (
+    BackendChoice,
+    default_backend_choice,
+    open_worker,
+    resolve_backend_choice,
+)
 from gameglue.inference.request import Callback
 from gameglue.scripting.behaviour import MonoBehaviour
 
@@ -26,7 +31,7 @@ class Brain(MonoBehaviour):
     """A component that owns a worker, submits requests to it, and measures how long answers take.
 
         brain = Brain.open(app.scene.create("guard"), "guard.onnx", shapes={"batch": 1})
-        brain.ask(senses, callback=self.take, latest_only=True)
+        brain.request(senses, callback=self.take, latest_only=True)
 
     Components that have it as a field share it; one that derives from it asks `self`.
     """
@@ -36,7 +41,7 @@ class Brain(MonoBehaviour):
     choice: BackendChoice | None = None
     """The requested backend; `None` is the worker's own."""
 
-    answers = 0
+    result_count = 0
     """Number of results so far."""
     _waits: tuple[tuple[int, float], ...] = ()
     _asked: Sequence[InferenceRequest] = ()
@@ -56,15 +61,15 @@ class Brain(MonoBehaviour):
         Args:
             game_object: whose component it becomes.
             model: a file's name, as for `resources`, or a model.
-            options: with the player's choice of a backend; without them what `default_choice` takes.
+            options: with the player's choice of a backend; without them what `default_backend_choice` takes.
             shapes: what the inputs will have, as for `Worker.warm_up`, so that no frame pays for a first run;
-                `{}` where the model has no open dimensions.
+                `{}` where the model has no dynamic dimensions.
             fields: those of a class that derives from this one.
 
         Raises what loading a model and making a worker raise.
         """
         app, options = game_object.scene.app, options or PlayOptions()
-        choice = options.choice or default_choice(app.ctx is not None)[0]
+        choice = options.choice or default_backend_choice(app.ctx is not None)[0]
         if not isinstance(model, Model):
             model = app.resources.load(model, Model)
         worker = open_worker(model, choice, options.progress)
@@ -76,7 +81,7 @@ class Brain(MonoBehaviour):
             raise
         return game_object.add_component(cls, worker=worker, choice=choice, **fields)
 
-    def ask(
+    def request(
         self,
         *inputs: Any,
         callback: Callback | None = None,
@@ -95,7 +100,7 @@ class Brain(MonoBehaviour):
 
         def take(request: InferenceRequest) -> None:
             if request.error is None:
-                self.answers += 1
+                self.result_count += 1
                 self._waits = (*self._waits[1 - _KEPT :], (request.age_frames, request.age_ms))
             if callback is not None:
                 callback(request)
@@ -116,39 +121,41 @@ class Brain(MonoBehaviour):
         self.app.inference.cancel_all(self.worker)
 
     @property
-    def answer_ms(self) -> float:
+    def latency_ms(self) -> float:
         """Median of the latest times from request to result, in milliseconds; 0 before the first."""
         return median(ms for _, ms in self._waits) if self._waits else 0.0
 
     @property
-    def answer_frames(self) -> float:
+    def latency_frames(self) -> float:
         """Median of the latest numbers of frames from request to result; 0 before the first."""
         return median(frames for frames, _ in self._waits) if self._waits else 0.0
 
     @property
-    def answer_after(self) -> str:
+    def latency_text(self) -> str:
         """How long an answer takes, in words for a screen: "1 frame, 4.2 ms"; "..." before the first."""
-        frames = f"{self.answer_frames:.0f} frame{'s' if round(self.answer_frames) != 1 else ''}"
-        return f"{frames}, {self.answer_ms:.1f} ms" if self._waits else "..."
+        frames = f"{self.latency_frames:.0f} frame{'s' if round(self.latency_frames) != 1 else ''}"
+        return f"{frames}, {self.latency_ms:.1f} ms" if self._waits else "..."
 
     @property
     def label(self) -> str:
-        """Where it runs, such as "gpu_pixel on llvmpipe"; once it is destroyed, where it ran."""
+        """Where the worker runs, such as "gpu_pixel on llvmpipe"; kept after destruction."""
         if not self._label:
-            choice = resolve_choice(self.choice or BackendChoice(self.worker.backend_type), self.worker)
+            choice = resolve_backend_choice(
+                self.choice or BackendChoice(self.worker.backend_type), self.worker
+            )
             self._label = f"{choice.label} on {self.worker.plan_report().device}"
         return self._label
 
     @property
     def statistics(self) -> dict[str, object]:
-        """For a report: where it runs, how many answers it gave, and how fast."""
-        found: dict[str, object] = {"backend": self.label, "answers": self.answers}
+        """Statistics for a report: backend, number of results, and latency."""
+        found: dict[str, object] = {"backend": self.label, "answers": self.result_count}
         if self._waits:
-            frames, ms = self.answer_frames, self.answer_ms
+            frames, ms = self.latency_frames, self.latency_ms
             found["answer after"] = f"{frames:.0f} frame(s), {ms:.2f} ms (median)"
         return found
 
-    def employ(self, worker: Worker, choice: BackendChoice | None = None) -> None:
+    def set_worker(self, worker: Worker, choice: BackendChoice | None = None) -> None:
         """Replace the worker: dispose the previous one and cancel its requests."""
         self._dismiss()
         self.worker, self.choice, self._waits, self._label = worker, choice, (), ""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 
+from gameglue.inference.budget import BudgetClient, Step
 from gameglue.inference.failures import Failures
-from gameglue.inference.reading import Pumpable
-from gameglue.inference.sharing import Sharer, Step
+from gameglue.inference.readback import Pumpable
 
 
-class Continuation(Sharer):
+class Continuation(BudgetClient):
     """Advances one piece of work once a frame, until it is dropped or raises."""
 
     def __init__(self, work: Pumpable, failures: Failures) -> None:
@@ -47,7 +47,7 @@ class Continuation(Sharer):
         return Step(0.0, 0.0, progressed=False)
 
     def poll(self) -> None:
-        """Begin a frame, in which it may have a turn; call the work's own `poll`, if it has one."""
+        """Start a frame, and call the work's own `poll` if it has one."""
         self.had_turn = False
         work = self.work
         poll = getattr(work, "poll", None)

@@ -60,7 +60,7 @@ class Failures:
         self._raised: Exception | None = None
 
     def report(self, source: object, component: MonoBehaviour | None, where: str, error: Exception) -> None:
-        """Pass on a failure. What the handler raises is kept for `raise_first`.
+        """Report an error. Exceptions of the handler are kept for `raise_first`.
 
         Args:
             source: The worker, or what else is asked again and again.
@@ -83,7 +83,7 @@ class Failures:
             self._raised = self._raised or raised
 
     def raise_first(self) -> None:
-        """Raise what the handler raised first since the last call, if anything."""
+        """Raise the first exception of the handler since the last call, if any."""
         raised, self._raised = self._raised, None
         if raised is not None:
             raise raised

@@ -15,24 +15,24 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from engine import DisposedError, InputError, background_planning, unfinished_workers
+from engine import DisposedError, InputError, background_planning, pending_work
 from engine.base.spelling import suggestion
 from gameglue.errors import RequestCancelledError, RequestExpiredError, RequestReplacedError
+from gameglue.inference.budget import Budget, BudgetClient, join
 from gameglue.inference.continuations import Continuation
 from gameglue.inference.failures import Failures, described, line_of_caller
-from gameglue.inference.reading import (
+from gameglue.inference.readback import (
+    OutputReadback,
     Pumpable,
     Readable,
-    Reading,
     Selection,
     SlicedWorker,
     kept,
     select_outputs,
 )
 from gameglue.inference.request import Callback, InferenceRequest, RequestState
-from gameglue.inference.sharing import Budget, Sharer, join
-from gameglue.inference.stats import QueueStats, WorkerShare
-from gameglue.inference.worker_queue import Task, Terms, WorkerQueue
+from gameglue.inference.stats import QueueStats, WorkerStats
+from gameglue.inference.worker_queue import QueueSettings, Task, WorkerQueue
 from gameglue.scripting.coroutines import ErrorHandler
 
 _MEMORY = 0.97
@@ -66,7 +66,7 @@ class InferenceQueue:
         self,
         *,
         frame: Callable[[], int] | None = None,
-        unfinished: Callable[[], Iterable[Pumpable]] = unfinished_workers,
+        pending_work: Callable[[], Iterable[Pumpable]] = pending_work,
         in_flight: int = 2,
         deterministic: bool = False,
         latency_frames: int = 2,
@@ -78,7 +78,7 @@ class InferenceQueue:
         """Make a queue without requests.
 
         frame: the current frame's number; by default the calls of `poll` are counted.
-        unfinished: work that continues without being registered: workers whose plan waits for data.
+        pending_work: work that continues without being registered: workers whose plan waits for data.
         in_flight: how many requests of one worker may be read back at a time before the next begins.
         deterministic: deliver every result `latency_frames` after its request, in the frame's `poll`, and
             wait for it there if need be. Then each frame enqueues `slices_per_frame` slices of about 0.5 ms,
@@ -101,9 +101,9 @@ class InferenceQueue:
         self._polls = 0
         self._frame_ms = frame_ms
         self._time_source = time_source
-        self._unfinished = unfinished
+        self._pending_work = pending_work
         self._count = 0
-        self._terms = Terms(self._clock_ms, in_flight)
+        self._terms = QueueSettings(self._clock_ms, in_flight)
         self._budget = Budget(self._clock_ms, counts_slices=deterministic)
         self._known: weakref.WeakKeyDictionary[SlicedWorker, WorkerQueue] = weakref.WeakKeyDictionary()
         self._worker_queues: list[WorkerQueue] = []
@@ -196,7 +196,7 @@ class InferenceQueue:
         """
         request = self._request(0, None, payload, callback)
         task = Task(request, is_accepted=True)
-        task.reading = Reading({"": tensor}, alone=True)
+        task.reading = OutputReadback({"": tensor}, alone=True)
         request.state = "reading"
         self._tensors.append(task)
         self._open[request] = (None, task)
@@ -207,13 +207,13 @@ class InferenceQueue:
         self._close(request, "cancelled", RequestCancelledError(f"request {request.number} was cancelled"))
 
     def cancel_all(self, worker: SlicedWorker | None = None) -> None:
-        """Cancel all requests, or those of one worker: before it is disposed, say."""
+        """Cancel all requests, or those of one worker."""
         for request, (_, task) in tuple(self._open.items()):
             if worker is None or task.worker is worker:
                 self.cancel(request)
 
     def set_weight(self, worker: SlicedWorker, weight: float) -> None:
-        """Give a worker `weight` times the part of the budget that others of its urgency get."""
+        """Set a worker's weight among workers of equal urgency."""
         if not weight > 0.0:
             raise InputError(f"a worker's weight must be above 0, got {weight}")
         self._worker_queue(worker).weight = weight
@@ -254,7 +254,7 @@ class InferenceQueue:
         self._polls += 1
         for pumped in self._registered:
             pumped.poll()
-        for work in self._unfinished():
+        for work in self._pending_work():
             try:
                 work.pump(None)
             except Exception as error:  # noqa: BLE001 - the other workers continue
@@ -328,7 +328,7 @@ class InferenceQueue:
             expired=self._ended["expired"],
             failed=self._ended["failed"],
             workers=tuple(
-                WorkerShare(
+                WorkerStats(
                     queue.name,
                     len(queue.waiting),
                     int(queue.running is not None),
@@ -344,7 +344,7 @@ class InferenceQueue:
     # Within
 
     @property
-    def _sharers(self) -> list[Sharer]:
+    def _sharers(self) -> list[BudgetClient]:
         return [*self._registered, *self._worker_queues]
 
     def _clock_ms(self) -> float:

@@ -11,7 +11,7 @@ from engine import InputError, ValuePending
 from engine.base.event_loops import in_asyncio, suspend
 from gameglue.errors import RequestCancelledError
 from gameglue.host.clock import Time
-from gameglue.inference.reading import Result
+from gameglue.inference.readback import Result
 from gameglue.scripting.coroutines import ResumePoint, Wait, YieldInstruction
 
 RequestState = Literal["waiting", "running", "reading", "done", "cancelled", "expired", "failed"]
@@ -30,7 +30,7 @@ class Owner(Protocol):
         ...
 
     def milliseconds(self) -> float:
-        """What the queue's clock says."""
+        """The queue's clock in milliseconds."""
         ...
 
     def cancel(self, request: InferenceRequest) -> None:
@@ -124,7 +124,7 @@ class InferenceRequest(YieldInstruction):
 
     @property
     def error(self) -> Exception | None:
-        """What `result()` raises once the request is over without a result."""
+        """The error that `result()` raises; None if there is none."""
         return self._error
 
     @property

@@ -34,21 +34,21 @@ class FrameSlack:
         self._spent: float | None = None
 
     def begin_frame(self, now: float, frame_ms: float) -> None:
-        """A frame starts that is meant to last `frame_ms`."""
+        """Start a frame that should last `frame_ms`."""
         if self._start is not None:
             is_late = 1e3 * (now - self._start) > _LATE * frame_ms
             self._caution = min(self._caution + 0.25, 0.75) if is_late else 0.97 * self._caution
         self._start, self._frame_ms, self._spent = now, frame_ms, None
 
     def budget_ms(self, now: float) -> float:
-        """What may be spent now."""
+        """The milliseconds that may be spent now."""
         passed = 1e3 * (now - (now if self._start is None else self._start))
         behind = self._of_latest(self._behind) if self._behind else 0.0
         margin = self._frame_ms * (0.05 + self._caution)
         return max(self._frame_ms - passed - behind - margin, self.least_ms)
 
     def end_spending(self, now: float) -> None:
-        """What was to be spent in this frame is."""
+        """End this frame's spending."""
         self._spent = now
 
     def end_frame(self, now: float) -> None:

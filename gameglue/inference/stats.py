@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class WorkerShare:
+class WorkerStats:
     """One worker's part of the latest frame. Times in ms, counts in requests.
 
     Attributes:
@@ -60,7 +60,7 @@ class QueueStats:
     """Requests that were cancelled or replaced by a newer one, since the start."""
     expired: int
     failed: int
-    workers: tuple[WorkerShare, ...]
+    workers: tuple[WorkerStats, ...]
 
     @property
     def budget_use(self) -> float:

@@ -1,4 +1,4 @@
-"""`WorkerQueue`: the queue of requests to one worker, and the measured cost of its steps."""
+"""`WorkerQueue`: per-worker request queue, with measured step costs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine import BackendType, DisposedError
-from gameglue.inference.reading import Reading, Result, SlicedWorker, Slices, Whole
+from gameglue.inference.budget import BudgetClient, Step
+from gameglue.inference.readback import OutputReadback, Result, SlicedSchedule, SlicedWorker, UnslicedSchedule
 from gameglue.inference.request import InferenceRequest
-from gameglue.inference.sharing import Sharer, Step
 
 _FIRST_GUESS_MS = 0.05
 _CALL_MS = 0.4
@@ -25,8 +25,8 @@ _EVERYTHING_MS = 1e9
 _NAP_SECONDS = 0.0002
 
 
-class LearnedCost:
-    """How many milliseconds a step takes: the latest ones, the older the less.
+class CostEstimate:
+    """The measured cost of a step, as an exponential moving average.
 
     One that took more than four times the usual counts as four times: it was the first, or the computer did
     something else.
@@ -36,12 +36,12 @@ class LearnedCost:
         self.ms = _FIRST_GUESS_MS
 
     def learn(self, measured: float) -> None:
-        """Take a measurement into account, in ms."""
+        """Add a measurement, in ms."""
         self.ms += 0.25 * (min(measured, 4.0 * self.ms) - self.ms)
 
 
-class JobRoom:
-    """How much work the job threads may be given ahead.
+class JobBacklog:
+    """Limits the work that is enqueued ahead on job threads.
 
     They are to have enough until the frame after the next, so that they never idle, and no more: what is
     given to them runs in order, and the next urgent request would have to wait for all of it.
@@ -64,14 +64,14 @@ class JobRoom:
         self.left = max(2.0 * self._interval, self.least_ms) - self._ahead
 
     def give(self, ms: float) -> None:
-        """Note that work was enqueued."""
+        """Add enqueued work."""
         self._ahead += ms
         self.left -= ms
 
 
 @dataclass(eq=False)
 class Task:
-    """The work for a request. It is apart from the request, as a deterministic queue does it in any case."""
+    """The work of a request. It is separate from the request, as a deterministic queue always runs it."""
 
     request: InferenceRequest
     worker: SlicedWorker | None = None
@@ -89,32 +89,32 @@ class Task:
     """Whether the request hides how far the work is, which depends on the computer's speed."""
     is_accepted: bool = False
     """Whether no newer one may take its place any more."""
-    schedule: Slices | None = None
-    reading: Reading | None = None
+    schedule: SlicedSchedule | None = None
+    reading: OutputReadback | None = None
     error: Exception | None = None
 
     def accept(self) -> None:
-        """No newer one takes its place from here on."""
+        """Mark as accepted: no newer request may replace it."""
         self.is_accepted = True
         if not self.request.is_done():
             self.request.state = "running"
 
     def begin(self, whole: bool) -> None:
-        """Make its schedule, or enqueue the whole of it. Raises what the worker raises."""
+        """Create the schedule, or enqueue all of it. Raises what the worker raises."""
         assert self.worker is not None
         self.accept()
         if getattr(self.worker, "is_disposed", False):
             raise DisposedError("the worker was disposed while a request waited for it")
         if whole:
-            self.schedule = Whole(self.worker, self.inputs, self.named)
+            self.schedule = UnslicedSchedule(self.worker, self.inputs, self.named)
         else:
             self.schedule = self.worker.schedule_iterable(*self.inputs, **self.named)
         self.inputs, self.named = (), {}
 
     def read(self) -> bool:
-        """Ask for the outputs of the schedule; False while it is not known how many there are."""
+        """Request readbacks of the outputs; returns False while their number is unknown."""
         assert self.schedule is not None
-        self.reading = Reading.of(self.schedule, self.names, self.alone)
+        self.reading = OutputReadback.of(self.schedule, self.names, self.alone)
         if self.reading is None:
             return False
         if not (self.hides_progress or self.request.is_done()):
@@ -127,13 +127,13 @@ class Task:
         self.stop()
 
     def stop(self) -> None:
-        """Enqueue no more of it, and forget what comes."""
+        """Cancel the remaining work, and ignore its results."""
         if self.schedule is not None and not self.schedule.is_done:
             self.schedule.cancel()
         self.schedule = self.reading = None
 
     def has_arrived(self) -> bool:
-        """Look whether the outputs are here, or the reason why there are none. Never raises."""
+        """Whether the outputs or an error have arrived. Never raises."""
         if self.error is None and self.reading is not None:
             try:
                 return self.reading.is_done()
@@ -142,7 +142,7 @@ class Task:
         return self.error is not None
 
     def result(self) -> Result:
-        """The arrays; waits for what has not come. Raises what ended the work."""
+        """The arrays; blocks until they have arrived. Raises the task's error."""
         if self.error is not None:
             raise self.error
         assert self.reading is not None
@@ -150,24 +150,24 @@ class Task:
 
 
 @dataclass
-class Terms:
-    """What all worker queues of an inference queue go by."""
+class QueueSettings:
+    """Settings shared by all worker queues of an inference queue."""
 
     clock_ms: Callable[[], float]
     in_flight: int
     """How many tasks of one worker queue may be read back at a time before the next begins."""
-    jobs: JobRoom = field(default_factory=JobRoom)
+    jobs: JobBacklog = field(default_factory=JobBacklog)
     paused: bool = False
     """Whether nothing begins that has not begun."""
 
 
-class WorkerQueue(Sharer):
-    """One worker's tasks: those that wait, the one whose slices are being enqueued, those being read.
+class WorkerQueue(BudgetClient):
+    """One worker's tasks: waiting, being enqueued, and being read back.
 
     The first one that waits has the urgency of the most urgent one behind it, as that has to wait for it.
     """
 
-    def __init__(self, worker: SlicedWorker, terms: Terms) -> None:
+    def __init__(self, worker: SlicedWorker, terms: QueueSettings) -> None:
         model = getattr(worker, "model", None)
         super().__init__(getattr(model, "name", "") or type(worker).__name__)
         self.worker = weakref.ref(worker)
@@ -177,8 +177,8 @@ class WorkerQueue(Sharer):
         self.running: Task | None = None
         self.reading: list[Task] = []
         self._terms = terms
-        self._begin_cost = LearnedCost()
-        self._submit_cost = LearnedCost()
+        self._begin_cost = CostEstimate()
+        self._submit_cost = CostEstimate()
         self._caller_share = 1.0
         """What a millisecond on the GPU takes of this thread: 1 where the driver computes in the call."""
         self._whole_ms = math.inf
@@ -198,16 +198,16 @@ class WorkerQueue(Sharer):
 
     @property
     def tasks(self) -> list[Task]:
-        """All that are not over, in order."""
+        """All unfinished tasks, in order."""
         return [*self.reading, *([self.running] if self.running else []), *self.waiting]
 
     def join(self, task: Task) -> None:
-        """Let a task wait at its place in the order."""
+        """Insert a task at its place in the order."""
         insort(self.waiting, task, key=lambda waiting: waiting.order)
         self._urgency = None
 
     def drop(self, task: Task) -> None:
-        """Take a task out, wherever it is, and stop it."""
+        """Remove a task and stop it."""
         if task is self.running:
             self.running = None
             self.saved = 0.0
@@ -308,7 +308,7 @@ class WorkerQueue(Sharer):
     # Results
 
     def take_arrived(self) -> list[Task]:
-        """Take out those whose outputs are here, in the order in which they ran; none overtakes another."""
+        """Remove and return the tasks whose outputs have arrived, in the order in which they ran."""
         self._ask_again()
         found: list[Task] = []
         while self.reading and self.reading[0].has_arrived():
@@ -322,7 +322,7 @@ class WorkerQueue(Sharer):
             self.take(0.0)
 
     def take_due(self, is_due: Callable[[Task], bool]) -> list[Task]:
-        """Take out those that are due, enqueued to their ends; their results wait for what has not come."""
+        """Remove and return the tasks that are due, fully enqueued; their results block."""
         found: list[Task] = []
         for task in self.tasks:
             if not is_due(task):
@@ -358,7 +358,7 @@ class WorkerQueue(Sharer):
         return True
 
     def fail_all(self, error: Exception) -> list[Task]:
-        """Take all tasks out with `error` as their result."""
+        """Remove all tasks, with `error` as their result."""
         found = self.tasks
         for task in found:
             task.fail(error)

@@ -1,4 +1,4 @@
-"""Input: from a window, gamepads, a script or a recording to what components ask for.
+"""Input from a window, gamepads, a script or a recording.
 
 Sources yield events; `InputState` turns one frame's events into the state of keys, mouse, gamepads and named
 actions. A scripted game and a played one therefore run through the same code, and a headless run can draw

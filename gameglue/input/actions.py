@@ -91,7 +91,7 @@ class InputActions:
         self.revision += 1
 
     def clear(self) -> None:
-        """Remove all, including the ones that every app begins with."""
+        """Remove all, including the defaults."""
         self._actions.clear()
         self._axes.clear()
         self.revision += 1
@@ -121,7 +121,7 @@ class InputActions:
         return tuple(self._axes)
 
     def bindings(self, name: str) -> tuple[str, ...]:
-        """What an action or axis is bound to, as text: for a screen that shows the keys."""
+        """The bindings of an action or axis as text, for a settings screen."""
         self._known(name)
         return tuple(str(b) for b in self._actions.get(name, self._axes.get(name, ())))
 
@@ -170,7 +170,7 @@ class InputActions:
         Path(path).write_text("\n".join(lines), encoding="utf-8")
 
     def load(self, path: str | Path) -> None:
-        """Take over the definitions in a TOML file; what it does not name stays as it is.
+        """Load definitions from a TOML file; others are unchanged.
 
         Raises:
             GameError: It is not such a file; then nothing changes.

@@ -59,7 +59,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Pair:
-    """An axis made of two controls: one pulls it to -1, the other to 1."""
+    """An axis made of two controls: one for -1, the other for 1."""
 
     negative: Control
     positive: Control
@@ -72,7 +72,7 @@ Binding = Control | Pair
 
 
 def parse_binding(text: str) -> Binding:
-    """What a binding's text says. Raises `GameError` with what was probably meant.
+    """Parse a binding. Raises `GameError` that suggests the likely one.
 
     >>> str(parse_binding("a/d")), parse_binding("pad2 a").pad
     ('a/d', 1)

@@ -87,7 +87,7 @@ class GamepadConnected:
 
 @dataclass(frozen=True)
 class GamepadDisconnected:
-    """A gamepad was unplugged; what was held on it counts as released.
+    """A gamepad was unplugged; held buttons count as released.
 
     Attributes:
         pad: Its number.
@@ -174,7 +174,7 @@ PAD_AXES = ("left_x", "left_y", "right_x", "right_y", "left_trigger", "right_tri
 
 
 class InputSource(Protocol):
-    """Where events come from."""
+    """Protocol of a source of events."""
 
     def events(self, time: float) -> Sequence[InputEvent]:
         """The events up to `time` (real seconds since the app began) that were not taken before."""
@@ -187,6 +187,6 @@ def event_to_dict(event: InputEvent) -> dict[str, object]:
 
 
 def event_from_dict(values: dict[str, object]) -> InputEvent:
-    """What `event_to_dict` wrote. Raises `KeyError` or `TypeError` for anything else."""
+    """Inverse of `event_to_dict`. Raises `KeyError` or `TypeError` for other data."""
     fields = dict(values)
     return _KINDS[str(fields.pop("kind"))](**fields)  # type: ignore[arg-type]

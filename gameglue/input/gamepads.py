@@ -37,7 +37,7 @@ _FULL = 32767.0
 
 
 class Gamepads:
-    """Opens what is plugged in, and turns pygame's events into ours.
+    """Opens connected gamepads, and converts pygame's events.
 
     pygame: the module. controllers: its module of gamepads with known layouts, `pygame._sdl2.controller`.
     """
@@ -51,7 +51,7 @@ class Gamepads:
         self._hats: dict[int, tuple[int, int]] = {}
 
     def take(self, event: Any) -> list[InputEvent]:
-        """What one event of pygame's means; nothing if it is not about gamepads."""
+        """Convert one pygame event; returns nothing if it is not about gamepads."""
         pygame, kind = self._pygame, event.type
         if kind == pygame.JOYDEVICEADDED:
             return self._open(event.device_index)
@@ -129,7 +129,7 @@ def _axis(pad: int, names: tuple[str, ...], number: int, value: float, rests_at:
 
 
 def open_gamepads(pygame: ModuleType) -> Gamepads | None:
-    """Start pygame's gamepad events, for gamepads that are plugged in already too; `None` where it cannot."""
+    """Start pygame's gamepad events, also for connected gamepads; `None` if unavailable."""
     try:
         pygame.joystick.init()
         # It exists in pygame-ce only, and its C code links nothing that is not there already.

@@ -8,7 +8,7 @@ from gameglue.input.bindings import MOUSE_BUTTONS, NAMED_KEYS, is_key
 
 
 def check_key(key: object) -> None:
-    """Raise `GameError` for what no keyboard has, with the key that is probably meant."""
+    """Raise `GameError` for an unknown key, suggesting the likely one."""
     if not isinstance(key, str):
         raise GameError(
             f'a key is given by its name, not by a number or constant: get_key("space"), got {key!r}'

@@ -19,7 +19,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class RecordedFrame:
-    """One frame: how many seconds of real time it stood for, and what happened."""
+    """One recorded frame: its duration in real seconds, and its events."""
 
     delta: float
     events: tuple[InputEvent, ...] = ()
@@ -27,7 +27,7 @@ class RecordedFrame:
 
 @dataclass
 class InputRecording:
-    """The frames of a game, and what an app needs to play them again: `App(replay=recording)`.
+    """Recorded frames of a game, for replay: `App(replay=recording)`.
 
     Attributes:
         seed: Seed of the app that was recorded.
@@ -53,11 +53,11 @@ class InputRecording:
 
     @property
     def duration(self) -> float:
-        """How many seconds all frames stand for."""
+        """Total duration in seconds."""
         return sum(frame.delta for frame in self.frames)
 
     def save(self, path: str | Path) -> None:
-        """Write it as text: a line of JSON about the whole, then one for every frame."""
+        """Write as text: a line of JSON with the header, then one per frame."""
         head = {"gameglue input": _FORMAT, **{name: getattr(self, name) for name in _HEAD}}
         rows = [head, *([frame.delta, *map(event_to_dict, frame.events)] for frame in self.frames)]
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -110,6 +110,6 @@ class InputReplay:
         return frame.delta
 
     def take(self, live: Sequence[InputEvent]) -> list[InputEvent]:
-        """This frame's events: the recorded ones. Of those that come now only the end of the game counts."""
+        """Return the recorded events of this frame; of live events only quitting is kept."""
         taken, self._events = self._events, ()
         return [*taken, *(event for event in live if isinstance(event, QuitRequested))]

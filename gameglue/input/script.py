@@ -52,7 +52,7 @@ class InputScript:
         return self._timeline[-1][0] if self._timeline else 0.0
 
     def add(self, at: float, *events: InputEvent) -> InputScript:
-        """Put events at `at` seconds, after those that are there already."""
+        """Add events at `at` seconds, after those already there."""
         position = len(self._timeline)
         while position > self._next and self._timeline[position - 1][0] > at:
             position -= 1
@@ -74,7 +74,7 @@ class InputScript:
         return self.add(at, KeyEvent(key, True)).add(at + hold, KeyEvent(key, False))
 
     def type(self, text: str, *, at: float) -> InputScript:
-        """Type `text`, as the keyboard layout makes it."""
+        """Type `text`."""
         return self.add(at, TextEvent(text))
 
     def move(self, x: float, y: float, *, at: float) -> InputScript:
@@ -109,7 +109,7 @@ class InputScript:
     def drag(
         self, points: Sequence[tuple[float, float]], *, at: float, duration: float, button: int | str = LEFT
     ) -> InputScript:
-        """Hold a mouse button and move the pointer at even speed.
+        """Drag with a mouse button at constant speed.
 
         Args:
             points: Pixels (x, y) to move through.
@@ -194,7 +194,7 @@ class InputScript:
 
     @classmethod
     def load(cls, path: str | Path) -> InputScript:
-        """Read what `save` wrote.
+        """Read a script.
 
         Raises:
             GameError: The file holds anything else.

@@ -244,7 +244,7 @@ class InputState:
         return _has(self._pad_buttons_up, button, pad)
 
     def get_pad_axis(self, axis: str, pad: int | None = None) -> float:
-        """Where a stick's axis or a trigger (`PAD_AXES`) is, past `actions.dead_zone`.
+        """The position of a stick's axis or trigger (`PAD_AXES`), outside `actions.dead_zone`.
 
         -1 to 1, right and up positive, or 0 to 1; without `pad`, of the gamepad where it is farthest out.
         """

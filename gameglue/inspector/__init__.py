@@ -1,4 +1,4 @@
-"""The inspector: an overlay that shows what is in a running game, and changes it."""
+"""The inspector: an overlay that shows and edits the objects of a running game."""
 
 from gameglue.inspector.inspector import Inspector
 

@@ -1,4 +1,4 @@
-"""The right window: the object that is selected, with its transform and its components' fields."""
+"""The right window: the selected object's transform and component fields."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Details:
         self._mistakes: dict[tuple[int, str], str] = {}
 
     def draw(self, app: App, hierarchy: Hierarchy) -> None:
-        """Lay it out, and do what was changed."""
+        """Draw the window, and apply changes."""
         imgui, owner = self._imgui, hierarchy.selected
         if owner is None or owner.is_destroyed:
             imgui.text_disabled("select an object on the left")

@@ -1,4 +1,4 @@
-"""One editor for each type of field."""
+"""Editors for field types."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Edited = tuple[bool, object]
 
 
 class Editors:
-    """Shows the value of a field, and takes another where its type can be edited."""
+    """Shows field values, and edits those of supported types."""
 
     def __init__(self, imgui: Any, show_texture: Callable[[Any], Any]) -> None:
         self._imgui = imgui
         self._show_texture = show_texture
 
     def edit(self, field: Field, value: object) -> Edited:
-        """Lay the editor out; it has the rest of the line."""
+        """Draw the editor in the rest of the line."""
         label, annotation = f"##{field.name}", _without_none(field.annotation)
         if get_origin(annotation) is Literal:
             return self._choose(label, list(get_args(annotation)), value)

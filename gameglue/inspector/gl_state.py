@@ -1,4 +1,4 @@
-"""OpenGL's state, saved before something is drawn and restored afterwards.
+"""Saves and restores OpenGL state around drawing.
 
 Asking the driver (`glGet*`) may wait for it, so this is for tools, not for games.
 """
@@ -51,8 +51,8 @@ _TRANSFERS = (*range(0x0CF0, 0x0CF6), GL.PACK_ALIGNMENT)
 """How pixels are laid out in memory: the unpack parameters, and the one of packing that moderngl sets."""
 
 
-class KeptState:
-    """What drawing with moderngl changes in one context."""
+class SavedState:
+    """The OpenGL state that moderngl changes in one context."""
 
     def __init__(self, ctx: moderngl.Context) -> None:
         context: Any = ctx.mglo

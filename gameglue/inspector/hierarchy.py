@@ -25,7 +25,7 @@ class Hierarchy:
         self.selected: GameObject | None = None
 
     def draw(self, app: App) -> None:
-        """Lay it out, and do what was clicked."""
+        """Draw the window, and handle clicks."""
         if self._begins and self.selected is None:
             # Select the first object that does anything.
             self.selected = next((owner for scene in app.scenes for owner in scene if owner.components), None)

@@ -1,4 +1,4 @@
-"""`Inspector`: shows and hides the overlay, and keeps the input that is meant for it from the game."""
+"""`Inspector`: shows and hides the overlay, and captures its input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.device.native.children import is_frozen
+from engine.device.native.child_processes import is_frozen
 from gameglue.errors import EngineError, GameError
 from gameglue.graphics.colors import Palette
 from gameglue.input import InputEvent, KeyEvent
@@ -48,7 +48,7 @@ class Inspector:
         return self._overlay.selected if self._overlay is not None else None
 
     def select(self, app: App, owner: GameObject | None) -> None:
-        """Show the components of `owner`, and the inspector."""
+        """Show the inspector with the components of `owner`."""
         self.show(app)
         assert self._overlay is not None
         self._overlay.selected = owner
@@ -70,7 +70,7 @@ class Inspector:
     # -- for the host ---------------------------------------------------------------------------
 
     def take(self, app: App, events: list[InputEvent]) -> list[InputEvent]:
-        """Follow the keys, and keep what is meant for the overlay from the game; returns the rest."""
+        """Handle the keys and capture the overlay's input; returns the other events."""
         left: list[InputEvent] = []
         for event in events:
             if isinstance(event, KeyEvent) and event.key == self.key and not is_frozen():
@@ -86,7 +86,7 @@ class Inspector:
         return left
 
     def draw(self, app: App) -> None:
-        """Draw it over the picture, if it is visible."""
+        """Draw the overlay if it is visible."""
         if self.visible and self._overlay is not None:
             try:
                 self._overlay.draw(app)
@@ -98,7 +98,7 @@ class Inspector:
             app.graphics.draw_gui()
 
     def dispose(self) -> None:
-        """Free what it has on the GPU."""
+        """Free the GPU objects."""
         if self._overlay is not None:
             self._overlay.dispose()
             self._overlay = None

@@ -26,7 +26,7 @@ _MODIFIERS = {"ctrl": "mod_ctrl", "shift": "mod_shift", "alt": "mod_alt", "meta"
 
 
 def key_of(imgui: Any, key: str) -> Any:
-    """imgui's key, `None` for those that no text field knows."""
+    """imgui's key, `None` for keys that text fields do not use."""
     if len(key) == 1 and key.isascii() and key.isalpha():
         return getattr(imgui.Key, key)
     return getattr(imgui.Key, _NAMES[key]) if key in _NAMES else None

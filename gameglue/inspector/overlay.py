@@ -8,8 +8,8 @@ from gameglue.graphics.colors import Palette, parse_color
 from gameglue.input import InputEvent, KeyEvent, MouseButton, MouseMoved, MouseScrolled, TextEvent
 from gameglue.inspector.details import Details
 from gameglue.inspector.hierarchy import Hierarchy
+from gameglue.inspector.imgui_import import import_imgui
 from gameglue.inspector.keys import key_of, modifier_of
-from gameglue.inspector.library import import_imgui
 from gameglue.inspector.renderer import ImguiRenderer
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _LEFT, _RIGHT = 230.0, 310.0
 
 
 class InspectorOverlay:
-    """Two windows: the hierarchy on the left, the components of what is selected on the right."""
+    """Two windows: the hierarchy on the left, the selected object's components on the right."""
 
     def __init__(self, app: App) -> None:
         assert app.graphics.ctx is not None
@@ -58,7 +58,7 @@ class InspectorOverlay:
     # -- input ----------------------------------------------------------------------------------
 
     def take(self, event: InputEvent) -> bool:
-        """Hand an event to imgui; whether it is meant for the overlay alone."""
+        """Pass an event to imgui; returns whether it is meant for the overlay alone."""
         imgui = self._imgui
         imgui.set_current_context(self._context)
         io = imgui.get_io()
@@ -90,7 +90,7 @@ class InspectorOverlay:
         return False
 
     def let_go(self) -> None:
-        """Forget what is held: the overlay was hidden."""
+        """Release held keys and buttons when the overlay is hidden."""
         self._imgui.set_current_context(self._context)
         io = self._imgui.get_io()
         io.clear_input_keys()
@@ -124,7 +124,7 @@ class InspectorOverlay:
     # -- drawing --------------------------------------------------------------------------------
 
     def draw(self, app: App) -> None:
-        """Lay the windows out, let them do what was clicked, and draw them over the picture."""
+        """Draw the windows, handle clicks, and render over the image."""
         imgui, picture = self._imgui, app.graphics.picture
         imgui.set_current_context(self._context)
         io = imgui.get_io()

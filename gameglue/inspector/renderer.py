@@ -1,4 +1,4 @@
-"""Draws what imgui has laid out, in the game's own context, whose state it leaves as it was."""
+"""Renders imgui's draw data in the game's context, preserving its state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import moderngl
 import numpy as np
 
-from gameglue.inspector.gl_state import KeptState
+from gameglue.inspector.gl_state import SavedState
 
 _VERTEX = """
 #version 330
@@ -46,7 +46,7 @@ class ImguiRenderer:
             raise RuntimeError("this imgui-bundle lays vertices out in another way")
         self._imgui = imgui
         self._ctx = ctx
-        self._state = KeptState(ctx)
+        self._state = SavedState(ctx)
         self._program = ctx.program(vertex_shader=_VERTEX.strip(), fragment_shader=_FRAGMENT.strip())
         self._vertices: moderngl.Buffer | None = None
         self._indices: moderngl.Buffer | None = None
@@ -56,12 +56,12 @@ class ImguiRenderer:
         imgui.get_io().backend_flags |= imgui.BackendFlags_.renderer_has_textures
 
     def show_texture(self, texture: moderngl.Texture) -> Any:
-        """What `imgui.image` wants to show a texture of the game's in this frame."""
+        """Register a game texture for this frame; returns the reference for `imgui.image`."""
         self._shown[texture.glo] = texture
         return self._imgui.ImTextureRef(texture.glo)
 
     def render(self, data: Any, target: moderngl.Framebuffer) -> None:
-        """Draw into `target`, over what is there."""
+        """Draw into `target`, over its contents."""
         ctx = self._ctx
         with self._state.kept(), ctx.scope(target, moderngl.BLEND):
             self._follow_textures()
@@ -160,7 +160,7 @@ class ImguiRenderer:
         self._array = self._vertices = self._indices = None
 
     def release(self) -> None:
-        """Free everything."""
+        """Free all objects."""
         for texture in self._imgui.get_platform_io().textures:
             if texture.tex_id:
                 self._free(texture)

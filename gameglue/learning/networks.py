@@ -1,4 +1,4 @@
-"""Small networks that learn while a game runs, in NumPy: by imitation, and by evolution strategies.
+"""Small NumPy networks that learn in a running game, by imitation or evolution strategies.
 
 Both continue in steps of a fraction of a millisecond, of which a game takes as many as a frame has room for.
 """
@@ -50,7 +50,7 @@ class DenseNetwork:
             self.shapes[f"bias_{number}"] = (after,)
         self.count = sum(int(np.prod(shape)) for shape in self.shapes.values())
 
-    def newborn(self, random: np.random.Generator) -> Floats:
+    def init_weights(self, random: np.random.Generator) -> Floats:
         """Random initial weights, (count,), scaled so that signals keep their size."""
         made = [
             random.standard_normal(shape) / np.sqrt(shape[0]) * (len(shape) > 1)
@@ -59,7 +59,7 @@ class DenseNetwork:
         return np.concatenate([part.ravel() for part in made])
 
     def parts(self, weights: Floats) -> dict[str, Floats]:
-        """Vectors (..., count) in pieces, by name, each with the leading axes in front of its shape."""
+        """Split weight vectors (..., count) into arrays by name, each with the leading axes first."""
         found, begin = {}, 0
         for name, shape in self.shapes.items():
             end = begin + int(np.prod(shape))
@@ -71,14 +71,14 @@ class DenseNetwork:
         """Weights (count,) as the inputs of a worker that runs `to_onnx()`."""
         return {name: part.astype(np.float32) for name, part in self.parts(weights).items()}
 
-    def answer(self, weights: Floats, x: Floats) -> Floats:
+    def forward(self, weights: Floats, x: Floats) -> Floats:
         """Outputs (..., n, outputs) from -1 to 1, for weights (..., count) and x (..., n, inputs).
 
         With leading axes, so many networks answer at once, each its own n questions.
         """
         return self._signals(weights, x)[-1]
 
-    def mistake(self, weights: Floats, x: Floats, wanted: Floats) -> tuple[float, Floats]:
+    def loss_and_gradient(self, weights: Floats, x: Floats, wanted: Floats) -> tuple[float, Floats]:
         """Half the mean squared error and its gradient.
 
         Args:
@@ -99,7 +99,7 @@ class DenseNetwork:
             back = back @ parts[f"weight_{number}"].T * (1 - before**2)
         return float((error**2).sum(1).mean() / 2), np.concatenate(slopes)
 
-    def imitate(
+    def fit(
         self,
         weights: Floats,
         x: Floats,
@@ -125,32 +125,32 @@ class DenseNetwork:
         adam = Adam(rate)
         while True:
             rows = random.integers(len(wanted), size=batch)
-            weights = weights + adam.step(-self.mistake(weights, x[rows], wanted[rows])[1])
+            weights = weights + adam.step(-self.loss_and_gradient(weights, x[rows], wanted[rows])[1])
             yield weights
 
-    def to_onnx(self, name: str = "network", *, takes: str = "x", gives: str = "y") -> bytes:
+    def to_onnx(self, name: str = "network", *, input_name: str = "x", output_name: str = "y") -> bytes:
         """The network as ONNX, with its weights as inputs, named as in `shapes`.
 
         Args:
             name: Name of the graph.
-            takes: Name of the input, float32 (batch, inputs).
-            gives: Name of the output, float32 (batch, outputs).
+            input_name: Name of the input, float32 (batch, inputs).
+            output_name: Name of the output, float32 (batch, outputs).
         """
-        nodes, value = [], takes
+        nodes, value = [], input_name
         for i in range(1, len(self.sizes)):
             names = [value, f"weight_{i}", f"bias_{i}"]
             nodes.append(onnx.helper.make_node("Gemm", names, [f"sum_{i}"], f"layer_{i}"))
-            value = gives if i == len(self.sizes) - 1 else f"hidden_{i}"
+            value = output_name if i == len(self.sizes) - 1 else f"hidden_{i}"
             nodes.append(onnx.helper.make_node("Tanh", [f"sum_{i}"], [value], f"tanh_{i}"))
 
         def kind(name: str, shape: tuple[int | str, ...]) -> onnx.ValueInfoProto:
             return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
 
         inputs = [
-            kind(takes, ("batch", self.sizes[0])),
+            kind(input_name, ("batch", self.sizes[0])),
             *(kind(part, shape) for part, shape in self.shapes.items()),
         ]
-        graph = onnx.helper.make_graph(nodes, name, inputs, [kind(gives, ("batch", self.sizes[-1]))])
+        graph = onnx.helper.make_graph(nodes, name, inputs, [kind(output_name, ("batch", self.sizes[-1]))])
         opset = [onnx.helper.make_opsetid("", _OPSET)]
         return onnx.helper.make_model(graph, opset_imports=opset, ir_version=_IR_VERSION).SerializeToString()
 
@@ -172,7 +172,7 @@ class Adam:
         self.square: Floats = np.zeros(())
 
     def step(self, slope: Floats) -> Floats:
-        """What to add in order to climb."""
+        """Return the step for gradient ascent."""
         self.count += 1
         self.mean = self.mean + 0.1 * (slope - self.mean)
         self.square = self.square + 0.01 * (slope**2 - self.square)
@@ -180,14 +180,14 @@ class Adam:
         return np.asarray(self.rate * mean / (np.sqrt(square) + 1e-8))
 
 
-class Evolution:
+class EvolutionStrategy:
     """Improves a weight vector by trial: an evolution strategy (Salimans et al., 2017).
 
     Each generation, random variants of the weights play; the weights move towards the variants with the
     higher scores. No gradient is needed, so any score can be maximised.
 
-        variants = evolution.variants()       # one row of weights per player
-        evolution.learn(points)               # the score of each row
+        variants = evolution.sample()         # one row of weights per player
+        evolution.update(points)              # the score of each row
 
     Attributes:
         weights: The current weights (count,).
@@ -233,14 +233,14 @@ class Evolution:
     def rate(self, rate: float) -> None:
         self._adam.rate = rate
 
-    def variants(self) -> Floats:
-        """The weights themselves, and what is to be tried: (1 + 2 * pairs, count)."""
+    def sample(self) -> Floats:
+        """The current weights and the candidates to evaluate: (1 + 2 * pairs, count)."""
         self._noise = noise = self.random.standard_normal((self.pairs, len(self.weights)))
         shifts = np.concatenate((np.zeros((1, len(self.weights))), noise, -noise)) * self.spread
         return np.asarray(self.weights + shifts)
 
-    def learn(self, fitness: Floats) -> None:
-        """End a generation: `fitness` (1 + 2 * pairs,) is what each of the latest `variants()` is worth.
+    def update(self, fitness: Floats) -> None:
+        """Update from the `fitness` (1 + 2 * pairs,) of the latest candidates.
 
         Only the order counts, and not how the weights themselves fared.
 
@@ -249,7 +249,7 @@ class Evolution:
         """
         if self._noise is None or len(fitness) != 1 + 2 * self.pairs:
             wanted = "variants() comes before learn()" if self._noise is None else f"1 + 2 * {self.pairs}"
-            raise GameError(f"learn() takes the fitness of each variant: got {len(fitness)}, {wanted}")
+            raise GameError(f"update() takes the fitness of each variant: got {len(fitness)}, {wanted}")
         rank = fitness[1:].argsort().argsort() / (2 * self.pairs - 1) - 0.5
         slope = (rank[: self.pairs] - rank[self.pairs :]) @ self._noise / self.pairs
         self.weights = self.weights * (1.0 - self.decay) + self._adam.step(slope)

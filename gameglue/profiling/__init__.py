@@ -1,8 +1,8 @@
-"""Where the frame's time goes: samples, the frame-time report, recordings, and the overlay."""
+"""Profiling: samples, the frame time report, recordings, and the overlay."""
 
 from gameglue.profiling.overlay import FrameOverlay
 from gameglue.profiling.profiler import Profiler
-from gameglue.profiling.recording import Event, FrameRecord, Recording
+from gameglue.profiling.recording import Event, FrameRecord, ProfileRecording
 from gameglue.profiling.report import FrameReport, Spread
 
-__all__ = ["Event", "FrameOverlay", "FrameRecord", "FrameReport", "Profiler", "Recording", "Spread"]
+__all__ = ["Event", "FrameOverlay", "FrameRecord", "FrameReport", "Profiler", "ProfileRecording", "Spread"]

@@ -1,4 +1,4 @@
-"""Compares speeds: contenders alternate, and results are medians of many calls.
+"""Benchmarking: alternates between contenders and compares medians.
 
 On a machine that others use too, what runs first and what runs later meet different loads. So contenders
 alternate within one run, and a ratio is formed from turns of the same round. Before each turn the threads of
@@ -48,7 +48,7 @@ def until_quiet(
 
 @dataclass(frozen=True)
 class Timing:
-    """What one contender's calls took: a tuple of seconds for each round that it took part in."""
+    """The times of one contender: a tuple of seconds for each of its rounds."""
 
     turns: tuple[tuple[float, ...], ...]
 
@@ -59,7 +59,7 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """The middle one of the turns' medians, in seconds; a turn with many short calls counts no more."""
+        """The median of the rounds' medians, in seconds."""
         return median(median(turn) for turn in self.turns)
 
     @property
@@ -68,17 +68,17 @@ class Timing:
         return min(self.calls)
 
     def share(self, parts: int) -> Timing:
-        """The same turns where each call is `parts` calls."""
+        """The same times divided by `parts`, for calls that do several at once."""
         return Timing(tuple(tuple(seconds / parts for seconds in turn) for turn in self.turns))
 
     def ratio(self, other: Timing) -> float:
-        """How many times as long as `other` this one takes: the median over the rounds that both were in."""
+        """The median ratio of this time to `other`'s, over their common rounds."""
         pairs = zip(self.turns, other.turns, strict=False)
         return median(median(ours) / median(theirs) for ours, theirs in pairs)
 
 
 def take_turns(names: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
-    """Every name once in each of `rounds` rounds, as (round, name); every other round backwards.
+    """Each name once in each of `rounds` rounds, as (round, name); every other round in reverse.
 
     Raises `ValueError` unless `rounds` is at least 1.
     """
@@ -100,7 +100,7 @@ def alternate(
     progress: Callable[[int, int], object] = lambda done, wanted: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Timing]:
-    """Time `contenders`, by name, in turns; each call is one piece of work that must have ended on return.
+    """Time `contenders`, by name, in alternation; each call must complete its work.
 
     In each round every contender has a turn: one call that does not count, as the caches are still another's,
     then calls until `turn` seconds are over, at least one. Every other round goes through them backwards.

@@ -1,4 +1,4 @@
-"""Exact products of integers from onnxruntime, to compare with."""
+"""Exact integer products from onnxruntime, for comparison."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _INT8_WEIGHTS = {
 
 
 def with_unsigned_weights(model: onnx.ModelProto) -> bool:
-    """Turn constant int8 weights into uint8 for the same numbers, where they meet uint8 inputs.
+    """Convert constant int8 weights to equivalent uint8 ones where they meet uint8 inputs.
 
     Products of uint8 and uint8 are exact everywhere. (onnxruntime's own `session.x64quantprecision` does the
     same with its optimisations only, and fails where layers share a zero point.)

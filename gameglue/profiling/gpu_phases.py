@@ -31,15 +31,13 @@ class GPUPhases:
 
     @classmethod
     def of(cls, graphics: Graphics, report: Report) -> GPUPhases | None:
-        """For a game's context, which is current; `None` without one, or where the processor draws: there,
-        timestamps would wait for what was drawn before.
-        """
+        """Create one for a game's current context; `None` without one or with a software renderer."""
         loader = getattr(graphics.ctx.mglo, "_context", None) if graphics.ctx is not None else None
         is_software = GLInfo(graphics.renderer, "", "", 0, frozenset()).is_software
         return None if loader is None or is_software else cls(GLFunctions(loader), report)
 
     def begin(self, phase: str) -> None:
-        """A phase begins."""
+        """Mark the start of a phase."""
         draws = phase in DRAWING
         if draws or self._is_drawing:
             self._names.append(phase if draws else "")

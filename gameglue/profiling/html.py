@@ -1,4 +1,4 @@
-"""A profile as one HTML file: plots, tables, no network; readable on light and on dark screens."""
+"""HTML profile report: plots and tables in one file, without network access, light and dark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write_html(profile: Profile, path: str | Path) -> Path:
 
 
 def html_report(profile: Profile) -> str:
-    """The report's text."""
+    """The report as HTML text."""
     sections = [
         _tiles(profile),
         _section("Not a number", _alarms(profile)),

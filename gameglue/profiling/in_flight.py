@@ -24,7 +24,7 @@ class NetworkInFlight:
         self._ask()
 
     def close(self) -> None:
-        """Ask no more, and free the worker."""
+        """Stop, and free the worker."""
         self._is_closed = True
         self._app.inference.cancel_all(self._worker)
         self._worker.dispose()

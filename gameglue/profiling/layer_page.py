@@ -1,4 +1,4 @@
-"""The overlay's page of one worker's layers: what each is expected to take, learned while the game runs."""
+"""The overlay's page of a worker's layers and their measured costs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gameglue.graphics.colors import Palette
 from gameglue.profiling.pages import Panel
-from gameglue.profiling.recording import Recording
+from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.workers import WorkerTimes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _REFRESHED = 20  # Frames: reading the costs of a large network takes a part of 
 
 
 class LayerPage:
-    """The dearest layers of a worker, by its `costs`: measured without waiting while it runs in slices."""
+    """The most expensive layers of a worker, from its `costs`."""
 
     title = "layers"
 
@@ -28,11 +28,11 @@ class LayerPage:
         self._layers: list[LayerCost] = []
         self._of: tuple[WorkerTimes | None, int] = (None, 0)
 
-    def choose(self, recording: Recording) -> None:
+    def choose(self, recording: ProfileRecording) -> None:
         """The next worker."""
         self._chosen += 1
 
-    def draw(self, app: App, recording: Recording, panel: Panel) -> None:
+    def draw(self, app: App, recording: ProfileRecording, panel: Panel) -> None:
         """Draw it."""
         workers = [times for times in recording.workers if times.worker is not None]
         if not workers:
@@ -41,7 +41,7 @@ class LayerPage:
         times = workers[self._chosen % len(workers)]
         gui = panel.gui
         gui.text(
-            gui.shortened(times.label, 200, 13, keeps_end=True), panel.x, panel.y, size=13, color=Palette.TEXT
+            gui.truncated(times.label, 200, 13, keeps_end=True), panel.x, panel.y, size=13, color=Palette.TEXT
         )
         now = (times, app.time.frame_count // _REFRESHED)
         if now != self._of:
@@ -76,7 +76,7 @@ class LayerCost:
 
 
 def layers_of(times: WorkerTimes) -> list[LayerCost]:
-    """What a worker's layers are known to take, in the order of execution."""
+    """The known costs of a worker's layers, in execution order."""
     found: dict[str, LayerCost] = {}
     worker = times.worker
     for step in worker.costs if worker is not None else ():

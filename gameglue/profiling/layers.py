@@ -1,4 +1,4 @@
-"""Time by layer: the steps of this engine's plan, and what onnxruntime takes for the same layers.
+"""Times by layer, for this engine and for onnxruntime.
 
 Both fuse layers, each in its own way. A row is what this engine runs as one; a node of onnxruntime belongs to
 the row that covers the layer whose output the node yields, or is named after.
@@ -16,10 +16,10 @@ import onnx
 
 from engine import Worker
 from engine.graph.model import Model
+from gameglue.profiling.benchmark_cases import infer
 from gameglue.profiling.compare import Timing, alternate
-from gameglue.profiling.contenders import infer
-from gameglue.profiling.peer import PeerNode, PeerProfile, all_nodes
-from gameglue.profiling.steps import PlannedStep, Replay, middle
+from gameglue.profiling.onnxruntime_profile import OrtNode, OrtProfile, all_nodes
+from gameglue.profiling.step_times import PlannedStep, Replay, middle
 
 _RUNS, _SECONDS = 12, 1.0
 _REORDERING = ("ReorderInput", "ReorderOutput")
@@ -27,7 +27,7 @@ _REORDERING = ("ReorderInput", "ReorderOutput")
 
 @dataclass(frozen=True)
 class LayerTime:
-    """What this engine runs as one layer, in seconds.
+    """One layer of this engine, in seconds.
 
     values: the model's tensors that it computes. peer_seconds: None where onnxruntime has no node for it.
     """
@@ -52,7 +52,7 @@ class LayerTime:
 
 
 @dataclass(frozen=True)
-class PeerTime:
+class OrtTime:
     """A node of onnxruntime that belongs to no layer here, in seconds."""
 
     name: str
@@ -71,11 +71,11 @@ class LayerTimes:
     layers: tuple[LayerTime, ...]
     whole: Timing
     peer_whole: Timing | None = None
-    peer_only: tuple[PeerTime, ...] = ()
+    peer_only: tuple[OrtTime, ...] = ()
 
     @property
     def total(self) -> float:
-        """All layers together."""
+        """Total time of all layers."""
         return sum(item.seconds for item in self.layers)
 
     @property
@@ -89,7 +89,7 @@ def measure_layers(
     worker: Worker,
     inputs: Mapping[str, np.ndarray],
     *,
-    peer: PeerProfile | None = None,
+    peer: OrtProfile | None = None,
     runs: int = 20,
     seconds: float = 60.0,
     progress: Callable[[int, int], object] = lambda done, wanted: None,
@@ -126,7 +126,7 @@ def measure_layers(
 
 
 def layer_times(worker: Worker) -> tuple[LayerTime, ...]:
-    """What each layer of a worker's latest schedule takes: its plan is run again, and waited for."""
+    """Times of the layers of a worker's latest schedule: runs its plan again, and waits."""
     replay = Replay(worker)
     taken: list[list[float]] = []
     deadline = perf_counter() + _SECONDS
@@ -138,7 +138,7 @@ def layer_times(worker: Worker) -> tuple[LayerTime, ...]:
 
 
 def by_layer(steps: Sequence[PlannedStep], seconds: Sequence[float]) -> tuple[LayerTime, ...]:
-    """The steps of a layer, with what was fused into them, as one row, in the order of execution."""
+    """Group a layer's steps, with those fused into them, into one row, in execution order."""
     groups: dict[str, list[tuple[PlannedStep, float]]] = {}
     for planned, taken in zip(steps, seconds, strict=True):
         groups.setdefault(planned.step.layer, []).append((planned, taken))
@@ -160,7 +160,7 @@ def _row(layer: str, members: Sequence[tuple[PlannedStep, float]]) -> LayerTime:
 
 
 def cover(rows: Sequence[LayerTime], model: Model, proto: onnx.ModelProto) -> list[frozenset[str]]:
-    """The values of the file that each row computes: what it yields and what that is made of in one go."""
+    """The values of the file that each row computes, fused ones included."""
     producers = {name: node for node in all_nodes(proto.graph) for name in node.output if name}
     kept = {name for row in rows for name in row.values}
     taken: set[str] = set()
@@ -182,8 +182,8 @@ def cover(rows: Sequence[LayerTime], model: Model, proto: onnx.ModelProto) -> li
 
 
 def match(
-    rows: Iterable[LayerTime], nodes: Iterable[PeerNode]
-) -> tuple[tuple[LayerTime, ...], tuple[PeerTime, ...]]:
+    rows: Iterable[LayerTime], nodes: Iterable[OrtNode]
+) -> tuple[tuple[LayerTime, ...], tuple[OrtTime, ...]]:
     """The rows with onnxruntime's times, and its nodes that belong to none of them.
 
     Every other run of a node warms up and does not count.
@@ -198,7 +198,7 @@ def match(
         names = () if node.op_type in _REORDERING else node.names
         index = next((owner[name] for name in names if name in owner), None)
         if index is None:
-            alone.append(PeerTime(node.name, node.op_type, seconds))
+            alone.append(OrtTime(node.name, node.op_type, seconds))
         else:
             peer_times[index] = peer_times.get(index, 0.0) + seconds
     matched = tuple(replace(row, peer_seconds=peer_times.get(i)) for i, row in enumerate(rows))

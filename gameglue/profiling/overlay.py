@@ -1,4 +1,4 @@
-"""The profiler over the game: F3 shows and hides it, F4 turns its pages.
+"""The profiler overlay: F3 shows and hides it, F4 switches pages.
 
 While it is shown, hooks, workers and tensors are recorded; hidden, nothing is.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gameglue.graphics.colors import Palette
 from gameglue.profiling.layer_page import LayerPage
 from gameglue.profiling.pages import FramePage, Page, Panel, WorkersPage
-from gameglue.profiling.recording import Recording
+from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.tensor_page import TensorPage
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _KEYS = "F3 hide   F4 page   F5 choose"
 
 
 class FrameOverlay:
-    """Pages of what the frame's time goes to, drawn with `app.gui`.
+    """Overlay pages about frame times, drawn with `app.gui`.
 
     key: shows and hides it. page_key: turns to the next page. choose_key: the next worker or tensor, on the
     pages that show one of several. NaN in any tensor that is read back raises a banner on every page.
@@ -38,7 +38,7 @@ class FrameOverlay:
         self._records = False
 
     def draw(self, app: App) -> None:
-        """Follow the keys, and draw if visible."""
+        """Handle the keys, and draw if visible."""
         if app.input.get_key_down(self.key):
             self.show(app, not self.visible)
         if not self.visible:
@@ -60,7 +60,7 @@ class FrameOverlay:
         self.visible = visible
         if visible and app.profiler.recording is None:
             # The game's own recording continues when this one is hidden.
-            app.profiler.record(Recording(events=_EVENTS, frames=_FRAMES))
+            app.profiler.record(ProfileRecording(events=_EVENTS, frames=_FRAMES))
             self._records = True
         elif not visible and self._records:
             app.profiler.stop()
@@ -82,7 +82,7 @@ class FrameOverlay:
         gui.text(_KEYS, x + 14, y + _HEIGHT - 20, size=11, color=Palette.MUTED)
         return Panel(gui, x + 14, y + 40, _WIDTH - 28, _HEIGHT - 66)
 
-    def _alarm(self, app: App, recording: Recording) -> None:
+    def _alarm(self, app: App, recording: ProfileRecording) -> None:
         """A banner for the first tensor that held NaN or infinity."""
         found = list(recording.nan_alarm.found.values())
         if not found:

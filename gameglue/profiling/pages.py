@@ -1,4 +1,4 @@
-"""The overlay's pages about frames and workers, and what every page is."""
+"""The overlay's pages about frames and workers, and the base of all pages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gameglue.graphics.colors import Palette
 from gameglue.graphics.gui import Gui
-from gameglue.profiling.recording import Recording
+from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.report import Spread
 from gameglue.profiling.workers import WorkerTimes
 
@@ -20,7 +20,7 @@ _ROW = 18.0
 _STATES = {
     "idle": Palette.MUTED,
     "in flight": Palette.GOOD,
-    "going on": Palette.WARN,
+    "pending": Palette.WARN,
     "disposed": Palette.BAD,
 }
 
@@ -43,7 +43,7 @@ class Panel:
     def bar_row(self, row: float, name: str, value: float, most: float, text: str) -> None:
         """A name, a bar as long as `value` is of `most`, and a number."""
         gui, y = self.gui, self.y + row
-        gui.text(gui.shortened(name, 148, 12, keeps_end=True), self.x, y, size=12, color=Palette.MUTED)
+        gui.text(gui.truncated(name, 148, 12, keeps_end=True), self.x, y, size=12, color=Palette.MUTED)
         room = self.width - 156 - 52
         share = min(max(value / most, 0.0), 1.0) if most > 0.0 else 0.0
         gui.rect(self.x + 156, y + 4, max(room * share, 2), 8, Palette.ACCENT, radius=3)
@@ -59,24 +59,24 @@ class Page(Protocol):
 
     title: str
 
-    def draw(self, app: App, recording: Recording, panel: Panel) -> None:
-        """Draw it into the panel's room."""
+    def draw(self, app: App, recording: ProfileRecording, panel: Panel) -> None:
+        """Draw the page."""
         ...
 
-    def choose(self, recording: Recording) -> None:
+    def choose(self, recording: ProfileRecording) -> None:
         """Show the next of several things, if this page shows one of several."""
         ...
 
 
 class FramePage:
-    """Frame times against the frame's length, the inference budget, and the dearest phases and hooks."""
+    """Frame times, the inference budget, and the most expensive phases and hooks."""
 
     title = "frame"
 
-    def choose(self, recording: Recording) -> None:
-        """There is nothing to choose."""
+    def choose(self, recording: ProfileRecording) -> None:
+        """Do nothing: there are no items."""
 
-    def draw(self, app: App, recording: Recording, panel: Panel) -> None:
+    def draw(self, app: App, recording: ProfileRecording, panel: Panel) -> None:
         """Draw it."""
         gui, target = panel.gui, 1e3 / app.target_frame_rate
         work = app.profiler.work.latest(_FRAMES) * 1e3
@@ -98,11 +98,11 @@ class FramePage:
         gui.text("inference budget", panel.x, y, size=12, color=Palette.MUTED)
         over = stats.budget_use > 1.0
         color = Palette.WARN if over else Palette.GOOD
-        gui.meter(panel.x + 112, y + 4, panel.width - 112 - 108, 8, stats.budget_use, color)
+        gui.progress_bar(panel.x + 112, y + 4, panel.width - 112 - 108, 8, stats.budget_use, color)
         text = f"{stats.spent_ms:.2f} of {stats.budget_ms:.2f} ms"
         gui.text(text, panel.right, y, size=12, color=Palette.TEXT, align="right")
 
-    def _dearest(self, recording: Recording, panel: Panel, row: float) -> None:
+    def _dearest(self, recording: ProfileRecording, panel: Panel, row: float) -> None:
         frames = list(recording.frames)[-_LATEST:]
         if not frames:
             return
@@ -117,14 +117,14 @@ class FramePage:
 
 
 class WorkersPage:
-    """Each worker's state, what a schedule costs the game's thread, and what its jobs or the GPU take."""
+    """Each worker's state, the game thread's time per schedule, and that of its jobs or the GPU."""
 
     title = "workers"
 
-    def choose(self, recording: Recording) -> None:
-        """There is nothing to choose."""
+    def choose(self, recording: ProfileRecording) -> None:
+        """Do nothing: there are no items."""
 
-    def draw(self, app: App, recording: Recording, panel: Panel) -> None:
+    def draw(self, app: App, recording: ProfileRecording, panel: Panel) -> None:
         """Draw it."""
         workers = [times for times in recording.workers if times.state != "disposed"]
         if not workers:
@@ -148,7 +148,7 @@ class WorkersPage:
         state = times.state
         gui.circle(panel.x + 5, y + 9, 4, _STATES[state])
         gui.text(
-            gui.shortened(times.label, 200, 13, keeps_end=True), panel.x + 16, y, size=13, color=Palette.TEXT
+            gui.truncated(times.label, 200, 13, keeps_end=True), panel.x + 16, y, size=13, color=Palette.TEXT
         )
         text = state if not times.waiting else f"{state}, {times.waiting} waiting"
         gui.text(text, panel.right, y, size=12, color=Palette.MUTED, align="right")

@@ -1,4 +1,4 @@
-"""Plots as SVG text: curves, histograms, stacked areas. Colours come from the page's style, by class."""
+"""SVG plots: curves, histograms and stacked areas. Colours come from the page's style sheet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 12, 26
 
 @dataclass(frozen=True)
 class Axis:
-    """From numbers to pixels."""
+    """Maps numbers to pixels."""
 
     low: float
     high: float
@@ -67,7 +67,7 @@ def curve(
 
 
 def histogram(sides: Sequence[tuple[str, str, np.ndarray]], budget_ms: float | None) -> str:
-    """How often each time was: (name, class, (n,) milliseconds) for each side, as shares of its frames."""
+    """Plot distributions of times: (name, class, (n,) milliseconds) per side, as shares of its frames."""
     sides = [side for side in sides if len(side[2])]
     if not sides:
         return _NO_FRAMES

@@ -1,4 +1,4 @@
-"""CPU times of the latest frames, phase by phase, in rings of fixed size; and more while one records."""
+"""CPU times of recent frames by phase, in ring buffers, and optional detailed recordings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import TracebackType
 
 import numpy as np
 
-from gameglue.profiling.recording import Recording
+from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.ring import Ring
 
 
@@ -60,22 +60,22 @@ class Profiler:
         self.first_frame: float | None = None
         self._open_samples: dict[str, float] = {}
         self._last_start: float | None = None
-        self.recording: Recording | None = None
-        self.on_change: Callable[[Recording | None], object] = lambda recording: None
+        self.recording: ProfileRecording | None = None
+        self.on_change: Callable[[ProfileRecording | None], object] = lambda recording: None
 
-    def record(self, recording: Recording | None = None) -> Recording:
+    def record(self, recording: ProfileRecording | None = None) -> ProfileRecording:
         """Record hooks, workers, uploads, readbacks, jobs and the GPU from now on; returns what fills up.
 
         Goes on with what is being recorded, if anything is.
         """
         if self.recording is None:
-            self.recording = Recording() if recording is None else recording
+            self.recording = ProfileRecording() if recording is None else recording
             self.recording.open()
             self.on_change(self.recording)
         return self.recording
 
-    def stop(self) -> Recording | None:
-        """Record no more; returns what was recorded, if anything was."""
+    def stop(self) -> ProfileRecording | None:
+        """Stop recording; returns the recording, if any."""
         ended, self.recording = self.recording, None
         if ended is not None:
             ended.close()
@@ -102,7 +102,7 @@ class Profiler:
         self._last_start = now
 
     def add_phase(self, name: str, seconds: float, start: float = 0.0) -> None:
-        """A phase of this frame took `seconds`, from `start` on."""
+        """Add the time of a phase in this frame."""
         if self.recording is not None:
             self.recording.phase(name, start, start + seconds)
         ring = self.phases.get(name)

@@ -1,7 +1,7 @@
-"""`Recording`: events of the latest frames, for the trace, the report and the overlay.
+"""`ProfileRecording`: events of the latest frames, for the trace, the report and the overlay.
 
-A `Recording` exists only while somebody wants to know (`Profiler.record`); without one, a hook list makes one
-test a frame and the engine one test a schedule.
+A `ProfileRecording` exists only while somebody wants to know (`Profiler.record`); without one, a hook list
+makes one test a frame and the engine one test a schedule.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from engine import Worker
 from engine.base import instrumentation
 from gameglue.profiling.ring import Ring
-from gameglue.profiling.watches import NaNAlarm, TensorWatch
+from gameglue.profiling.tensor_watches import NaNAlarm, TensorWatch
 from gameglue.profiling.workers import WorkerTimes, WorkerTracks
 
 CAPACITY = 200_000
@@ -28,7 +28,7 @@ _NOTHING: dict[str, object] = {}
 
 
 class Event(NamedTuple):
-    """Something that took time: seconds of `time.perf_counter`; `detail` says what else is known."""
+    """A timed event: seconds of `time.perf_counter`; `detail` has further attributes."""
 
     track: str
     name: str
@@ -39,7 +39,7 @@ class Event(NamedTuple):
 
 
 class FrameRecord(NamedTuple):
-    """One frame: when it ran, what it was part of, and seconds by what was spent where."""
+    """One frame: its time, its mode, and seconds by category."""
 
     number: int
     start: float
@@ -52,11 +52,11 @@ class FrameRecord(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Duration in seconds."""
         return self.end - self.start
 
 
-class Recording(instrumentation.Observer):
+class ProfileRecording(instrumentation.Observer):
     """Frames and events, as they happen, until `stop`.
 
     Attributes:
@@ -116,11 +116,11 @@ class Recording(instrumentation.Observer):
     # What the host reports
 
     def begin_frame(self, number: int) -> None:
-        """A frame starts; what comes now is part of it."""
+        """Start a frame; later events belong to it."""
         self._frame = number
 
     def hook(self, owner: object, name: str, start: float, end: float) -> None:
-        """A hook of a component took so long."""
+        """Add the time of a component's hook."""
         label = f"{type(owner).__name__}.{name}"
         self._hooks[label] = self._hooks.get(label, 0.0) + end - start
         self._events.append(("hooks", label, start, end, self._frame, _NOTHING))
@@ -138,18 +138,18 @@ class Recording(instrumentation.Observer):
         return run
 
     def drawn(self, phase: str, start: float, end: float) -> None:
-        """The GPU drew so long for a phase of an earlier frame."""
+        """Add the GPU time of a drawing phase of an earlier frame."""
         self._events.append(("gpu", phase, start, end, self._frame, _NOTHING))
         ring = self.gpu_phases.setdefault(phase, Ring(600))
         ring.append(end - start)
 
     def phase(self, name: str, start: float, end: float) -> None:
-        """A phase of the frame took so long."""
+        """Add the time of a phase of the frame."""
         self._phases[name] = self._phases.get(name, 0.0) + end - start
         self._events.append(("phases", name, start, end, self._frame, _NOTHING))
 
     def end_frame(self, start: float, end: float) -> None:
-        """A frame is over: what was measured meanwhile is looked for, without waiting."""
+        """End a frame, and collect finished measurements without waiting."""
         instrumentation.poll()
         record = FrameRecord(
             self._frame,
@@ -172,7 +172,7 @@ class Recording(instrumentation.Observer):
         gc.callbacks.append(self._collection)
 
     def close(self) -> None:
-        """End."""
+        """Stop recording."""
         instrumentation.poll()
         instrumentation.remove_observer(self)
         if self._collection in gc.callbacks:
@@ -196,7 +196,7 @@ class Recording(instrumentation.Observer):
 
     @property
     def workers(self) -> tuple[WorkerTimes, ...]:
-        """The workers that have done something, by what they cost this thread, the dearest first."""
+        """Active workers by their cost on this thread, the most expensive first."""
         return self.tracks.by_cost()
 
     def times(self, kind: str, name: str) -> np.ndarray:
@@ -204,11 +204,11 @@ class Recording(instrumentation.Observer):
         return np.array([getattr(frame, kind).get(name, 0.0) for frame in self.frames])
 
     def names(self, kind: str) -> list[str]:
-        """What time was spent on in any frame, by the sum, the most first."""
+        """Everything that time was spent on, the most expensive first."""
         sums: Counter[str] = Counter()
         for frame in self.frames:
             sums.update(getattr(frame, kind))
         return [name for name, _ in sums.most_common()]
 
 
-__all__ = ["Event", "FrameRecord", "Recording"]
+__all__ = ["Event", "FrameRecord", "ProfileRecording"]

@@ -1,4 +1,4 @@
-"""Profiles a game's frames: in turns with its inference running and paused, everything recorded."""
+"""Profiles a game with inference alternately running and paused."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from engine.device.cl.counting import counting_cl_calls
 from engine.device.gl.counting import CountedContexts, counting_gl_calls
 from engine.kernels.value import Value
 from engine.runtime.memory_report import WorkerMemory
-from gameglue.profiling.contenders import infer
+from gameglue.profiling.benchmark_cases import infer
 from gameglue.profiling.layers import LayerTime, layer_times
-from gameglue.profiling.recording import Recording
+from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.report import Spread
 from gameglue.profiling.workers import WorkerTimes
 
@@ -37,7 +37,7 @@ _LATE, _MANY = 0.001, 0.05
 
 @dataclass(frozen=True)
 class Plan:
-    """How a run is laid out: `frames` in all, in turns of `block`, the first `settle` of each not counted.
+    """The layout of a run: `frames` in total, in turns of `block`, each skipping its first `settle` frames.
 
     rate: frames a second; 0 plays without a pause. warm_up: frames before the first, which are not counted.
     """
@@ -62,13 +62,10 @@ class Plan:
 
 @dataclass
 class Profile:
-    """What a run has shown. Times are in seconds; `sides` has the frame times with and without inference,
-    `intervals` the times from one frame to the next, `late` by how much the next frame began later than it
-    was due because pictures were still being drawn.
-    """
+    """The result of a profiling run; times are in seconds."""
 
     title: str
-    recording: Recording
+    recording: ProfileRecording
     rate: float
     metadata: dict[str, object] = field(default_factory=dict)
     sides: dict[str, np.ndarray] = field(default_factory=dict)
@@ -88,7 +85,7 @@ class Profile:
 
     @property
     def workers(self) -> tuple[WorkerTimes, ...]:
-        """The workers that did something, the dearest first."""
+        """Active workers, the most expensive first."""
         return self.recording.workers
 
     def spread(self, side: str) -> Spread:
@@ -97,12 +94,12 @@ class Profile:
 
     @property
     def difference_p99(self) -> float:
-        """By how many milliseconds the p99 with inference exceeds that without."""
+        """Difference of the p99 frame times with and without inference, in milliseconds."""
         return self.spread(RUNNING).p99 - self.spread(PAUSED).p99
 
     @property
     def noise_p99(self) -> float | None:
-        """What `difference_p99` may be off by, in milliseconds; None where too few frames were measured."""
+        """Uncertainty of `difference_p99`, in milliseconds; None with too few frames."""
         deviations = [_deviation_p99(self.sides.get(side, np.zeros(0))) for side in (RUNNING, PAUSED)]
         if any(deviation is None for deviation in deviations):
             return None
@@ -110,7 +107,7 @@ class Profile:
 
     @property
     def difference_text(self) -> str:
-        """`difference_p99` in words, with what it may be off by."""
+        """`difference_p99` as text, with its uncertainty."""
         text, noise = f"{self.difference_p99:+.2f} ms", self.noise_p99
         if noise is None:
             return f"{text}, of too few frames to tell how far off that may be"
@@ -120,7 +117,7 @@ class Profile:
 
     @property
     def limit(self) -> str:
-        """What says that frames waited for the renderer; empty where next to none did."""
+        """A note that frames waited for the renderer; empty if almost none did."""
         with_, without = (self.late.get(side, np.zeros(0)) for side in (RUNNING, PAUSED))
         shares = [float((late > _LATE).mean()) if len(late) else 0.0 for late in (with_, without)]
         if max(shares) < _MANY:
@@ -149,7 +146,7 @@ def _deviation_p99(seconds: np.ndarray) -> float | None:
 
 
 class BlockingCalls:
-    """Counts blocking calls of OpenGL and OpenCL while it is open; contexts are made after it has opened."""
+    """Counts blocking OpenGL and OpenCL calls while open; create contexts after it is opened."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -184,11 +181,11 @@ def profile_frames(
     sleep: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Profile:
-    """Run `plan.frames` frames of an app, inference running and paused in turns, and sum up.
+    """Run `plan.frames` frames of an app, alternating inference on and off, and summarise.
 
     Ends early if the app quits. Layers are measured when the frames are over, which takes a second or so.
     """
-    recording = Recording(frames=plan.frames + plan.warm_up)
+    recording = ProfileRecording(frames=plan.frames + plan.warm_up)
     pace = _Pace(app, plan.rate, sleep, clock)
     for _ in range(plan.warm_up):
         pace.frame()

@@ -1,4 +1,4 @@
-"""The look of the HTML report, and the script that shows which frame the pointer is over."""
+"""The style sheet of the HTML report, and the script for its tooltips."""
 
 from __future__ import annotations
 

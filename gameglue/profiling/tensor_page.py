@@ -1,4 +1,4 @@
-"""The overlay's page of one tensor, as a heat map: an input as it was given, or an output as it came back."""
+"""The overlay's page of one tensor as a heat map: a given input or a read-back output."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from gameglue.graphics.colors import Palette
 from gameglue.graphics.device import Texture
 from gameglue.profiling.pages import Panel
-from gameglue.profiling.recording import Recording
-from gameglue.profiling.watches import as_picture, heat_map
+from gameglue.profiling.recording import ProfileRecording
+from gameglue.profiling.tensor_watches import as_picture, heat_map
 
 if TYPE_CHECKING:
     from gameglue.host.app import App
@@ -19,7 +19,7 @@ _PICTURE = 182.0
 
 
 class TensorPage:
-    """The latest elements of a tensor. Nothing is read back for it: what comes to the CPU anyway is shown."""
+    """The latest elements of a tensor; nothing is read back for it."""
 
     title = "tensor"
 
@@ -28,11 +28,11 @@ class TensorPage:
         self._shown: tuple[object, int] = (None, -1)
         self._facts = ""
 
-    def choose(self, recording: Recording) -> None:
+    def choose(self, recording: ProfileRecording) -> None:
         """The next tensor."""
         recording.tensors.choose_next()
 
-    def draw(self, app: App, recording: Recording, panel: Panel) -> None:
+    def draw(self, app: App, recording: ProfileRecording, panel: Panel) -> None:
         """Draw it."""
         watch, gui = recording.tensors, panel.gui
         if watch.chosen is None:
@@ -43,7 +43,7 @@ class TensorPage:
         worker, name = watch.chosen
         place = f"{watch.names.index(watch.chosen) + 1} of {len(watch.names)}"
         shape = " x ".join(map(str, watch.shape)) or "a number"
-        gui.text(gui.shortened(name, 150, 13, keeps_end=True), panel.x, panel.y, size=13, color=Palette.TEXT)
+        gui.text(gui.truncated(name, 150, 13, keeps_end=True), panel.x, panel.y, size=13, color=Palette.TEXT)
         gui.text(f"{shape}   {place}", panel.right, panel.y, size=12, color=Palette.MUTED, align="right")
         if self._shown != (watch.chosen, watch.version):
             self._shown = (watch.chosen, watch.version)

@@ -1,4 +1,4 @@
-"""Writes a recording as a trace that ui.perfetto.dev and chrome://tracing open: Chrome's JSON format.
+"""Exports a recording in Chrome's trace format, for ui.perfetto.dev and chrome://tracing.
 
 Each part of the machine is a track: frames, phases, hooks, calls of the engine, readbacks, job threads, GPU.
 Spans of a track that overlap without one holding the other, which the format cannot draw, go to a second
@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from gameglue.profiling.recording import Event, Recording
+from gameglue.profiling.recording import Event, ProfileRecording
 
 TRACKS: Mapping[str, str] = {
     "frames": "frames",
@@ -29,7 +29,7 @@ _COUNTERS = ("bytes up", "bytes down")
 _ROWS = 100  # Numbers of rows that each track keeps for itself.
 
 
-def trace_events(recording: Recording, title: str) -> list[dict[str, object]]:
+def trace_events(recording: ProfileRecording, title: str) -> list[dict[str, object]]:
     """The trace's events, times in microseconds since the first one."""
     spans = [*_frames(recording), *recording.events]
     origin = min((event.start for event in spans), default=0.0)
@@ -59,7 +59,7 @@ def trace_events(recording: Recording, title: str) -> list[dict[str, object]]:
     return made
 
 
-def write_trace(recording: Recording, path: str | Path, title: str = "gameglue") -> Path:
+def write_trace(recording: ProfileRecording, path: str | Path, title: str = "gameglue") -> Path:
     """Write the trace as a JSON file; makes the folder."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def write_trace(recording: Recording, path: str | Path, title: str = "gameglue")
     return target
 
 
-def _frames(recording: Recording) -> Iterator[Event]:
+def _frames(recording: ProfileRecording) -> Iterator[Event]:
     for frame in recording.frames:
         detail: dict[str, object] = {"part": frame.label} if frame.label else {}
         yield Event("frames", f"frame {frame.number}", frame.start, frame.end, frame.number, detail)
@@ -111,7 +111,7 @@ def _meta(kind: str, process: int, place: int, **arguments: object) -> dict[str,
     return {"ph": "M", "name": kind, "pid": process, "tid": place, "args": arguments}
 
 
-def _counters(recording: Recording, process: int, origin: float) -> Iterator[dict[str, object]]:
+def _counters(recording: ProfileRecording, process: int, origin: float) -> Iterator[dict[str, object]]:
     """The frame time as a curve, and bytes that were moved, where any were."""
     for frame in recording.frames:
         moment = {"ph": "C", "pid": process, "tid": 0, "ts": round((frame.start - origin) * 1e6, 3)}

@@ -49,16 +49,16 @@ class WorkerTimes:
 
     @property
     def state(self) -> str:
-        """In a word: "disposed", "going on" (waits for data of its own), "in flight" or "idle"."""
+        """In a word: "disposed", "pending" (waits for data of its own), "in flight" or "idle"."""
         worker = self.worker
         if worker is None:
             return "disposed"
         if worker._latest is not None and not worker._latest.is_over:
-            return "going on"
+            return "pending"
         return "in flight" if self.waiting else "idle"
 
     def take(self, kind: str, seconds: float) -> None:
-        """Something of this worker's took so long."""
+        """Add a time."""
         if kind == "request":
             self.requests += 1
         elif kind in self.rings:
@@ -66,13 +66,13 @@ class WorkerTimes:
             self.totals[kind] += seconds
 
     def per_schedule_ms(self, *kinds: str) -> float | None:
-        """Milliseconds of these kinds together for each schedule so far; `None` without either."""
+        """Total milliseconds of these types per schedule so far; `None` if unknown."""
         seconds = sum(self.totals[kind] for kind in kinds)
         return seconds * 1e3 / self.schedules if self.schedules and seconds else None
 
     @property
     def calling_ms(self) -> float | None:
-        """What each schedule has cost the calling thread, in its slices too."""
+        """The calling thread's time per schedule, slices included."""
         return self.per_schedule_ms("schedule", "slice")
 
     def mean_ms(self, kind: str, count: int | None = None) -> float | None:
@@ -82,7 +82,7 @@ class WorkerTimes:
 
 
 class WorkerTracks:
-    """The workers that were heard of, each with a label of its own: the model's name and the backend's."""
+    """All known workers, each with a unique label of model and backend."""
 
     def __init__(self) -> None:
         self._known: dict[int, WorkerTimes] = {}
@@ -99,11 +99,11 @@ class WorkerTracks:
         return known
 
     def all(self) -> list[WorkerTimes]:
-        """Every one, in the order in which they were heard of."""
+        """All workers, in order of appearance."""
         return [*self._over, *self._known.values()]
 
     def by_cost(self) -> tuple[WorkerTimes, ...]:
-        """Every one, by the calling thread's time."""
+        """All workers, by the calling thread's time."""
         return tuple(sorted(self.all(), key=lambda t: -t.totals["schedule"] - t.totals["slice"]))
 
     def _label(self, worker: Worker) -> str:

@@ -40,7 +40,7 @@ class HotReload:
         on_reload: Callable[[Worker], object] | None = None,
         **options: Any,
     ) -> WatchedWorker:
-        """A worker that follows its model's file; `options` are those of `Worker.load_async`.
+        """Create a worker that reloads when its model file changes; `options` as for `Worker.load_async`.
 
         It is loaded in the background, the first time too: await it, or poll `is_done()`, then use `.worker`.
 
@@ -64,7 +64,7 @@ class HotReload:
         return watched
 
     def file(self, name: str | Path, on_change: Callable[[Path], object]) -> None:
-        """Have a function called with the file's path, between two frames, each time that it has changed.
+        """Call a function with the file's path, between frames, each time it changes.
 
         What the function raises is logged.
 
@@ -74,7 +74,7 @@ class HotReload:
         self._files.append((FileWatch(self._resources.find(name)), on_change))
 
     def poll(self) -> None:
-        """Look for changes and take what is ready; the frame loop does it. Never waits."""
+        """Check for changes and apply finished reloads; called by the frame loop. Never waits."""
         if not (self._watched or self._files):
             return
         now = self._clock()
@@ -88,7 +88,7 @@ class HotReload:
                     _log.exception("what was to follow the change of %s has failed", watch.path)
 
     def dispose(self) -> None:
-        """Watch nothing any more, and free what was made of the files."""
+        """Stop watching, and free the reloaded objects."""
         for watched in self._watched:
             watched.dispose()
         self._watched.clear()

@@ -18,7 +18,7 @@ _log = logging.getLogger("gameglue")
 
 
 class Watched(ABC, Generic[T]):
-    """Something that a file says how to make. Await it, or poll `is_done()`, for the first time it is there.
+    """An object created from a file. Await it, or poll `is_done()`, until it is first available.
 
     Attributes:
         path: the file.
@@ -55,7 +55,7 @@ class Watched(ABC, Generic[T]):
 
     @property
     def current(self) -> T:
-        """What is in use. Raises `ResourceError` as long as there is none yet."""
+        """The current object. Raises `ResourceError` before there is one."""
         if self._current is None:
             if self.error is not None:
                 raise ResourceError(f"{self.path.name} cannot be used: {self.error}") from self.error
@@ -67,7 +67,7 @@ class Watched(ABC, Generic[T]):
         return self._current is not None or self.error is not None
 
     def result(self) -> Self:
-        """Itself, once it is there; raises why it could not be made."""
+        """Return this object once it is available; raises why creation failed."""
         if self._current is None and self.error is not None:
             raise self.error
         return self
@@ -78,7 +78,7 @@ class Watched(ABC, Generic[T]):
         return self.result()
 
     def poll(self, now: float) -> None:
-        """Look for a change, and take what is ready: once a frame. `now` in seconds."""
+        """Check for changes and apply finished reloads, once a frame. `now` in seconds."""
         if self._is_disposed:
             return
         if self._watch.has_changed(now):
@@ -114,7 +114,7 @@ class Watched(ABC, Generic[T]):
         _log.error("%s cannot be used; %s until the file changes: %s", self.path, stays, error)
 
     def dispose(self) -> None:
-        """Watch no more, and free what is in use."""
+        """Stop watching, and free the current object."""
         if not self._is_disposed:
             self._is_disposed = True
             if self._loading is not None:

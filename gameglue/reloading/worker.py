@@ -54,7 +54,7 @@ class WatchedWorker(Watched[Worker]):
         return made
 
     def poll(self, now: float) -> None:
-        """Look for a change, take what is ready, and free what is not needed any more."""
+        """Check for changes, apply finished reloads, and free replaced workers."""
         super().poll(now)
         while self._retired and monotonic() - self._retired[0][0] > GRACE:
             self._retired.pop(0)[1].dispose()
@@ -63,14 +63,14 @@ class WatchedWorker(Watched[Worker]):
         self._retired.append((monotonic(), thing))
 
     def dispose(self) -> None:
-        """Watch no more, and free the worker and those that it has replaced."""
+        """Stop watching, and free all workers."""
         super().dispose()
         while self._retired:
             self._retired.pop()[1].dispose()
 
 
 def refuse_other_inputs(before: Model, after: Model, name: str) -> None:
-    """Raise `InputError` where a model does not take what another one takes."""
+    """Raise `InputError` if a model's inputs differ from another's."""
     described = {item.name: (item.dtype, item.kind, item.shape and item.shape.rank) for item in before.inputs}
     found = {item.name: (item.dtype, item.kind, item.shape and item.shape.rank) for item in after.inputs}
     if found.keys() != described.keys():

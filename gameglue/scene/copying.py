@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-Twins = dict[int, tuple[Any, Any]]
+CopyMap = dict[int, tuple[Any, Any]]
 """By the original's id: the original, which keeps the id taken, and its copy."""
 
 
-def copy_value(value: Any, twins: Twins) -> Any:
-    """What the copy of an object holds where the original holds `value`.
+def copy_value(value: Any, twins: CopyMap) -> Any:
+    """Copy a field value for the copy of an object.
 
     Lists, tuples, sets, dicts, arrays and dataclasses (those that may change and are compared by value) are
     copied through and through; all else is shared, such as textures and models.
@@ -41,7 +41,7 @@ def copy_value(value: Any, twins: Twins) -> Any:
 
 
 def may_change(value: object) -> bool:
-    """True for what instances must not share when it is the default of a field."""
+    """True for mutable values, which instances must not share as a field's default."""
     return isinstance(value, list | dict | set | np.ndarray) or _is_changing_dataclass(value)
 
 

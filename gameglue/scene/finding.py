@@ -13,7 +13,7 @@ T = TypeVar("T", bound=MonoBehaviour)
 
 
 class Finder(ABC):
-    """The `find` methods of `Scene` and `App`. All look at inactive objects, too, the oldest first."""
+    """The `find` methods of `Scene` and `App`. They include inactive objects, oldest first."""
 
     @abstractmethod
     def _every_object(self) -> Iterator[GameObject]:

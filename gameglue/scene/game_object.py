@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from engine.base.spelling import answers_spelling, explains_arguments, raise_unknown
 from gameglue.errors import FieldError, SceneError
 from gameglue.graphics.device import GraphicsDevice
-from gameglue.scene.copying import Twins, copy_value
+from gameglue.scene.copying import CopyMap, copy_value
 from gameglue.scene.transform import Transform
 from gameglue.scripting.behaviour import MonoBehaviour
 from gameglue.scripting.fields import apply_fields, fields_of, set_fields
@@ -75,7 +75,7 @@ class GameObject:
     @property
     def path(self) -> str:
         """The names from the top down to this object: "ship/turret/barrel"."""
-        return "/".join(reversed([owner.name for owner in self.above()]))
+        return "/".join(reversed([owner.name for owner in self.self_and_ancestors()]))
 
     # -- components -----------------------------------------------------------------------------
 
@@ -143,17 +143,21 @@ class GameObject:
     def get_component_in_children(self, kind: type[T]) -> T | None:
         """The first component of class `kind` here or below, or `None`."""
         check_class(kind, "get_component_in_children")
-        return next((c for o in self.walk() for c in o._components if isinstance(c, kind)), None)
+        return next(
+            (c for o in self.self_and_descendants() for c in o._components if isinstance(c, kind)), None
+        )
 
     def get_components_in_children(self, kind: type[T]) -> list[T]:
         """All components of class `kind` here and below."""
         check_class(kind, "get_components_in_children")
-        return [c for o in self.walk() for c in o._components if isinstance(c, kind)]
+        return [c for o in self.self_and_descendants() for c in o._components if isinstance(c, kind)]
 
     def get_component_in_parent(self, kind: type[T]) -> T | None:
         """The first component of class `kind` here or above, or `None`."""
         check_class(kind, "get_component_in_parent")
-        return next((c for o in self.above() for c in o._components if isinstance(c, kind)), None)
+        return next(
+            (c for o in self.self_and_ancestors() for c in o._components if isinstance(c, kind)), None
+        )
 
     # -- neighbours -----------------------------------------------------------------------------
 
@@ -168,7 +172,7 @@ class GameObject:
                     return found
         return None
 
-    def above(self) -> Iterator[GameObject]:
+    def self_and_ancestors(self) -> Iterator[GameObject]:
         """This object and all above it, up to the top of the hierarchy."""
         transform: Transform | None = self.transform
         while transform is not None:
@@ -176,18 +180,18 @@ class GameObject:
                 yield transform.game_object
             transform = transform.parent
 
-    def walk(self) -> Iterator[GameObject]:
+    def self_and_descendants(self) -> Iterator[GameObject]:
         """This object and all below it, parents first."""
         yield self
         for child in self.transform.children:
             if child.game_object is not None:
-                yield from child.game_object.walk()
+                yield from child.game_object.self_and_descendants()
 
     # -- active ---------------------------------------------------------------------------------
 
     @property
     def active(self) -> bool:
-        """Whether this object itself is switched on; the ones above it count too (`active_in_hierarchy`)."""
+        """Whether this object itself is active, regardless of its parents (`active_in_hierarchy`)."""
         return self._active
 
     @active.setter
@@ -203,7 +207,7 @@ class GameObject:
     @property
     def active_in_hierarchy(self) -> bool:
         """True if this object and all above it are switched on."""
-        return not self._is_destroyed and all(owner._active for owner in self.above())
+        return not self._is_destroyed and all(owner._active for owner in self.self_and_ancestors())
 
     def _check_parent(self, parent: GameObject) -> None:
         check_same_app(parent, self._scene.app, f"the parent of {self!r}")
@@ -216,7 +220,7 @@ class GameObject:
         if not self._scene.is_loaded:
             return
         app = self._scene.app
-        for owner in tuple(self.walk()):
+        for owner in tuple(self.self_and_descendants()):
             on = owner.active_in_hierarchy
             for component in owner.components:
                 app._lifecycle.refresh(component)
@@ -230,7 +234,7 @@ class GameObject:
         self._scene.app._lifecycle.destroy(self, delay)
 
     def move_to_scene(self, scene: Scene) -> None:
-        """Move this object, which has none above it, and all below it into another scene of the same app.
+        """Move this root object and its children to another scene of the same app.
 
         Raises:
             SceneError: The object hangs under another, or the scene is not loaded while the object is in the
@@ -245,7 +249,7 @@ class GameObject:
     def _change_scene(self, scene: Scene) -> None:
         if self._scene.is_loaded and not scene.is_loaded:
             raise SceneError(f"{self!r} is in the game and cannot move into {scene!r}, which is not loaded")
-        for owner in tuple(self.walk()):
+        for owner in tuple(self.self_and_descendants()):
             begins = scene.is_loaded and not owner._scene.is_loaded
             owner._scene._forget(owner)
             owner._scene = scene
@@ -255,21 +259,21 @@ class GameObject:
                     scene.app._lifecycle.add(component)
 
     def clone_into(self, scene: Scene, parent: Transform | None) -> GameObject:
-        """A copy in `scene`: same components with the same field values, and copies of all below it.
+        """Copy this object with its components, field values and children into `scene`.
 
         Fields that hold objects or components of the original hold those of the copy.
         """
         return self._clone(scene, parent, from_template=False)
 
     def _clone(self, scene: Scene, parent: Transform | None, *, from_template: bool) -> GameObject:
-        twins: Twins = {}
+        twins: CopyMap = {}
         copied = self._clone_objects(scene, parent, twins, from_template)
         for original, twin in [pair for pair in twins.values() if isinstance(pair[0], MonoBehaviour)]:
             for name in fields_of(type(original)):
                 if name in original.__dict__:
                     setattr(twin, name, copy_value(original.__dict__[name], twins))
             twin._file_names = original._file_names
-        for owner in copied.walk():
+        for owner in copied.self_and_descendants():
             for component in owner.components:
                 scene.app._lifecycle.validate(component)
                 if scene.is_loaded:
@@ -277,7 +281,7 @@ class GameObject:
         return copied
 
     def _clone_objects(
-        self, scene: Scene, parent: Transform | None, twins: Twins, from_template: bool
+        self, scene: Scene, parent: Transform | None, twins: CopyMap, from_template: bool
     ) -> GameObject:
         copied = GameObject(scene, self.name, tag=self.tag, layer=self.layer)
         scene._enter(copied)
@@ -343,7 +347,7 @@ def check_class(kind: object, method: str) -> None:
 
 
 def give_fields(component: MonoBehaviour, values: dict[str, object]) -> None:
-    """Give an attached component field values; resources may be given by file name, which is remembered."""
+    """Set fields of an attached component; resources may be file names, which are remembered."""
     declared = fields_of(type(component))
     load = component.app.resources.load_for_type
     loaded = {

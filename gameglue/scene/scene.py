@@ -1,4 +1,4 @@
-"""`Scene`: the objects that are in the game together."""
+"""`Scene`: a set of game objects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
 from engine.base.spelling import answers_spelling
-from gameglue.scene.creating import check_arguments
+from gameglue.scene.create_arguments import check_arguments
 from gameglue.scene.files.locations import PREFAB, SCENE, place_to_save, write_text
 from gameglue.scene.files.overrides import apply_overrides
 from gameglue.scene.files.prefab import Prefab
@@ -142,7 +142,7 @@ class Scene(Finder):
     # -- files ----------------------------------------------------------------------------------
 
     def save(self, path: str | Path, *, strict: bool = True) -> Path:
-        """Write the scene as it is now into a file that `app.load_scene` reads; returns where that is.
+        """Save the scene to a file that `app.load_scene` reads; returns its path.
 
         Written are objects, components and their fields, references between them, resources by file name,
         instances of prefabs as what they have otherwise, and what a component's `on_save` returns. Timers,
@@ -175,7 +175,7 @@ class Scene(Finder):
     # -- for the host ---------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Hand every component to the frame loop; they wake in the next wake phase."""
+        """Register every component with the frame loop; they wake in the next wake phase."""
         if self._loaded:
             return
         self._loaded = True

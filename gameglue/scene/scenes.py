@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine import Loading
 from gameglue.errors import SceneError
-from gameglue.scene.files.loading import load_beside, read_scene
+from gameglue.scene.files.loading import load_in_background, read_scene
 from gameglue.scene.scene import Scene
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Scenes:
 
     @property
     def loaded(self) -> tuple[Scene, ...]:
-        """Every loaded scene, in the order of loading; the one that survives loads comes last."""
+        """All loaded scenes in order; the persistent one comes last."""
         return (*self._loaded, *(() if self._persistent is None else (self._persistent,)))
 
     def new(self, name: str) -> Scene:
@@ -53,7 +53,7 @@ class Scenes:
         return Scene(self._app, name)
 
     def load(self, scene: Scene | str | Path, *, additive: bool) -> Scene:
-        """Load `scene`, or the file of that name, in place of all others, or in addition to them.
+        """Load `scene`, or a scene file, instead of all others or additively.
 
         That happens at the next `change`. Returns the scene.
         """
@@ -65,7 +65,7 @@ class Scenes:
 
     def load_async(self, name: str | Path, loaded: Callable[[Scene], None]) -> Loading[Scene]:
         """Read a file over many frames, then call `loaded`."""
-        return load_beside(self._app, name, loaded)
+        return load_in_background(self._app, name, loaded)
 
     def unload(self, scene: Scene) -> None:
         """Destroy the scene and what is in it at the next `change`."""
@@ -89,7 +89,7 @@ class Scenes:
                     self._remove(scene)
 
     def keep(self, owner: GameObject) -> None:
-        """Move an object at the top of its hierarchy, with all below it, where loads leave it alone."""
+        """Move a root object and its children to the persistent scene."""
         if owner.transform.parent is not None:
             raise SceneError(
                 f"{owner!r} hangs under another object, and only what is at the top survives a load: "

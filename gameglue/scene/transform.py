@@ -170,7 +170,7 @@ class Transform:
 
     @property
     def forward(self) -> Vec3:
-        """The direction that a camera here looks in: the object's negative z axis, length 1."""
+        """The viewing direction of a camera on this object: its negative z axis, length 1."""
         return self.rotation.rotate((0, 0, -1))
 
     @property
@@ -190,11 +190,11 @@ class Transform:
         return self._matrix
 
     def to_world(self, point: Iterable[float]) -> Vec3:
-        """A point given in this object's units, in the world."""
+        """Convert a point from local to world space."""
         return Vec3(*(self.world_matrix() * dvec3(*Vec3.of(point))))
 
     def to_local(self, point: Iterable[float]) -> Vec3:
-        """A point of the world, in this object's units.
+        """Convert a point from world to local space.
 
         Raises:
             ValueError: The scale is 0.
@@ -230,7 +230,7 @@ class Transform:
 
     @property
     def parent(self) -> Transform | None:
-        """The transform that this one moves with; setting it keeps the place in the world."""
+        """The parent transform; setting it keeps the world transform."""
         return self._parent
 
     @parent.setter

@@ -95,7 +95,7 @@ class Vec3(NamedTuple):
         return float(glm.dot(dvec3(*self), dvec3(*Vec3.of(other))))
 
     def cross(self, other: Iterable[float]) -> Vec3:
-        """The vector product: at right angles to both, counter-clockwise from this one to `other`."""
+        """The cross product."""
         return _vec3(glm.cross(dvec3(*self), dvec3(*Vec3.of(other))))
 
     def length(self) -> float:
@@ -123,7 +123,7 @@ class Vec3(NamedTuple):
         return _vec3(vector / length) if length > 0.0 else self
 
     def lerp(self, other: Iterable[float], t: float) -> Vec3:
-        """The point at fraction `t` of the way to `other`."""
+        """Interpolate linearly to `other`; `t` from 0 to 1."""
         return _vec3(glm.mix(dvec3(*self), dvec3(*Vec3.of(other)), float(t)))
 
 
@@ -189,11 +189,11 @@ class Quaternion(NamedTuple):
         return _quaternion(glm.conjugate(dquat(*self)))
 
     def slerp(self, other: Quaternion, t: float) -> Quaternion:
-        """The rotation at fraction `t` of the way to `other`, at an even pace and the shorter way round."""
+        """Interpolate spherically to `other` by the shorter way; `t` from 0 to 1."""
         return _quaternion(glm.slerp(dquat(*self), dquat(*other), float(t)))
 
     def rotate(self, vector: Iterable[float]) -> Vec3:
-        """`vector` after this rotation."""
+        """Rotate `vector`."""
         return _vec3(dquat(*self) * dvec3(*Vec3.of(vector)))
 
     def matrix(self) -> np.ndarray:

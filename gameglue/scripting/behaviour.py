@@ -1,4 +1,4 @@
-"""`MonoBehaviour`: the base class of everything that a game attaches to its objects."""
+"""`MonoBehaviour`: the base class of components."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class MonoBehaviour:
 
     @property
     def transform(self) -> Transform:
-        """Where the object is."""
+        """The object's transform."""
         return self._game_object.transform
 
     @property

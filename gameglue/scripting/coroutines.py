@@ -44,7 +44,7 @@ class ResumePoint(Enum):
 
 @dataclass(frozen=True)
 class Wait:
-    """One wait that has begun: where to look, whether it is over, and what it yields."""
+    """A started wait: its resume point, whether it is over, and its result."""
 
     points: tuple[ResumePoint, ...]
     is_over: Callable[[], bool]
@@ -226,12 +226,12 @@ class WaitUntilDone(YieldInstruction):
 
 
 def seconds(duration: float) -> WaitForSeconds:
-    """What to `yield` or `await` to let that much game time pass."""
+    """Wait for `duration` seconds of game time: `yield` or `await` the result."""
     return promised(WaitForSeconds(duration), f"await seconds({duration!r})")
 
 
 def next_frame() -> NextFrame:
-    """What to `yield` or `await` to continue in the next frame."""
+    """Wait for the next frame: `yield` or `await` the result."""
     return promised(NextFrame(), "await next_frame()")
 
 

@@ -72,7 +72,7 @@ class HookList:
         self._added[id(component)] = (component, call)
 
     def discard(self, component: MonoBehaviour) -> None:
-        """Call it no more, also not in the rest of a walk that has begun."""
+        """Remove a call, also from a run in progress."""
         if self._added.pop(id(component), None) is not None:
             return
         slot = self._slots.pop(id(component), None)
@@ -82,7 +82,7 @@ class HookList:
             self._holes += 1
 
     def run(self) -> None:
-        """Call every hook in the list; a component that raises is reported, and the others are called."""
+        """Call every hook in the list; errors are reported and the others still run."""
         self._settle()
         walk = iter(self._calls if self.wrap is None else self._wrapped(self.wrap))
         while True:

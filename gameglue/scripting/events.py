@@ -124,7 +124,7 @@ class Event(NotAField, Generic[P]):
         self._listeners = []
 
     def emit(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call all listeners. One that is connected meanwhile is called the next time."""
+        """Call all listeners. Listeners connected meanwhile are called from the next `emit` on."""
         self._check_own("emit")
         self._drop_dead()
         failures: list[Exception] = []
@@ -148,7 +148,7 @@ class Event(NotAField, Generic[P]):
             raise failures[0]
 
     def next(self) -> YieldInstruction:
-        """`hit = await hero.on_hit.next()`: wait for the next `emit`; gives a tuple of what it was given."""
+        """Wait for the next `emit` and return its arguments as a tuple: `hit = await hero.on_hit.next()`."""
         self._check_own("wait for")
         return _NextEmit(self)
 

@@ -74,7 +74,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Named:
-    """What the values of a type mean, as `Annotated[str, Named("Key", check)]`: not every str is a key.
+    """A named value type, as `Annotated[str, Named("Key", check)]`: not every str is a key.
 
     Attributes:
         name: The type's name, for messages and the inspector.
@@ -86,7 +86,7 @@ class Named:
 
 
 class Unset:
-    """Stands in the class for an attribute that every instance still has to get, and says how."""
+    """Placeholder in the class for an attribute without a value, which explains how to set it."""
 
     def __init__(self, message: str) -> None:
         self._message = message
@@ -161,7 +161,7 @@ def _find_fields(cls: type) -> dict[str, Field]:
 
 
 def mark_unset_fields(cls: type) -> None:
-    """Let reading a field that has neither default nor value say how to give it one."""
+    """Make reading a field without a default or value explain how to set it."""
     for name, field in _find_fields(cls).items():
         if field.owner is cls and field.default is MISSING:
             way = f"pass it as add_component({{kind}}, {name}=...), or set it in awake()"
@@ -169,7 +169,7 @@ def mark_unset_fields(cls: type) -> None:
 
 
 def apply_fields(component: object, values: Mapping[str, object]) -> None:
-    """Give `component` its field values: checked ones from `values`, own copies of mutable defaults."""
+    """Set `component`'s fields: checked ones from `values`, copies of mutable defaults."""
     set_fields(component, values)
     for name, field in fields_of(type(component)).items():
         if name not in values and may_change(field.default):
@@ -189,7 +189,7 @@ def set_fields(component: object, values: Mapping[str, object]) -> None:
 
 
 def unannotated(cls: type, name: str) -> str:
-    """What to write where a class has an attribute that only lacks a type to be a field; else ""."""
+    """Advice for an attribute that lacks an annotation to be a field; else ""."""
     value = inspect.getattr_static(cls, name, None)
     if value is None or name.startswith("_") or callable(value) or hasattr(value, "__get__"):
         return ""
@@ -273,7 +273,7 @@ def _meanings(value: object, annotation: object) -> Iterator[tuple[Named, object
 
 
 def type_name(annotation: object) -> str:
-    """A type as a game writes it: without modules, `Color` where that is meant."""
+    """Format a type as a game writes it, without modules."""
     meaning = _meaning_of(annotation)
     if meaning is not None:
         return meaning.name

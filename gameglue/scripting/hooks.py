@@ -1,4 +1,4 @@
-"""The methods that a behaviour may define for the host to call, and the checks on their spelling.
+"""The hooks that a behaviour may define, and checks of their spelling.
 
 A misspelt hook would simply never be called; here it fails when the class is created.
 """
@@ -130,7 +130,7 @@ _NEAR_MISSES: Final = {
 
 
 def check_hooks(cls: type) -> None:
-    """Raise `HookError` if `cls` itself defines a method that looks like a hook in C# and is none.
+    """Raise `HookError` if `cls` defines a method that is spelled like a C# hook.
 
     Warn (`HookWarning`) of one that may be meant as it is: a name one letter off, or a message of Unity's
     that has no counterpart.

@@ -1,4 +1,4 @@
-"""Required components: added where they are missing, and kept while they are needed."""
+"""Required components: added if missing, and not removable while needed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def require_component(*kinds: type[MonoBehaviour]) -> Callable[[T], T]:
 
 
 def required_of(kind: type[MonoBehaviour]) -> tuple[type[MonoBehaviour], ...]:
-    """What `kind` and its base classes need, each once, base classes first."""
+    """The components that `kind` and its base classes require, each once, base classes first."""
     found: dict[type[MonoBehaviour], None] = {}
     for owner in reversed(kind.__mro__):
         found.update(dict.fromkeys(owner.__dict__.get("required_components", ())))
@@ -42,7 +42,7 @@ def required_of(kind: type[MonoBehaviour]) -> tuple[type[MonoBehaviour], ...]:
 
 
 def check_removable(component: MonoBehaviour, stays: Callable[[MonoBehaviour], bool]) -> None:
-    """Raise `SceneError` if a neighbour that stays needs `component`, and nothing takes its place."""
+    """Raise `SceneError` if another component requires `component` and nothing replaces it."""
     neighbours = [c for c in component.game_object.components if c is not component and stays(c)]
     for other in neighbours:
         for needed in required_of(type(other)):

@@ -30,7 +30,7 @@ class Timer:
 
 
 class Timers:
-    """The calls of one app that wait for game time to pass."""
+    """The pending timed calls of one app."""
 
     def __init__(
         self, time: Time, coroutines: CoroutineRunner, on_error: Callable[[Any, str, Exception], None]
@@ -75,7 +75,7 @@ class Timers:
         return any(call is None or timer.call == call for timer in self._by_owner.get(id(owner), ()))
 
     def run(self) -> None:
-        """Make the calls that are due, the earliest first; of a repeated one at most one a frame."""
+        """Make the calls that are due, the earliest first, each at most once per frame."""
         now = self._time.game.time + _ROUNDING
         again = []
         while self._queue and self._queue[0][0] <= now:

@@ -1,4 +1,4 @@
-"""Games as folders that run without Python: `gameglue build`, its PyInstaller hooks and its launcher."""
+"""Standalone builds: `gameglue build`, its PyInstaller hooks and its launcher."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ GAME_FOLDER = "game"
 
 
 def hook_folders() -> list[str]:
-    """The folder of our hooks. PyInstaller calls it, so that builds by hand have them too."""
+    """The folder of our PyInstaller hooks, registered as an entry point for manual builds."""
     return [str(Path(__file__).resolve().parent / "hooks")]

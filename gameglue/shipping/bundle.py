@@ -1,4 +1,4 @@
-"""A game and everything it needs as one folder, put together by PyInstaller."""
+"""Packages a game and everything it needs as one folder with PyInstaller."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Package:
-    """A game as it is to be put together.
+    """The contents of a standalone build.
 
     main: its main file's path in the bundle. data: (file, folder in the bundle). imports: statements.
     """
@@ -105,7 +105,7 @@ def package_of_demo(demo: Demo) -> Package:
 
 
 def package_of_path(path: Path) -> Package:
-    """A game of one's own: a folder with a main.py, or a script. Raises `InputError`."""
+    """Describe the build of a game: a folder with a main.py, or a script. Raises `InputError`."""
     path = path.resolve()
     main = path / "main.py" if path.is_dir() else path
     if not main.is_file() or main.suffix != ".py":
@@ -152,14 +152,14 @@ def _needed_to_play(folder: Path) -> list[Path]:
 
 
 def missing_builder() -> str | None:
-    """What to do where PyInstaller is not installed."""
+    """Advice for when PyInstaller is not installed."""
     if find_spec("PyInstaller") is not None:
         return None
     return 'building needs PyInstaller; install it: pip install "gameglue[build]"'
 
 
 def build(package: Package, output: Path) -> Path:
-    """Make `output / package.name`, a folder with the game's program in it, and return the program's path.
+    """Build the folder `output / package.name`, and return the path of its executable.
 
     What an earlier build left there is replaced. Raises `InputError` where something else is in the way, and
     where PyInstaller fails.

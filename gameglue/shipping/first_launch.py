@@ -77,7 +77,7 @@ def _show(app: App, stage: str, done: float) -> None:
     x, y, width = gui.width * 0.25, gui.height / 2, gui.width * 0.5
     gui.rect(0, 0, gui.width, gui.height, Palette.BACKGROUND)
     gui.text("Getting ready, once", x, y - 44, size=22)
-    gui.meter(x, y, width, 12, done)
+    gui.progress_bar(x, y, width, 12, done)
     gui.text(f"{stage} {done:.0%}", x, y + 24, size=14, color=Palette.MUTED)
     app.graphics.draw_gui()
     app.graphics.present()

@@ -14,7 +14,7 @@ from typing import Any
 from gameglue.cli import play
 from gameglue.cli.demos import find_demo, find_game
 from gameglue.host.app import App
-from gameglue.inference.backend_choice import BackendChoice, default_choice
+from gameglue.inference.backend_choice import BackendChoice, default_backend_choice
 from gameglue.shipping import DESCRIPTION
 from gameglue.shipping.first_launch import make_ready
 
@@ -53,6 +53,6 @@ def _play_script(game: dict[str, Any], folder: Path, argv: Sequence[str]) -> int
 
 
 def _make_ready(game: dict[str, Any], folder: Path, app: App, choice: BackendChoice | None) -> None:
-    chosen = choice or default_choice(app.ctx is not None)[0]
+    chosen = choice or default_backend_choice(app.ctx is not None)[0]
     models = [folder / name for name in game["models"]]
     make_ready(app, chosen, models, f"{game['name']}-{game['digest']}")

@@ -75,7 +75,7 @@ def imports_of(path: Path) -> Iterator[ImportLine]:
 
 
 def outside_imports(files: Iterable[Path], folder: Path) -> list[str]:
-    """The statements by which a game's files import what is none of them, each once."""
+    """The statements by which a game's files import other packages, each once."""
     lines = {
         item.text: None
         for path in files

@@ -63,7 +63,7 @@ def open_ours(model: str, channel: str, times: dict[str, float]) -> tuple[Callab
     """A worker of ours, as a function, and as itself; `times` takes down what its parts took, in seconds."""
     # Part of what is measured.
     from gameglue import ModelLoader
-    from gameglue.profiling.contenders import infer
+    from gameglue.profiling.benchmark_cases import infer
     from tests.benchmarks.setting import open_worker
 
     start = time.perf_counter()

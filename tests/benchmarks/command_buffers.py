@@ -99,7 +99,7 @@ def measure(given: Given, runs: int) -> list[list[str]]:
             scheduled = perf_counter()
             read_all(given)
             times[name].append((scheduled - started, perf_counter() - started))
-    replayed = {"replayed": kept.replayed, "recorded anew": latest[0].replayed}
+    replayed = {"replayed": kept.replayed_count, "recorded anew": latest[0].replayed_count}
     rows = []
     for name, taken in times.items():
         medians = [median(column) * 1e6 for column in zip(*taken, strict=True)]

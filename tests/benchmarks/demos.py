@@ -22,7 +22,7 @@ from gameglue import App, PlayOptions
 from gameglue.cli.console import errors
 from gameglue.cli.demos import find_demo
 from gameglue.cli.play import DEFAULT_SIZE
-from gameglue.host.garbage_collection import long_lived_kept
+from gameglue.host.garbage_collection import freeze_garbage_collector
 from tests.benchmarks.processes import ChildFailed, last_line
 from tests.benchmarks.setting import BenchmarkParser, console, print_end, print_setting, print_table
 
@@ -40,7 +40,7 @@ ANSWERS = {
 """What one answer of a demo's network is."""
 
 IMAGES = {"painter": "paintings", "upscale": "images"}
-"""Demos whose `PictureNetwork` counts, and the name of that count in their report."""
+"""Demos whose `ImageNetwork` counts, and the name of that count in their report."""
 
 SETTLE = 3.0
 """Seconds before the first that counts: loading, first plans, first pictures."""
@@ -77,7 +77,7 @@ def play(name: str, seconds: float) -> Pace:
                 return int(str(facts()[IMAGES[name]]))
             return app.inference.stats.done
 
-        with long_lived_kept():
+        with freeze_garbage_collector():
             run_for(app, SETTLE)
             before = answers()
             began, cpu = time.perf_counter(), time.process_time()

@@ -20,8 +20,8 @@ from engine import ModelLoader, Worker
 from gameglue import App
 from gameglue.cli.console import errors
 from gameglue.profiling import Spread
+from gameglue.profiling.benchmark_cases import infer
 from gameglue.profiling.compare import take_turns
-from gameglue.profiling.contenders import infer
 from tests.benchmarks.scene import SAMPLE, Asker, build
 from tests.benchmarks.setting import (
     BenchmarkParser,

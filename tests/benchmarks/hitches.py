@@ -27,7 +27,7 @@ from rich.progress import track
 from engine import ModelLoader, Worker
 from gameglue import App, MonoBehaviour
 from gameglue.cli.console import errors
-from gameglue.host.garbage_collection import long_lived_kept
+from gameglue.host.garbage_collection import freeze_garbage_collector
 from tests.benchmarks.child import read_inputs
 from tests.benchmarks.processes import ChildFailed, own_caches, run_child
 from tests.benchmarks.scene import build
@@ -64,7 +64,7 @@ def warmup_command(model: Path, channel: str) -> list[str]:
     device = [] if choice.device is None else ["--device", choice.device]
     precision = [] if choice.precision == "float32" else ["--precision", choice.precision]
     named = ["--backend", choice.backend.value, *device, *precision]
-    return [sys.executable, "-m", "gameglue", "warmup", str(model), *named, "--beside-game"]
+    return [sys.executable, "-m", "gameglue", "warmup", str(model), *named, "--low-priority"]
 
 
 class Loader(MonoBehaviour):
@@ -140,7 +140,7 @@ def play_load(
     found: dict[str, float] = {}
     with (
         App("hitches", headless=True, seed=0, target_frame_rate=rate, real_time=True) as app,
-        long_lived_kept(),
+        freeze_garbage_collector(),
     ):
         asker = build(app, sprites=60)
         play(app, SETTLE_FRAMES)

@@ -21,11 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.backends.cpu.execution.timing import Stamped
+from engine.backends.cpu.execution.timing import TimestampedList
 from engine.device.jobs.builtin_commands import builtin_functions
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem
-from gameglue.host.drawing_threads import prefer_this_thread
+from gameglue.host.drawing_threads import prioritize_frame_thread
 from tests.benchmarks.setting import BenchmarkParser, console, print_end, print_setting, print_table
 
 LOOKS = (0.3, 1.0, 3.0)
@@ -84,7 +84,7 @@ def measure(
 
     Jobs beside other processes do not count; after `_MOST_TRIES` times as many this ends.
     """
-    stamped = Stamped(commands)
+    stamped = TimestampedList(commands)
     enough = len(row.begun) + count
     for _ in range(count * _MOST_TRIES):
         time.sleep(FRAME)
@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     waits = {"goes on in Python": go_on, "sleeps": time.sleep}
     for title, threads in (("program", cores), ("app", max(1, cores - 1))):
         if title == "app":
-            prefer_this_thread()
+            prioritize_frame_thread()
         found = {name: Row() for name in waits}
         with JobSystem(threads, priority="below_normal" if title == "app" else "normal") as system:
             for _ in range(options.runs):

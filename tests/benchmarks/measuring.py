@@ -18,8 +18,8 @@ import onnx
 
 from engine import JobSystem, ModelLoader, Tensor, Worker
 from engine.base.errors import EngineError
+from gameglue.profiling.benchmark_cases import infer
 from gameglue.profiling.compare import Timing, alternate, until_quiet
-from gameglue.profiling.contenders import infer
 from tests.benchmarks.peers import ALLOWED, PEERS
 from tests.benchmarks.setting import open_worker
 from tests.benchmarks.subjects import Subject

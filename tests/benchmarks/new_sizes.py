@@ -2,11 +2,11 @@
 
     python -m tests.benchmarks.new_sizes --models assets/swarm/swarm.onnx chatter.onnx
 
-Each round has sizes of its own for the model's open dimensions, from the first schedule on of a worker whose
-plans and kernels are cached on disk, as in a game's second start. `schedule` is what the call takes at sizes
-never seen, `first ten` the longest of the first ten; `again` at the same ones a second time; `whole` with the
-outputs read, beside onnxruntime's first run at that size (a ratio above 1: this engine is faster). `plans` is
-how many serve all sizes.
+Each round has sizes of its own for the model's dynamic dimensions, from the first schedule on of a worker
+whose plans and kernels are cached on disk, as in a game's second start. `schedule` is what the call takes at
+sizes never seen, `first ten` the longest of the first ten; `again` at the same ones a second time; `whole`
+with the outputs read, beside onnxruntime's first run at that size (a ratio above 1: this engine is faster).
+`plans` is how many serve all sizes.
 
 `call` is the longest engine call of a frame from schedule to answer at a size never seen, the median over the
 sizes, and `longest` the longest of all: CPU time of the frame's thread, without what OpenGL drivers take for
@@ -29,8 +29,8 @@ import numpy as np
 
 from engine import Model, ModelLoader, Worker, background_planning
 from engine.backends.gl.commands import Replayer
-from gameglue.host.garbage_collection import long_lived_kept
-from gameglue.profiling.contenders import onnxruntime_call
+from gameglue.host.garbage_collection import freeze_garbage_collector
+from gameglue.profiling.benchmark_cases import onnxruntime_call
 from tests.benchmarks.setting import (
     BenchmarkParser,
     chosen_backends,
@@ -67,9 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         model = ModelLoader.load(path)
         for name in chosen_backends(options.backends or ["cpu"]):
             open_worker(model, name).dispose()  # fills the cache
-            with open_worker(model, name) as worker, long_lived_kept():
+            with open_worker(model, name) as worker, freeze_garbage_collector():
                 figures = _measured(worker, path, options)
-            with open_worker(model, name) as worker, long_lived_kept():
+            with open_worker(model, name) as worker, freeze_garbage_collector():
                 rows.append([path.stem, name, *figures, *_in_frames(worker, options)])
     columns = (
         "model",
@@ -115,7 +115,7 @@ def _measured(worker: Worker, path: Path, options: argparse.Namespace) -> list[s
         whole.append(times[0][1])
     ratio = median(theirs) / median(whole)
     shown = [median(new), max(new[:10]), max(new), median(again), median(whole), median(theirs)]
-    sized = len(worker._session.open_plans.ready)
+    sized = len(worker._session.symbolic_plans.ready)
     return [*(f"{1e3 * seconds:.2f}" for seconds in shown), f"{ratio:.2f}", str(sized)]
 
 

@@ -32,8 +32,8 @@ from rich.progress import track
 from engine import JobSystem, ModelLoader
 from engine.base.errors import EngineError
 from gameglue.cli.console import errors
+from gameglue.profiling.benchmark_cases import infer, onnxruntime_call
 from gameglue.profiling.compare import Timing, alternate, geometric_mean
-from gameglue.profiling.contenders import infer, onnxruntime_call
 from tests.benchmarks.device_cost import DeviceCost, resident_call
 from tests.benchmarks.limited import Limited, LimitReached
 from tests.benchmarks.operator_case import Case

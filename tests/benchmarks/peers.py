@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gameglue.profiling.contenders import Arrays, Call, onnxruntime_call
+from gameglue.profiling.benchmark_cases import Arrays, Call, onnxruntime_call
 
 
 def openvino_call(source: str | Path | bytes, threads: int | None = None, precision: str = "f32") -> Call:

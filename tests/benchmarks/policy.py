@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from functools import partial
 
 from engine import ModelLoader
+from gameglue.profiling.benchmark_cases import infer, onnxruntime_call
 from gameglue.profiling.compare import alternate
-from gameglue.profiling.contenders import infer, onnxruntime_call
 from tests.benchmarks.measuring import BOUNDS, schedule_cost
 from tests.benchmarks.setting import (
     BenchmarkParser,

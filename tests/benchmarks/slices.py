@@ -19,7 +19,7 @@ import moderngl
 import numpy as np
 
 from engine import ModelLoader, SystemInfo, Worker
-from gameglue.profiling.contenders import infer
+from gameglue.profiling.benchmark_cases import infer
 from tests.benchmarks.setting import (
     BenchmarkParser,
     chosen_backends,

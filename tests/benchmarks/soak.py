@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import CLDevice, GLDevice, Model, Tensor, Worker, leave_a_core_to_the_game
+from engine import CLDevice, GLDevice, Model, Tensor, Worker, reserve_game_core
 from gameglue import InferenceQueue
 from tests.benchmarks.holdings import Holdings, ObjectLoader, growth, held, thread_names
 from tests.benchmarks.setting import CHANNELS, DEFAULT, BenchmarkParser, console, print_setting, print_table
@@ -185,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print_setting(
         out, "what schedules leave behind", {"backend": options.backend, "schedules": options.schedules}
     )
-    leave_a_core_to_the_game()
+    reserve_game_core()
     soak = Soak(options.backend, options.seed)
     per_round = max(1, options.schedules // ROUNDS)
     rows, ends, rounds, began = [], [], [], time.perf_counter()

@@ -19,9 +19,9 @@ import numpy as np
 
 from engine import Model, ModelLoader, Tensor, Worker
 from engine.runtime.inputs import InputValue
-from gameglue.host.garbage_collection import long_lived_kept
+from gameglue.host.garbage_collection import freeze_garbage_collector
+from gameglue.profiling.benchmark_cases import onnxruntime_call
 from gameglue.profiling.compare import until_quiet
-from gameglue.profiling.contenders import onnxruntime_call
 from tests.benchmarks.setting import (
     BenchmarkParser,
     chosen_backends,
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _in_turns(contenders: Sequence[Text], count: int) -> list[list[float]]:
     """Seconds of each contender's texts."""
     times: list[list[float]] = [[] for _ in contenders]
-    with long_lived_kept():
+    with freeze_garbage_collector():
         for turn in range(count):
             for k in range(len(contenders)):
                 # Each follows each of the others as often.

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from engine import Tensor, leave_a_core_to_the_game
+from engine import Tensor, reserve_game_core
 from gameglue import InferenceQueue
-from gameglue.profiling.contenders import infer
+from gameglue.profiling.benchmark_cases import infer
 from tests.contract.networks import agents, network, picture, policy
 from tests.contract.place import CHANNELS, Place
 from tests.networks import Inputs
@@ -165,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    leave_a_core_to_the_game()
+    reserve_game_core()
     place = Place(options.channel, is_counted=False)
     for name in options.networks:
         clocked = frames(place, name, options.runs)

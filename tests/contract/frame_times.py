@@ -14,7 +14,7 @@ import numpy as np
 
 from engine import Worker
 from gameglue import App
-from gameglue.profiling.contenders import infer
+from gameglue.profiling.benchmark_cases import infer
 from tests.benchmarks.scene import build
 from tests.contract.networks import network, picture
 from tests.contract.place import Place

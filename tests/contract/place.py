@@ -61,7 +61,7 @@ def counting_plans() -> Iterator[Counter[str]]:
         before.append((of, name, original))
         setattr(of, name, counted)
 
-    for name in ("lower", "lower_open", "resume", "resume_open"):
+    for name in ("lower", "lower_symbolic", "resume", "resume_symbolic"):
         count(Planner, name)
     count(Session, "compile")
     try:

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine import Tensor, Worker
 from gameglue import MonoBehaviour
-from gameglue.profiling.contenders import infer
+from gameglue.profiling.benchmark_cases import infer
 from tests.contract.networks import (
     agents,
     falling_back,

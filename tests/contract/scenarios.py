@@ -14,7 +14,7 @@ from engine import Tensor, TextureConverter, Worker
 from engine.runtime.loading.handle import Loading
 from engine.runtime.slices import Schedule
 from gameglue.inference import InferenceRequest
-from gameglue.profiling.contenders import infer
+from gameglue.profiling.benchmark_cases import infer
 from tests.contract.networks import (
     filters,
     network,

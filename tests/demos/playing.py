@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from gameglue import App, BackendChoice, BackendType, InputScript, MonoBehaviour, PlayOptions
-from gameglue.host.playing import Build
+from gameglue.host.play_options import Build
 
 Part = TypeVar("Part", bound=MonoBehaviour)
 

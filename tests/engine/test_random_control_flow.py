@@ -296,7 +296,7 @@ PRODUCTS = """g (float[n, 3, n] x) => (float[a, b, c] y) {
 
 def test_a_product_in_a_branch_that_no_sample_reaches() -> None:
     """What such a branch makes is known at the present sizes only, what it captures also in every sample of
-    the open dimensions. The product compared the present sizes of one side with the first sample's of the
+    the dynamic dimensions. The product compared the present sizes of one side with the first sample's of the
     other.
     """
     x = np.random.default_rng(0).normal(size=(4, 3, 4)).astype(np.float32)

@@ -24,7 +24,7 @@ MOST_ELEMENTS = 1 << 22
 
 
 def models() -> Iterator[Path]:
-    """Files of models whose inputs are tensors with open dimensions."""
+    """Files of models whose inputs are tensors with dynamic dimensions."""
     for source in SOURCES if IS_WHOLE else SOURCES[:1]:
         try:
             yield from sorted(prepare(source, [] if IS_WHOLE else ["--sample"]).glob("*.onnx"))

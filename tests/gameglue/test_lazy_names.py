@@ -56,7 +56,7 @@ def test_the_public_surface_is_chosen() -> None:
     """What `from gameglue import *` brings: no internals, and nothing that hides the standard library's."""
     assert len(gameglue.__all__) <= 120
     assert "operator" not in gameglue.__all__
-    internal = {"advance_loads", "unfinished_workers", "leave_a_core_to_the_game", "FRAME", "Pumpable"}
+    internal = {"advance_loads", "pending_work", "reserve_game_core", "FRAME", "Pumpable"}
     assert not internal & set(dir(gameglue))
     for name in gameglue.__all__:
         public = getattr(gameglue, name)

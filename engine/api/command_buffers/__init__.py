@@ -1,1 +1,1 @@
-"""Commands of a frame, collected once and executed together."""
+"""Command buffers: commands recorded once and executed together."""

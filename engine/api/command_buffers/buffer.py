@@ -41,7 +41,7 @@ class CommandBuffer:
     def schedule_worker(
         self, worker: Worker, inputs: Mapping[str, InputValue | WorkerOutput] | None = None
     ) -> None:
-        """Add a worker's schedule; what is not in `inputs` is what `set_input` gave it by then.
+        """Add a schedule of a worker; inputs that are not given take their `set_input` values at execution.
 
         The elements of `inputs` are read when the buffer is executed. With arrays and tensors of the same
         shapes each time, the schedule is replayed.
@@ -158,7 +158,7 @@ class CommandBuffer:
         self._add(PlainCommand(call))
 
     def clear(self) -> None:
-        """Forget all commands."""
+        """Remove all commands."""
         self._commands.clear()
         self._segments = None
 
@@ -185,7 +185,7 @@ class CommandBuffer:
             self._segments = segments_of(self._commands)
 
     @property
-    def replayed(self) -> int:
+    def replayed_count(self) -> int:
         """How many commands the last execution replayed natively, together with others."""
         return self._replayed
 
@@ -198,7 +198,7 @@ class CommandBuffer:
 
 
 class Graphics(metaclass=SpellingType):
-    """Where a command buffer is executed."""
+    """Executes command buffers."""
 
     @staticmethod
     def execute_command_buffer(buffer: CommandBuffer) -> None:

@@ -1,4 +1,4 @@
-"""What a command buffer holds: schedules, jobs and calls, and where a schedule's inputs come from."""
+"""Recorded commands of a command buffer, and the sources of their inputs."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class WorkerOutput:
     name: str | None
 
     def tensor(self) -> Any:
-        """The output as it is now."""
+        """Return the worker's current output."""
         return self.worker.peek_output(self.name)
 
 
 @dataclass
 class ScheduleCommand:
-    """A worker's schedule, and what it came down to when it was last scheduled the usual way."""
+    """A recorded schedule of a worker, with the fast path of its latest execution."""
 
     worker: Worker
     given: dict[str, Any]
@@ -50,14 +50,14 @@ class ScheduleCommand:
     """Whether its plan was still being made: with that, it may go out with others."""
 
     def execute(self) -> None:
-        """Schedule it the usual way."""
+        """Schedule the worker without replay."""
         self.worker.schedule({n: now(value) for n, value in self.given.items()})
         self.fast_path, self.waited = self.worker._plain_path(), self.worker._waits_for_plan
 
 
 @dataclass
 class JobCommand:
-    """A job of one's own."""
+    """A recorded user job."""
 
     job: Job
     arguments: tuple[Any, ...]
@@ -65,17 +65,17 @@ class JobCommand:
     grain: int | None
 
     def execute(self) -> None:
-        """Schedule it by itself."""
+        """Schedule the job on its own."""
         self.job.schedule(*map(now, self.arguments), count=self.count, grain=self.grain)
 
     def bound(self) -> Bound:
-        """Its arguments as they are now."""
+        """Bind the current values of the arguments."""
         return self.job.bound([now(argument) for argument in self.arguments])
 
 
 @dataclass
 class PlainCommand:
-    """Anything else: `execute` is what was given."""
+    """Any other call: `execute` is the given function."""
 
     execute: Callable[[], object]
 
@@ -84,13 +84,13 @@ Command = ScheduleCommand | JobCommand | PlainCommand
 
 
 def now(value: Any) -> Any:
-    """A value, or the output that it stands for as it is now."""
+    """Resolve a `WorkerOutput` to its current tensor; other values are returned unchanged."""
     return value.tensor() if isinstance(value, WorkerOutput) else value
 
 
 @dataclass(slots=True)
 class Slot:
-    """An input of a recorded schedule: an array of one's own, a CPU tensor, or a worker's output.
+    """An input of a recorded schedule: a user's array, a CPU tensor or a worker's output.
 
     Attributes:
         buffer: The buffer of the plan that it goes to.
@@ -114,7 +114,7 @@ class Slot:
 
     @classmethod
     def of(cls, value: Any, fast_path: FastPath, number: int, latest: dict[int, FastPath]) -> Slot | None:
-        """A slot for what an input is now; None where it cannot be replayed."""
+        """Return a slot for an input's current value, or None if it cannot be replayed."""
         buffer = fast_path.targets[number]
         shape, dtype = fast_path.inputs[number]
         if buffer is None:
@@ -134,7 +134,7 @@ class Slot:
         return None if slot.feed(value) is None else slot
 
     def feed(self, value: Any) -> Feed | None:
-        """What to bind for an input; None where it is of another type or shape than was recorded."""
+        """Return the value to bind, or None if its type or shape differs from the recorded one."""
         if self.output is not None:
             return self.source if value == self.output else None
         if self.is_tensor:
@@ -160,7 +160,7 @@ class Item:
         self.fixed: list[Any] | None = given if all(map(_is_fixed, given)) else None
 
     def feeds(self) -> Sequence[Feed] | None:
-        """The inputs as they are now; None where something is not as it was recorded."""
+        """Return the current inputs, or None if any differs from what was recorded."""
         values = self.command.worker._inputs.completed(self.command.given)
         if values is None:
             return None
@@ -173,7 +173,7 @@ class Item:
         return feeds
 
     def bind(self, feeds: Sequence[Feed]) -> None:
-        """Bind inputs; recorded commands copy the others."""
+        """Bind the inputs that no recorded command copies."""
         backend = self.fast_path.backend
         for slot, feed in zip(self.slots.values(), feeds, strict=True):
             if slot.recorded is None:
@@ -228,9 +228,7 @@ def are_ready(schedules: Sequence[tuple[Worker, FastPath]]) -> bool:
 
 
 def outside_outputs(items: Sequence[Item]) -> list[tuple[Worker, FastPath]]:
-    """The workers whose outputs the items read as they were before the first item ran, and the plan that
-    made each.
-    """
+    """The workers whose earlier outputs the items read, each with the plan that computed it."""
     found: dict[int, tuple[Worker, FastPath]] = {}
     scheduled: set[int] = set()
     for item in items:

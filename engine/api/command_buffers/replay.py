@@ -26,7 +26,7 @@ from engine.runtime.fast_path import FastPath
 
 
 def segments_of(commands: Sequence[Command]) -> list[Command | JoinedSegment]:
-    """How commands that were executed one by one go out together from now on."""
+    """Group commands into segments that are submitted together from now on."""
     found: list[Command | JoinedSegment] = []
     together: list[Item | JobCommand] = []
     # The workers that these schedule, and whose outputs they read.

@@ -55,7 +55,7 @@ class TextureConverter(metaclass=SpellingType):
         slot: int | None = None,
         on: Place = None,
     ) -> Tensor:
-        """A picture, or a sequence of them as a batch, as a tensor (batch, channels, rows, columns) or NHWC.
+        """Convert an image, or a sequence of images as a batch, to an NCHW or NHWC tensor.
 
         Args:
             picture: what to convert; with a sequence, each becomes one entry of the batch.
@@ -103,7 +103,7 @@ class TextureConverter(metaclass=SpellingType):
     def to_texture(
         tensor: Tensor, transform: TextureTransform | None = None, texture: Any = None, *, slot: int = 0
     ) -> Any:
-        """Write picture `slot` of a tensor into a texture, surface or array, and return that.
+        """Write image `slot` of a tensor into a texture, surface or array, and return it.
 
         Args:
             tensor: (batch, channels, rows, columns) or NHWC as the transform says; the batch, or that and the
@@ -255,14 +255,14 @@ def _room(
     if tensor is not None:
         data = tensor.available_data
         if isinstance(data, BufferTensorData) and _same(data.backend, backend):
-            tensor.has_changed()
+            tensor.mark_changed()
             return tensor, data.storage
         with backend.entered():
             # All of it will be written, unless a slot is meant.
             kept = tensor.download_to_array() if slot is not None else None
             buffer = backend.create(elements, dtype, kept)
         tensor.replace_data(storage_of(backend)(backend, buffer, shape))
-        tensor.has_changed()
+        tensor.mark_changed()
         return tensor, buffer
     with backend.entered():
         buffer = backend.create(elements, dtype)
@@ -322,7 +322,7 @@ def _staged(
     if tensor is None:
         return Tensor.of(data)
     tensor.replace_data(data)
-    tensor.has_changed()
+    tensor.mark_changed()
     return tensor
 
 

@@ -9,7 +9,7 @@ _LINEAR_CUT = 0.0031308
 
 
 def linear_from_srgb(value: Expr) -> Expr:
-    """Light of a stored number; both from 0 to 1, beyond it the curve continues."""
+    """Linear light from an sRGB value; both are 0 to 1, extrapolated beyond."""
     base = maximum((value + _SHIFT) * (1.0 / (1.0 + _SHIFT)), 0.0)
     return select(value <= _CUT, value * (1.0 / _SLOPE), binary("pow", base, lit(_POWER, "float32")))
 

@@ -45,7 +45,7 @@ _LUMINANCE = {"srgb": (0.299, 0.587, 0.114), "linear": (0.2126, 0.7152, 0.0722)}
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A picture: size, what its channels are in order ("bgra"; "l" for grey), and where row 0 is.
+    """An image layout: size, channel order ("bgra"; "l" for grey) and the position of row 0.
 
     dtype: "uint8", "float32", or "texture": what a shader reads of a texture and writes to one, four numbers
     from 0 to 1 for each texel. rounds: whether it keeps 8 bits of each. batch: pictures behind each other.
@@ -61,12 +61,12 @@ class Grid:
 
     @property
     def letters(self) -> str:
-        """What each number of a pixel is; a texture has four, used or not."""
+        """The channel of each component of a pixel; a texture always has four."""
         return (self.order + LETTERS[len(self.order) :])[:4] if self.dtype == "texture" else self.order
 
     @property
     def pitch(self) -> int:
-        """From one row to the next, in pixels."""
+        """Row pitch in pixels."""
         return 1 << TEXTURE_SHIFT if self.dtype == "texture" else self.width
 
     @property
@@ -112,7 +112,7 @@ class Recipe:
 
 @lru_cache(maxsize=512)
 def to_tensor_recipe(grid: Grid, transform: TextureTransform, shape: tuple[int, ...]) -> Recipe:
-    """From a grid to a tensor of a four-dimensional shape in the transform's layout.
+    """The conversion from an image grid to a 4-D tensor in the transform's layout.
 
     With one picture for a larger batch, every entry becomes that picture.
     """
@@ -202,7 +202,7 @@ def to_picture_recipe(conversion: Conversion, dtype: str) -> Recipe:
 
 @lru_cache(maxsize=128)
 def stitch_recipe(size: int, begin: int, end: int, dtype: str) -> Recipe:
-    """Elements begin..end-1 of a tensor's `size` from a second buffer, the others as they are."""
+    """A kernel that replaces elements begin..end-1 of a tensor by those of a second buffer."""
     old, new = Value("tensor", (size,), np.dtype(dtype)), Value("new", (end - begin,), np.dtype(dtype))
     i = index(0)
     inside = (i >= arg(begin)) & (i < arg(end))

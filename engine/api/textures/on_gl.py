@@ -1,6 +1,4 @@
-"""Textures to tensors and back without leaving the GPU: one draw or dispatch each, replayed as a command
-list.
-"""
+"""Converts textures to tensors and back on the GPU, with one recorded draw or dispatch each."""
 
 from __future__ import annotations
 

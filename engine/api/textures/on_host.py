@@ -52,7 +52,7 @@ class HostConversions:
 
     @staticmethod
     def of(backend: Backend) -> HostConversions:
-        """Those of a backend."""
+        """The conversions of a backend, created on first use."""
         return _conversions.setdefault(backend, HostConversions())
 
     def to_tensor(

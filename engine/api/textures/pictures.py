@@ -52,7 +52,7 @@ Picture = GLPicture | HostImage
 
 
 def picture_of(source: Any) -> Picture:
-    """What a user gave as a picture. Raises `InputError` for what is none."""
+    """Convert an accepted image type to a picture. Raises `InputError` for other types."""
     if hasattr(source, "bottom_up") and hasattr(source, "texture"):
         if source.texture is None:
             raise InputError("this texture has no OpenGL behind it (or was released); give an array instead")

@@ -12,7 +12,7 @@ Fetch = Callable[[Expr, Expr], Expr]
 
 
 class Axis:
-    """Rows or columns: `given` pixels that become `made`, read from the far end where `flipped`."""
+    """One axis of a resampling: `given` source pixels to `made` output pixels, optionally flipped."""
 
     def __init__(self, given: int, made: int, flipped: bool = False) -> None:
         self.given, self.made = arg(given), arg(made)
@@ -25,7 +25,7 @@ class Axis:
         self.touched = arg(-(-given // made) + 1)
 
     def place(self, position: Expr) -> Expr:
-        """Where pixel number `position` is in memory."""
+        """Memory position of a source pixel, after flipping."""
         return position * self._step + self._start
 
     def nearest(self, at: Expr) -> Expr:
@@ -41,7 +41,7 @@ class Axis:
         return self.place(before), self.place(after), cast(rest, "float32") * self._double.inverse
 
     def covered(self, at: Expr, number: Expr) -> tuple[Expr, Expr]:
-        """The pixel with that number among those that output pixel `at` covers, and its share, 0 to 1."""
+        """The source pixel number `number` that output pixel `at` covers, and its area weight, 0 to 1."""
         begin = at * self.given
         first, _ = self._whole.divide(begin)
         position = first + number

@@ -32,7 +32,7 @@ _FORMATS = {1: GL.RED, 2: GL.RG, 3: _RGB, 4: GL.RGBA}
 
 @dataclass
 class ConversionCounters:
-    """What pictures cost, since the start or since `reset`: print it."""
+    """Counters of image conversions since the start or the last `reset`; can be printed."""
 
     on_device: int = 0
     """Conversions between a texture and a tensor on the same GPU: nothing was copied to the host."""
@@ -45,7 +45,7 @@ class ConversionCounters:
     bytes_up: int = 0
 
     def reset(self) -> None:
-        """Set everything back to zero."""
+        """Reset all counters."""
         for item in fields(self):
             setattr(self, item.name, 0)
 
@@ -115,7 +115,7 @@ class StagedTensorData(TensorData):
             self.source.dispose()
 
     def hand_on(self) -> Tensor:
-        """The source, for the next picture: it outlives this object."""
+        """Give up ownership of the source and return it for reuse."""
         self._is_handed_on = True
         return self.source
 
@@ -194,7 +194,7 @@ class PendingTextureWrites:
     def send(
         self, tensor: Tensor, transform: TextureTransform, slot: int, target: Picture, owner: Any
     ) -> None:
-        """Copy a tensor into a picture: at once if it is available, else when `pump` finds it."""
+        """Copy a tensor into an image now if it is available, else in a later `pump`."""
         if not isinstance(target, GLPicture) and target.write is None:
             raise InputError(f"a {type(owner).__name__} of this kind cannot be written")
         key = (target.device, target.name) if isinstance(target, GLPicture) else id(owner)
@@ -229,7 +229,7 @@ class PendingTextureWrites:
 
 
 def host_grid(picture: Picture) -> Grid:
-    """A picture's pixels as they are kept on the host."""
+    """The layout of an image's pixels on the host."""
     grid = picture.grid
     if isinstance(picture, GLPicture):
         dtype = "uint8" if grid.rounds else "float32"
@@ -261,7 +261,7 @@ def deliveries() -> PendingTextureWrites:
 
 
 def cpu_backend() -> Backend:
-    """The CPU's stream for pictures."""
+    """The CPU backend that image conversions on this thread use."""
     backend: Backend | None = getattr(_here, "cpu_backend", None)
     if backend is None or backend.owner.is_closed:
         backend = _here.cpu_backend = create_backend(BackendType.CPU)

@@ -38,7 +38,7 @@ class CoordOrigin(StrEnum):
 
 
 class ChannelSwizzle(StrEnum):
-    """Orders of channels that have a name; any string of letters will do, see `set_channel_swizzle`.
+    """Named channel orders; `set_channel_swizzle` also accepts any string of channel letters.
 
     Attributes:
         RGBA: Red, green, blue, alpha.
@@ -157,7 +157,7 @@ class TextureTransform:
         return replace(self, layout=_enum(TensorLayout, layout))
 
     def set_channel_swizzle(self, swizzle: ChannelSwizzle | str) -> TextureTransform:
-        """The picture's channel for each of the tensor's: "bgr" puts blue first.
+        """Set the image channel for each tensor channel: "bgr" puts blue first.
 
         Letters: r, g, b, a; l is luminance (0.299, 0.587, 0.114 of the stored values, 0.2126, 0.7152, 0.0722
         of linear ones), to a picture it is red, green and blue; 0 and 1 are these numbers.
@@ -165,11 +165,11 @@ class TextureTransform:
         return replace(self, swizzle=str(swizzle).lower(), channels=len(swizzle) or None)
 
     def set_coord_origin(self, origin: CoordOrigin | str) -> TextureTransform:
-        """Where the tensor's row 0 is in the picture: "top_left" or "bottom_left"."""
+        """Set where the tensor's row 0 is in the image: "top_left" or "bottom_left"."""
         return replace(self, coord_origin=_enum(CoordOrigin, origin))
 
     def set_texture_origin(self, origin: CoordOrigin | str | None) -> TextureTransform:
-        """Where the picture's row 0 is, for pictures that are not kept as their kind usually is.
+        """Set where the image's row 0 is, if it differs from the default for its type.
 
         Such as a moderngl texture that was filled from an image file, top row first: "top_left".
         """
@@ -178,7 +178,7 @@ class TextureTransform:
     def set_color_mask(
         self, mask: str, default: tuple[float, float, float, float] | None = None
     ) -> TextureTransform:
-        """Which channels of the picture take part, such as "rgb"; the others are those of `default`."""
+        """Set the image channels to convert, such as "rgb"; the others take `default`."""
         changed = self if default is None else self.set_default_color(*default)
         return replace(changed, color_mask=mask.lower())
 
@@ -203,22 +203,22 @@ class TextureTransform:
         return replace(self, broadcast_channels=bool(broadcast))
 
     def set_resampling(self, resampling: Resampling) -> TextureTransform:
-        """How sizes are matched: "nearest", "bilinear" (four texels), or "area", the mean of what is covered.
+        """Set the filter: "nearest", "bilinear" (four texels) or "area" (mean of the covered texels).
 
         Pixels are squares: the middle of the first is at half a pixel. Use "area" to make pictures smaller.
         """
         return replace(self, resampling=resampling)
 
     def set_color_space(self, space: ColorSpace) -> TextureTransform:
-        """With "linear" pictures are sRGB and tensors linear light (alpha stays); "srgb" leaves values."""
+        """Set the color space: "linear" converts sRGB images to linear tensors (alpha is unchanged)."""
         return replace(self, color_space=space)
 
     def set_scale_offset(self, scale: PerChannel = 1.0, offset: PerChannel = 0.0) -> TextureTransform:
-        """tensor = picture * scale + offset, where the picture is from 0 to 1: (2, -1) gives -1 to 1."""
+        """Set tensor = image * scale + offset, with the image from 0 to 1: (2, -1) gives -1 to 1."""
         return replace(self, scale=_numbers(scale), offset=_numbers(offset))
 
     def set_normalization(self, mean: PerChannel, std: PerChannel) -> TextureTransform:
-        """tensor = (picture - mean) / std, as networks are trained; per channel of the tensor."""
+        """Set tensor = (image - mean) / std, per channel of the tensor."""
         means, stds = _numbers(mean), _numbers(std)
         count = max(len(means), len(stds))
         pairs = zip(_repeated(means, count), _repeated(stds, count), strict=True)
@@ -226,7 +226,7 @@ class TextureTransform:
         return replace(self, scale=tuple(1.0 / s for s in stds), offset=offset)
 
     def set_first_channel(self, channel: int) -> TextureTransform:
-        """To a picture: which of the tensor's channels the first letter means."""
+        """Set the tensor channel that the first swizzle letter refers to when writing an image."""
         return replace(self, first_channel=int(channel))
 
     def set_dtype(self, dtype: DTypeLike) -> TextureTransform:
@@ -235,7 +235,7 @@ class TextureTransform:
 
     @property
     def is_channels_last(self) -> bool:
-        """Whether the tensor's last axis is that of its channels."""
+        """Whether the layout is NHWC."""
         return self.layout == TensorLayout.NHWC
 
     def shape(self, batch: int, channels: int, height: int, width: int) -> tuple[int, int, int, int]:
@@ -269,7 +269,7 @@ class TextureTransform:
         return n, c, h, w
 
     def letters(self, channels: int) -> str:
-        """The picture's channel for each of a tensor's `channels`."""
+        """The image channel for each of a tensor's `channels`."""
         return self.swizzle or ("l" if channels == 1 else LETTERS[:channels])
 
     def scales(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -277,7 +277,7 @@ class TextureTransform:
         return _repeated(self.scale, 4), _repeated(self.offset, 4)
 
     def describe(self) -> str:
-        """What it does, a line for each step."""
+        """Describe the conversion, one line per step."""
         size = " x ".join(str(n or "?") for n in (self.width, self.height))
         scale = " ".join(f"{x:g}" for x in self.scale)
         offset = " ".join(f"{x:g}" for x in self.offset)

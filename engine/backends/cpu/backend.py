@@ -20,8 +20,8 @@ from engine.backends.cpu.codegen.native_kernel import source_of
 from engine.backends.cpu.execution.fast_path import CPUReplay, seen
 from engine.backends.cpu.execution.joined import join_parts
 from engine.backends.cpu.execution.memory import CPUBuffer, native_type
-from engine.backends.cpu.execution.partial_run import CPUPartialDispatch
-from engine.backends.cpu.execution.program import CPUProgram, Pace, released
+from engine.backends.cpu.execution.partial_dispatch import CPUPartialDispatch
+from engine.backends.cpu.execution.program import CPUProgram, MeasuredRate, released
 from engine.backends.cpu.execution.stream import (
     LEAST_SHARED,
     LEAST_SHARED_ASLEEP,
@@ -43,7 +43,7 @@ from engine.base import instrumentation
 from engine.base.dtypes import STORAGE_TYPES
 from engine.base.errors import DisposedError
 from engine.base.memory.aligned import allocate, is_readable_in_place, reserve
-from engine.compiler.passes import channels_last, join_quantized, remove_dead_layers, unpack_weights
+from engine.compiler.passes import channels_last, fuse_qdq, remove_dead_layers, unpack_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device import native
 from engine.device.jobs.builtin_commands import COPY_GRAIN
@@ -70,7 +70,7 @@ class CPUBackend(HostBackend):
     chooses_by_size: ClassVar[bool] = True
     fan_in = 16
     whole_layers = frozenset({"recurrence", "repeat", "suppression"})
-    passes = (join_quantized, remove_dead_layers, unpack_weights, channels_last)
+    passes = (fuse_qdq, remove_dead_layers, unpack_weights, channels_last)
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class CPUBackend(HostBackend):
         self._functions: dict[str, int] = {}
         self._arena = allocate(0)
         # By the addresses of a plan's kernels.
-        self._paces: dict[tuple[int, ...], Pace] = {}
+        self._paces: dict[tuple[int, ...], MeasuredRate] = {}
 
     @classmethod
     def on_jobs(cls, jobs: JobSystem | None, precision: Precision, deterministic: bool) -> CPUBackend:
@@ -167,7 +167,7 @@ class CPUBackend(HostBackend):
         return buffer
 
     def create_unset(self, elements: int, dtype: np.dtype) -> CPUBuffer:
-        """A new buffer, zeroed behind its elements only."""
+        """Create an uninitialized buffer with zeroed slack."""
         held = native_type(dtype)
         return CPUBuffer(elements, held, reserve(elements * held.itemsize).view(held))
 
@@ -244,7 +244,7 @@ class CPUBackend(HostBackend):
         return self.template(plan, constants).fill((), buffers)
 
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> CPUTemplate:
-        """Lay out every step's args block, with room for what sizes and addresses decide."""
+        """Record every step's argument block, with placeholders for sizes and addresses."""
         self.prepare(plan.kernels)
         layout = plan.shared.get(CommandLayout)
         if layout is None:
@@ -259,7 +259,7 @@ class CPUBackend(HostBackend):
             program.run_here()
             return
         if program.is_new:
-            program.was_enqueued()
+            program.mark_enqueued()
         if program.commands is None:
             released()
         elif instrumentation.installed:
@@ -290,9 +290,7 @@ class CPUBackend(HostBackend):
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
     ) -> ProgramReplay:
-        """Where nothing is in flight, arrays go straight to where kernels read them, tensors not even there,
-        and outputs to where they stay.
-        """
+        """Zero-copy replay while nothing is in flight: kernels access inputs and outputs in place."""
         assert isinstance(program, CPUProgram)
         inputs = [target for target in targets if isinstance(target, CPUBuffer)]
         if len(inputs) < len(targets):
@@ -340,7 +338,7 @@ class CPUBackend(HostBackend):
             self.upload(buffer, data.elements)
             return
         self.after(fence)
-        data.is_read_by(self.stream.copy(data.elements, buffer.array))
+        data.add_reader(self.stream.copy(data.elements, buffer.array))
 
     def after(self, mark: Any) -> None:
         """Let later work start after a job of the same job system."""
@@ -352,12 +350,12 @@ class CPUBackend(HostBackend):
         self.stream.synchronize()
 
     def dispose(self) -> None:
-        """Release everything without waiting; jobs in flight keep what they use."""
+        """Release everything without waiting; jobs in flight keep their memory."""
         if "stream" in self.__dict__:
             self.stream.dispose()
 
     def arena_of(self, size: int) -> np.ndarray:
-        """Memory for a program's temporaries; all programs of a stream share it, as they run in turn."""
+        """Memory for a program's temporaries, shared by all programs of a stream."""
         if len(self._arena) < size:
             # Plans made before keep the arena that their commands know.
             self._arena = reserve(size if not len(self._arena) else size + size // 4)

@@ -1,4 +1,4 @@
-"""What the plan store needs to know of the CPU's kernels and steps."""
+"""`PlanCodec` of the CPU's kernels and steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.kernels.kernel import Kernel
 
 
 class CPUPlanCodec(PlanCodec):
-    """The `PlanCodec` of plans for so many threads."""
+    """The `PlanCodec` for plans with this number of threads."""
 
     def __init__(self, threads: int, arithmetics: Sequence[Arithmetic]) -> None:
         super().__init__(f"{threads} {arithmetics} {LARGEST} {scratch_bytes(host_tile())}")

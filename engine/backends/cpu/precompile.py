@@ -1,4 +1,4 @@
-"""Kernels that a first network needs besides its own, compiled together on a machine that has none yet."""
+"""Precompiles kernels that most networks need, on a machine without a cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.device.jobs.system import job_sources
 
 @cache
 def precompile_kernels(is_certain: bool = False) -> None:
-    """Begin to compile them, unless that was done before, by this process or another; returns at once.
+    """Start precompiling in the background, unless any process did so before.
 
     One by one, when each is needed, they would take three seconds on one core: nothing runs without the job
     threads' program, and weights are packed while plans are made. A process that compiles takes a second to

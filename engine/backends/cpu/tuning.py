@@ -10,25 +10,25 @@ from engine.backends.cpu.kernels.concat import tune_concat
 from engine.backends.cpu.kernels.convolution.any_type_conv import tune_any_type_conv
 from engine.backends.cpu.kernels.convolution.first_layer_conv import tune_first_layer_conv
 from engine.backends.cpu.kernels.convolution.low_precision_conv import tune_low_precision_conv
+from engine.backends.cpu.kernels.convolution.nchw_windows import tune_pool
 from engine.backends.cpu.kernels.convolution.nhwc_conv import tune_nhwc_conv
 from engine.backends.cpu.kernels.convolution.nhwc_windows import tune_nhwc_depthwise, tune_nhwc_pool
-from engine.backends.cpu.kernels.convolution.plane_windows import tune_pool
 from engine.backends.cpu.kernels.convolution.small_output_conv import tune_small_output_conv
 from engine.backends.cpu.kernels.convolution.winograd import tune_winograd
-from engine.backends.cpu.kernels.experts import tune_expert_matmul
+from engine.backends.cpu.kernels.expert_matmul import tune_expert_matmul
 from engine.backends.cpu.kernels.matmul.any_type_matmul import tune_any_type_matmul
 from engine.backends.cpu.kernels.matmul.low_precision_matmul import tune_low_precision_matmul
 from engine.backends.cpu.kernels.matmul.matmul import tune_matmul
 from engine.backends.cpu.kernels.matmul.precision import Arithmetic
+from engine.backends.cpu.kernels.non_max_suppression import tune_suppression
 from engine.backends.cpu.kernels.recurrence import tune_recurrence
 from engine.backends.cpu.kernels.reduce import tune_reduce
-from engine.backends.cpu.kernels.regions import tune_regions
 from engine.backends.cpu.kernels.resize import tune_nearest
+from engine.backends.cpu.kernels.roi_align import tune_regions
 from engine.backends.cpu.kernels.rows import tune_normalize, tune_softmax
 from engine.backends.cpu.kernels.scan import tune_scan
 from engine.backends.cpu.kernels.scatter import tune_scatter
 from engine.backends.cpu.kernels.sort import tune_sort
-from engine.backends.cpu.kernels.suppression import tune_suppression
 from engine.backends.cpu.kernels.transpose import tune_transpose
 from engine.backends.cpu.kernels.trees import tune_leaves
 from engine.compiler.plan import Compute, Tuner

@@ -25,8 +25,8 @@ from engine.base import instrumentation
 from engine.base.errors import InputError, OutOfMemoryError
 from engine.base.generators import SmallSteps, finish, within
 from engine.compiler.loop_splitting import Temporary, split
-from engine.compiler.loop_spreading import GRAPHICS, Width, spread
 from engine.compiler.plan import Compute, Plan
+from engine.compiler.split_reduction import GRAPHICS, SplitThresholds, split_reductions
 from engine.device.gl.device import GLDevice
 from engine.device.gl.fence import Fence
 from engine.device.gl.limits import UNLIMITED
@@ -36,15 +36,15 @@ from engine.kernels.value import Value
 # What a graphics card takes of the time that one core of a processor is estimated to.
 _HARDWARE_RATE = 0.02
 
-SOFTWARE = Width(threads=32, terms=1024, work=1 << 16, with_open_spaces=False)
+SOFTWARE = SplitThresholds(threads=32, terms=1024, work=1 << 16, with_open_spaces=False)
 """What is worth spreading where the processor draws: it has a few vectors of elements at once."""
 
 
 class PlanRecorder(Protocol):
-    """Turns the steps of one plan into calls."""
+    """Records the steps of one plan as GL calls."""
 
     def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[GLProgram]:
-        """Make the plan a program, a step at a time; `buffers` holds every tensor that is no temporary."""
+        """Record the plan, one step at a time; `buffers` holds every tensor that is not temporary."""
         ...
 
 
@@ -64,7 +64,7 @@ class GLBackend(Backend):
 
     @property
     def setting(self) -> str:
-        """What of the device plans depend on."""
+        """The device properties on which plans depend."""
         info = self.device.info
         return f"{info} {info.is_software} {self.device.limits} {self.fan_in}"
 
@@ -85,7 +85,7 @@ class GLBackend(Backend):
         """
 
     def refusal(self, compute: Compute) -> str | None:
-        """Types that GLSL lacks, more inputs than a shader can bind, sizes beyond the device's limits."""
+        """Refuse types that GLSL lacks, too many inputs, and sizes beyond the device's limits."""
         reason = self._refusal(compute)
         if reason is not None or (compute.hint is not None and compute.hint.is_bound):
             return reason
@@ -112,7 +112,7 @@ class GLBackend(Backend):
         """Long reductions to few elements become several kernels, as do loops too long for the driver."""
         width = SOFTWARE if self.device.info.is_software else GRAPHICS
         found: list[Compute] = []
-        for part in spread(compute, width, self.fan_in, temporary):
+        for part in split_reductions(compute, width, self.fan_in, temporary):
             parts = self._parts(part, temporary)
             assert parts is not None, f"{compute.layer} was refused"
             found += parts
@@ -127,11 +127,11 @@ class GLBackend(Backend):
         return split(compute, most if count == 1 else most // count - 2, temporary)
 
     def holds(self, dtype: np.dtype) -> bool:
-        """Everything but float64 and what is no number."""
+        """Return whether a type can be stored: all but float64 and non-numbers."""
         return type_refusal([dtype]) is None
 
     def element_dtype(self, dtype: np.dtype) -> np.dtype:
-        """32-bit integers for 64-bit ones, bytes for bool and what is smaller."""
+        """32-bit integers for 64-bit ones; bytes for bool and smaller types."""
         return memory_dtype(dtype)
 
     @property
@@ -140,12 +140,12 @@ class GLBackend(Backend):
         """The compiled programs."""
 
     def background_opening(self) -> Callable[[], None] | None:
-        """Creates a shared context, where any thread may do so."""
+        """Return a function that creates a shared context, if any thread may do so."""
         return self.device.shared_maker()
 
     @contextmanager
     def background_compilation(self) -> Iterator[Callable[[], AbstractContextManager[Any]]]:
-        """A context that shares the device's objects, for the thread that compiles."""
+        """Context manager: a shared context for the compiling thread."""
         shared = self.device.borrow_shared()
         try:
             yield lambda: self.programs.compiled_in(shared)
@@ -154,7 +154,7 @@ class GLBackend(Backend):
 
     @abstractmethod
     def write(self, buffer: DeviceBuffer, elements: np.ndarray) -> None:
-        """Set a buffer's value to elements as they are stored (`to_memory`), in stream order."""
+        """Set a buffer's value to elements in storage format (`to_memory`), in stream order."""
 
     @abstractmethod
     def move(self, source: DeviceBuffer, target: DeviceBuffer, elements: int) -> None:
@@ -196,14 +196,14 @@ class GLBackend(Backend):
 
     @abstractmethod
     def open_template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
-        """Record a plan whose sizes are open, and which repeats no steps."""
+        """Record a plan with symbolic sizes and without repeated steps."""
 
     def fits_template(self, plan: Plan) -> bool:
-        """Whether a plan whose sizes are open can be recorded once: if it repeats no steps."""
+        """Whether a plan with symbolic sizes can be recorded once: if it repeats no steps."""
         return not plan.repeats
 
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
-        """Record a plan whose sizes are open; compiles what `prepare` has not compiled."""
+        """Record a plan with symbolic sizes; compiles what `prepare` has not compiled."""
         self.prepare(plan.kernels)
         if not self.fits_template(plan):
             return super().template(plan, constants)
@@ -271,7 +271,7 @@ class GLBackend(Backend):
         return run
 
     def entered(self) -> AbstractContextManager[Any]:
-        """A block in which the context stays current."""
+        """Context manager: keeps the context current."""
         return self.device.current()
 
     def flush(self) -> None:
@@ -297,7 +297,7 @@ class GLBackend(Backend):
 
 
 def checked_elements(data: np.ndarray, dtype: np.dtype, elements: int) -> np.ndarray:
-    """A value as stored; raises `InputError` for wrong values and integers beyond 32 bits."""
+    """Convert a value to storage format; raises `InputError` for invalid values and large integers."""
     if data.dtype != dtype or data.size != elements:
         raise InputError(f"expected {elements} elements of {dtype}, got {data.size} of {data.dtype}")
     check_integers(data)

@@ -68,7 +68,7 @@ class RunRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Repetition:
-    """Rows of a list that are issued in several runs: those of even numbers, and those of odd ones."""
+    """A loop in a command list: the rows of even iterations and those of odd ones."""
 
     first: int
     rows: tuple[RunRows, RunRows]

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.backends.gl.glsl_functions import functions_for
 from engine.backends.gl.storage import FORMS
-from engine.backends.gpu.open_arrays import OpenArray, Values, Variables, check_limits
+from engine.backends.gpu.symbolic_arrays import SymbolicArray, Values, Variables, check_limits
 from engine.base.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.c_printer import COMMON, CPrinter, saturate
 from engine.kernels.size import Number, Size
@@ -39,24 +39,24 @@ def pack_arguments(
     return words
 
 
-class OpenWords:
+class SymbolicWords:
     """The uniform arrays of a plan's steps in one array, with words that are open."""
 
     def __init__(self, numbers: Variables) -> None:
         self._blocks: list[np.ndarray] = []
         self._count = 0
-        self._integers, self._floats = OpenArray(numbers), OpenArray(numbers, is_float=True)
+        self._integers, self._floats = SymbolicArray(numbers), SymbolicArray(numbers, is_float=True)
         self._places: list[tuple[int, int, int]] = []
         self._float_places: list[int] = []
 
     def add(self, words: np.ndarray) -> int:
-        """Append an array as `pack_arguments` makes it; where it begins."""
+        """Append an array in the format of `pack_arguments`; returns its start."""
         self._blocks.append(words)
         self._count += len(words)
         return self._count - len(words)
 
     def fill_in(self, begin: int, types: Sequence[ArithmeticType], values: Sequence[Number]) -> None:
-        """Have those of the values that are open filled in, from a word on."""
+        """Mark symbolic values to be filled in from a word on."""
         for place, (kind, value) in enumerate(zip(types, values, strict=True), begin):
             if not isinstance(value, Size):
                 continue
@@ -68,7 +68,7 @@ class OpenWords:
                 self._places.append((place, saturate(-(2**63), kind), saturate(2**63, kind)))
 
     def close(self) -> Callable[[Values], np.ndarray]:
-        """A function that fills in the open numbers' values."""
+        """Return a function that fills in the symbolic values."""
         whole = np.concatenate([np.zeros(0, np.int32), *self._blocks])
         places, low, high = np.array(self._places, np.int64).reshape(-1, 3).T.copy()
         float_places = np.array(self._float_places, np.int64)
@@ -127,7 +127,7 @@ _TEMPLATES = {
 
 
 class GLSLPrinter(CPrinter):
-    """Prints formulas for any GLSL stage; a subclass says how an element of a tensor is fetched (`fetch`).
+    """Prints formulas for any GLSL stage; subclasses implement `fetch` for tensor elements.
 
     Run-time arguments lie in `uniform ivec4 A[...]`: the kernel's own by slot, then whatever the stage
     adds (`extra(k)`); `pack_arguments` makes its contents.
@@ -204,7 +204,7 @@ def argument(position: int) -> str:
 
 
 def unravel(axes: Sequence[int], rank: int, divisor: Callable[[int], tuple[str, str]]) -> list[str]:
-    """Statements that take the flat index `i` apart into the indices `i0`... of those axes.
+    """Statements that compute indices `i0`... from the flat index `i`.
 
     divisor(axis): the size of an axis after the first, and what `k_divide` takes after the dividend.
     """

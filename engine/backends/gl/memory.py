@@ -1,6 +1,4 @@
-"""A tensor's buffer on OpenGL, and GL objects that go together: made in the device's context, deleted on its
-thread.
-"""
+"""Tensor buffers on OpenGL, and groups of GL objects with a common lifetime."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ Own = TypeVar("Own", bound="GLBuffer[Any]")
 
 
 class GLBuffer(DeviceBuffer, Generic[Memory]):
-    """A tensor's memory on a `GLDevice`, whole or the first elements of one that others share."""
+    """A tensor's memory on a `GLDevice`: its own, or the beginning of shared memory."""
 
     def __init__(self, elements: int, dtype: np.dtype, memory: Memory) -> None:
         self.elements = elements
@@ -45,7 +43,7 @@ class GLBuffer(DeviceBuffer, Generic[Memory]):
 
     @property
     def memory(self) -> Memory:
-        """Where its elements are. Raises `DisposedError` after `release`."""
+        """The memory. Raises `DisposedError` after `release`."""
         if self.is_released:
             raise DisposedError("this buffer was released; its tensor or worker was disposed")
         return self._memory
@@ -56,7 +54,7 @@ class GLBuffer(DeviceBuffer, Generic[Memory]):
         return self._is_released or self._memory.is_released
 
     def release(self) -> None:
-        """Give the memory back; what was lent goes with the last part."""
+        """Release the memory; shared memory is freed with its last part."""
         self._is_released = True
         if not self._is_lent:
             self._memory.release()

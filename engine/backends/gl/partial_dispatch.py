@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from engine.backends.gl.commands import CommandList, Setting
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.timing import ObservedCommands
-from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken, TimedInterval, Timing
+from engine.backends.partial_dispatch import Cut, KnownTiming, PartialDispatch, TimedInterval, Timing
 from engine.base import instrumentation
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.device import GLDevice
@@ -26,8 +26,8 @@ Clock = Literal["calls", "stamps", "fences"]
 fences behind it, where timestamps would wait for the work, and every draw for the previous one (llvmpipe)."""
 
 
-class Piece(Protocol):
-    """One step's calls, from any state of the context on."""
+class StepCalls(Protocol):
+    """The calls of one step, independent of prior state."""
 
     @property
     def commands(self) -> CommandList:
@@ -35,7 +35,7 @@ class Piece(Protocol):
         ...
 
     def aim(self, first: int, end: int) -> None:
-        """Have the calls do units `first` to `end`. What was issued before keeps what it was aimed at."""
+        """Set the calls to units `first` to `end`, without affecting earlier issues."""
         ...
 
 
@@ -49,7 +49,7 @@ class Runs:
         self._count = step.space[0]
 
     def aim(self, first: int, end: int) -> None:
-        """Runs `first` to `end`, and what follows the last."""
+        """Set iterations `first` to `end`, and the commands after the last one."""
         body, last = self.commands.repetitions
         count = self._count
         self.commands.repetitions = [
@@ -58,7 +58,7 @@ class Runs:
 
 
 class StampedTiming:
-    """Times of consecutive pieces of work, from the device's timestamps before, between and after them."""
+    """Times of consecutive work, from GPU timestamps around each piece."""
 
     def __init__(self, device: GLDevice, stamps: Sequence[int]) -> None:
         self._device = device
@@ -88,12 +88,12 @@ class GLPartialDispatch(PartialDispatch, ABC):
         self._program = program
         self._steps = plan.steps
         self._clock = clock
-        self._made: dict[int, Piece] = {}
+        self._made: dict[int, StepCalls] = {}
         self._latest: TimedInterval | None = None
         self.is_synchronous = clock != "stamps"
 
     @abstractmethod
-    def piece(self, step: int) -> Piece:
+    def piece(self, step: int) -> StepCalls:
         """The calls of a step; the device's context is current."""
 
     def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
@@ -125,7 +125,7 @@ class GLPartialDispatch(PartialDispatch, ABC):
         for cut in cuts:
             self._issue(cut)
             times.append(perf_counter())
-        return Taken([after - before for before, after in pairwise(times)])
+        return KnownTiming([after - before for before, after in pairwise(times)])
 
     def _issue_before_fence(self, cuts: Sequence[Cut]) -> Timing:
         # Most often the renderer first waits for work before this, at least for what comes before the latest.

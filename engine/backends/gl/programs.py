@@ -34,7 +34,7 @@ class Linked(NamedTuple):
 
 
 class ProgramStore(ABC, Generic[Shader]):
-    """GL names of linked programs, by kernel key. `Shader` is what a subclass makes them of.
+    """Linked programs by kernel key. `Shader` is the type that a subclass compiles.
 
     Threads share a store: background loading compiles in a shared context while frames run. A program enters
     the table last, with everything that its users read. Binaries are stored under the driver's name and
@@ -81,12 +81,12 @@ class ProgramStore(ABC, Generic[Shader]):
 
     @property
     def home(self) -> GLDevice | SharedContext:
-        """Where this thread compiles: the device, or what `compiled_in` gave it."""
+        """The context in which this thread compiles: the device, or the one of `compiled_in`."""
         return getattr(self._elsewhere, "context", None) or self.device
 
     @contextmanager
     def compiled_in(self, context: SharedContext) -> Iterator[None]:
-        """A block in which `prepare` compiles in a context of this thread."""
+        """Context manager: `prepare` compiles in this thread's context."""
         self._elsewhere.context = context
         try:
             yield
@@ -97,7 +97,7 @@ class ProgramStore(ABC, Generic[Shader]):
 
     @abstractmethod
     def text(self, shader: Shader) -> str:
-        """The GLSL text of a shader."""
+        """Source of a shader."""
 
     @abstractmethod
     def use_once(self, programs: Mapping[str, tuple[int, Shader]]) -> Iterator[tuple[str, int]]:
@@ -105,7 +105,7 @@ class ProgramStore(ABC, Generic[Shader]):
 
     @property
     def companions(self) -> Sequence[int]:
-        """GL names of compiled shaders that every program holds in addition to its own."""
+        """GL names of compiled shaders linked into every program."""
         return ()
 
     # What all have in common
@@ -115,7 +115,7 @@ class ProgramStore(ABC, Generic[Shader]):
         return self._programs[key].location
 
     def prepare(self, shaders: Mapping[str, Shader], progress: Progress | None = None) -> int:
-        """Compile what is missing; returns how many programs came from source rather than from a binary.
+        """Compile missing programs; returns how many were compiled from source.
 
         Raises `KernelCompileError` with the numbered source of a program that the driver refuses.
         """
@@ -165,7 +165,7 @@ class ProgramStore(ABC, Generic[Shader]):
                 self._delete(unused)
 
     def compile(self, stage: int, source: str) -> int:
-        """The GL name of a shader that the driver has been given to compile."""
+        """Start compiling a shader; returns its GL name."""
         gl = self.home.gl
         shader: int = gl.glCreateShader(stage)
         text = source.encode("ascii")

@@ -1,4 +1,4 @@
-"""What recording a plan as OpenGL calls has in common: the list, its bindings, and the recorded program."""
+"""Shared parts of recording plans as OpenGL calls: the list, its bindings, and the program."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class GLProgram(Program):
             memory.release()
 
 
-class _OpenRun(NamedTuple):
+class _SymbolicRun(NamedTuple):
     """What `RunRows` say of a run, while it is being recorded."""
 
     settings: list[Setting]
@@ -69,7 +69,7 @@ class _OpenRun(NamedTuple):
 
 
 class GLRecorder:
-    """Adds calls to a list, leaving out what it has bound. Nothing is assumed of the state at its start."""
+    """Adds calls to a list and skips redundant bindings. The initial state is unknown."""
 
     def __init__(self, device: GLDevice, programs: ProgramStore[Any]) -> None:
         self.device = device
@@ -82,10 +82,10 @@ class GLRecorder:
         """The arguments of the kernel that is used."""
         self.first_row = 0
         """Where the rows of the innermost repetition begin that is being recorded."""
-        self._open: list[_OpenRun] = []
+        self._open: list[_SymbolicRun] = []
 
     def forget(self) -> None:
-        """Assume nothing of what is bound."""
+        """Assume unknown bindings."""
         self._program, self._unit = 0, -1
         self._textures.clear()
 
@@ -110,7 +110,7 @@ class GLRecorder:
         self.first_row = first
         made: list[RunRows] = []
         for part in range(2):
-            begin, own = len(self.commands) - first, _OpenRun([], [])
+            begin, own = len(self.commands) - first, _SymbolicRun([], [])
             if any(run % 2 == part for run in runs[:2]):
                 self.forget()
                 self._open.append(own)
@@ -127,7 +127,7 @@ class GLRecorder:
         around.append(Repetition(first - origin, (made[0], made[1]), runs))
 
     def run_numbers(self, step: Step) -> list[Setting]:
-        """What sets the number of the run among the arguments of a kernel, which were just used."""
+        """The settings that write the iteration number to the arguments of the kernel just used."""
         words = self.used_words
         places = [k for k, value in enumerate(step.values) if isinstance(value, RunNumber)]
         if not places:

@@ -1,4 +1,4 @@
-"""Tensors of the engine as objects of the game's own moderngl context."""
+"""Shares tensors with the game's moderngl context."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def game_context(device: GLDevice) -> moderngl.Context:
 
 @contextmanager
 def in_turn(device: GLDevice, ctx: moderngl.Context) -> Iterator[None]:
-    """A block of the game's commands, ordered after the engine's earlier commands and before its later ones.
+    """Context manager: orders the game's commands after earlier and before later engine commands.
 
     Nothing waits but the GPU. For a private device, its context is current in the block.
     """

@@ -103,7 +103,7 @@ def vector(word: Word) -> str:
 
 
 def decoded(text: str, storage: str, four: bool = False) -> str:
-    """What a texture gave, as the word in which shaders hold it; `four` elements or one."""
+    """Convert texture reads to the shader's word type; `four` elements or one."""
     word, memory = word_type(storage), memory_word(storage)
     if word == memory:
         return text
@@ -113,7 +113,7 @@ def decoded(text: str, storage: str, four: bool = False) -> str:
 
 
 def encoded(text: str, storage: str, four: bool = False) -> str:
-    """A wrapped word as what a texture takes; `four` elements or one."""
+    """Convert a wrapped word for texture writes; `four` elements or one."""
     word, memory = word_type(storage), memory_word(storage)
     if word == memory:
         return text

@@ -14,7 +14,7 @@ from engine.backends.gl.backend import GLBackend
 from engine.backends.gl.commands import CommandList
 from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.record import GLRecorder
-from engine.compiler.plan_memo import Recent
+from engine.compiler.plan_memo import LRUCache
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL, generate
 from engine.kernels.kernel import Numbered
@@ -52,7 +52,7 @@ class TextureReader(GLBackend):
 
 
 class TextureWriter(GLBackend):
-    """A backend that can draw into a texture of the game, from tensors of any OpenGL backend."""
+    """Base class of backends that can draw any OpenGL backend's tensors into the game's textures."""
 
     @abstractmethod
     def record_to_texture(
@@ -79,7 +79,7 @@ class TextureCommands:
 
     def __init__(self, device: GLDevice) -> None:
         # Kept by the device's key in a weak dictionary: no reference back.
-        self._lists: Recent[Hashable, CommandList] = Recent(_KEPT)
+        self._lists: LRUCache[Hashable, CommandList] = LRUCache(_KEPT)
         gl = device.gl
         with device.current(flush=False):
             self.framebuffer = generate(gl.glGenFramebuffers)
@@ -90,7 +90,7 @@ class TextureCommands:
 
     @staticmethod
     def of(device: GLDevice) -> TextureCommands:
-        """Those of a device."""
+        """The commands of a device."""
         found = _commands.get(device)
         if found is None:
             found = _commands[device] = TextureCommands(device)
@@ -110,7 +110,7 @@ class TextureCommands:
         recorder.bind_texture(0, GL.TEXTURE_2D, texture)
 
     def finish(self, recorder: GLRecorder) -> CommandList:
-        """Let go of the game's texture, and of the sampler, which others do not expect."""
+        """Unbind the game's texture and the sampler."""
         recorder.bind_texture(0, GL.TEXTURE_2D, 0)
         recorder.call("glBindSampler", 0, 0)
         recorder.commands.finish()

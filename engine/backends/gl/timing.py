@@ -1,4 +1,4 @@
-"""Reports to observers when a GL device was at work for a plan."""
+"""Reports the GPU time of plans to observers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.device.gl.functions import GL
 
 
 class ObservedCommands:
-    """Reports to observers how long commands took on the device, once that is known.
+    """Reports the GPU time of commands to observers once it is available.
 
     Made inside the device's context in front of the commands, which `end` is called behind. The times are the
     device's own, by timestamps. A renderer on the processor would stop for those: what it computes within the
@@ -28,7 +28,7 @@ class ObservedCommands:
         self._stamp = device.timer.stamp() if self._has_clock else 0
 
     def end(self) -> None:
-        """The commands were issued."""
+        """Mark the end of the commands."""
         if self._has_clock:
             self._device.timer.request((self._stamp, self._device.timer.stamp()), self._report)
         elif self._backend == "gl_compute":
@@ -39,7 +39,7 @@ class ObservedCommands:
         instrumentation.later(self)
 
     def poll(self) -> bool:
-        """Look whether the times have come."""
+        """Report the times if they are available."""
         device = self._device
         if self._is_reported or device.is_disposed:
             return True

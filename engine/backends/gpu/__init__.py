@@ -1,1 +1,1 @@
-"""What GPU backends share: rules and kernels in a common form of GLSL and OpenCL C, and 32-bit integers."""
+"""Shared parts of the GPU backends: rules, kernels common to GLSL and OpenCL C, 32-bit integers."""

@@ -8,7 +8,7 @@ Grid = tuple[int, int, int]
 
 
 def fitting(grid: Grid, first: int, count: int) -> int:
-    """How many of `count` groups from `first` on are one box: a part of a row, rows, or planes."""
+    """The most groups, up to `count` from `first` on, that form one box of the grid."""
     x, y, _ = grid
     row, plane = first % x, first % (x * y)
     if row or count < x:
@@ -19,7 +19,7 @@ def fitting(grid: Grid, first: int, count: int) -> int:
 
 
 def box_at(grid: Grid, first: int, count: int) -> tuple[Grid, Grid]:
-    """Where the box of groups begins that `fitting` gave, and its size."""
+    """The start and size of the box that `fitting` counted."""
     x, y, _ = grid
     begin = (first % x, first // x % y, first // (x * y))
     if count <= x:

@@ -1,4 +1,4 @@
-"""`Kernels`: what a GPU backend brings to the rules that all share, see `engine.backends.gpu.rules`."""
+"""`Kernels`: the backend-specific parts of the shared rules; see `engine.backends.gpu.rules`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from engine.backends.gpu.blends import Blend
-from engine.backends.gpu.expert_products import ExpertProduct
-from engine.backends.gpu.regions import Regions
+from engine.backends.gpu.expert_matmul import ExpertProduct
+from engine.backends.gpu.interpolation import Interpolation
+from engine.backends.gpu.non_max_suppression import Suppression
+from engine.backends.gpu.roi_align import Regions
 from engine.backends.gpu.scans import Blocks, MarkedRows, Marks
-from engine.backends.gpu.suppressions import Suppression
 from engine.compiler.plan import Tuner
 from engine.kernels.value import Value
 
@@ -26,7 +26,7 @@ Text = Callable[[str, str], str]
 
 @dataclass(frozen=True)
 class ThreadStep:
-    """A step of a row of threads, which read integers and bits of floats, and store int32s anywhere.
+    """A step with one thread per element that stores int32s at any position.
 
     lines: statements of thread `t`. names, values: its arguments. divisors: names of those by which it
     divides. inputs: the tensors that it reads, each with its element type. shared: declarations of memory
@@ -52,7 +52,7 @@ class ThreadStep:
 
 
 class Kernels(ABC):
-    """How a backend's language spells what shared kernels do, and the kernels that are its own.
+    """Spelling of the shared kernels in a backend's language, and the backend's own kernels.
 
     Functions that emit a step return False where they cannot.
     """
@@ -105,7 +105,7 @@ class Kernels(ABC):
 
     @abstractmethod
     def divide(self, number: str, by: str) -> str:
-        """The text of the quotient of a number that is not negative by a divisor."""
+        """Source of the quotient of a non-negative number by a divisor."""
 
     @abstractmethod
     def raised(self, position: str, number: str) -> str:
@@ -132,7 +132,7 @@ class Kernels(ABC):
         """Emit the step that takes means over bins of regions."""
 
     @abstractmethod
-    def emit_blend(self, tuner: Tuner, blend: Blend) -> bool:
+    def emit_blend(self, tuner: Tuner, blend: Interpolation) -> bool:
         """Emit the steps that blend elements of planes at listed positions."""
 
     @abstractmethod

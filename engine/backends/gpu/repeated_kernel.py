@@ -1,4 +1,4 @@
-"""Repeated steps as one kernel of one group of threads, instead of a dispatch for each step of each run.
+"""Small repeated steps as one single-group kernel, instead of a dispatch per step and iteration.
 
 A run of a recurrent layer, or of a loop over small tensors, computes less than the dispatches of its steps
 cost. Threads of a group can wait for one another, those of different groups cannot.
@@ -25,7 +25,7 @@ RUNS = 64
 
 @dataclass(frozen=True)
 class RepeatedKernel:
-    """What a kernel does: the steps before the first run, those of a run, those after the last.
+    """The parts of a repeated kernel: steps before the first iteration, in each, and after the last.
 
     Every step is generic. tensors: the names and storage types of all that they touch, the output last.
     """
@@ -36,11 +36,11 @@ class RepeatedKernel:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All of them."""
+        """All steps."""
         return (*self.before, *self.repeated.steps)
 
     def barriers(self) -> frozenset[int]:
-        """The steps of a run before which threads wait for one another.
+        """The steps of an iteration that need a barrier before them.
 
         A step waits for those that made what it reads, and for those that read what it overwrites.
         """
@@ -57,7 +57,7 @@ class RepeatedKernel:
         return [(a, b) for k, (a, b) in enumerate(swapped.items()) if b not in list(swapped)[:k]]
 
     def as_step(self, step: Step, kernel: AnyKernel, values: Sequence[int | float]) -> Step:
-        """What runs instead of a step that repeats others: a group for each dispatch."""
+        """The replacement of a step that repeats others: one group per dispatch."""
         *inputs, output = self.tensors
         grid = (-(-step.space[0] // RUNS), 1, 1)
         return replace(
@@ -78,7 +78,7 @@ def work_of(step: Step) -> int:
 
 
 def neighbours(steps: Sequence[Step], most: int) -> list[list[Step]]:
-    """Steps in order, those of little work together: no more than `most` rounds of loops.
+    """Group consecutive steps of little work, up to `most` loop iterations.
 
     The first of several makes a whole tensor.
     """
@@ -146,7 +146,7 @@ def repeated_kernel(before: Sequence[Step], step: Step) -> RepeatedKernel | None
 
 
 def is_small(work: int, most: int) -> int:
-    """1 where a run's work is best done by one group, else 0; either may be open."""
+    """1 if a single group is best for the work of an iteration, else 0; may be symbolic."""
     found: int = deferred(_is_small, work, most)
     return found
 

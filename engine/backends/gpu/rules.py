@@ -1,18 +1,18 @@
-"""The rules for hints that OpenCL and GL compute share, by the kind of a step's hint."""
+"""Tuning rules shared by OpenCL and GL compute, by hint kind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from engine.backends.gpu.blends import tune_blend
-from engine.backends.gpu.expert_products import tune_experts
+from engine.backends.gpu.expert_matmul import tune_experts
+from engine.backends.gpu.interpolation import tune_blend
 from engine.backends.gpu.kernels import Kernels
-from engine.backends.gpu.regions import tune_regions
+from engine.backends.gpu.non_max_suppression import tune_suppression
+from engine.backends.gpu.roi_align import tune_regions
 from engine.backends.gpu.scans import tune_count, tune_nonzero, tune_scan, tune_select
 from engine.backends.gpu.scatters import tune_scatter
 from engine.backends.gpu.sorts import tune_sort
-from engine.backends.gpu.suppressions import tune_suppression
 from engine.compiler.plan import Compute, Tuner
 
 Rule = Callable[[Compute, Tuner, Kernels], bool]

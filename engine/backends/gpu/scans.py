@@ -1,4 +1,4 @@
-"""Running sums by blocks, and the positions of what is marked: kernels that write several elements a thread.
+"""Prefix sums by blocks, and positions of set mask elements.
 
 The sums of blocks are scanned by generic steps (`engine.operators.scans`). A generic last step would add up
 its block for each element; here one thread goes through a block.
@@ -18,7 +18,7 @@ from engine.kernels.value import Value
 
 @dataclass(frozen=True)
 class Blocks:
-    """A running sum or product of x (outer, count, inner), with what is `before` each block."""
+    """A prefix sum or product of x (outer, count, inner), with the total `before` each block."""
 
     x: Value
     before: Value
@@ -29,12 +29,12 @@ class Blocks:
 
     @property
     def threads(self) -> int:
-        """One for each block."""
+        """Number of threads, one per block."""
         return self.before.size
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """What kernels take: count, inner, blocks, exclusive, reverse."""
+        """Kernel arguments: count, inner, blocks, exclusive, reverse."""
         _, count, inner = self.x.shape
         return count, inner, self.before.shape[1], int(self.exclusive), int(self.reverse)
 
@@ -57,7 +57,7 @@ def tune_scan(compute: Compute, emit_blocks: Callable[[Blocks], bool]) -> bool:
 
 @dataclass(frozen=True)
 class Marks:
-    """What is marked in mask (rows, count), with its inclusive running sum.
+    """The set elements of mask (rows, count), with its inclusive prefix sum.
 
     shape: of a row, as what the indices are meant. Output is (rows, axes, room).
     """
@@ -69,12 +69,12 @@ class Marks:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Those of the axes behind the first."""
+        """Sizes of the axes after the first."""
         return self.shape[1:]
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """What kernels take: total, count, room, and `sizes`."""
+        """Kernel arguments: total, count, room, and `sizes`."""
         return (self.mask.size, self.mask.shape[1], self.room, *self.sizes)
 
     @property
@@ -84,11 +84,11 @@ class Marks:
 
     @property
     def divisors(self) -> tuple[str, ...]:
-        """Names of the numbers by which it divides: `count`, and those of `sizes`."""
+        """Names of the divisors among the arguments: `count`, and those of `sizes`."""
         return ("count", *self.names[3:])
 
     def statements(self, divide: Divide, output: str) -> list[str]:
-        """C that stores the indices of place `t` of row `row`; `slot` is where the row's indices go."""
+        """Statements that store the indices of element `t` of row `row` at `slot`."""
         lines = ["int rest = t - row * count;"]
         for axis in range(len(self.shape) - 1, 0, -1):
             lines += [
@@ -108,19 +108,19 @@ ROW_NAMES = ("rows", "count", "room")
 
 @dataclass(frozen=True)
 class MarkedRows:
-    """What is marked in each row of mask (rows, count): its positions, or with a room of 0 their number."""
+    """The set elements of each row of mask (rows, count): their positions, or only their number."""
 
     mask: Value
     room: int
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """What kernels take, as `ROW_NAMES` has it."""
+        """Kernel arguments in the order of `ROW_NAMES`."""
         return (*self.mask.shape, self.room)
 
 
 def row_statements(group: int, is_marked: str, barrier: str, output: str, has_room: bool) -> list[str]:
-    """C of thread `t` of as many groups as there are rows: each thread looks at a part of its group's row.
+    """Statements of thread `t`, with one group per row: each thread scans a part of the row.
 
     Args:
         group: how many threads a group has. They share `sums`, if they are several.

@@ -72,7 +72,7 @@ def _tune_last(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
 
 @storable
 def last_of_known(targets: np.ndarray, places: int) -> np.ndarray:
-    """The last update that aims at each place, or -1: (rows, places, columns)."""
+    """The index of the last update of each position, or -1: (rows, places, columns)."""
     rows, count, columns = targets.shape
     # One place more takes what aims nowhere, at -1.
     table = np.full((rows, places + 1, columns), -1, np.int32)

@@ -49,7 +49,7 @@ Place = Callable[[str, str], str]
 
 
 def tune_sort(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
-    """Rule for hints of kind "sort"; False for other keys, and where few of many are chosen first."""
+    """Rule for hints of kind "sort"; returns False for unsupported keys and for top-k of many."""
     (rows, *others), attributes = compute.operands, compute.attributes
     (outer, count, inner), keep = rows.shape, attributes["keep"]
     length, listed = (*others, None, None)[:2]

@@ -1,4 +1,4 @@
-"""`OpenCLBackend`: one in-order queue, kernels whose arguments are set once, transfers that never wait."""
+"""`OpenCLBackend`: one in-order queue, kernels with preset arguments, non-blocking transfers."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from engine.base.cache import cache_dir
 from engine.base.errors import InputError, OutOfMemoryError
 from engine.base.generators import Offload, SmallSteps, finish
 from engine.compiler.loop_splitting import Temporary
-from engine.compiler.loop_spreading import GRAPHICS, Width, spread
 from engine.compiler.memory_planner import place, share
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
+from engine.compiler.split_reduction import GRAPHICS, SplitThresholds, split_reductions
 from engine.device.cl.device import CLDevice
 from engine.kernels.expr import nodes
 from engine.kernels.kernel import Kernel
@@ -58,7 +58,7 @@ _MOST_TOGETHER = 1 << 12
 # OpenCL promises room for 1024 bytes of arguments, and a pointer takes 8.
 _FAN_IN = 32
 
-SOFTWARE = Width(threads=256, terms=1024, work=1 << 16, with_open_spaces=False)
+SOFTWARE = SplitThresholds(threads=256, terms=1024, work=1 << 16, with_open_spaces=False)
 """What is worth spreading on a processor: it runs a group of work-items on each core."""
 
 # One queue serves all workers: OpenCL contexts cost time and memory, and streams of one queue are ordered.
@@ -127,7 +127,7 @@ class OpenCLBackend(Backend):
         return None
 
     def element_dtype(self, dtype: np.dtype) -> np.dtype:
-        """32-bit integers for 64-bit ones, bytes for bool and what is smaller."""
+        """32-bit integers for 64-bit ones; bytes for bool and smaller types."""
         return device_dtype(dtype)
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
@@ -138,7 +138,7 @@ class OpenCLBackend(Backend):
         return tune(compute, tuner, self.form)
 
     def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
-        """Runs of little work become one kernel of one group."""
+        """Merge small iterations into one single-group kernel."""
         *before, step = steps()
         repeated = repeated_kernel(before, step)
         if repeated is None:
@@ -148,14 +148,14 @@ class OpenCLBackend(Backend):
         return repeated.as_step(step, kernel, values), is_small(work, _MOST_WORK[self.form])
 
     def together(self, steps: Sequence[Step]) -> Sequence[Step]:
-        """Neighbours of little work become one kernel of one group."""
+        """Merge small adjacent steps into one single-group kernel."""
         parts = neighbours(steps, _MOST_TOGETHER)
         size = _GROUP_SIZES[self.form]
         return [part[0] if len(part) == 1 else print_together(part, size) for part in parts]
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
         """Long reductions to few elements become several kernels."""
-        return spread(compute, GRAPHICS if self.form == "gpu" else SOFTWARE, self.fan_in, temporary)
+        return split_reductions(compute, GRAPHICS if self.form == "gpu" else SOFTWARE, self.fan_in, temporary)
 
     def generic(self, compute: Compute) -> Step:
         """Processors compute formulas over long rows row by row."""
@@ -194,7 +194,7 @@ class OpenCLBackend(Backend):
         return _own(room).part(elements)
 
     def let_go(self, buffers: Sequence[DeviceBuffer]) -> None:
-        """Nothing to do: OpenCL frees what is dropped, on any thread."""
+        """Do nothing: OpenCL frees dropped buffers on any thread."""
 
     def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
         """Set a buffer's value, in stream order. `data` is copied before this returns.
@@ -220,7 +220,7 @@ class OpenCLBackend(Backend):
                 self.device.cl.enqueue_copy(self.device.queue, b.mem, a.mem, byte_count=a.nbytes)
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> CLProgram:
-        """Turn a plan into a command list. `buffers` binds inputs, outputs and constants by name."""
+        """Record a plan as a command list. `buffers` binds inputs, outputs and constants by name."""
         return finish(self.recording(plan, buffers))
 
     def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[CLProgram]:
@@ -248,13 +248,13 @@ class OpenCLBackend(Backend):
         return CLProgram(commands, memory)
 
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
-        """Record a plan whose sizes are open."""
+        """Record a plan with symbolic sizes."""
         if plan.repeats:
             return PlanTemplate(self, plan, constants)
         return CLTemplate(self, plan, constants)
 
     def slot(self, number: int) -> Slot:
-        """A buffer for temporaries; all programs of templates share it."""
+        """A buffer for temporaries, shared by all template programs."""
         if number == len(self._slots):
             self._slots.append(Slot(self.device.limits.max_allocation, self._allocate))
         return self._slots[number]
@@ -337,7 +337,7 @@ class OpenCLBackend(Backend):
         self.device.finish()
 
     def dispose(self) -> None:
-        """Let go of transfers without waiting; programs stay with the device, for other workers."""
+        """Drop transfers without waiting; programs stay on the device for other workers."""
         self._transfers.dispose()
         self._slots.clear()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.backends.gpu.packed_products import tune_packed
+from engine.backends.gpu.packed_matmul import tune_packed
 from engine.backends.gpu.rules import SHARED_RULES
-from engine.backends.opencl.kernels.experts import TILES
-from engine.backends.opencl.kernels.packed_rows import read_packed
+from engine.backends.opencl.kernels.expert_matmul import TILES
+from engine.backends.opencl.kernels.packed_matmul import read_packed
 from engine.backends.opencl.kernels.pools import tune_pool
 from engine.backends.opencl.kernels.products import conv_on_cpu, conv_on_gpu, matmul_on_cpu, matmul_on_gpu
 from engine.backends.opencl.kernels.shared import CLKernels

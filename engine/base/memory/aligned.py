@@ -25,19 +25,19 @@ def allocate(size: int) -> np.ndarray:
 
 
 def reserve(size: int) -> np.ndarray:
-    """As `allocate`, for those who write every byte: only the slack is zeroed."""
+    """As `allocate`, but uninitialized except for the slack."""
     return on_cache_line(np.empty(size + ALIGNMENT + SLACK, np.uint8), size)
 
 
 def on_cache_line(block: np.ndarray, size: int) -> np.ndarray:
-    """`size` bytes of a block on a cache line, and zeros behind them."""
+    """Return `size` bytes of a block, aligned to a cache line and followed by zeros."""
     skip = -address_of(block) % ALIGNMENT
     block[skip + size :] = 0
     return block[skip : skip + size]
 
 
 def reserve_together(sizes: Sequence[int]) -> list[np.ndarray]:
-    """As `reserve` for each, in one block, which the system gives in large pages where it is large."""
+    """As `reserve` for several sizes, in one block that the system may back with large pages."""
     starts = [0, *accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]
     block = reserve(starts[-1])
     return [block[start : start + size] for start, size in zip(starts, sizes, strict=False)]
@@ -49,7 +49,7 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def is_readable_in_place(array: np.ndarray) -> bool:
-    """Whether native kernels can read an array without a copy, and nothing changes it meanwhile."""
+    """Whether native kernels can read an array without a copy, and it cannot change."""
     if array.flags.writeable or not _is_plain(array):
         return False
     start = address_of(array)
@@ -57,7 +57,7 @@ def is_readable_in_place(array: np.ndarray) -> bool:
 
 
 def address_in_place(array: np.ndarray) -> int:
-    """Where native kernels can read an array that its owner may change later; 0 where they cannot."""
+    """The address at which native kernels can read an array that may change later; 0 if they cannot."""
     if not _is_plain(array):
         return 0
     start = address_of(array)

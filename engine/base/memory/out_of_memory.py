@@ -31,7 +31,7 @@ def out_of_memory(
 
 @contextmanager
 def naming_out_of_memory(subject: str) -> Iterator[None]:
-    """Turn a `MemoryError` of the host into an `OutOfMemoryError` that says what there was no memory for."""
+    """Context manager: converts a `MemoryError` to an `OutOfMemoryError` that names the tensor."""
     try:
         yield
     except MemoryError as error:
@@ -40,7 +40,7 @@ def naming_out_of_memory(subject: str) -> Iterator[None]:
 
 
 def amount(nbytes: int) -> str:
-    """A number of bytes for people: "1.5 GiB"."""
+    """Format a number of bytes: "1.5 GiB"."""
     value, unit = float(nbytes), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
         if value < 1024:

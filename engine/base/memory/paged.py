@@ -41,7 +41,7 @@ _CAN_LET_GO = hasattr(mmap, "MADV_DONTNEED") and sys.platform != "win32"
 
 
 def paged(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The large ones of `arrays` as read-only arrays in a mapped file; none where that gains little.
+    """Move large arrays into a mapped file, as read-only arrays; none if that gains little.
 
     On a full or read-only disk, and where the system offers no way to let memory go, there are none either.
     """
@@ -66,7 +66,7 @@ def paged(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def let_go_of_sources(function: Callable[..., Any], result: Array) -> None:
-    """Let go of the memory of mapped arrays that a function has captured; they are read again when needed.
+    """Release the pages of mapped arrays that a function captured; they are read again on use.
 
     Not if its result is in such a file itself.
     """
@@ -91,7 +91,7 @@ def let_go_of_sources(function: Callable[..., Any], result: Array) -> None:
 
 
 def let_go(array: Array) -> None:
-    """Let go of the memory of an array, if it is part of a mapped file."""
+    """Release the pages of an array that is part of a mapped file."""
     block, mapped = _mapping(array)
     if mapped is None or not array.size:
         return

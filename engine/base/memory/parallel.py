@@ -27,8 +27,7 @@ LARGE_EACH = 1 << 20
 
 @contextmanager
 def prefetched(makers: Mapping[str, tuple[Callable[[], T], int]]) -> Iterator[Callable[[str], T]]:
-    """A block in which other threads make what is wanted in the order of `makers`: functions, each with the
-    bytes that it makes.
+    """Context manager: other threads create arrays ahead, in the order of `makers` (function, bytes).
 
     Yields what gives each of them, once: what is small, or nobody has begun with, is made on the calling
     thread, and so is what failed on another.

@@ -25,7 +25,7 @@ LEAST_PIECE = 1 << 15
 
 
 class Pool:
-    """Hands out pieces of blocks. A block lives as long as any of its pieces."""
+    """Allocates from large blocks. A block lives as long as any of its parts."""
 
     def __init__(self, expected: int) -> None:
         """expected: bytes of all pieces together, roughly."""
@@ -36,7 +36,7 @@ class Pool:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """A block of code within which `reserve_lasting` takes from this pool, on this thread."""
+        """Context manager: `reserve_lasting` allocates from this pool on this thread."""
         before = getattr(_open, "pool", None)
         _open.pool = self
         try:
@@ -61,6 +61,6 @@ _open = threading.local()
 
 
 def reserve_lasting(size: int) -> np.ndarray:
-    """As `reserve`, for what is packed to stay: a piece of the pool that is open, if one is."""
+    """As `reserve`, for long-lived packed weights: from the open pool, if any."""
     pool: Pool | None = getattr(_open, "pool", None)
     return reserve(size) if pool is None else pool.piece(size)

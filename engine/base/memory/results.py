@@ -30,7 +30,7 @@ MOST_KEPT = 1 << 26
 
 
 class ResultMemory:
-    """Makes arrays that belong to the caller. For one thread."""
+    """Allocates result arrays and reuses their memory. Not thread-safe."""
 
     __slots__ = ("_pieces",)
 
@@ -67,7 +67,7 @@ class ResultMemory:
 
 
 class OutputRing:
-    """Memory of the outputs of a few runs, which is used again in turn. For one thread."""
+    """A ring of memory for the outputs of the latest runs. Not thread-safe."""
 
     __slots__ = ("_pieces",)
 

@@ -9,12 +9,12 @@ from engine.compiler.passes.channels_last import channels_last
 from engine.compiler.passes.drop_unit_axes import drop_unit_axes
 from engine.compiler.passes.fold_batch_norm import fold_batch_norm
 from engine.compiler.passes.fold_constants import fold_constants, fold_weights
-from engine.compiler.passes.gather_first import gather_first
-from engine.compiler.passes.join_gelu import join_gelu
-from engine.compiler.passes.join_layer_norm import join_layer_norm
-from engine.compiler.passes.join_quantized import join_quantized
-from engine.compiler.passes.join_transposes import join_transposes
-from engine.compiler.passes.promote_halves import promote_halves
+from engine.compiler.passes.fold_transposes import fold_transposes
+from engine.compiler.passes.fuse_gelu import fuse_gelu
+from engine.compiler.passes.fuse_layer_norm import fuse_layer_norm
+from engine.compiler.passes.fuse_qdq import fuse_qdq
+from engine.compiler.passes.gather_before_unpack import gather_before_unpack
+from engine.compiler.passes.promote_float16 import promote_float16
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
 from engine.compiler.passes.unpack_weights import unpack_weights
 from engine.graph.model import Model
@@ -23,13 +23,13 @@ Pass = Callable[[Model], Model]
 
 PASSES: tuple[Pass, ...] = (
     fold_constants,
-    gather_first,
-    promote_halves,
+    gather_before_unpack,
+    promote_float16,
     fold_batch_norm,
     drop_unit_axes,
-    join_layer_norm,
-    join_gelu,
-    join_transposes,
+    fuse_layer_norm,
+    fuse_gelu,
+    fold_transposes,
     remove_dead_layers,
 )
 """In order: what looks for constant parameters follows their folding; all leave what nobody reads."""
@@ -76,13 +76,13 @@ __all__ = [
     "fold_batch_norm",
     "fold_constants",
     "fold_weights",
-    "gather_first",
-    "join_gelu",
-    "join_layer_norm",
-    "join_quantized",
-    "join_transposes",
+    "gather_before_unpack",
+    "fuse_gelu",
+    "fuse_layer_norm",
+    "fuse_qdq",
+    "fold_transposes",
     "optimize",
-    "promote_halves",
+    "promote_float16",
     "remove_dead_layers",
     "unpack_weights",
 ]

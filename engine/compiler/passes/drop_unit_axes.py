@@ -19,7 +19,7 @@ def drop_unit_axes(model: Model) -> Model:
 
     A Transpose behind Unsqueeze becomes one of the other axes.
     """
-    graph, constants, makers = Patterns(model), dict(model.constants), dict(model.makers)
+    graph, constants, makers = Patterns(model), dict(model.constants), dict(model.constant_factories)
     replaced: dict[str, tuple[Layer, ...]] = {}
     for conv in model.layers:
         weights = graph.constant(conv.inputs[1]) if conv.op_type == "Conv" and not conv.domain else None
@@ -52,7 +52,7 @@ def drop_unit_axes(model: Model) -> Model:
     if not replaced:
         return model
     layers = tuple(new for layer in model.layers for new in replaced.get(layer.name, (layer,)))
-    return model.replace(layers=layers, constants=constants, makers=makers)
+    return model.replace(layers=layers, constants=constants, constant_factories=makers)
 
 
 def _only_axis(graph: Patterns, layer: Layer) -> int | None:

@@ -22,7 +22,7 @@ def fold_batch_norm(model: Model) -> Model:
     producers, consumers = model.producers(), model.consumers()
     outputs = {o.name for o in model.outputs}
     constants = dict(model.constants)
-    makers = dict(model.makers)
+    makers = dict(model.constant_factories)
     replaced: dict[str, Layer] = {}
     for norm in model.layers:
         if norm.op_type != "BatchNormalization" or norm.domain or norm.attributes.get("training_mode", 0):
@@ -57,12 +57,12 @@ def fold_batch_norm(model: Model) -> Model:
     layers = [replaced.get(layer.name, layer) for layer in model.layers]
     folded = {name for name, layer in replaced.items() if layer.op_type == "BatchNormalization"}
     kept = tuple(x for x in layers if x.name not in folded)
-    return model.replace(layers=kept, constants=constants, makers=makers)
+    return model.replace(layers=kept, constants=constants, constant_factories=makers)
 
 
 @storable
 def scaled(weights: np.ndarray, factor: np.ndarray, groups: int) -> np.ndarray:
-    """Weights of a convolution with each output channel multiplied.
+    """Multiply each output channel of a convolution's weights.
 
     With groups, they are those of a transposed one, where channels are along another axis.
     """

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.base.errors import EngineError
 from engine.compiler.builders import ShapeBuilder
-from engine.compiler.passes.join_quantized import is_joinable
+from engine.compiler.passes.fuse_qdq import is_joinable
 from engine.compiler.passes.patterns import Patterns
 from engine.graph.model import Layer, Model
 from engine.kernels.value import Value

@@ -17,7 +17,7 @@ class Patterns:
         self._consumers = model.consumers()
 
     def maker(self, name: str, op_type: str) -> Layer | None:
-        """The layer of ONNX's own that makes a value, if it is of the kind."""
+        """The layer that produces a value, if it has this ONNX operator."""
         layer = self._producers.get(name)
         return layer if layer is not None and layer.op_type == op_type and not layer.domain else None
 
@@ -64,6 +64,6 @@ def other_input(layer: Layer, name: str) -> str:
 def replace_layers(
     model: Model, made: dict[str, Layer], gone: set[str], constants: dict[str, np.ndarray]
 ) -> Model:
-    """The model with `made` in the places of the layers of these names, and without those in `gone`."""
+    """Replace layers by name with those in `made`, and remove those in `gone`."""
     layers = [made.get(layer.name, layer) for layer in model.layers if layer.name not in gone - set(made)]
     return model.replace(layers=tuple(layers), constants={**model.constants, **constants})

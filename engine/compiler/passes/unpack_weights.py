@@ -38,12 +38,12 @@ def unpack_weights(model: Model) -> Model:
     if len(kept) == len(model.layers) and all(a is b for a, b in zip(kept, model.layers, strict=True)):
         return model
     used = {name for layer in kept for name in layer.dependencies} | {o.name for o in model.outputs}
-    makers = dict(model.makers)
+    makers = dict(model.constant_factories)
     for layer in layers:
         if layer not in kept and (make := _maker(layer, model.constants)) is not None:
             makers[layer.outputs[0]] = make
     found = {name: array for name, array in constants.items() if name in used}
-    return model.replace(layers=tuple(kept), constants=found, makers=makers)
+    return model.replace(layers=tuple(kept), constants=found, constant_factories=makers)
 
 
 def _maker(layer: Layer, constants: Mapping[str, np.ndarray]) -> Callable[[], np.ndarray] | None:

@@ -195,7 +195,7 @@ class CLDevice(Disposable):
         return bool(status == self.cl.command_execution_status.COMPLETE)
 
     def hold_until_complete(self, events: Iterable[Any]) -> None:
-        """Keep events of host copies whose backend is gone: pyopencl waits where one is dropped too early."""
+        """Hold events of pending host copies, since pyopencl waits when one is dropped early."""
         self._held += events
         self.let_go_of_completed()
 
@@ -251,7 +251,7 @@ def import_pyopencl() -> ModuleType:
     try:
         import pyopencl
 
-        from engine.device.cl.invokers import memoise_invokers
+        from engine.device.cl.kernel_invokers import memoise_invokers
     except ImportError as error:
         raise DeviceError(
             f"OpenCL needs the package pyopencl ({error}); install it with: pip install pyopencl"

@@ -32,7 +32,7 @@ def installed_runtimes() -> list[Path]:
 
 @contextmanager
 def runtimes_registered() -> Iterator[None]:
-    """A block in which OpenCL's loader sees the system's runtimes and those of this environment.
+    """Context manager: OpenCL's loader sees the system's runtimes and those of this environment.
 
     Loaders read their list once in a process, at the first question. Variables that the user has set for the
     loader are left alone, and then nothing is added.

@@ -1,4 +1,4 @@
-"""Connections to X servers: contexts of one that is about to be closed are left first."""
+"""X server connections: their contexts are left before a display is closed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Connection:
 
 
 class Connections:
-    """Those of all displays that contexts were created with.
+    """The connections of all displays with contexts.
 
     Source: Xlib - C Language X Interface, appendix C, on hooks of extensions.
     """

@@ -1,4 +1,4 @@
-"""Native OpenGL contexts: which one is current on this thread, a sibling that shares its objects, switching.
+"""Native OpenGL contexts: query the current one, create shared ones, and switch.
 
 A sibling has state of its own (so nothing that inference sets can leak into a game's drawing, and nothing
 that the game set can reach inference) but the same buffers, textures, programs and fences. Saving and

@@ -75,7 +75,7 @@ class CountingLoader:
 
     @contextmanager
     def watching(self) -> Iterator[Counter[str]]:
-        """Count within a block: what it yields is filled when the block ends."""
+        """Context manager: counts within the block; the yielded counts are filled at its end."""
         before = self.counts.copy()
         seen: Counter[str] = Counter()
         try:
@@ -228,7 +228,7 @@ class CountedContexts:
         self.loaders: list[CountingLoader] = []
 
     def wrap(self, loader: Any) -> CountingLoader:
-        """A loader that counts, in the place of `loader`."""
+        """Wrap `loader` in one that counts."""
         counting = CountingLoader(loader)
         self.loaders.append(counting)
         return counting

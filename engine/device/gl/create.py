@@ -14,10 +14,10 @@ import moderngl
 
 from engine.base.errors import DeviceError
 from engine.device.gl.context import NativeContext, Platform
+from engine.device.gl.context_switch import current_platform
 from engine.device.gl.egl import EGL
 from engine.device.gl.functions import GLFunctions, Loader
 from engine.device.gl.limits import query_version_code
-from engine.device.gl.switch import current_platform
 
 _OLDEST_VERSION = 330
 

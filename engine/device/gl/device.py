@@ -19,8 +19,8 @@ from engine.base.errors import DeviceError, DisposedError, ThreadError
 from engine.base.lifetime import Disposable
 from engine.device.counters import DeviceCounters
 from engine.device.gl import counting
-from engine.device.gl.block import DISPOSED, CurrentBlock, DeviceLoader
 from engine.device.gl.context import Binding
+from engine.device.gl.context_switch import ContextSwitch, current_platform
 from engine.device.gl.create import (
     create_native,
     default_context_if_current,
@@ -28,12 +28,12 @@ from engine.device.gl.create import (
     made_current,
     wrap_in_moderngl,
 )
+from engine.device.gl.current_context import DISPOSED, CurrentContext, DeviceLoader
 from engine.device.gl.fence import has_passed
 from engine.device.gl.functions import GL, GLFunctions, Loader, raise_recorded
 from engine.device.gl.limits import GLInfo, GLLimits
 from engine.device.gl.shared_context import SharedContext
 from engine.device.gl.staging import StagingPool
-from engine.device.gl.switch import Switch, current_platform
 from engine.device.gl.timer_queries import GLTimer
 
 _LOST = "the OpenGL context was lost (driver reset); create the window and its workers again"
@@ -84,7 +84,7 @@ class GLDevice(Disposable):
         self._lost = ""
         self._native, self._game_handle = create_native(ctx)
         self.shares_with_game = self._game_handle != 0
-        self._switch = Switch(self._native)
+        self._switch = ContextSwitch(self._native)
         self._trash: deque[Callable[[], Any]] = deque()
         loader: Loader = DeviceLoader(self._native.platform)
         wrap = loader_wrapper or counting.loader_wrapper()
@@ -132,8 +132,8 @@ class GLDevice(Disposable):
 
     def current(
         self, *, after_game: bool = False, before_game: bool = False, flush: bool = True
-    ) -> CurrentBlock:
-        """A block in which the device's context is current: `with device.current(): ...`; may be nested.
+    ) -> CurrentContext:
+        """Context manager that makes the device's context current; may be nested.
 
         Leaving makes current what was so before, be it none.
 
@@ -144,7 +144,7 @@ class GLDevice(Disposable):
                 when the game reads a result as a texture or buffer.
             flush: hand the commands to the GPU on leaving; False for blocks that issued none.
         """
-        return CurrentBlock(self, after_game, before_game, flush)
+        return CurrentContext(self, after_game, before_game, flush)
 
     def create_shared(self) -> SharedContext:
         """Another context with the same objects, for one other thread: to compile programs in the background.
@@ -167,8 +167,7 @@ class GLDevice(Disposable):
         return context
 
     def shared_maker(self) -> Callable[[], None] | None:
-        """What creates a context for `borrow_shared` on any thread; None if one is spare, or only this
-        device's thread may do so.
+        """A function that creates a context for `borrow_shared` on any thread; None if unavailable.
 
         Where the platform refuses, it does nothing.
         """
@@ -243,7 +242,7 @@ class GLDevice(Disposable):
         raise_recorded(error, doing)
 
     def call_later(self, function: Callable[[], Any]) -> None:
-        """Have a function called, with the context current, by the next `collect`; from any thread."""
+        """Schedule a function for the next `collect`, with the context current; from any thread."""
         self._trash.append(function)
 
     def dispose(self) -> None:

@@ -115,7 +115,7 @@ class EGL(Platform):
         return NativeContext(self, (display, *surfaces, handle), (own_surface,))
 
     def creates_anywhere(self, of: Binding) -> bool:
-        """It does: EGL is safe for threads."""
+        """Return True: EGL is thread-safe."""
         return True
 
     def destroy(self, context: NativeContext) -> None:

@@ -1,4 +1,4 @@
-"""`Fence`: a mark in an OpenGL command stream, polled for whether the GPU has passed it."""
+"""`Fence`: a fence in an OpenGL command stream that can be polled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def has_passed(status: int) -> bool:
-    """Whether an answer of `glClientWaitSync` says that the fence was passed.
+    """Whether a result of `glClientWaitSync` means that the fence was passed.
 
     Raises `DeviceError` for an answer that says nothing, as drivers give where no context is current.
     """

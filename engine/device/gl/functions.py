@@ -1,4 +1,4 @@
-"""The OpenGL entry points and constants that inference needs in addition to moderngl, called through ctypes.
+"""OpenGL entry points and constants that moderngl does not expose, called through ctypes.
 
 moderngl exposes no fence, no persistent mapping and no program binary, and it holds the GIL in every call.
 These functions are bound from the addresses that a context's loader gives, and release the GIL.

@@ -174,9 +174,7 @@ class GLX(Platform):
         return self.first_created(lambda wanted: create(display, config, share, 1, wanted), version, attempts)
 
     def creates_anywhere(self, of: Binding) -> bool:
-        """Whether Xlib was initialised for threads before it opened the display: SDL and glfw do so, and
-        libX11 itself since 1.8.
-        """
+        """Whether Xlib was initialised for threads: SDL, glfw and libX11 since 1.8 do so."""
         # No function tells. What Xlib's macros read is part of its interface to extension libraries.
         is_known = ctypes.sizeof(ctypes.c_void_p) == ctypes.sizeof(ctypes.c_long) == 8
         return is_known and bool(ctypes.c_void_p.from_address(of[0] + _LOCK_FUNCTIONS).value)

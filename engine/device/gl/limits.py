@@ -42,7 +42,7 @@ class GLLimits:
 
     @classmethod
     def query(cls, gl: GLFunctions, version_code: int) -> GLLimits:
-        """Ask the context that is current now."""
+        """Query the current context."""
 
         def integer(name: int) -> int:
             value = ctypes.c_int64(0)
@@ -136,7 +136,7 @@ class GLInfo:
 
     @classmethod
     def query(cls, gl: GLFunctions) -> GLInfo:
-        """Ask the context that is current now."""
+        """Query the current context."""
 
         def text(name: int) -> str:
             return (gl.glGetString(name) or b"").decode("utf-8", "replace")

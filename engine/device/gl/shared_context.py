@@ -10,10 +10,10 @@ from typing import Any
 
 from engine.base.errors import DeviceError, DisposedError
 from engine.device.gl.context import NativeContext
+from engine.device.gl.context_switch import ContextSwitch
 from engine.device.gl.fence import has_passed
 from engine.device.gl.functions import GL, GLFunctions, raise_recorded
 from engine.device.gl.limits import GLLimits
-from engine.device.gl.switch import Switch
 
 _SECOND = 1_000_000_000
 """In the nanoseconds of OpenGL."""
@@ -41,7 +41,7 @@ class SharedContext:
         self._depth = 0
         self._in_use = threading.RLock()
         self._native = native
-        self._switch = Switch(native)
+        self._switch = ContextSwitch(native)
         self._thread: int | None = None
         self._disposed = False
         self.gl = GLFunctions(native.platform)
@@ -53,12 +53,12 @@ class SharedContext:
             raise_recorded(self.gl.glGetError(), doing)
 
     def call_later(self, function: Callable[[], Any]) -> None:
-        """Have a function called, with the context current, when it is left."""
+        """Schedule a function for when the context is left, with the context current."""
         self._trash.append(function)
 
     @contextmanager
     def current(self, *, flush: bool = True) -> Iterator[SharedContext]:
-        """A block in which the context is current on this thread; may be nested.
+        """Context manager that makes the context current on this thread; may be nested.
 
         What the block made may be used by other contexts afterwards: it ends by waiting until the GPU has
         finished, which concerns this thread only. Raises `DeviceError` on a second thread and once the window
@@ -95,7 +95,7 @@ class SharedContext:
             pass
 
     def hand_over(self) -> None:
-        """Hand the context over to the thread that enters it next; it must not be in use."""
+        """Transfer the context to the thread that enters it next; it must not be in use."""
         self._thread = None
 
     def dispose(self) -> None:

@@ -141,8 +141,7 @@ class StagingPool:
         pixel_type: int,
         data: npt.NDArray[Any],
     ) -> None:
-        """Copy data to the first rows of a two-dimensional texture; as `write_buffer`, rows tight, bottom
-        first.
+        """Copy tightly packed data to the first rows of a 2-D texture, bottom row first; see `write_buffer`.
 
         It leaves the texture unit that is active bound to nothing.
         """
@@ -159,8 +158,7 @@ class StagingPool:
             self._finish_write(staging, source.nbytes)
 
     def create_ahead(self, nbytes: int, upload: bool, context: GLDevice | SharedContext) -> None:
-        """Create buffers for transfers to come of so many bytes or a third less, in a context of the calling
-        thread.
+        """Create buffers ahead for transfers of about so many bytes, in the calling thread's context.
 
         Not for small ones, and not before there was a transfer in that direction.
         """

@@ -65,7 +65,7 @@ class StagingReadback:
             self._is_done = True
 
     def array(self) -> npt.NDArray[Any]:
-        """The data in an array of its own; the staging buffer goes back to the pool.
+        """Copy the data to a new array and return the staging buffer to the pool.
 
         Raises `ValuePending` before `done()` is true.
         """
@@ -102,5 +102,5 @@ class StagingReadback:
         return view
 
     def release(self) -> None:
-        """Give the staging buffer back; its data is gone unless `array()` copied it."""
+        """Return the staging buffer to the pool; its data is lost unless `array()` copied it."""
         self._finalizer()

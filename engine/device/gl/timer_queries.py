@@ -45,7 +45,7 @@ class GLTimer:
         return query
 
     def request(self, stamps: Sequence[int], report: Report) -> None:
-        """Have the `collect` that finds the times of all `stamps` call `report` with them, in order."""
+        """Have `collect` call `report` with the times of `stamps` once they are available."""
         self._waiting.append((stamps, report))
 
     def collect(self) -> int:

@@ -1,1 +1,1 @@
-"""Native job threads: the queue that they work from, and functions of a game that they run."""
+"""Native job threads, their queue, and the jobs that they run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.device import native
-from engine.device.jobs.repetition import JUMP
+from engine.device.jobs.command_loops import JUMP
 from engine.device.jobs.waiting import CALL_OS
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE

@@ -1,4 +1,4 @@
-"""The native part of the job system as kernel source: the loop of the job threads.
+"""Kernel source of the job system's native part: the loop of the job threads.
 
 One entry, `program(request)`, so that a warm start links one object; `request` is the address of four words,
 because every further argument costs ctypes 0.2 microseconds. All state is in memory that Python allocates and
@@ -12,8 +12,8 @@ How it works
     The thread that finishes a command's last chunk moves the ticket on to the next command; a barrier
     therefore costs a waiting thread nothing but its absence.
     Commands of one chunk are run at once by the thread that gets to them. So are rows that begin or end runs
-    of repeated commands (`engine.device.jobs.repetition`): no other thread reads what they change, as nobody
-    has a chunk then. Only as a job's first command such a row is a chunk that a thread takes.
+    of repeated commands (`engine.device.jobs.command_loops`): no other thread reads what they change, as
+    nobody has a chunk then. Only as a job's first command such a row is a chunk that a thread takes.
     A job that becomes ready is pushed on INBOX without a lock, so submitting never waits. Job threads move
     the inbox to the list of active jobs under a spin lock that only they (and a helping `complete`) take.
     A thread holds USERS of a job while it may read the job's commands; Python reuses a record only when the
@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import platform
 
+from engine.device.jobs.command_loops import BEGIN, JUMP
 from engine.device.jobs.layout import (
     LAYOUT,
     OP_AGAIN,
@@ -50,7 +51,6 @@ from engine.device.jobs.layout import (
     OP_WAIT,
     OP_WORK,
 )
-from engine.device.jobs.repetition import BEGIN, JUMP
 from engine.device.jobs.waiting import CALL_OS, OS_TEXTS, SET_AFFINITY
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE

@@ -1,4 +1,4 @@
-"""The text of a user's function, so that it can be compiled elsewhere and its object code stored.
+"""Extracts the source of a user's function, so that it can be compiled and cached.
 
 A function is more than its own lines: it calls others and reads names of its module. All of that becomes
 text: functions that are called as text of their own, numbers as literals, modules as imports. What has no
@@ -35,7 +35,7 @@ class SourceSpan:
 
 @dataclass(frozen=True)
 class FunctionText:
-    """A function and all that it needs, as text.
+    """The source text of a function and everything it needs.
 
     `written(parameter, axes)`: whether it may set elements of an array with so many axes.
     """

@@ -1,4 +1,4 @@
-"""The stack that kernels may use, on job threads and on the threads that run jobs or help with them."""
+"""Stack size of the threads that run kernels."""
 
 from __future__ import annotations
 

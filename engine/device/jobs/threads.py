@@ -26,7 +26,7 @@ _PAUSES_TIMED = 1000
 
 
 def pause_seconds(program: Program) -> float:
-    """How long a pause takes here: a dozen cycles on some processors, 140 on others."""
+    """Measured duration of a pause instruction, in seconds; it differs by processor."""
     if not _pause:
         times = []
         for _ in range(3):  # the shortest counts, as any may be interrupted
@@ -38,7 +38,7 @@ def pause_seconds(program: Program) -> float:
 
 
 def ask(program: Program, operation: int, *operands: int) -> int:
-    """The answer to a request."""
+    """Send a request to the native program and return its answer."""
     return program((ctypes.c_int64 * 4)(operation, *operands))
 
 
@@ -54,7 +54,7 @@ def set_allowed_cores(words: memoryview) -> None:
 
 
 def thread_body(program: Program, address: int, priority: Priority, number: int) -> None:
-    """A job thread from its start to its end."""
+    """The main function of a job thread."""
     thread_scheduling.wait_for_turn()
     if number == 0:
         ctypes.c_int64.from_address(address + 8 * LAYOUT["FIRST_THREAD"]).value = threading.get_native_id()

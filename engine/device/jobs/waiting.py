@@ -1,4 +1,4 @@
-"""How job threads sleep and wake on each operating system, as kernel text and the functions that it calls."""
+"""How job threads sleep and wake on each operating system: kernel source and system functions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Turns the text of one kernel into an object file: numba for the typed code, LLVM for the rest.
+"""Compiles a kernel's source to an object file: numba for the typed code, LLVM for the rest.
 
-It imports numba, and nothing of the engine: run as a program (by `engine.device.native.child`) it is the
-process that compiles while the game runs. There it reads one JSON request a line (`source`, `entry`,
+It imports numba, and nothing of the engine: run as a program (by `engine.device.native.compiler_process`) it
+is the process that compiles while the game runs. There it reads one JSON request a line (`source`, `entry`,
 `signature`, `symbol`, `name`) and answers each with one line: `object` (base64) and `externals`, or `error`.
 Before them comes a line with `shared_above`, whose answer says that this process is ready.
 `engine.device.native.pool` is the other end.

@@ -1,4 +1,4 @@
-"""Native functions over ranges, called on several of Python's threads: for loading, when there is no plan."""
+"""Calls native functions over ranges on several Python threads, while loading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Child processes that compile kernels, so that neither the GIL nor numba's lock delays a frame.
+"""Pool of child processes that compile kernels without delaying frames.
 
 A `CompilePool` keeps one daemon thread per child. Each thread sends its child one kernel at a time and waits
 for the reply without the GIL. It takes one once its child is ready, those first that somebody waits for.
@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import IO, Any
 
-from engine.device.native import children
+from engine.device.native import child_processes
 from engine.device.native.prelude import SHARED_ABOVE
 
 # A child costs about eight kernels' worth of time to start.
@@ -69,7 +69,7 @@ class _Child:
         environment["NUMBA_DISABLE_INTEL_SVML"] = "1"
         self._log = _log_file()
         try:
-            self._process = children.start(self._log, environment)
+            self._process = child_processes.start(self._log, environment)
         except OSError:
             self._log.close()
             raise
@@ -86,7 +86,7 @@ class _Child:
         return CompiledObject(base64.b64decode(reply["object"]), tuple(reply["externals"]))
 
     def _ask(self, message: Mapping[str, object]) -> dict[str, Any]:
-        children.send(self._process, message)
+        child_processes.send(self._process, message)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):
@@ -106,14 +106,14 @@ class _Child:
         return f"the compiling process ended with status {self._process.wait()}: {text[-2000:]}"
 
     def close(self) -> None:
-        children.end(self._process)
+        child_processes.end(self._process)
         self._log.close()
 
 
 class CompilePool:
-    """Compiles kernels on up to `limit` children (default: one per core), started as they are needed.
+    """Compiles kernels in up to `limit` child processes (default: one per core), started on demand.
 
-    Where a game was left a core (`leave_a_core`) there is one less, until somebody waits (`hurry`).
+    Where a game was left a core (`reserve_core`) there is one less, until somebody waits (`hurry`).
 
     in_process: compile on this process's thread instead, which holds the GIL; for tests and frozen programs.
     """
@@ -121,14 +121,14 @@ class CompilePool:
     def __init__(self, limit: int | None = None, in_process: bool = False) -> None:
         self._cores = max(1, limit if limit is not None else os.cpu_count() or 1)
         self._limit = self._hurried = self._cores
-        self._in_process = in_process or not children.can_start()
+        self._in_process = in_process or not child_processes.can_start()
         # The first call holds a lock, which a fork of this process would never see free again.
         with contextlib.suppress(OSError):
             tempfile.gettempdir()
         self.forget()
 
     def forget(self) -> None:
-        """Have nothing to do, as after a fork: threads are gone, and pipes and processes are the parent's."""
+        """Forget all work and processes, as after a fork."""
         self._tasks: list[_Task] = []
         self._changed = threading.Condition()
         self._unfinished = 0
@@ -177,8 +177,8 @@ class CompilePool:
                 if task.future is future:
                     task.is_ahead = False
 
-    def leave_a_core(self, always: bool = False) -> None:
-        """From now on start one child less than there might be: a frame that meets them all is late.
+    def reserve_core(self, always: bool = False) -> None:
+        """From now on start one child process less, to leave a core to the frame.
 
         always: even where somebody waits, as the frames are those of another process.
         """
@@ -263,9 +263,9 @@ def _log_file() -> IO[bytes]:
         return open(os.devnull, "w+b")
 
 
-def _close_children(children: set[_Child], closing: threading.Event) -> None:
+def _close_children(child_processes: set[_Child], closing: threading.Event) -> None:
     closing.set()
-    for child in list(children):
+    for child in list(child_processes):
         child.close()
 
 

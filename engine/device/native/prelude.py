@@ -1,4 +1,4 @@
-"""The numba text that every native kernel may start with: memory, bits, atomics and indirect calls.
+"""The numba prelude of native kernels: memory access, bit operations, atomics and indirect calls.
 
 `PRELUDE` stands for source, not code: it becomes part of a kernel's source, and so of the key under which the
 kernel's object code is stored. Printers write `PRELUDE + their own text`.
@@ -35,7 +35,7 @@ _texts: dict[str, str] = {}
 
 
 def shared(text: str) -> str:
-    """A line that references shared text at the start of sources, as a plan holds dozens of them.
+    """Return a line that refers to source text shared by many kernels of a plan.
 
     Several may follow each other. The line holds a digest of the text, so a source's own digest covers it.
     """
@@ -45,7 +45,7 @@ def shared(text: str) -> str:
 
 
 def written_out(source: str) -> str:
-    """A source with referenced texts inserted, each followed by `SHARED_ABOVE`."""
+    """Expand the references to shared text; each text is followed by `SHARED_ABOVE`."""
     found: list[str] = []
     while source.startswith(_STANDS_FOR):
         line, _, source = source.partition("\n")

@@ -33,7 +33,7 @@ import llvmlite.binding as llvm
 from engine.base.cache import cache_dir, read_sealed, write_sealed
 from engine.base.errors import KernelCompileError
 from engine.base.versions import version_text
-from engine.device.native import children
+from engine.device.native import child_processes
 from engine.device.native.pool import CompiledObject, CompileError, CompilePool, CompileRequest
 from engine.device.native.prebuilt import ABI, PrebuiltObjects, prebuilt_objects, symbol_of
 from engine.device.native.prelude import SHARED_ABOVE, written_out
@@ -64,7 +64,7 @@ _COMPILER = _compiler()
 
 @dataclass(frozen=True)
 class NativeSource:
-    """One kernel: the text of a Python module, the function in it, and numba's signature for it.
+    """A kernel's source: the text of a Python module, its function, and numba's signature.
 
     The text may begin with lines that stand for others (`engine.device.native.prelude.shared`); see
     `whole_text`.
@@ -81,13 +81,13 @@ class NativeSource:
 
     @cached_property
     def key(self) -> str:
-        """The kernel on any machine: a hash of its text, of the calling convention and of the compiler."""
+        """A machine-independent key: a hash of the text, calling convention and compiler."""
         parts = (str(ABI), _COMPILER[0], self.entry, self.signature, self.source)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     @cached_property
     def words(self) -> int:
-        """How many words its arguments have at least, as far as the text reads them one by one."""
+        """The least number of argument words, as far as the text reads them individually."""
         return max((int(place) + 1 for place in _READ_ARGUMENT.findall(self.source)), default=0)
 
     @property
@@ -127,7 +127,7 @@ class PendingLoad:
         return total - self.missing, total
 
     def result(self, progress: Callable[[int, int], None] | None = None) -> dict[str, int]:
-        """Waits for the rest; returns key -> function address.
+        """Wait for the rest; returns function addresses by key.
 
         progress: called on this thread with (ready, total) now and after each kernel.
         Raises `KernelCompileError` with the numbered source of the first kernel that was refused.
@@ -137,7 +137,7 @@ class PendingLoad:
         while pending := [future for future in self._futures.values() if not future.done()]:
             if threading.current_thread() is threading.main_thread():
                 self._store.pool.hurry()
-                children.let_go()
+                child_processes.let_go()
             wait(pending, return_when=FIRST_COMPLETED)
             if progress is not None:
                 progress(*self.progress)
@@ -161,7 +161,7 @@ class NativeStore:
         _stores.add(self)
 
     def forget(self) -> None:
-        """Forget pending kernels, as after a fork: the parent receives them."""
+        """Forget pending kernels, as after a fork."""
         self._begin_anew()
         self.pool.forget()
 
@@ -180,7 +180,7 @@ class NativeStore:
     def load(
         self, sources: Sequence[NativeSource], progress: Callable[[int, int], None] | None = None
     ) -> dict[str, int]:
-        """Key -> function address for every source; waits for what must be compiled."""
+        """Return function addresses by key; compiles what is missing and waits."""
         addresses = self._addresses
         if self._improving:
             with self._lock:
@@ -194,7 +194,7 @@ class NativeStore:
         return self.load([source])[source.key]
 
     def prepare_async(self, sources: Sequence[NativeSource]) -> PendingLoad:
-        """Starts compiling what the cache lacks, and returns at once."""
+        """Start compiling what the cache lacks, without waiting."""
         return self._begin(sources, is_ahead=False)
 
     def prepare_ahead(self, sources: Sequence[NativeSource]) -> None:

@@ -1,4 +1,4 @@
-"""Constants of models that were read: arrays that need no file's bytes."""
+"""Constants of imported models: arrays that do not reference the file's bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def frozen(array: Array) -> Array:
 
 
 def settled(arrays: Mapping[str, Array], packed: AbstractSet[str] = frozenset()) -> Mapping[str, Array]:
-    """The arrays, those that are views of a file's bytes copied: for their sake the whole file would stay.
+    """Copy arrays that are views of a file's bytes, which would keep the whole file in memory.
 
     Copies lie where native kernels can read them, those of large arrays in memory that can be taken back
     (`engine.base.memory.paged`). What passes have replaced by then is never copied. Nor are those whose names

@@ -1,4 +1,4 @@
-"""The weights in an ONNX file, taken out before the rest of it is parsed.
+"""Extracts large weights from an ONNX file before the rest is parsed.
 
 Parsed, they would be in memory twice more: in the message, and in the Python objects made of it. Only
 lengths are read here, by protobuf's wire format (https://protobuf.dev/programming-guides/encoding). Anything

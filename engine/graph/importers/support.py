@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from engine.base.errors import ModelImportError
-from engine.graph.importers.gaps import way_out
+from engine.graph.importers.unsupported_operators import export_advice
 from engine.graph.model import Layer, Model, qualified_op
 
 Constants = Mapping[str, np.ndarray]
@@ -33,7 +33,7 @@ def check_supported(model: Model, supported: Supported) -> None:
     for (operator, version, reason), layers in sorted(gaps.items()):
         names = ", ".join(f"'{layer.name}'" for layer in layers[:_NAMED_LAYERS])
         more = f" and {len(layers) - _NAMED_LAYERS} more" if len(layers) > _NAMED_LAYERS else ""
-        if option := way_out(layers[0].domain, layers[0].op_type):
+        if option := export_advice(layers[0].domain, layers[0].op_type):
             options.setdefault(option, []).append(operator)
         lines.append(f"  {operator} (opset {version}) x{len(layers)}: {reason}; layers {names}{more}")
     lines += [f"{', '.join(operators)}: {option}." for option, operators in options.items()]

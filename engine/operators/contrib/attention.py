@@ -112,7 +112,7 @@ def attended(
 
 
 def check_projection(k: Builder, x: Value, weights: Value, bias: Value | None) -> None:
-    """Refuse shapes that x W + b does not have."""
+    """Check the shapes of x W + b."""
     if x.rank != 3 or weights.rank != 2 or weights.shape[0] != x.shape[2]:
         k.error(f"takes (batch, length, inputs) and (inputs, columns), not {x.shape} and {weights.shape}")
     if bias is not None and bias.shape != weights.shape[1:]:
@@ -262,7 +262,7 @@ def placed(
 def grown(
     k: Builder, past: tuple[Value, Value], new: tuple[Value, Value], length: Value | None
 ) -> tuple[tuple[Value, Value], Offset, Rule | None]:
-    """Caches of keys and values with new rows: appended, or behind the `length` rows in use of a fixed room.
+    """Caches of keys and values with new rows appended, or stored after the `length` rows in use.
 
     Also how many rows precede the new ones, and what hides the rows behind these.
     """
@@ -279,7 +279,7 @@ def grown(
 
 
 def by_beam(k: Builder, cache: Value, rows: Value, used: Value | None) -> Value:
-    """A cache (batch * beams, heads, length, size) in which each beam reads tokens of those it comes from.
+    """Reorder a cache (batch * beams, heads, length, size) to the source of each beam.
 
     rows (batch, beams, length or more) names the beam of each token; the newest token is a beam's own.
     """

@@ -1,4 +1,4 @@
-"""Tables and matrices of small integers with a scale for each block, as onnxruntime packs them into bytes."""
+"""Block-quantised tables and matrices, packed into bytes as in onnxruntime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""onnxruntime's attention layers of decoders: one token at a time with beams, and block-sparse attention."""
+"""onnxruntime's decoder attention: single tokens with beams, and block-sparse attention."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Projection:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate(AttributeGroup):
-    """The activation between an expert's two layers, and how gate and linear part lie in the first."""
+    """The activation between an expert's two layers, and the layout of gate and linear part."""
 
     activation_alpha: float = 1.0
     activation_beta: float = 0.0
@@ -100,7 +100,7 @@ class Gate(AttributeGroup):
         return self.activation_type in ("swiglu", "geglu")
 
     def check(self, k: Builder, has_third: bool) -> None:
-        """Refuse what is not known, or does not fit together."""
+        """Raise for unknown or inconsistent attributes."""
         known, name, fusion = (*ACTIVATIONS, "swiglu", "geglu"), self.activation_type, self.swiglu_fusion
         if name not in known or fusion not in (0, 1, 2):
             k.error(
@@ -156,7 +156,7 @@ def mixture(
     k: Builder, x: Value, router: Value, mix: Value | None, routing: Routing, gate: Gate,
     layers: tuple[Projection, Projection, Projection | None],
 ) -> Value:  # fmt: skip
-    """The weighted sum of what the chosen experts make of each row of x (..., hidden)."""
+    """The weighted sum of the chosen experts' outputs for each row of x (..., hidden)."""
     first, second, third = layers
     gate.check(k, third is not None)
     width = x.shape[-1] if x.rank else 0

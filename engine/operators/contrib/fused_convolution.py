@@ -14,13 +14,13 @@ from engine.operators.movement import transpose
 from engine.operators.pooling import largest
 from engine.operators.registry import operator
 from engine.operators.transposed_convolution import conv_transpose
-from engine.operators.windows import Convolving, Pooling, slide
+from engine.operators.windows import ConvAttributes, PoolAttributes, slide
 
 
 @operator("FusedConv", domain=CONTRIB)
 def fused_conv(
     k: Builder, x: Value, w: Value, b: Value | None = None, z: Value | None = None, *, activation: str = "",
-    activation_params: Sequence[float] = (), sliding: Convolving,
+    activation_params: Sequence[float] = (), sliding: ConvAttributes,
 ) -> Value:  # fmt: skip
     """Conv, plus the tensor z, and an activation."""
     y = conv(k, x, w, b, sliding=sliding)
@@ -30,7 +30,7 @@ def fused_conv(
 
 
 @operator("NhwcConv", domain=CONTRIB)
-def nhwc_conv(k: Builder, x: Value, w: Value, b: Value | None = None, *, sliding: Convolving) -> Value:
+def nhwc_conv(k: Builder, x: Value, w: Value, b: Value | None = None, *, sliding: ConvAttributes) -> Value:
     """Conv of tensors (N, *spatial, C) with weights (M, *kernel, C/group), as onnxruntime's optimiser writes.
 
     Weights (M, C/group, *kernel), which its documentation asks for, are taken where the others do not fit.
@@ -44,7 +44,7 @@ def nhwc_conv(k: Builder, x: Value, w: Value, b: Value | None = None, *, sliding
 @operator("NhwcFusedConv", domain=CONTRIB)
 def nhwc_fused_conv(
     k: Builder, x: Value, w: Value, b: Value | None = None, z: Value | None = None, *, activation: str = "",
-    activation_params: Sequence[float] = (), sliding: Convolving,
+    activation_params: Sequence[float] = (), sliding: ConvAttributes,
 ) -> Value:  # fmt: skip
     """`FusedConv` of tensors (N, *spatial, C); the weights stay (M, C/group, *kernel)."""
     if x.rank < 3:
@@ -57,7 +57,7 @@ def nhwc_fused_conv(
 
 
 @operator("NhwcMaxPool", domain=CONTRIB)
-def nhwc_max_pool(k: Builder, x: Value, *, sliding: Pooling) -> Value:
+def nhwc_max_pool(k: Builder, x: Value, *, sliding: PoolAttributes) -> Value:
     """MaxPool of tensors (N, *spatial, C)."""
     if x.rank < 3:
         k.error(f"takes x (N, ..., C), not {list(x.shape)}")
@@ -71,7 +71,7 @@ def conv_transpose_with_dynamic_pads(
     kernel_shape: Sequence[int] = (), output_padding: Sequence[int] = (), strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
     """ConvTranspose whose pads are an input."""
-    sliding = Convolving(
+    sliding = ConvAttributes(
         auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, strides=strides,
         pads=() if pads is None else k.ints(pads),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""onnxruntime's layers for recent language models: gates, and streams that are mixed around each block."""
+"""onnxruntime's gating and hyper-connection layers for recent language models."""
 
 from __future__ import annotations
 

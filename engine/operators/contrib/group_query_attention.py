@@ -41,7 +41,7 @@ from engine.operators.rotary import checked_width, listed_angle, rotated
 
 @dataclass(frozen=True)
 class Lengths:
-    """How many tokens a sample has: `total` with the new ones, `before` without, `new` those not padding."""
+    """Sequence lengths of a sample: `total`, `before` (in the cache) and `new`, without padding."""
 
     total: Callable[[Expr], Expr]
     before: Callable[[Expr], Expr]
@@ -103,7 +103,7 @@ def _probabilities(
 
 
 class Cache(NamedTuple):
-    """What a cache becomes, what queries read of it, and where the tokens of its rows stand.
+    """An updated cache, what queries read of it, and the positions of its rows.
 
     `position` is a row's token, counted from a sample's first, and `held` whether there is one.
     """
@@ -116,7 +116,7 @@ class Cache(NamedTuple):
 
 @dataclass(frozen=True)
 class Codes:
-    """How a cache stores numbers: as they are, or as integers times a scale, two to a byte with 4 bits."""
+    """How a cache stores numbers: unchanged, or as scaled integers, two per byte with 4 bits."""
 
     scale: Value | None
     bits: int = 8
@@ -333,7 +333,7 @@ class Window:
         return total - (excess + (gap - 1)) // arg(gap) * gap
 
     def cache(self, past: Value, new: Value, codes: Codes) -> Cache:
-        """Queries see the old rows and, behind them, the new ones: a step may be longer than the cache."""
+        """The old rows followed by the new ones, as a step may be longer than the cache."""
         k, n, capacity = self.k, self.lengths, self.capacity
         fresh = _stored(k, past, new, codes)
 

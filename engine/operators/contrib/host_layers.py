@@ -1,4 +1,4 @@
-"""onnxruntime's layers for the host: results whose sizes depend on data, and 64-bit hashes."""
+"""onnxruntime's layers that run on the host: data-dependent sizes and 64-bit hashes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def bifurcation_detector(
     src_tokens: np.ndarray, cur_tokens: np.ndarray, prev_suffix_match_idx: np.ndarray,
     pred_tokens: np.ndarray | None = None, *, max_ngram_size: int = 3, min_ngram_size: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Tokens with those predicted up to the first that was guessed wrong, and where the source continues."""
+    """Tokens with predictions up to the first wrong guess, and where the source continues."""
     tokens = cur_tokens
     if pred_tokens is not None:
         start = int(np.asarray(prev_suffix_match_idx).reshape(-1)[0])

@@ -1,4 +1,4 @@
-"""Layers over sequences of different lengths that are joined along the first axis (token-major)."""
+"""Layers over packed sequences of different lengths (token-major)."""
 
 from __future__ import annotations
 

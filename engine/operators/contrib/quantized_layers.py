@@ -36,7 +36,7 @@ from engine.operators.quantization import (
     spread,
 )
 from engine.operators.registry import operator
-from engine.operators.windows import Convolving, Pooling
+from engine.operators.windows import ConvAttributes, PoolAttributes
 
 
 def _on_levels(name: str, formula: Callable[[Expr, Expr], Expr]) -> None:
@@ -120,7 +120,7 @@ def qlinear_global_average_pool(
 @operator("QLinearAveragePool", domain=CONTRIB)
 def qlinear_average_pool(
     k: Builder, x: Value, x_scale: Value, x_zero: Value | None, y_scale: Value, y_zero: Value | None = None,
-    *, channels_last: int = 0, count_include_pad: int = 0, sliding: Pooling,
+    *, channels_last: int = 0, count_include_pad: int = 0, sliding: PoolAttributes,
 ) -> Value:  # fmt: skip
     """The mean of each window of a quantised tensor, quantised."""
 
@@ -138,7 +138,7 @@ def qlinear_average_pool(
 def qlinear_conv_contrib(
     k: Builder, x: Value, x_scale: Value, x_zero_point: Value, w: Value, w_scale: Value, w_zero_point: Value,
     y_scale: Value, y_zero_point: Value, b: Value | None = None, *, channels_last: int = 0,
-    sliding: Convolving,
+    sliding: ConvAttributes,
 ) -> Value:  # fmt: skip
     """ONNX's QLinearConv, of tensors (N, *spatial, C) with `channels_last`."""
 

@@ -1,4 +1,4 @@
-"""DynamicQuantizeLSTM: an LSTM of integer weights, which quantises inputs and states by their own range."""
+"""DynamicQuantizeLSTM: an LSTM with integer weights and dynamically quantised inputs and states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from engine.operators.registry import operator
 
 @dataclass(frozen=True)
 class Scale:
-    """What integer weights are worth: a scale and a zero point per direction, or per direction and row."""
+    """Scale and zero point of integer weights, per direction or per direction and row."""
 
     scale: Value
     zero: Value

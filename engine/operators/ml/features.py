@@ -1,4 +1,4 @@
-"""Features for classical machine learning (domain ai.onnx.ml): picked, scaled, filled in, joined."""
+"""Feature preprocessing (domain ai.onnx.ml): selection, scaling, imputation and concatenation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def per_feature(k: Builder, x: Value, numbers: Sequence[float], name: str, dtype
 
 
 def as_floats(k: Builder, x: Value) -> Value:
-    """The tensor as float32, or as it is in float64."""
+    """Convert to float32, unless it is float64."""
     return x if x.dtype in (FLOAT32, np.dtype(np.float64)) else convert(k, x, FLOAT32)
 
 
@@ -94,7 +94,7 @@ def feature_vectorizer(k: Builder, *xs: Value, inputdimensions: Sequence[int] = 
 
 @operator("Normalizer", domain=ML)
 def normalizer(k: Builder, x: Value, *, norm: str = "MAX") -> Value:
-    """Each row divided by its largest element, its 1-norm or its 2-norm, where that is not 0; float32."""
+    """Divide each row by its maximum, L1 or L2 norm, unless that is 0; float32."""
     if norm not in ("MAX", "L1", "L2") or x.rank not in (1, 2):
         k.error(f"takes rows of features and norm MAX, L1 or L2, not {list(x.shape)} and {norm!r}")
     wide = as_floats(k, x)
@@ -110,7 +110,7 @@ def normalizer(k: Builder, x: Value, *, norm: str = "MAX") -> Value:
 
 
 def row_size(rows: Value, row: Expr, norm: str) -> Expr:
-    """The number by which a row is divided."""
+    """The divisor of a row."""
     count = rows.shape[1]
     if norm == "MAX":
         return reduce("max", count, lambda r: rows[row, r])

@@ -55,7 +55,7 @@ def looked_up_on_host(k: Builder, x: Value, keys: np.ndarray, values: np.ndarray
 
 
 def looked_up_in_kernel(k: Builder, x: Value, keys: np.ndarray, values: np.ndarray, default: Any) -> Value:
-    """Binary search in the sorted keys; of equal ones the last counts."""
+    """Look up by binary search in sorted keys; the last of equal keys wins."""
     table = dict(zip(keys.tolist(), range(keys.size), strict=True))
     nan = next((i for key, i in reversed(table.items()) if key != key), None)
     ordered = sorted((key, i) for key, i in table.items() if key == key)
@@ -139,7 +139,7 @@ def category_mapper(
 def one_hot_encoder(
     k: Builder, x: Value, *, cats_int64s: Sequence[int] = (), cats_strings: Sequence[str] = (), zeros: int = 1
 ) -> Value:
-    """A new last axis with 1 at the element's category, and 0 elsewhere; float32.
+    """One-hot encode each element's category along a new last axis; float32.
 
     An unknown category is all zeros. With `zeros=0` it is an error, which a kernel cannot raise: only text is
     checked.
@@ -180,7 +180,7 @@ def zip_map(
 def dict_vectorizer(
     k: Builder, x: ListValue, *, int64_vocabulary: Sequence[int] = (), string_vocabulary: Sequence[str] = ()
 ) -> Value:
-    """One row (1, words): for each word of the vocabulary its value; 0 or no text where there is none."""
+    """One row (1, words) with the value of each vocabulary word; 0 or "" if missing."""
     if bool(int64_vocabulary) == bool(string_vocabulary):
         k.error("needs either int64_vocabulary or string_vocabulary")
     keys, values = x.items
@@ -190,7 +190,7 @@ def dict_vectorizer(
 
 
 def chosen_values(k: Builder, values: Value, places: np.ndarray, filler: str = "") -> Value:
-    """One row with the value at each place; 0, or the text `filler`, at -1."""
+    """One row of values by position; 0, or the string `filler`, at -1."""
     if values.dtype == TEXT:
         known = np.array([*texts_of(k, values), filler], TEXT)
         return k.constant(known[places][None])
@@ -213,7 +213,7 @@ MAP_TYPES = {"TO_FLOAT": FLOAT32, "TO_STRING": TEXT, "TO_INT64": INT64}
 def cast_map(
     k: Builder, x: ListValue, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1
 ) -> Value:
-    """One row of a map's values in the order of its keys; SPARSE: each value where its key says."""
+    """One row of a map's values in key order; SPARSE: at the index given by the key."""
     if cast_to not in MAP_TYPES or map_form not in ("DENSE", "SPARSE"):
         known = ", ".join((*MAP_TYPES, "DENSE", "SPARSE"))
         k.error(f"has cast_to {cast_to!r} and map_form {map_form!r}; known: {known}")

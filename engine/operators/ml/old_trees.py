@@ -98,7 +98,7 @@ def forest_of(layer: Layer, prefix: str) -> Forest:
 
 
 def with_base(k: Builder, scores: Value, base: np.ndarray) -> Value:
-    """The scores and what they start from, one number or one for each column."""
+    """Add the base values to scores, one or one per column."""
     if not base.size:
         return scores
     if base.size not in (1, scores.shape[1]):
@@ -117,7 +117,7 @@ def tree_ensemble_regressor(
     post_transform: str = "NONE", nodes_hitrates: Floats = (),
     nodes_hitrates_as_tensor: np.ndarray | None = None,
 ) -> Value:  # fmt: skip
-    """(rows, features) -> (rows, targets) float32: what the leaves that a row reaches give, put together."""
+    """(rows, features) -> (rows, targets) float32: aggregated weights of the leaves of each row."""
     forest = forest_of(k.layer, "target")
     if n_targets == 1:
         # Files give a leaf several weights for the one target, and onnxruntime takes the first.

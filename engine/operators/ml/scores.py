@@ -1,4 +1,4 @@
-"""Scores to probabilities and labels: the common part of ai.onnx.ml's classifiers and regressors."""
+"""Classification scores: transforms to probabilities, and labels, for ai.onnx.ml."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def probit(x: Expr) -> Expr:
 
 
 def softmax_zero(k: Builder, scores: Value) -> Value:
-    """Softmax over rows in which scores of 0 stay 0; all 0.5 where nothing is left."""
+    """Softmax in which zero scores stay 0; all 0.5 if no score is left."""
     count = scores.shape[1]
     top = k.compute((scores.shape[0],), scores.dtype, lambda r: reduce("max", count, lambda c: scores[r, c]))
 

@@ -24,7 +24,7 @@ MOST_CLASSES = 16
 
 
 def similarity(k: Builder, x: Value, vectors: Value, kind: str, parameters: Sequence[float]) -> Value:
-    """What the kernel function says of each row and each support vector: (rows, vectors).
+    """The kernel function of each row and support vector: (rows, vectors).
 
     `parameters` are gamma, coef0 and degree.
     """
@@ -87,7 +87,7 @@ def pair_weights(coefficients: Sequence[float], members: Sequence[int]) -> np.nd
 
 
 def votes_of(k: Builder, scores: Value, classes: int) -> Value:
-    """How many of its pairs each class wins: the first of a pair where the score is above 0."""
+    """Number of pairs that each class wins; the first of a pair wins if the score is above 0."""
     pairs = [*combinations(range(classes), 2)]
     first, second = (k.constant(np.array(side, np.int32)) for side in zip(*pairs, strict=True))
 
@@ -133,7 +133,7 @@ def coupled(
 
 
 def refined(q: Sequence[Sequence[Expr]], before: Sequence[Expr]) -> list[Expr]:
-    """One round of coordinate descent on the probabilities, which stay once they are close."""
+    """One iteration of coordinate descent on the probabilities, until they converge."""
     every = range(len(before))
     p = list(before)
     slope = [dot(row, p) for row in q]

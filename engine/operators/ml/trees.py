@@ -49,7 +49,7 @@ class Forest:
     weights: np.ndarray
 
     def problem(self, features: int, outputs: int) -> str | None:
-        """What is wrong with the tables, if anything."""
+        """Why the tables are invalid, or None."""
         nodes, leaves = len(self.features), len(self.first) - 1
         ends = np.concatenate([self.roots, self.children.reshape(-1)])
         if not self.roots.size or not self.weights.size:
@@ -154,7 +154,7 @@ def leaves_of(k: Builder, x: Value, forest: Forest) -> Value:
 
 
 def gathered(k: Builder, leaves: Value, forest: Forest, outputs: int, how: str) -> Value:
-    """What the leaves of each row give to each output, as sum, average, smallest or largest."""
+    """Aggregate the leaves' weights of each row per output: sum, average, minimum or maximum."""
     trees, rows = leaves.shape
     dtype = forest.weights.dtype
     targets, weights = k.constant(forest.targets.astype(INT32)), k.constant(forest.weights)
@@ -216,7 +216,7 @@ def scores_of(k: Builder, x: Value, forest: Forest, outputs: int, how: str) -> V
 
 
 def member_sets(modes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each node's set begins and how many members it has, and all members: sets end with NaN."""
+    """The start and size of each node's set, and all members; sets end with NaN."""
     sets = np.zeros((modes.size, 2), INT32)
     ends = np.append(np.flatnonzero(np.isnan(values)), values.size)
     start = 0
@@ -235,7 +235,7 @@ def tree_ensemble(
     post_transform: int = 0, membership_values: np.ndarray | None = None,
     nodes_missing_value_tracks_true: Sequence[int] = (), nodes_hitrates: np.ndarray | None = None,
 ) -> Value:  # fmt: skip
-    """(rows, features) -> (rows, targets): the weights of the leaves that a row reaches, put together."""
+    """(rows, features) -> (rows, targets): aggregated weights of the leaves of each row."""
     names = np.array([nodes_truenodeids, nodes_falsenodeids]).T.reshape(-1, 2)
     is_leaf = np.array([nodes_trueleafs, nodes_falseleafs], bool).T.reshape(-1, 2)
     modes = np.asarray(nodes_modes).astype(np.int64)

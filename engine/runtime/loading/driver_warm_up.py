@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import BackendType
-from engine.device.native import children
+from engine.device.native import child_processes
 
 LIMIT = 300.0
 """Seconds after which the process is ended."""
@@ -41,7 +41,7 @@ def warm_up_driver(
     Returns:
         Whether that succeeded.
     """
-    if not children.can_start():
+    if not child_processes.can_start():
         return False
     request = {
         "model": os.path.abspath(model),
@@ -50,7 +50,7 @@ def warm_up_driver(
         "allow_fallback": allow_fallback,
     }
     try:
-        process = children.start(subprocess.DEVNULL, task=task)
+        process = child_processes.start(subprocess.DEVNULL, task=task)
     except OSError:
         return False
     try:
@@ -59,7 +59,7 @@ def warm_up_driver(
     except (OSError, subprocess.SubprocessError):
         return False
     finally:
-        children.end(process)
+        child_processes.end(process)
 
 
 def _plain(shapes: Any) -> Any:

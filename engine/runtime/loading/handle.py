@@ -16,13 +16,13 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from engine.base import instrumentation
 from engine.base.errors import CancelledError, DeviceError
 from engine.base.event_loops import suspend
-from engine.device.native import children
+from engine.device.native import child_processes
 
 T = TypeVar("T")
 
 
-class Awaited(Protocol):
-    """What steps may wait for, such as a `SlicedThread`."""
+class BackgroundTask(Protocol):
+    """Protocol of background work that a load awaits, such as a `SlicedThread`."""
 
     def advance(self, seconds: float) -> bool:
         """Let it work for `seconds`; returns whether it is done."""
@@ -33,11 +33,11 @@ class Awaited(Protocol):
         ...
 
     def result(self) -> Any:
-        """What came of it; raises what went wrong."""
+        """Return the result or raise the error."""
         ...
 
 
-Steps = Generator[Awaited | None, Any, T]
+Steps = Generator[BackgroundTask | None, Any, T]
 """Yields None where a slice may end, or a thread (or alike) whose result is sent back."""
 
 log = logging.getLogger("engine")
@@ -73,7 +73,7 @@ class Loading(Generic[T]):
         self.longest_ms = 0.0
         self.longest_stage = ""
         self._steps = steps
-        self._thread: Awaited | None = None
+        self._thread: BackgroundTask | None = None
         self._result: T | None = None
         self._error: BaseException | None = None
         self._is_over = False
@@ -134,17 +134,17 @@ class Loading(Generic[T]):
 
     def wait(self) -> T:
         """Block until the load is done and return its result. For scripts, not for frames."""
-        children.let_go()
+        child_processes.let_go()
         while not self._is_over and not self._is_cancelled:
             self._advance(None)
         return self.result()
 
     def postpone(self) -> None:
-        """Leave what comes next to a host, or to a poll that comes some milliseconds later."""
+        """Defer the next step to the host, or to a poll some milliseconds later."""
         self._last = perf_counter()
 
     def take_over(self) -> None:
-        """Take over a load that a thread began which has ended."""
+        """Move a load whose thread has ended to the calling thread."""
         thread = threading.get_ident()
         if self._owner != thread and not self._is_over:
             self._owner = thread
@@ -152,7 +152,7 @@ class Loading(Generic[T]):
 
     def advance_until(self, is_reached: Callable[[], bool]) -> None:
         """Block until the condition holds, or the load is done. For scripts, not for frames."""
-        children.let_go()
+        child_processes.let_go()
         while not self._is_over and not is_reached():
             self._step(None)
 
@@ -233,7 +233,7 @@ class Loading(Generic[T]):
             self._end()
         return True
 
-    def _resume(self, thread: Awaited | None) -> None:
+    def _resume(self, thread: BackgroundTask | None) -> None:
         """Run up to the next yield, sending the result of the thread that was waited for."""
         assert self._steps is not None
         if self._is_cancelled:

@@ -76,7 +76,7 @@ def session_steps(
     for key, lowered in plans:
         recording = session.recording(lowered, None)
         session.cache.keep(key, (yield from in_small_steps(session, recording)))
-    for home, sized in reversed(session.open_plans.unbound):
+    for home, sized in reversed(session.symbolic_plans.unbound):
         yield from binding(session, sized, partial(home.use, sized))
     return session
 
@@ -87,7 +87,7 @@ def warm_up_steps(
     wanted: Sequence[tuple[InputShapes, Elements]],
     is_fresh: Callable[[], bool],
 ) -> Steps[None]:
-    """Make plans for these input shapes, and run each once on zeros.
+    """Plan for these input shapes, and run each plan once on zeros.
 
     Args:
         loading: The handle to report to.

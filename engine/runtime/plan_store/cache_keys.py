@@ -55,8 +55,8 @@ MIX = NativeSource("mix", PRELUDE + "load_any = _make_load(_types.uint64, _I64, 
 """Digests pieces of memory: rows of (address, bytes) to 64 words each."""
 
 
-def digest_of_model(model: Model, setting: str) -> str:
-    """Equal for models of the same layers, names, shapes and elements, in the same `setting`.
+def model_hash(model: Model, setting: str) -> str:
+    """Content hash of a model's layers, names, shapes and constants, and of `setting`.
 
     A model that was read from a file is identified by that file.
     """
@@ -70,15 +70,15 @@ def digest_of_model(model: Model, setting: str) -> str:
     return whole.hexdigest()
 
 
-def digest_of_bytes(data: np.ndarray, setting: str) -> str:
-    """Equal for the same bytes in the same `setting`."""
+def bytes_hash(data: np.ndarray, setting: str) -> str:
+    """Content hash of bytes and of `setting`."""
     whole = hashlib.sha256(setting.encode())
     whole.update(_digest_of_elements([data]))
     return whole.hexdigest()
 
 
 @functools.cache
-def digest_of_engine() -> str:
+def engine_hash() -> str:
     """A content hash of the engine's sources and of the compilers; '' without sources.
 
     The sources are those that this process began to import.

@@ -1,4 +1,4 @@
-"""How plans and graphs are written as data: streams of integers, floats, names and the bytes of arrays.
+"""Serialization of plans and graphs: streams of integers, floats, names and array bytes.
 
 A `Column` says how values of one type are written. `column_of` derives that from the type: records are
 written field by field, as their fields are annotated. Streams have one type each, so what is read has the
@@ -161,7 +161,7 @@ class Pairs(Column[Mapping[Any, Any]]):
 
 
 class Rows(Column[T]):
-    """Records: `make` called with one value of each column. Attributes of the same names are written.
+    """A column of records: `make` is called with one value of each column.
 
     Where `make` is a record's class, fields without a column have that of their annotation.
     """

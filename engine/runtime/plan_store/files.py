@@ -1,11 +1,11 @@
-"""The files of one kind in the cache: read, written, and the oldest forgotten."""
+"""Cache files of one type: reading, writing and eviction of the least recently used."""
 
 from __future__ import annotations
 
 import functools
 from pathlib import Path
 
-from engine.base.cache import cache_dir, read_kept, write_kept
+from engine.base.cache import cache_dir, read_cached, write_cached
 
 MOST_FILES = 128
 MOST_BYTES = 1 << 28
@@ -19,16 +19,16 @@ def folder() -> Path | None:
 
 
 def path_of(key: str, kind: str) -> Path | None:
-    """The file of a kind that is known by a key."""
+    """The path of a cache file, by type and key."""
     here = folder()
     return None if here is None else here / f"{key}.{kind}"
 
 
 def read(path: Path | None, form: bytes) -> bytes | None:
     """The stored content; None if the file is missing, damaged or of another format."""
-    return read_kept(path, form)
+    return read_cached(path, form)
 
 
 def write(path: Path | None, form: bytes, body: bytes) -> None:
     """Store the content; does nothing if that fails."""
-    write_kept(path, form, body, MOST_FILES, MOST_BYTES)
+    write_cached(path, form, body, MOST_FILES, MOST_BYTES)

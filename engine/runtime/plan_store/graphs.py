@@ -1,4 +1,4 @@
-"""Graphs on disk: a model's file, read and put through the passes once, need not be parsed the next time.
+"""Cached graphs: imported and optimized models on disk, which need no parsing.
 
 What is stored has no weights: it refers to the model's own file, whose bytes are the key, and says how
 weights that a pass has made come of those. Models with operators of a game's own are not stored, nor those
@@ -17,7 +17,7 @@ from engine.base.versions import version_text
 from engine.graph.model import Layer, Model, Output
 from engine.operators import OPERATORS
 from engine.runtime.plan_store import files, is_storing
-from engine.runtime.plan_store.cache_keys import digest_of_bytes, digest_of_engine
+from engine.runtime.plan_store.cache_keys import bytes_hash, engine_hash
 from engine.runtime.plan_store.codec import (
     ARRAY,
     BYTES,
@@ -47,7 +47,7 @@ class GraphFile:
 
     def __init__(self, data: bytes, name: str, dims: Mapping[str, int] | None) -> None:
         """`data` are the file's bytes, `name` is what messages call it, `dims` what was made static."""
-        engine = digest_of_engine() if data and is_storing() and len(data) <= LARGEST_FILE else ""
+        engine = engine_hash() if data and is_storing() and len(data) <= LARGEST_FILE else ""
         # As a reader takes them: arrays that share a view's memory are copied in the end.
         self._data = np.frombuffer(memoryview(data), np.uint8)
         self._name = name
@@ -56,7 +56,7 @@ class GraphFile:
         if engine:
             sizes = sorted(map(repr, (dims or {}).items()))
             setting = f"{engine} {version_text('onnx')} {Path(name).name!r} {sizes}"
-            self.key = digest_of_bytes(self._data, setting)
+            self.key = bytes_hash(self._data, setting)
 
     def read(self) -> Model | None:
         """The stored graph, its constants views of the file's bytes; None if there is none."""
@@ -65,7 +65,7 @@ class GraphFile:
             return None
         try:
             model = Reader(body, {_FILE: self._data}).value(_Models(self._name))
-            made = {name: make() for name, make in model.makers.items()}
+            made = {name: make() for name, make in model.constant_factories.items()}
             model = model.replace(constants=_in_order(model.constants, made))
             model.check()
         except UNREADABLE:
@@ -76,24 +76,24 @@ class GraphFile:
     def write(self, model: Model, is_file: bool) -> None:
         """Store the imported graph; does nothing if that fails or saves nothing.
 
-        Only if `is_told_by_file` of the model as it was before any pass. `is_file`: a file has the bytes, so
-        that another process is likely to read them.
+        Only if `is_determined_by_file` of the model as it was before any pass. `is_file`: a file has the
+        bytes, so that another process is likely to read them.
         """
         is_worth_it = is_file or len(model.layers) >= LEAST_LAYERS
         if not self.key or not is_worth_it or not source_files.are_unchanged():
             return
         # What can be made again is only named.
-        makers = {name: make for name, make in model.makers.items() if name in model.constants}
+        makers = {name: make for name, make in model.constant_factories.items() if name in model.constants}
         constants = {name: None if name in makers else array for name, array in model.constants.items()}
         try:
-            flat = model.replace(constants=constants, makers=makers)
+            flat = model.replace(constants=constants, constant_factories=makers)
             body = Writer({_FILE: self._data}).body(_Models(self._name), flat)
         except NotStorableError:
             return
         files.write(files.path_of(self.key, "graph"), _FORM, body)
 
 
-def is_told_by_file(model: Model) -> bool:
+def is_determined_by_file(model: Model) -> bool:
     """Whether the file's bytes determine the result of the passes.
 
     Neither what a game's operators do, which may be folded away, nor what other files hold is among them.

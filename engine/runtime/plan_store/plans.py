@@ -7,7 +7,8 @@ adds (`PlanCodec.setting`). Elements of the model's constants are not stored but
 is stored as a function's name and arguments.
 
 Models with operators of a game's own are not stored, nor plans of which layers fall back, nor plans for fixed
-sizes that stop for data. Plans with open sizes are stored with those that continue them behind such a stop.
+sizes that stop for data. Plans with symbolic sizes are stored with those that continue them behind such a
+stop.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from engine.device.native.prebuilt import ABI
 from engine.graph.model import Model
 from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.value import Value
-from engine.runtime.plan_store import files, is_storing, open_plans
-from engine.runtime.plan_store.cache_keys import digest_of_engine, digest_of_model
+from engine.runtime.plan_store import files, is_storing, symbolic_plans
+from engine.runtime.plan_store.cache_keys import engine_hash, model_hash
 from engine.runtime.plan_store.codec import (
     ARRAY,
     CALL,
@@ -53,9 +54,9 @@ from engine.runtime.plan_store.codec import (
 )
 from engine.runtime.plan_store.graphs import is_plain
 from engine.runtime.plan_store.kernels import kernel_column
-from engine.runtime.plan_store.open_plans import SIZES, StoredOpenPlan
 from engine.runtime.plan_store.stored_model import StoredModel
 from engine.runtime.plan_store.streams import UNREADABLE, Column, NotStorableError, Reader, Writer
+from engine.runtime.plan_store.symbolic_plans import SIZES, StoredSymbolicPlan
 
 _FORM = b"GGPLAN7 %d\n" % ABI
 
@@ -77,13 +78,13 @@ class PlanFile:
                 self.read = None
 
     def prepare(self, backend: Backend, found: StoredModel, progress: Progress | None) -> int | None:
-        """Make the kernels of stored plans ready; how many were compiled, None if one is no longer cached."""
+        """Load the kernels of stored plans; returns how many were compiled, None if one is missing."""
         if any(isinstance(kernel, StoredKernel) for kernel in found.kernels):
             return 0 if backend.prepare_cached(self.words(found)) else None
         return backend.prepare(found.kernels, progress)
 
     def words(self, found: StoredModel) -> dict[str, int]:
-        """By the kernels' keys, with how many words of arguments plans call them at least; 0 if none does."""
+        """The least number of argument words that plans pass to each kernel, by key; 0 if none calls it."""
         words = {self.codec.key(kernel): 0 for kernel in found.kernels}
         for lowered in found.lowered:
             for segment in lowered.segments:
@@ -94,21 +95,21 @@ class PlanFile:
 
     def taken(
         self, lowered: Lowered, recorder: SizeRecorder, decided: tuple[object, ...], is_start: bool
-    ) -> StoredOpenPlan | None:
-        """A plan with open sizes as data, as long as it was not used; None where it cannot be stored.
+    ) -> StoredSymbolicPlan | None:
+        """Serialize an unused plan with symbolic sizes; None if it cannot be stored.
 
-        See `open_plans.taken`. `is_start`: it begins with the model's inputs.
+        See `symbolic_plans.taken`. `is_start`: it begins with the model's inputs.
         """
         inputs = [item.name for item in self.model.inputs]
         names = dict.fromkeys([*inputs, *(item.name for item in self.model.outputs)])
         try:
             inputs = inputs if is_start else []
-            return open_plans.taken(lowered, recorder, decided, [*names], inputs, self.codec)
+            return symbolic_plans.taken(lowered, recorder, decided, [*names], inputs, self.codec)
         except (NotStorableError, *UNREADABLE):
             return None
 
     def kernels(self, kernels: Iterable[AnyKernel]) -> list[AnyKernel]:
-        """Each kernel once, as it is read back."""
+        """The kernels, each once, as they are read back."""
         return [*{self.codec.key(kernel): self.codec.stored(kernel, 0.0) for kernel in kernels}.values()]
 
     def write(self, found: StoredModel, planned: Model) -> None:
@@ -120,9 +121,11 @@ class PlanFile:
         if not source_files.are_unchanged():
             return
         given = self.model.constants
-        made = {name: planned.constants[name] for name in planned.makers if name in planned.constants}
+        made = {
+            name: planned.constants[name] for name in planned.constant_factories if name in planned.constants
+        }
         owners = {**made, **given}
-        makers = {name: planned.makers[name] for name in made if name not in given}
+        makers = {name: planned.constant_factories[name] for name in made if name not in given}
         try:
             body = Writer(owners).body(_file_column(self.model, self.codec), _File(makers, found))
         except (NotStorableError, *UNREADABLE):
@@ -149,10 +152,10 @@ def plan_file(model: Model, backend: Backend) -> PlanFile | None:
     codec = backend.plan_codec()
     if codec is None or not is_storing():
         return None
-    engine = digest_of_engine()
+    engine = engine_hash()
     if not engine or not is_plain(model):
         return None
-    key = digest_of_model(model, f"{engine} {backend.name} {codec.setting}")
+    key = model_hash(model, f"{engine} {backend.name} {codec.setting}")
     return PlanFile(files.path_of(key, "plan"), model, codec)
 
 
@@ -283,7 +286,9 @@ def _file_column(model: Model, codec: PlanCodec) -> Column[_File]:
         _restored,
     )
     names = Converted(Many(NAME), sorted, frozenset)
-    opened = Rows(StoredOpenPlan, shapes=shapes, lowered=plans, sizes=SIZES, decided=SIZES, before=INTEGER)
+    opened = Rows(
+        StoredSymbolicPlan, shapes=shapes, lowered=plans, sizes=SIZES, decided=SIZES, before=INTEGER
+    )
     stored = Rows(
         StoredModel,
         host_inputs=names,
@@ -291,7 +296,7 @@ def _file_column(model: Model, codec: PlanCodec) -> Column[_File]:
         kernels=kernels.all,
         plans=Pairs(Converted(shapes, _shapes_of, _key_of), plans),
         lasting=names,
-        open_plans=Converted(Many(opened), tuple, list),
+        symbolic_plans=Converted(Many(opened), tuple, list),
     )
     return Rows(_File, makers=_Makers(NAME, CALL), stored=stored)
 
@@ -324,7 +329,7 @@ def _flat(model: Model, codec: PlanCodec, lowered: Lowered) -> _Plan:
     for segment in lowered.segments:
         if segment.place != "native":
             raise NotStorableError("a step runs elsewhere")
-        steps = [open_plans.stored_step(step, codec) for step in segment.plan.steps]
+        steps = [symbolic_plans.stored_step(step, codec) for step in segment.plan.steps]
         segments.append(replace(segment, plan=replace(segment.plan, steps=steps)))
     return _Plan(tensors, outputs, segments)
 

@@ -1,4 +1,4 @@
-"""The plans of a model as they are on disk, before a worker uses them."""
+"""Stored plans of a model, before a worker uses them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from engine.compiler.lower import Lowered
 from engine.compiler.plan import AnyKernel
 from engine.kernels.size_recorder import SizeRecorder
-from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
+from engine.runtime.plan_store.symbolic_plans import StoredSymbolicPlan, restored
 
 
 @dataclass
@@ -24,26 +24,26 @@ class StoredModel:
     kernels: list[AnyKernel]
     plans: dict[object, Lowered] = field(default_factory=dict)
     lasting: frozenset[str] = frozenset()
-    open_plans: list[StoredOpenPlan] = field(default_factory=list)
+    symbolic_plans: list[StoredSymbolicPlan] = field(default_factory=list)
 
     @cached_property
     def opened(self) -> list[tuple[Lowered, SizeRecorder]]:
-        """`open_plans` with their sizes open, for all workers. Raises one of `UNREADABLE`."""
-        return [restored(plan) for plan in self.open_plans]
+        """`symbolic_plans` with their sizes open, for all workers. Raises one of `UNREADABLE`."""
+        return [restored(plan) for plan in self.symbolic_plans]
 
     @property
     def lowered(self) -> list[Lowered]:
-        """All plans, those with open sizes as they are for the sizes that they were made for."""
-        return [*self.plans.values(), *(plan.lowered for plan in self.open_plans)]
+        """All plans; those with symbolic sizes at their original sizes."""
+        return [*self.plans.values(), *(plan.lowered for plan in self.symbolic_plans)]
 
     @property
     def stops(self) -> bool:
-        """Whether plans wait for computed data. Those are stored with open sizes only."""
-        return any(plan.stops for plan in self.open_plans)
+        """Whether plans wait for computed data. Those are stored with symbolic sizes only."""
+        return any(plan.stops for plan in self.symbolic_plans)
 
 
 def copied(lowered: Lowered) -> Lowered:
-    """A plan whose constants and trace may be used up without those of the other."""
+    """Return a copy of a plan whose constants and trace can be consumed independently."""
     segments = []
     for segment in lowered.segments:
         plan = segment.plan

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class NotStorableError(Exception):
-    """There is something that a file cannot hold."""
+    """A value cannot be serialized."""
 
 
 class Column(Protocol[T]):

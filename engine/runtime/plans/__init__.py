@@ -1,1 +1,1 @@
-"""Plans of a model: made, recorded, filled in for sizes, shared and kept."""
+"""Plans of a model: planning, recording, size substitution, sharing and caching."""

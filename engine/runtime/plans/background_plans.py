@@ -1,8 +1,8 @@
 """`BackgroundPlans`: plans that are made in the background, one after another.
 
-A `SlicedThread` plans, compiles kernels, allocates memory and records plans with open sizes; the commands of
-others are recorded on the worker's thread, in small steps. Hosts advance both as they advance loading
-(`engine.runtime.loading.handle.advance_loads`), and so does polling what waits for the plan.
+A `SlicedThread` plans, compiles kernels, allocates memory and records plans with symbolic sizes; the
+commands of others are recorded on the worker's thread, in small steps. Hosts advance both as they advance
+loading (`engine.runtime.loading.handle.advance_loads`), and so does polling what waits for the plan.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.backends.base import Backend
-from engine.backends.growing import Growing
+from engine.backends.growable import GrowableMemory
 from engine.base.errors import DeviceError
 from engine.base.generators import SmallSteps, within
 from engine.base.sliced_thread import SlicedThread
@@ -22,10 +22,10 @@ from engine.compiler.lower import Lowered
 from engine.compiler.plan_walk import Trace
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.pending_work import plans_in_background
-from engine.runtime.plans.open_plans import SizedPlan
 from engine.runtime.plans.plan_requests import PlanRequest
 from engine.runtime.plans.recorded_plan import Planning, RecordedPlan
 from engine.runtime.plans.shared_memory import allocating_ahead
+from engine.runtime.plans.symbolic_plans import SymbolicPlan
 
 if TYPE_CHECKING:
     from engine.runtime.plans.session import Session
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class PlanInProgress:
-    """What a `Loading` waits for: a plan that is made in the background."""
+    """A plan that is being made in the background, awaited by a `Loading`."""
 
     def __init__(self, session: Session, recorded: RecordedPlan) -> None:
         self._session = session
@@ -49,7 +49,7 @@ class PlanInProgress:
         return self._session.background_plans.advance(self._recorded, None)
 
     def result(self) -> None:
-        """Raises what went wrong."""
+        """Raise the error, if any."""
         self._session.is_ready(self._recorded, wait=False)
 
 
@@ -61,20 +61,18 @@ class BackgroundPlans:
         self._line: deque[RecordedPlan] = deque()
         self._loading: Loading[None] | None = None
         # What is to be allocated ahead, in this order.
-        self._near: dict[Growing[Any, Any], None] = {}
+        self._near: dict[GrowableMemory[Any, Any], None] = {}
 
     def begin(self, request: PlanRequest) -> RecordedPlan:
-        """A plan to be made; it is empty until `Session.is_ready` says that it is there."""
+        """Start making a plan; it is empty until `Session.is_ready` returns True."""
         request.hold()
         recorded = RecordedPlan(Lowered(Trace({}, [], {})), Planning(request))
         self._line.append(recorded)
         self._begin()
         return recorded
 
-    def allocate_ahead(self, near: Sequence[Growing[Any, Any]] = ()) -> None:
-        """Within a frame, allocate a step more of some memory, and of that of inputs on the CPU, beside later
-        frames: once no plan is to be made.
-        """
+    def allocate_ahead(self, near: Sequence[GrowableMemory[Any, Any]] = ()) -> None:
+        """Allocate shared memory ahead of need beside later frames, once no plan is pending."""
         recorder = self._session.recorder
         if recorder.near:
             near, recorder.near = [*near, *recorder.near], []
@@ -196,7 +194,7 @@ def _others_done(session: Session) -> Steps[None]:
 
 
 def on_a_thread(session: Session, work: Callable[[], Any]) -> Steps[Any]:
-    """Run work on a session's plans, with what it compiles, on another thread; one at a time does so.
+    """Run planning work and its compilation on another thread; only one runs at a time.
 
     A schedule that needs a new plan at once waits for it.
     """
@@ -236,7 +234,7 @@ def compiling_on_a_thread(
         opened.__exit__(None, None, None)
 
 
-def binding(session: Session, sized: SizedPlan, use: Callable[[bool], None]) -> Steps[None]:
+def binding(session: Session, sized: SymbolicPlan, use: Callable[[bool], None]) -> Steps[None]:
     """Bind a plan for all sizes; `use` is called with whether that worked."""
     native, is_bound = session.backends["native"], False
     try:
@@ -252,7 +250,7 @@ def binding(session: Session, sized: SizedPlan, use: Callable[[bool], None]) -> 
 
 
 def in_small_steps(session: Session, steps: SmallSteps[T]) -> Steps[T]:
-    """Create a plan's commands on the caller's thread, a few at a time, and what others may on another."""
+    """Record a plan's commands on the caller's thread, a few at a time, and offload other work."""
     entered = within(session.backends["native"].entered, steps)
     while True:
         try:

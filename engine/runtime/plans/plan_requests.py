@@ -13,9 +13,9 @@ from engine.compiler.lower import Lowered
 from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements
 from engine.kernels.size_recorder import SizeRecorder
-from engine.runtime.plans.open_numbers import OpenNumbers, of_elements, opened_elements
-from engine.runtime.plans.open_plans import MOST_LENGTHS, SizedPlan, SizedPlans
 from engine.runtime.plans.recorded_plan import Filling, RecordedPlan
+from engine.runtime.plans.symbolic_plans import MOST_LENGTHS, SymbolicPlan, SymbolicPlans
+from engine.runtime.plans.symbolic_values import SymbolicValues, of_elements, opened_elements
 
 if TYPE_CHECKING:
     from engine.runtime.plans.session import Session
@@ -39,13 +39,13 @@ class PlanRequest(ABC):
     """
 
     session: Session
-    plans: SizedPlans
+    plans: SymbolicPlans
     before: RecordedPlan | None = None
 
     @property
     @abstractmethod
-    def given(self) -> OpenNumbers | None:
-        """The open numbers; None where no plan for all sizes takes them."""
+    def given(self) -> SymbolicValues | None:
+        """The symbolic numbers; None where no plan for all sizes takes them."""
 
     @property
     @abstractmethod
@@ -53,7 +53,7 @@ class PlanRequest(ABC):
         """Whether another plan for all sizes may be made."""
 
     @abstractmethod
-    def openly(self) -> SizedPlan | None:
+    def openly(self) -> SymbolicPlan | None:
         """A plan for all sizes like these; None where that is not possible. Any thread may call this."""
 
     @abstractmethod
@@ -67,29 +67,29 @@ class PlanRequest(ABC):
     def hold(self) -> None:
         """Copy what the user may change before the plan is made."""
 
-    def store_open(self, made: Sequence[SizedPlan]) -> None:
+    def store_open(self, made: Sequence[SymbolicPlan]) -> None:
         """Store plans for all sizes, whose kernels are compiled."""
-        self.session.stored_plans.store_open_plans(self.session, {}, made)
+        self.session.stored_plans.store_symbolic_plans(self.session, {}, made)
 
     def store_apart(self, lowered: Lowered) -> None:
         """Store a plan for these sizes alone, if it is to be."""
 
     def filling(self, *, only_used: bool = False) -> Filling:
-        """Fill in the plan for all sizes that takes these; returns None if none does. See `SizedPlans`."""
+        """Fill in the plan for all sizes that takes these; returns None if none does. See `SymbolicPlans`."""
         return self.plans.filling(self, only_used=only_used)
 
-    def make(self) -> SizedPlan | None:
+    def make(self) -> SymbolicPlan | None:
         """A new plan for all sizes, to be used once its kernels are compiled; None where none is made."""
         made = self.openly() if self.may_make and not self.plans.serves_one_set_each else None
         if made is not None:
             self.plans.add(made)
         return made
 
-    def found_or_made(self) -> SizedPlan | None:
+    def found_or_made(self) -> SymbolicPlan | None:
         """A plan for all sizes that takes these and has served none, or a new one. On any thread."""
         return self.plans.not_used(self.given) or self.make()
 
-    def compiled(self) -> SizedPlan | None:
+    def compiled(self) -> SymbolicPlan | None:
         """The same with its kernels compiled, and stored."""
         sized = self.found_or_made()
         if sized is not None:
@@ -117,7 +117,7 @@ class InputsRequest(PlanRequest):
 
     def __init__(self, session: Session, shapes: InputShapes, known: Elements) -> None:
         self.session = session
-        self.plans = session.open_plans
+        self.plans = session.symbolic_plans
         self._shapes, self._known = shapes, known
 
     def hold(self) -> None:
@@ -125,12 +125,12 @@ class InputsRequest(PlanRequest):
         self._known = {name: array.copy() for name, array in self._known.items()}
 
     @cached_property
-    def given(self) -> OpenNumbers | None:
-        """Open sizes and elements; None where equal names have other sizes, or nothing can be open."""
-        sizes, elements = self.session.open_plans.sizes.of(self._shapes), of_elements(self._known)
+    def given(self) -> SymbolicValues | None:
+        """Symbolic sizes and elements; None where equal names have other sizes, or nothing can be open."""
+        sizes, elements = self.session.symbolic_plans.sizes.of(self._shapes), of_elements(self._known)
         if sizes is None:
             return None
-        return OpenNumbers((*sizes.numbers, *elements.numbers), (*sizes.decided, *elements.decided))
+        return SymbolicValues((*sizes.numbers, *elements.numbers), (*sizes.decided, *elements.decided))
 
     @property
     def may_make(self) -> bool:
@@ -140,9 +140,9 @@ class InputsRequest(PlanRequest):
             return False
         return sum(plan.decided != given.decided for plan in self.plans.ready) < MOST_DECIDED
 
-    def openly(self) -> SizedPlan | None:
+    def openly(self) -> SymbolicPlan | None:
         """A plan for all sizes like these; None for a model that cannot be planned so."""
-        session, given, sizes = self.session, self.given, self.session.open_plans.sizes
+        session, given, sizes = self.session, self.given, self.session.symbolic_plans.sizes
         if session.planner.tracer.grows_with_sizes:
             self.plans.most = MOST_LENGTHS
         if given is None or not session.backends["native"].plans_for_all_sizes:
@@ -153,14 +153,14 @@ class InputsRequest(PlanRequest):
         opened = sizes.opened(self._shapes, recorder)
         try:
             elements = opened_elements(self._known, recorder)
-            lowered = session.allowed(session.planner.lower_open(opened, elements))
+            lowered = session.allowed(session.planner.lower_symbolic(opened, elements))
         except EngineError:
-            return None  # an operator takes no open sizes
+            return None  # an operator takes no symbolic sizes
         if lowered.trace.stop is not None and not self._stops:
             # It would wait for what a plan of fixed sizes knows.
             sizes.is_possible = False
             return None
-        return SizedPlan(lowered, recorder, given.decided, is_start=True)
+        return SymbolicPlan(lowered, recorder, given.decided, is_start=True)
 
     @property
     def _stops(self) -> bool:
@@ -175,9 +175,9 @@ class InputsRequest(PlanRequest):
         """The plan that another thread has made meanwhile, if any."""
         return self.session.cache.get(self._key)
 
-    def store_open(self, made: Sequence[SizedPlan]) -> None:
+    def store_open(self, made: Sequence[SymbolicPlan]) -> None:
         """Store plans for all sizes, unless elements decide them."""
-        self.session.stored_plans.store_open_plans(self.session, self._known, made)
+        self.session.stored_plans.store_symbolic_plans(self.session, self._known, made)
 
     def store_apart(self, lowered: Lowered) -> None:
         """Store the first plan that is used."""

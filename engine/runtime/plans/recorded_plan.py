@@ -41,7 +41,7 @@ class Location:
 
     @cached_property
     def request(self) -> Callable[[], PendingRead]:
-        """Starts a readback of the elements as they are now."""
+        """A function that starts a readback of the current elements."""
         if self.backend is None or self.buffer is None:
             return lambda: ArrivedRead(self.array())
         return self.backend.requester(self.buffer, self.value.shape)
@@ -181,7 +181,7 @@ class RecordedPlan:
         return found
 
     def become(self, made: RecordedPlan) -> None:
-        """Take over everything of another plan, which is not used."""
+        """Take over all contents of another, unused plan."""
         self.lowered, self.submissions = made.lowered, made.submissions
         self.buffers, self.placement = made.buffers, made.placement
         self.owned, self.inputs = made.owned, made.inputs

@@ -14,7 +14,7 @@ from engine.backends.base import Backend, DeviceBuffer
 from engine.backends.gpu.integers import check_integers
 from engine.base.errors import OutOfMemoryError
 from engine.base.generators import Offload, SmallSteps
-from engine.base.lifetime import drop_aside
+from engine.base.lifetime import free_in_background
 from engine.base.memory.out_of_memory import LARGE, MOST_BYTES, naming_out_of_memory, out_of_memory
 from engine.base.memory.parallel import prefetched
 from engine.base.memory.pool import Pool
@@ -23,13 +23,14 @@ from engine.compiler.plan import BufferSpec, Packed, Plan
 from engine.graph.model import Model
 from engine.kernels.value import Value
 from engine.runtime.plans.recorded_plan import RecordedPlan, Submission, Transfers
-from engine.runtime.plans.shared_memory import LEAST_TOUCHED, Needs, SharedBuffer, allocating
+from engine.runtime.plans.shared_memory import LEAST_TOUCHED, MemoryRequirement, SharedBuffer, allocating
 
 _AT_ONCE = 1 << 20
 """Bytes of constants that are bound in one step."""
 
 _RESERVED = 1 << 22
-"""Bytes of inputs, and of outputs, that are allocated for open sizes before the first schedule, at most."""
+"""Bytes of inputs, and of outputs, that are allocated for symbolic sizes before the first schedule, at
+most."""
 
 DROPPED_AT_ONCE = 1 << 18
 """Elements of constants that are freed at once with a worker; more are freed in the background."""
@@ -111,7 +112,7 @@ class Recorder:
     def input_buffers(
         self, recorded: RecordedPlan, inputs: Sequence[Value], places: Sequence[Places]
     ) -> None:
-        """A buffer for each input in its places."""
+        """Create a buffer for each input on each backend that holds it."""
         for value, where in zip(inputs, places, strict=True):
             name = value.name
             recorded.inputs[name] = [
@@ -124,7 +125,7 @@ class Recorder:
     def places_of(
         self, inputs: Sequence[Value], segments: Sequence[Segment], kept: AbstractSet[str]
     ) -> list[Places]:
-        """The places of each input: where segments read it, or where it is kept for later."""
+        """The backends that hold each input: those whose segments read it, or keep it for later."""
         return [self._places_of(value, segments, kept) for value in inputs]
 
     def _places_of(self, value: Value, segments: Sequence[Segment], kept: AbstractSet[str]) -> Places:
@@ -135,7 +136,7 @@ class Recorder:
             places.append("native" if self._backends["native"].holds(value.dtype) else "cpu")
         return tuple(dict.fromkeys(places))
 
-    def needs_of_inputs(self, inputs: Sequence[Value], places: Sequence[Places]) -> list[Needs]:
+    def needs_of_inputs(self, inputs: Sequence[Value], places: Sequence[Places]) -> list[MemoryRequirement]:
         """The shared memory that `input_buffers` takes."""
         return [
             need
@@ -146,18 +147,20 @@ class Recorder:
 
     def _needs_of(
         self, place: Place, name: str, elements: int, dtype: np.dtype, is_input: bool
-    ) -> list[Needs]:
+    ) -> list[MemoryRequirement]:
         """The shared memory that the buffer of an input or output takes."""
         backend, elements = self._backends[place], max(elements, 1)
         if backend.is_host or not backend.shares:
             return []
         naming = partial(self._allocating, backend, name, elements, dtype)
-        return [Needs(backend, [(self.shared_buffer(place, name, dtype, is_input), elements)], naming)]
+        return [
+            MemoryRequirement(backend, [(self.shared_buffer(place, name, dtype, is_input), elements)], naming)
+        ]
 
     def needs_of_outer(
         self, place: Place, specs: Iterable[BufferSpec], before: RecordedPlan | None
-    ) -> list[Needs]:
-        """The shared memory of a segment's inputs and outputs, without those that `before` has."""
+    ) -> list[MemoryRequirement]:
+        """The shared memory of a segment's inputs and outputs, except for those in `before`."""
         held = () if before is None else before.buffers
         return [
             need
@@ -227,7 +230,7 @@ class Recorder:
 
     @contextmanager
     def allocating_temporaries(self, backend: Backend, make_plan: Callable[[], Plan]) -> Iterator[None]:
-        """A block that allocates temporaries. Raises `OutOfMemoryError` with the largest one's name."""
+        """Context manager: allocates temporaries. Raises `OutOfMemoryError` with the largest one's name."""
         try:
             yield
         except (MemoryError, OutOfMemoryError) as error:
@@ -244,9 +247,7 @@ class Recorder:
         return found
 
     def reserve(self, place: Place, specs: Sequence[BufferSpec]) -> None:
-        """Allocate memory of inputs and outputs on the CPU before the first schedule: of these sizes, or
-        as much as `_RESERVED` of each in proportion. That of inputs is touched. Any thread may call this.
-        """
+        """Allocate CPU memory of inputs and outputs before the first schedule. Callable from any thread."""
         for is_input in (True, False):
             wanted = [spec for spec in specs if spec.role == ("input" if is_input else "output")]
             sizes = {spec: spec.elements * spec.dtype.itemsize for spec in wanted}
@@ -292,7 +293,7 @@ class Recorder:
     def binding(
         self, recorded: RecordedPlan, segment: Segment, later: Collection[str] = ()
     ) -> SmallSteps[dict[str, DeviceBuffer]]:
-        """The buffers of a segment's constants, in small steps; those of no other plan go with this one.
+        """Bind a segment's constants in small steps; constants of no other plan are freed with this one.
 
         The plan drops its references to elements, so that packed ones exist in buffers only. Packed constants
         that are bound `later` have no buffer yet, unless another plan needs them: see `take`.
@@ -341,7 +342,7 @@ class Recorder:
             packed.drop()
 
     def pack(self, segment: Segment, names: Collection[str]) -> None:
-        """Pack weights of a segment ahead of binding them, where any thread may create buffers."""
+        """Pack a segment's weights before binding, where any thread may create buffers."""
         place, plan = segment.place, segment.plan
         with self._packing(place, plan, names) as take:
             for name in names:
@@ -388,7 +389,7 @@ class Recorder:
         constants = [*self.constants.values()]
         self.constants.clear()
         if sum(buffer.elements for _, buffer in constants) > DROPPED_AT_ONCE:
-            drop_aside(constants)
+            free_in_background(constants)
         for buffer in self.shared_buffers.values():
             buffer.forget()
         self.shared_buffers.clear()

@@ -18,7 +18,7 @@ from engine.base.generators import SmallSteps, finish, in_one_step
 from engine.base.memory.out_of_memory import naming_out_of_memory
 from engine.base.memory.pool import Pool
 from engine.base.sliced_thread import SlicedThread
-from engine.compiler.guesses import Guesses
+from engine.compiler.data_speculation import DataGuesses
 from engine.compiler.lower import Lowered, Place, Planner
 from engine.compiler.passes import applied
 from engine.compiler.plan import AnyKernel, Packed
@@ -30,15 +30,15 @@ from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plan_store.plans import plan_file
 from engine.runtime.plans.background_plans import BackgroundPlans
 from engine.runtime.plans.host_inputs import host_inputs
-from engine.runtime.plans.likely_plans import kernels_of_others, likely_open_plan
-from engine.runtime.plans.open_continuations import ContinuationRequest
-from engine.runtime.plans.open_numbers import digest
-from engine.runtime.plans.open_plans import OpenPlans
 from engine.runtime.plans.plan_cache import PlanCache
 from engine.runtime.plans.plan_requests import InputsRequest, PlanRequest
+from engine.runtime.plans.prepared_plans import kernels_of_others, likely_symbolic_plan
 from engine.runtime.plans.recorded_plan import CompilingKernels, Failed, Planning, RecordedPlan, Settled
 from engine.runtime.plans.recording import Recorder
 from engine.runtime.plans.stored_plans import StoredPlans
+from engine.runtime.plans.symbolic_continuations import ContinuationRequest
+from engine.runtime.plans.symbolic_plans import ModelPlans
+from engine.runtime.plans.symbolic_values import digest
 
 HOST_INPUT_LIMIT = 4096
 """Largest input, in elements, whose value may shape a plan (axes, sizes, pads: a handful of integers)."""
@@ -66,7 +66,7 @@ class Session:
             self.host_inputs, self.is_random = self.stored.host_inputs, self.stored.is_random
         self.recorder = Recorder(model, self.backends, self.pool, self._lasting)
         self.cache = PlanCache()
-        self.open_plans = OpenPlans(self, model)
+        self.symbolic_plans = ModelPlans(self, model)
         self._outlook: list[Lowered] = []
         self.stored_plans = StoredPlans()
         self.background: SlicedThread[Any] | None = None
@@ -84,18 +84,20 @@ class Session:
 
     @cached_property
     def planner(self) -> Planner:
-        """Makes plans; not created if all plans are read from disk."""
+        """The planner, created on first use: not needed if all plans are read from disk."""
         return Planner(self.model, self.backends["native"], self.backends.get("cpu"), self.packed, self.pool)
 
     # Making plans
 
     def prepare(self, progress: Progress | None = None) -> int:
-        """Compile every kernel that the model's open dimensions can need; returns how many were compiled."""
+        """Compile every kernel that the model's dynamic dimensions can need; returns how many were
+        compiled.
+        """
         compiled, plans = self.prepare_plans(progress)
         for key, lowered in plans:
             self.cache.keep(key, self.record(lowered, None))
         with self.backends["native"].entered():
-            for _, sized in self.open_plans.unbound:
+            for _, sized in self.symbolic_plans.unbound:
                 sized.bind(self)
         return compiled
 
@@ -112,7 +114,7 @@ class Session:
         samples: list[Mapping[str, tuple[int, ...]]] = [*self.planner.tracer.representatives()]
         has_run = False
         for shapes in samples:
-            opened = likely_open_plan(self, shapes) if may_open else None
+            opened = likely_symbolic_plan(self, shapes) if may_open else None
             is_open = opened is not None and opened.lowered.trace.stop is None
             lowered = opened.lowered if opened is not None and is_open else self._lowered_as_sampled(shapes)
             if lowered is None:
@@ -145,7 +147,7 @@ class Session:
         return compiled, plans
 
     def _likely(self) -> Iterator[Lowered]:
-        """Plans for the model's input shapes, or for sample sizes of its open dimensions.
+        """Plans for the model's input shapes, or for sample sizes of its dynamic dimensions.
 
         Sample sizes that the model does not accept are left out.
         """
@@ -170,7 +172,7 @@ class Session:
 
     @property
     def outlook(self) -> list[Lowered]:
-        """A likely plan: up to the model's end, or one for each stop for data."""
+        """A likely plan up to the model's end, one entry per stop for data."""
         if not self._outlook:
             self._outlook = [*islice(self._likely(), 1)]
         return self._outlook
@@ -182,7 +184,7 @@ class Session:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether plans that were made so far wait for computed data."""
+        """Whether the plans made so far stop for computed data."""
         return any(lowered.trace.stop is not None for lowered in self._outlook)
 
     @property
@@ -194,7 +196,7 @@ class Session:
         """Compile what follows the plan's stops for data, with guessed data."""
         compiled = 0
         for condition in (True, False):
-            guesses, going = Guesses(EQUAL[-1], condition), lowered
+            guesses, going = DataGuesses(EQUAL[-1], condition), lowered
             try:
                 while (stop := going.trace.stop) is not None and (answer := guesses.answer(stop)) is not None:
                     going = self.allowed(self.planner.resume(going.trace, answer, None))
@@ -283,8 +285,8 @@ class Session:
 
     @property
     def may_plan_for_all(self) -> bool:
-        """False for the first plan that is used, which is stored, unless one for all sizes is."""
-        if self.open_plans.waiting or self.open_plans.ready:
+        """Whether a plan for all sizes may be made: not for the first plan used, unless it is one."""
+        if self.symbolic_plans.waiting or self.symbolic_plans.ready:
             return True
         return self.file is None or self.stored is None or bool(self.stored.plans) or self.stored.stops
 
@@ -295,7 +297,7 @@ class Session:
         return recorded
 
     def compiling(self, lowered: Lowered) -> tuple[Compiling, ...]:
-        """What of a plan's kernels is not compiled; that begins in the background."""
+        """Start compiling a plan's missing kernels in the background, and return the compilation."""
         loads = (
             backend.prepare_async(kernels)
             for place, backend in self.backends.items()
@@ -358,7 +360,7 @@ class Session:
         return following
 
     def resumed(self, lowered: Lowered, known: Elements, results: Sequence[Any] | None) -> Lowered:
-        """Plan on from a stop for data, see `continuation`."""
+        """Continue planning after a stop for data; see `continuation`."""
         with naming_out_of_memory(f"a plan of model '{self.source.name}'"):
             return self.allowed(self.planner.resume(lowered.trace, known, results))
 
@@ -408,7 +410,7 @@ class Session:
 
     def _free(self) -> None:
         self.cache.release()
-        self.open_plans.release()
+        self.symbolic_plans.release()
         self.recorder.release()
         for backend in self.backends.values():
             backend.dispose()

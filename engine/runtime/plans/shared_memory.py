@@ -1,4 +1,4 @@
-"""Memory that plans of all sizes share: what a plan needs of it, and its allocation on another thread."""
+"""Memory shared by plans of all sizes: requirements, and allocation on another thread."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer
-from engine.backends.growing import REFUSED, Growing, GrowingBlock
+from engine.backends.growable import REFUSED, GrowableBlock, GrowableMemory
 from engine.backends.host import HostBuffer
 from engine.base.generators import Offload, SmallSteps
 from engine.base.memory.out_of_memory import LARGE, MOST_BYTES
 
-Allocated = list[tuple[Growing[Any, Any], Any, Any]]
+Allocated = list[tuple[GrowableMemory[Any, Any], Any, Any]]
 """Memory that was allocated: what it is for, its size, and the new memory."""
 
 
@@ -25,7 +25,7 @@ by one as they are first written, which takes ten times as long as writing them.
 """
 
 
-class SharedBuffer(GrowingBlock[DeviceBuffer]):
+class SharedBuffer(GrowableBlock[DeviceBuffer]):
     """The buffer of an input or output, in elements.
 
     is_input: Whether it is written from the host rather than read back.
@@ -45,7 +45,7 @@ class SharedBuffer(GrowingBlock[DeviceBuffer]):
         return self.backend.create_unset(size, self.dtype)
 
     def make_touched(self, size: int) -> DeviceBuffer:
-        """As `make`, with all pages written on the CPU, so that whoever writes them next need not wait."""
+        """As `make`, and touch all pages on the CPU so that the next writer need not wait for them."""
         memory = self.make(size)
         if isinstance(memory, HostBuffer):
             memory.array[...] = 0
@@ -57,7 +57,7 @@ class SharedBuffer(GrowingBlock[DeviceBuffer]):
         return is_worth and super().wants_more(size)
 
     def take(self, size: int, memory: DeviceBuffer) -> None:
-        """Use new memory, unless there is as much by now. Plans that use what was there hold it."""
+        """Use new memory, unless the current one is as large. Plans hold the previous memory."""
         before = self.memory
         super().take(size, memory)
         for buffer in (before, memory):
@@ -65,15 +65,15 @@ class SharedBuffer(GrowingBlock[DeviceBuffer]):
                 buffer.release()
 
     def forget(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         if self.memory is not None:
             self.memory.release()
         super().forget()
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """Memory that a plan takes of what all sizes share.
+class MemoryRequirement:
+    """Shared memory that a plan needs.
 
     Attributes:
         backend: The backend that it belongs to.
@@ -82,17 +82,17 @@ class Needs:
     """
 
     backend: Backend
-    memory: Sequence[tuple[Growing[Any, Any], Any]]
+    memory: Sequence[tuple[GrowableMemory[Any, Any], Any]]
     naming: Callable[[], AbstractContextManager[None]]
 
 
-def allocating(needs: Sequence[Needs]) -> SmallSteps[list[Growing[Any, Any]]]:
-    """Allocate what is missing, on another thread if the caller has one.
+def allocating(needs: Sequence[MemoryRequirement]) -> SmallSteps[list[GrowableMemory[Any, Any]]]:
+    """Allocate missing memory, on another thread if the caller has one.
 
     Returns what is to be allocated ahead, as the sizes come near to what there is.
     """
     missing = []
-    sizes: dict[Growing[Any, Any], Any] = {}
+    sizes: dict[GrowableMemory[Any, Any], Any] = {}
     for need in needs:
         steps = []
         for memory, size in need.memory:
@@ -113,7 +113,7 @@ def allocating(needs: Sequence[Needs]) -> SmallSteps[list[Growing[Any, Any]]]:
     return [memory for need in needs for memory, size in need.memory if memory.wants_more(size)]
 
 
-def _allocated(need: Needs, steps: Sequence[tuple[Growing[Any, Any], Any]]) -> Allocated:
+def _allocated(need: MemoryRequirement, steps: Sequence[tuple[GrowableMemory[Any, Any], Any]]) -> Allocated:
     with need.naming():
         found = [(memory, *memory.made_for(size)) for memory, size in steps]
         if sum(memory.nbytes(size) for memory, size, _ in found) >= LARGE:
@@ -121,8 +121,8 @@ def _allocated(need: Needs, steps: Sequence[tuple[Growing[Any, Any], Any]]) -> A
     return found
 
 
-def allocating_ahead(wanted: Sequence[Growing[Any, Any]], backend: Backend) -> SmallSteps[None]:
-    """Allocate a step more of some memory of a backend; without memory for it, it stays as it is."""
+def allocating_ahead(wanted: Sequence[GrowableMemory[Any, Any]], backend: Backend) -> SmallSteps[None]:
+    """Allocate some memory ahead of need; without memory for it, nothing changes."""
     steps = [(memory, size) for memory in wanted if (size := memory.ahead()) is not None]
 
     def made() -> Allocated:

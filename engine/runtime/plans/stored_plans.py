@@ -1,4 +1,4 @@
-"""Plans of a session on disk: taken into use when it begins, and stored as others are made."""
+"""A session's plans on disk: loaded when it starts, and stored as others are made."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from engine.backends.base import Progress
 from engine.compiler.lower import Lowered
 from engine.compiler.plan import AnyKernel
 from engine.compiler.walk import Elements
-from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.plans import PlanFile
 from engine.runtime.plan_store.stored_model import StoredModel, copied
 from engine.runtime.plan_store.streams import UNREADABLE
-from engine.runtime.plans.open_numbers import of_elements
-from engine.runtime.plans.open_plans import SizedPlan
+from engine.runtime.plan_store.symbolic_plans import StoredSymbolicPlan
+from engine.runtime.plans.symbolic_plans import SymbolicPlan
+from engine.runtime.plans.symbolic_values import of_elements
 
 if TYPE_CHECKING:
     from engine.runtime.plans.session import Session
 
 MOST_OPEN_PLANS = 6
-"""How many plans with open sizes are stored: loading each takes some milliseconds."""
+"""How many plans with symbolic sizes are stored: loading each takes some milliseconds."""
 
 MOST_CONTINUATIONS = 16
 """How many are stored that continue others behind stops for data."""
@@ -32,14 +32,14 @@ class StoredPlans:
     """The plans of a session on disk."""
 
     def __init__(self) -> None:
-        # The places of plans with open sizes among those that are stored; None for those that cannot be.
-        self._places: WeakKeyDictionary[SizedPlan, int | None] = WeakKeyDictionary()
+        # The places of plans with symbolic sizes among those that are stored; None for those that cannot be.
+        self._places: WeakKeyDictionary[SymbolicPlan, int | None] = WeakKeyDictionary()
         self._is_whole = True
 
     def restored(
         self, session: Session, progress: Progress | None
     ) -> tuple[int, list[tuple[object, Lowered]]] | None:
-        """What `Session.prepare_plans` returns, if plans of this model are stored."""
+        """The result of `Session.prepare_plans` from stored plans, if there are any."""
         stored, file, compiled = session.stored, session.file, None
         session.stored = None
         if stored is None or file is None:
@@ -52,10 +52,10 @@ class StoredPlans:
                 for segment in lowered.segments:
                     session.packed.update(segment.plan.packed)
             session.stored = stored
-            made = session.open_plans.restore(stored)
+            made = session.symbolic_plans.restore(stored)
         except UNREADABLE:
             # Damaged in a way that the file's digest does not tell: as good as none.
-            session.open_plans.release()
+            session.symbolic_plans.release()
             session.stored = None
             return None
         self._places.update({plan: place for place, plan in enumerate(made)})
@@ -75,12 +75,12 @@ class StoredPlans:
         file, stored = session.file, session.stored
         if file is None:
             return
-        plans, opened = ({}, []) if stored is None else (stored.plans, stored.open_plans)
+        plans, opened = ({}, []) if stored is None else (stored.plans, stored.symbolic_plans)
         if lowered is not None:
             plans = {key: lowered}
         opened = self._opened(session, file, opened)
         found = StoredModel(
-            session.host_inputs, session.is_random, file.kernels(kernels), plans, open_plans=opened
+            session.host_inputs, session.is_random, file.kernels(kernels), plans, symbolic_plans=opened
         )
         if session.is_stopping and not (found.stops and self._is_whole):
             # Its plans of fixed sizes are not stored, so what is missing would be planned in a frame.
@@ -92,11 +92,11 @@ class StoredPlans:
         file.write(found, session.model)
 
     def _opened(
-        self, session: Session, file: PlanFile, stored: Sequence[StoredOpenPlan]
-    ) -> list[StoredOpenPlan]:
-        """The plans with open sizes that are stored, and those that were made since and not used yet."""
+        self, session: Session, file: PlanFile, stored: Sequence[StoredSymbolicPlan]
+    ) -> list[StoredSymbolicPlan]:
+        """The plans with symbolic sizes that are stored, and those that were made since and not used yet."""
         found = [*stored]
-        for _, before, plan in session.open_plans.everything():
+        for _, before, plan in session.symbolic_plans.everything():
             if plan in self._places or not plan.is_storable:
                 continue
             self._places[plan] = None
@@ -114,7 +114,9 @@ class StoredPlans:
                 found.append(data._replace(before=place))
         return found
 
-    def store_open_plans(self, session: Session, known: Elements, compiled: Sequence[SizedPlan]) -> None:
+    def store_symbolic_plans(
+        self, session: Session, known: Elements, compiled: Sequence[SymbolicPlan]
+    ) -> None:
         """Store the plans for all sizes that were made, for which these kernels are compiled."""
         if session.stored is not None and not known:
             new = [k for plan in compiled for k in plan.lowered.kernels()]
@@ -126,4 +128,4 @@ class StoredPlans:
             # The first shapes of a run are likely to be the first ones of the next.
             self.store(session, [*session.stored.kernels, *lowered.kernels()], key, lowered)
             session.file = None
-            session.stored = replace(session.stored, plans={}, open_plans=[])
+            session.stored = replace(session.stored, plans={}, symbolic_plans=[])

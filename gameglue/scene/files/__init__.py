@@ -1,4 +1,4 @@
-"""Scenes and prefabs as files that people read and write: YAML, checked against the classes that they name.
+"""Scene and prefab files: YAML, validated against the classes that they name.
 
 `text` is YAML without its traps and with line numbers, `kinds` finds component classes by name, `values`
 turns fields into text and back, `reading` makes objects, `saving` writes them, `prefabs` keeps templates,

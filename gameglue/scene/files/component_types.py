@@ -1,4 +1,4 @@
-"""Component classes by name: `Door` where the class is known already, or `game.doors:Door`."""
+"""Component classes by name: `Door` for a known class, or `game.doors:Door`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 class Problem(Exception):
-    """Something in a file makes no sense; `line` where it is not the line of what surrounds it."""
+    """An error in a file; `line` is set if it differs from the enclosing value's."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -25,13 +25,13 @@ class Problem(Exception):
 
 
 def find_kind(name: str) -> Kind:
-    """The class called `name`; a module that is named is imported. Raises `Problem`."""
+    """Find the class called `name`, importing its module if given. Raises `Problem`."""
     module, colon, qualified = name.rpartition(":")
     return _in_module(module, qualified) if colon else _known(name)
 
 
 def name_kind(kind: Kind) -> str:
-    """What `find_kind` finds `kind` by, also in another run of the game. Raises `Problem` without one."""
+    """The name by which `find_kind` finds `kind` in any run of the game. Raises `Problem`."""
     module = kind.__module__
     is_local = "<locals>" in kind.__qualname__
     if is_local or module.partition(".")[0] == "gameglue":

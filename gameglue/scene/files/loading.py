@@ -29,7 +29,7 @@ def read_scene(app: App, name: str | Path) -> Scene:
     return scene
 
 
-def load_beside(app: App, name: str | Path, loaded: Callable[[Scene], object]) -> Loading[Scene]:
+def load_in_background(app: App, name: str | Path, loaded: Callable[[Scene], object]) -> Loading[Scene]:
     """Read a scene in the background, then call `loaded` with it. Raises `SceneError` without such a file."""
     path = find_file(app.resources, name, SCENE)
     loading: Loading[Scene] = Loading(name=str(name))
@@ -105,7 +105,7 @@ def _kind_of(annotation: object, resources: Resources) -> type | None:
     """The class whose loader reads a field of that type, where it is the only one that may."""
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     kinds = [kind for kind in members if kind not in (None, type(None))]
-    if len(kinds) != 1 or kinds[0] in (str, bytes, Path) or not resources.knows(kinds[0]):
+    if len(kinds) != 1 or kinds[0] in (str, bytes, Path) or not resources.has_loader(kinds[0]):
         return None
     kind: type = kinds[0]
     return kind

@@ -55,7 +55,7 @@ def read_text(path: Path) -> str:
 
 
 def place_to_save(resources: Resources, path: str | Path, suffix: str) -> Path:
-    """Where a file goes: relative to the game's folder, with `suffix` if it has none."""
+    """The path to save to: relative to the game's folder, with `suffix` if it has none."""
     place = resources.folder / path
     return place if place.suffix else place.with_name(place.name + suffix)
 

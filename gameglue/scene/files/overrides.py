@@ -31,7 +31,7 @@ class Target(NamedTuple):
 
 
 def find_override(root: GameObject, key: str) -> Target:
-    """What `key` means on the instance that begins with `root`. Raises `Problem`."""
+    """Resolve `key` on the instance with root object `root`. Raises `Problem`."""
     path, slash, last = key.rpartition("/")
     owner = find_object(path, children_of(root)) if slash else root
     kind, dot, name = last.rpartition(".")
@@ -50,7 +50,7 @@ def find_override(root: GameObject, key: str) -> Target:
 
 
 def apply_overrides(root: GameObject, overrides: Mapping[str, object]) -> None:
-    """Give the instance values as code has them: as for `add_component`. Raises `SceneError`."""
+    """Apply values given in code, as for `add_component`. Raises `SceneError`."""
     touched: dict[int, MonoBehaviour] = {}
     targets: dict[str, Target] = {}
     # All before any is changed, as a name that changes is the way to others.

@@ -27,7 +27,7 @@ def children_of(owner: GameObject) -> list[GameObject]:
 
 
 def paths_below(roots: Sequence[GameObject], *, only_saved: bool = False) -> Iterator[tuple[GameObject, str]]:
-    """Every object that is `roots` or below, or the saved ones, with what `find_object` finds it by."""
+    """All objects below `roots`, or only saved ones, with their paths for `find_object`."""
     counts: dict[tuple[str, str], int] = {}
     stack = [(owner, "") for owner in reversed(roots)]
     while stack:
@@ -54,7 +54,7 @@ def find_object(path: str, roots: Sequence[GameObject]) -> GameObject:
 
 
 def find_target(text: str, kind: type | None, roots: Sequence[GameObject]) -> object:
-    """The object, transform or component that `text` names; `kind`: the class expected. Raises `Problem`."""
+    """The object, transform or component named by `text`, of class `kind`. Raises `Problem`."""
     path, colon, named = text.partition(":")
     owner = find_object(path, roots)
     if named == Transform.__name__ or (not colon and kind is Transform):
@@ -87,7 +87,7 @@ def find_component(owner: GameObject, named: str) -> MonoBehaviour:
 
 
 def name_component(component: MonoBehaviour) -> str:
-    """What `find_component` finds `component` by."""
+    """The name by which `find_component` finds `component`."""
     name = type(component).__name__
     alike = [c for c in component.game_object.components if type(c).__name__ == name]
     number = next(i for i, c in enumerate(alike) if c is component)

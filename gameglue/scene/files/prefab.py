@@ -10,7 +10,7 @@ from gameglue.scene.transform import Transform
 
 
 class Prefab:
-    """A template of an object with all below it, of which a scene may hold many instances.
+    """A template of an object and its children, which a scene can instantiate many times.
 
     Made by naming a file: in `scene.instantiate("enemy.prefab")`, or as the value of a field of this type.
 

@@ -1,4 +1,4 @@
-"""The prefabs of one app: each file read once, and again when it has changed."""
+"""The prefabs of one app, cached until their files change."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _EXACT = 1e-12
 
 
 def set_property(owner: GameObject, name: str, value: object) -> None:
-    """Give `owner` one of `PROPERTIES`, from plain data. Raises `Problem`.
+    """Set one of `PROPERTIES` of `owner` from plain data. Raises `Problem`.
 
     Place, rotation and size are relative to the parent. rotation: degrees around z, `[x, y, z]` in degrees,
     or `{w, x, y, z}`. scale: one number for all axes, or two or three.
@@ -42,7 +42,7 @@ def set_property(owner: GameObject, name: str, value: object) -> None:
 
 
 def properties_of(owner: GameObject, shown: GameObject | None = None) -> dict[str, Any]:
-    """What differs from a new object, or from `shown`, as `set_property` takes it; always with the name."""
+    """The properties that differ from a new object, or from `shown`; always with the name."""
     plain = shown if shown is not None else _NEW
     transform, other = owner.transform, plain.transform
     found: dict[str, Any] = {"name": owner.name}

@@ -42,7 +42,7 @@ class _Values:
 
 
 def check_head(document: Node, kind: str, content: str, file: str) -> str:
-    """The name that a file of `kind`, "scene" or "prefab", gives; `content` is its other key."""
+    """Check the header of a "scene" or "prefab" file, and return its name; `content` is its other key."""
 
     def fail(line: int, message: str) -> SceneError:
         return SceneError(f"{file}, line {line}: {message}")
@@ -68,7 +68,7 @@ def check_head(document: Node, kind: str, content: str, file: str) -> str:
 
 
 class ObjectReader:
-    """Makes the objects of one file in a scene that is not loaded; also the `Reader` of their values."""
+    """Creates the objects of one file in an unloaded scene; also the `Reader` of their values."""
 
     def __init__(self, scene: Scene, file: str, load_prefab: Callable[[str], Prefab]) -> None:
         self.roots: list[GameObject] = []
@@ -81,7 +81,7 @@ class ObjectReader:
         self._names: list[tuple[str, object]] = []
 
     def steps(self, objects: Sequence[Node]) -> Iterator[None]:
-        """Make all; yields after each object and each component's fields. Raises `SceneError`."""
+        """Create all objects; yields after each object and component. Raises `SceneError`."""
         for node in objects:
             yield from self._object(node, None, "")
         for values in self._values:
@@ -270,7 +270,7 @@ class ObjectReader:
         return find_target(text, kind, self.roots)
 
     def resource(self, kind: object, name: str) -> object:
-        """What the file of that name holds; one that is named several times is loaded once."""
+        """Load a resource by file name, each once."""
         key = (kind, name)
         if key not in self._loaded:
             try:

@@ -1,4 +1,4 @@
-"""Objects as the text of a file: what differs from a new object, from a class's defaults, from a prefab."""
+"""Serializes objects: only differences from new objects, class defaults or prefabs are written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from gameglue.errors import SceneError
 from gameglue.host.resources import Resources
-from gameglue.scene.copying import Twins, copy_value
+from gameglue.scene.copying import CopyMap, copy_value
 from gameglue.scene.files.component_types import Problem, name_kind
 from gameglue.scene.files.locations import VERSION, name_of
 from gameglue.scene.files.paths import children_of, name_component, paths_below
@@ -30,7 +30,7 @@ _WAY_OUT = (
 
 
 def scene_text(name: str, roots: Sequence[GameObject], resources: Resources, *, strict: bool) -> str:
-    """The text of a scene file. Raises `SceneError` for what cannot be written, unless not `strict`."""
+    """Serialize a scene. Raises `SceneError` for unsupported values if `strict`."""
     writer = ObjectWriter(roots, resources, strict)
     data = {"scene": name, "version": VERSION, "objects": [writer.write(root) for root in writer.roots]}
     writer.check()
@@ -38,7 +38,7 @@ def scene_text(name: str, roots: Sequence[GameObject], resources: Resources, *, 
 
 
 def prefab_text(root: GameObject, resources: Resources, *, strict: bool) -> str:
-    """The text of a prefab file."""
+    """Serialize a prefab."""
     writer = ObjectWriter([root], resources, strict)
     data = {"prefab": root.name, "version": VERSION, "object": writer.write(root)}
     writer.check()
@@ -94,7 +94,7 @@ class ObjectWriter:
     ) -> dict[str, Any]:
         prefab = owner.prefab
         assert prefab is not None
-        twins: Twins = {}
+        twins: CopyMap = {}
         for part, shown in parts:
             twins[id(shown)], twins[id(shown.transform)] = (shown, part), (shown.transform, part.transform)
             twins.update({id(b): (b, a) for a, b in zip(part.components, shown.components, strict=False)})
@@ -118,7 +118,7 @@ class ObjectWriter:
         return data
 
     def _changes(
-        self, key: str, component: MonoBehaviour, original: MonoBehaviour, twins: Twins
+        self, key: str, component: MonoBehaviour, original: MonoBehaviour, twins: CopyMap
     ) -> dict[str, Any]:
         changed: dict[str, Any] = {}
         if component._enabled != original._enabled:
@@ -199,7 +199,7 @@ class ObjectWriter:
             for name, loaded in self._component._file_names.get(self._field, ()):
                 if loaded is value:
                     return name
-        if not self._resources.knows(type(value)):
+        if not self._resources.has_loader(type(value)):
             return None
         # Models tell their file, meshes what they were made of.
         path, source = getattr(value, "path", None), getattr(value, "source", None)
@@ -240,6 +240,8 @@ def _pairs(
 def _origin_below(part: GameObject, template: GameObject) -> GameObject | None:
     """The object of `template` that `part` was copied from, maybe by way of other prefabs."""
     origin = part._origin
-    while origin is not None and next(iter(reversed(list(origin.above()))), None) is not template:
+    while (
+        origin is not None and next(iter(reversed(list(origin.self_and_ancestors()))), None) is not template
+    ):
         origin = origin._origin
     return origin

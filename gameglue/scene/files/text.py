@@ -100,7 +100,7 @@ def _is_quoted(before: str) -> bool:
 
 
 def dump(data: object) -> str:
-    """`data`, made of None, bool, int, float, str, list and dict, as text: what has no parts on one line."""
+    """Serialize data made of None, bool, int, float, str, list and dict; scalars stay on one line."""
     text: str = yaml.dump(
         data, Dumper=_Dumper, default_flow_style=None, sort_keys=False, allow_unicode=True, width=100
     )

@@ -1,4 +1,4 @@
-"""Field values in files: reads a node as a value of the field's type, and writes it.
+"""Serialization of field values by their types.
 
 A type says how plain data is read: `[1, 2]` is a `Vec3`, a tuple or a list; "hero/hat" an object, a component
 of it, or a file. Where the type leaves it open, a mapping with one marked key decides:
@@ -42,23 +42,23 @@ _REFERENCES = (GameObject, Transform, MonoBehaviour)
 
 
 class Reader(Protocol):
-    """What values ask for while they are read."""
+    """Protocol used to resolve references and resources while reading values."""
 
     def reference(self, text: str, kind: type | None) -> object:
         """The object or component at a path; `kind` is the class that is expected. Raises `Problem`."""
 
     def resource(self, kind: object, name: str) -> object:
-        """What a file holds, or `name` itself where files of that kind are not known. Raises `Problem`."""
+        """Load a resource, or return `name` if its type has no loader. Raises `Problem`."""
 
 
 class Writer(Protocol):
-    """What values ask for while they are written."""
+    """Protocol used to name references and resources while writing values."""
 
     def path_of(self, target: object, kind: type | None) -> str:
-        """What `Reader.reference` finds `target` by. Raises `Problem` for what is not in the file."""
+        """The path by which `Reader.reference` finds `target`. Raises `Problem` if it is not in the file."""
 
     def file_name(self, value: object) -> str | None:
-        """The name that a resource was loaded by, or None for what is no resource."""
+        """The file name of a resource; None for other objects."""
 
 
 # -- reading ------------------------------------------------------------------------------------

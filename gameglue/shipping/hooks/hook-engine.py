@@ -1,4 +1,4 @@
-"""PyInstaller: the engine, with its sources, as kernels are made of them and stored under their digest."""
+"""PyInstaller hook: adds the engine with its sources, from whose hash kernels are cached."""
 
 from PyInstaller.utils.hooks import collect_data_files, collect_submodules, copy_metadata
 

@@ -1,4 +1,4 @@
-"""PyInstaller: the game side. It is imported name by name, but for what optional packages are needed for."""
+"""PyInstaller hook: adds gameglue's modules, which are imported by name; not the optional inspector."""
 
 from PyInstaller.utils.hooks import collect_submodules
 

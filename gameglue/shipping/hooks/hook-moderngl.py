@@ -1,4 +1,4 @@
-"""PyInstaller: moderngl loads its core by name, and glcontext one module for each way to a context."""
+"""PyInstaller hook: adds moderngl's core and glcontext's platform modules, imported by name."""
 
 from PyInstaller.utils.hooks import collect_submodules
 

@@ -31,7 +31,7 @@ def play(play_undrawn: Play) -> Play:
 
 def on_sheet(shares: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Positions on the sheet, from 0 to 1, as pixels of the window."""
-    return [SHEET.from_share(x, y) for x, y in shares]
+    return [SHEET.normalized_to_point(x, y) for x, y in shares]
 
 
 SEVEN = on_sheet([(0.34, 0.23), (0.5, 0.22), (0.66, 0.2), (0.6, 0.35), (0.53, 0.52), (0.47, 0.8)])
@@ -50,7 +50,7 @@ def test_a_digit_drawn_with_the_mouse_is_read(play: Play) -> None:
     reader = part(app, DigitReader)
     until(app, lambda: reader.probabilities[7] > 0.9)
     assert reader.drawing == 0
-    assert reader.answer_frames >= 1
+    assert reader.latency_frames >= 1
 
 
 def test_every_frame_asks_and_none_waits(play: Play) -> None:
@@ -59,8 +59,8 @@ def test_every_frame_asks_and_none_waits(play: Play) -> None:
     reader = part(app, DigitReader)
     assert app.inference.stats.done + app.inference.stats.cancelled + app.inference.pending == 30
     assert app.inference.pending <= 3
-    assert reader.answers >= 27 - app.inference.stats.cancelled
-    assert reader.answer_frames == 1
+    assert reader.result_count >= 27 - app.inference.stats.cancelled
+    assert reader.latency_frames == 1
 
 
 @pytest.mark.parametrize("how", ["c", "space", "right button"])
@@ -120,9 +120,9 @@ def test_b_goes_on_past_backends_that_are_missing(play: Play, monkeypatch: pytes
     assert asked == ["gpu_compute (gl)", "gpu_compute (opencl)", "gpu_pixel", "cpu"]
     until(app, lambda: reader.worker is not first)
     assert reader.message == ""
-    before = reader.answers
+    before = reader.result_count
     app.run(frames=10)
-    assert reader.answers > before
+    assert reader.result_count > before
 
 
 def test_the_script_waits_for_a_slow_network(play: Play) -> None:
@@ -199,7 +199,7 @@ from demos.digits.main import build
 from demos.digits.reader import DigitReader
 from demos.digits.sheet import Desk
 from gameglue import App, Rect
-from gameglue.host.playing import PlayOptions
+from gameglue.host.play_options import PlayOptions
 
 def post(kind, **values):
     pygame.event.post(pygame.event.Event(kind, **values))

@@ -54,7 +54,7 @@ def test_a_sign_drawn_with_the_mouse_strikes_those_that_bear_it(play: Start, spe
     assert [foe.spell for foe in battle.foes] == others
     assert battle.wave == 1
     assert battle.score == 2 * 10
-    assert wand.answers > 20
+    assert wand.result_count > 20
 
 
 def test_a_click_is_no_spell(play: Start) -> None:
@@ -68,7 +68,7 @@ def test_strokes_begin_on_the_field_only(play: Start) -> None:
     app, _, wand = play(InputScript().drag([(800, 300), (300, 300), (200, 200)], at=0.1, duration=0.3))
     app.run(frames=40)
     assert wand.points == []
-    assert wand.answers == 0
+    assert wand.result_count == 0
 
 
 def test_foes_that_arrive_break_the_crystal_and_n_begins_again(play: Start) -> None:

@@ -74,7 +74,7 @@ def test_the_board_goes_on_while_the_network_does_not_answer(play: Start) -> Non
     app.run(frames=400)
     assert app.time.frame_count == 400
     assert match.networks_turn
-    assert match.brain.answers == 0
+    assert match.brain.result_count == 0
 
 
 def test_the_network_plays_a_whole_game_against_itself(play: Start) -> None:

@@ -37,7 +37,7 @@ def test_it_learns_from_rallies_while_it_plays(play: Play) -> None:
         app.step()
         if len(school.curve) >= 2 and sum(match.score) >= 1:
             break
-    assert brain.answers > 10
+    assert brain.result_count > 10
     assert 1 <= sum(match.score) <= len(school.rallies)
     assert 2 <= len(school.curve) <= school.evolution.generation
     assert not np.array_equal(school.evolution.weights, before)
@@ -69,10 +69,10 @@ def test_new_weights_are_asked_with_in_the_same_frame(play: Play) -> None:
         vector = np.zeros_like(school.evolution.weights)
         vector[-1] = weights  # the last bias alone
         school.evolution.weights = vector
-        answers = brain.answers
+        answers = brain.result_count
         app.step()
         match.enabled = False  # it has asked once
-        until(app, lambda answers=answers: brain.answers > answers)  # type: ignore[misc]
+        until(app, lambda answers=answers: brain.result_count > answers)  # type: ignore[misc]
         assert match.answer == pytest.approx(expected, abs=1e-6)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from demos.rival.court import SENSES, Court
 from demos.rival.school import NETWORK, live
-from gameglue import Evolution, ModelLoader, Worker
+from gameglue import EvolutionStrategy, ModelLoader, Worker
 
 FOLDER = Path(__file__).parents[3] / "assets" / "rival"
 
@@ -26,24 +26,27 @@ def test_weights_are_inputs_of_the_engine() -> None:
     senses = examples(20)
     with Worker(ModelLoader.load(FOLDER / "rival.onnx")) as worker:
         for _ in range(3):
-            weights = NETWORK.newborn(random)
+            weights = NETWORK.init_weights(random)
             worker.schedule(senses=senses.astype(np.float32), **NETWORK.inputs(weights))
             answer = worker.peek_output().download_to_array()
-            np.testing.assert_allclose(answer, NETWORK.answer(weights, senses), atol=1e-5)
+            np.testing.assert_allclose(answer, NETWORK.forward(weights, senses), atol=1e-5)
 
 
 def test_a_double_comes_to_do_what_was_done() -> None:
     random = np.random.default_rng(3)
-    senses, newborn = examples(300), NETWORK.newborn(random)
+    senses, init_weights = examples(300), NETWORK.init_weights(random)
     done = np.clip(3 * senses[:, 1:2], -1, 1)
-    double = next(islice(NETWORK.imitate(newborn, senses, done, random), 400, None))
-    assert NETWORK.mistake(double, senses, done)[0] < 0.05 * NETWORK.mistake(newborn, senses, done)[0]
+    double = next(islice(NETWORK.fit(init_weights, senses, done, random), 400, None))
+    assert (
+        NETWORK.loss_and_gradient(double, senses, done)[0]
+        < 0.05 * NETWORK.loss_and_gradient(init_weights, senses, done)[0]
+    )
 
 
 def test_generations_learn_to_return_the_ball() -> None:
     strengths = np.load(FOLDER / "rival.npy").astype(float)
     student, champion = strengths[1:]
-    evolution = Evolution(student, np.random.default_rng(4))
+    evolution = EvolutionStrategy(student, np.random.default_rng(4))
     for _ in range(8):
         assert sum(1 for _ in live(evolution, np.stack([champion] * 4), 150)) == 150
     assert evolution.generation == 8
@@ -58,7 +61,7 @@ def returned(weights: np.ndarray) -> float:
     for _ in range(200):
         sides = (champion, court.senses(0)), (weights, court.senses(1))
         points = court.step(moves, 1 / 30)
-        moves = np.stack([NETWORK.answer(w, seen)[:, 0] for w, seen in sides], axis=1)
+        moves = np.stack([NETWORK.forward(w, seen)[:, 0] for w, seen in sides], axis=1)
         hits, lost = hits + int(court.hits[:, 1].sum()), lost + int((points < 0).sum())
     return hits / (hits + lost)
 
@@ -67,7 +70,9 @@ def test_what_lies_beside_the_network_fits_it() -> None:
     strengths = np.load(FOLDER / "rival.npy")
     assert strengths.shape == (3, NETWORK.count)
     assert NETWORK.parts(strengths)["weight_1"].shape == (3, SENSES, 16)
-    assert (FOLDER / "rival.onnx").read_bytes() == NETWORK.to_onnx("rival", takes="senses", gives="move")
+    assert (FOLDER / "rival.onnx").read_bytes() == NETWORK.to_onnx(
+        "rival", input_name="senses", output_name="move"
+    )
     newborn_, student, champion = (returned(weights.astype(float)) for weights in strengths)
     assert champion > 0.8
     assert champion >= student > newborn_

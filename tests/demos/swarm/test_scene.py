@@ -31,7 +31,7 @@ def test_the_network_steers_and_the_scripted_player_plays(play: Play) -> None:
     app = play(autoplay=True)
     shoal = part(app, Shoal)
     app.run(frames=20)
-    until(app, lambda: shoal.answers >= 3)
+    until(app, lambda: shoal.result_count >= 3)
     assert shoal.steering.shape == (FISH, 2)
     assert np.ptp(shoal.steering, axis=0).min() > 0.5
     assert part(app, Player).plays_itself
@@ -42,8 +42,8 @@ def test_keys_change_the_number_of_fish_within_bounds(play: Play) -> None:
     app = play(InputScript().press("up", at=0.1))
     shoal = part(app, Shoal)
     until(app, lambda: shoal.sea.count == 2 * FISH)
-    answered = shoal.answers
-    until(app, lambda: shoal.answers > answered + 2)
+    answered = shoal.result_count
+    until(app, lambda: shoal.result_count > answered + 2)
     assert len(shoal.steering) == 2 * FISH
     shoal.resize(FISH)
     until(app, lambda: shoal.sea.count == FISH)
@@ -95,8 +95,8 @@ def test_b_goes_on_past_backends_that_are_missing(play: Play, monkeypatch: pytes
     assert asked == list(_NEXT)
     assert shoal.worker is not first
     assert first.is_disposed
-    answered = shoal.answers
-    until(app, lambda: shoal.answers > answered)
+    answered = shoal.result_count
+    until(app, lambda: shoal.result_count > answered)
 
 
 @pytest.mark.long
@@ -115,5 +115,5 @@ def test_b_takes_the_next_backend_beside_the_frames(play: Play) -> None:
         shoal.switch()
         until(app, lambda: not shoal.is_loading, 120.0)
     assert app.time.frame_count > frames + 1
-    answered = shoal.answers
-    until(app, lambda: shoal.answers > answered + 1)
+    answered = shoal.result_count
+    until(app, lambda: shoal.result_count > answered + 1)

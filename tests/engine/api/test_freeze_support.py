@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine import BackendType, freeze_support
-from engine.device.native import children
+from engine.device.native import child_processes
 from engine.runtime.loading.driver_warm_up import warm_up_driver
 from tests.conftest import ROOT
 from tests.graphs import mlp
@@ -27,7 +27,7 @@ from engine import freeze_support
 if __name__ == "__main__":
     from pathlib import Path
     from engine.device.native import NativeSource, NativeStore
-    from engine.device.native.children import can_start
+    from engine.device.native.child_processes import can_start
     from engine.device.native.pool import CompilePool
     from engine.device.native.prelude import PRELUDE
     store = NativeStore(Path(os.environ["STORE"]), CompilePool(limit=1))
@@ -53,10 +53,10 @@ def test_a_frozen_program_compiles_in_itself_started_again(tmp_path: Path, call:
 
 
 def test_elsewhere_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "_may_reenter", [])
+    monkeypatch.setattr(child_processes, "_may_reenter", [])
     freeze_support()
-    assert children.can_start()
-    assert not children.is_frozen()
+    assert child_processes.can_start()
+    assert not child_processes.is_frozen()
 
 
 def test_a_worker_is_rehearsed_in_another_process(tmp_path: Path) -> None:

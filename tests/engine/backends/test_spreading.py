@@ -10,7 +10,7 @@ import pytest
 from engine import BackendType, ModelLoader, Worker
 from engine.backends.gl import backend as gl_backend
 from engine.backends.opencl import backend as cl_backend
-from engine.compiler.loop_spreading import GRAPHICS
+from engine.compiler.split_reduction import GRAPHICS
 from tests.graphs import node, proto
 
 PLACES = [

@@ -74,7 +74,7 @@ def test_another_thread_and_its_niceness(usual: float) -> None:
 
 
 def test_a_process_that_gives_way_goes_on_to(usual: float) -> None:
-    """`gameglue warmup --beside-game` is of the idle class, which has no slices of its own."""
+    """`gameglue warmup --low-priority` is of the idle class, which has no slices of its own."""
     code = (
         "import os; from engine.base import thread_scheduling as turns;"
         "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0));"

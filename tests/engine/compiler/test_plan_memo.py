@@ -11,7 +11,7 @@ import pytest
 from engine import ModelLoader
 from engine.backends.cpu.backend import CPUBackend
 from engine.compiler.lower import Lowered, Planner
-from engine.compiler.plan_memo import LARGEST_KNOWN, SHAPES_AT_ONCE, PlanMemo, Recent
+from engine.compiler.plan_memo import LARGEST_KNOWN, SHAPES_AT_ONCE, LRUCache, PlanMemo
 from engine.graph.model import Model
 from engine.kernels.value import Value
 from tests.graphs import node, proto
@@ -88,16 +88,16 @@ def test_layers_that_see_the_same_are_not_built_again(monkeypatch: pytest.Monkey
     model = ModelLoader.load(decoder())
     planner = planner_of(model)
     built: list[str] = []
-    keep = Recent.keep
+    keep = LRUCache.keep
 
-    def counting(self: Recent[Any, Any], key: Any, made: Any) -> None:
+    def counting(self: LRUCache[Any, Any], key: Any, made: Any) -> None:
         if self is layers:
             built.append(key[0])
         keep(self, key, made)
 
     assert planner.memo is not None
     layers = planner.memo.layers
-    monkeypatch.setattr(Recent, "keep", counting)
+    monkeypatch.setattr(LRUCache, "keep", counting)
     planner.lower(shapes_of(decoder_inputs(0, 5)))
     whole = len(built)
     built.clear()
@@ -149,7 +149,7 @@ def test_a_model_of_fixed_shapes_recalls_nothing() -> None:
 
 
 def test_what_is_used_least_goes_first() -> None:
-    recent: Recent[str, int] = Recent(2)
+    recent: LRUCache[str, int] = LRUCache(2)
     recent.keep("a", 1)
     recent.keep("b", 2)
     assert recent.get("a") == 1

@@ -14,7 +14,7 @@ from tests.engine.conftest import CHANNELS, MakeWorker, answers
 from tests.engine.operators.independent import by_onnxruntime
 from tests.engine.operators.single import one_layer
 from tests.engine.operators.test_recurrent import inputs_of
-from tests.engine.runtime.plans.test_open_plans import count_plans
+from tests.engine.runtime.plans.test_symbolic_plans import count_plans
 from tests.onnx_cases import disagreement
 
 Arrays = list[np.ndarray | None]

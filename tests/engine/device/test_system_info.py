@@ -7,8 +7,8 @@ import os
 import moderngl
 import pytest
 
+from engine.device.gl.context_switch import current_platform
 from engine.device.gl.device import GLDevice
-from engine.device.gl.switch import current_platform
 from engine.device.system_info import SystemInfo
 
 

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kernels.bounds import EVALUATE
+from engine.kernels.intervals import EVALUATE
 from engine.kernels.polynomials import Terms, combined, of_number, range_of_sum
 
 NAMES = ("a", "b", "c")

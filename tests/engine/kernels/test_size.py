@@ -1,4 +1,4 @@
-"""Open sizes: what is recorded of arithmetic and questions, against Python's own integers."""
+"""Symbolic sizes: what is recorded of arithmetic and questions, against Python's own integers."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.backends.cpu.codegen.cuts import cut_product, ns_of_reading
+from engine.backends.cpu.codegen.task_partition import cut_product, ns_of_reading
 from engine.backends.cpu.execution.arguments import as_word
 from engine.device import native
 from engine.device.native import NativeSource

@@ -8,7 +8,7 @@ import pytest
 from engine import CommandBuffer, Model
 from engine.compiler.interpreter import interpret
 from tests.engine.conftest import CHANNELS, MakeWorker, answers
-from tests.engine.runtime.plans.test_open_plans import count_plans
+from tests.engine.runtime.plans.test_symbolic_plans import count_plans
 from tests.engine.test_random_control_flow import load
 
 Feeds = dict[str, np.ndarray]
@@ -199,7 +199,7 @@ UNROLLED = {
 
 
 def feeds_for(made: Model, steps: int = 11, seed: int = 0) -> Feeds:
-    """Numbers for a model, its open size filled in."""
+    """Numbers for a model, its symbolic size filled in."""
     rng = np.random.default_rng(seed)
     return {
         item.name: rng.normal(size=[n if isinstance(n, int) else steps for n in item.shape or ()]).astype(
@@ -351,7 +351,7 @@ def test_many_runs_on_the_cpu(make_worker: MakeWorker) -> None:
         np.testing.assert_array_equal(worker.peek_output("sums").download_to_array(), -expected[:30])
         for output, one in zip(other.model.outputs, wanted, strict=True):
             np.testing.assert_array_equal(other.peek_output(output.name).download_to_array(), one)
-    assert buffer.replayed == 2
+    assert buffer.replayed_count == 2
 
 
 @pytest.mark.parametrize("channel", CHANNELS)

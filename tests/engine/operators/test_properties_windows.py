@@ -40,7 +40,7 @@ def by_onnxruntime(example: Example) -> Example:
 
 
 def image(draw: Draw, channels: int = 2, spatial: int = 2) -> tuple[np.ndarray, Dims]:
-    """(n, channels, *spatial) with open sizes but for the channels."""
+    """(n, channels, *spatial) with symbolic sizes but for the channels."""
     sizes = {"n": draw(st.sampled_from([1, 1, 2]))} | sizes_of(draw, "h", "w", of=LARGE)
     return tensor(draw, sizes, ("n", channels, *("h", "w")[:spatial]))
 

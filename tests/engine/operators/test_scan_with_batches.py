@@ -10,7 +10,7 @@ import pytest
 from engine import Model, ModelLoader, ShapeError, Worker
 from engine.compiler.interpreter import interpret
 from tests.engine.conftest import CHANNELS, MakeWorker, answers
-from tests.engine.runtime.plans.test_open_plans import count_plans
+from tests.engine.runtime.plans.test_symbolic_plans import count_plans
 
 HEAD = '<ir_version: 3, opset_import: ["": 8]>\n'
 Feeds = dict[str, np.ndarray]

@@ -254,7 +254,7 @@ def test_command_buffers_use_the_buffers_that_they_recorded(channel: str, make_w
             same(first.copy_output("z"), 2 * (values + 9))
         same(copies[0], values + 1)
         same(copies[1], 2 * values)
-    assert channel != "cpu" or buffer.replayed == 2
+    assert channel != "cpu" or buffer.replayed_count == 2
 
 
 def test_recorded_jobs_read_what_the_program_writes(make_worker: MakeWorker) -> None:
@@ -271,7 +271,7 @@ def test_recorded_jobs_read_what_the_program_writes(make_worker: MakeWorker) -> 
             Graphics.execute_command_buffer(buffer)
             same(worker.copy_output("z"), np.full(20_000, 2 * turn))
             same(out, np.full(20_000, 4 * turn))
-        assert buffer.replayed == 2
+        assert buffer.replayed_count == 2
         worker.dispose()
 
 

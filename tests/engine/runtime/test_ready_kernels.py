@@ -22,7 +22,7 @@ SIZES = (
     (1, 1, 1), (2, 2, 2), (1, 7, 1), (3, 3, 3), (1, 384, 1), (8, 128, 8), (2, 3, 5), (1, 64, 64),
     (1, 320, 320), (4, 300, 500), (1, 512, 768), (1, 33, 47),
 )  # fmt: skip
-"""For the open dimensions, in order of appearance."""
+"""For the dynamic dimensions, in order of appearance."""
 
 
 class Gathering(CPUBackend):

@@ -14,7 +14,7 @@ from engine import (
     Worker,
 )
 from engine.backends.gpu.grid_ranges import Grid, box_at, fitting
-from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken, Timing
+from engine.backends.partial_dispatch import Cut, KnownTiming, PartialDispatch, Timing
 from engine.device.gl.counting import CountingLoader
 from engine.device.gl.functions import Loader
 from tests.engine.conftest import MakeWorker
@@ -58,7 +58,7 @@ class Doubles(PartialDispatch):
     def enqueue(self, cuts: list[Cut], timed: bool) -> Timing:  # type: ignore[override]
         self.cuts += cuts
         self.inner.enqueue(cuts, False)
-        return Taken([self.unit_ms * 1e-3 * (cut.end - cut.first) for cut in cuts])
+        return KnownTiming([self.unit_ms * 1e-3 * (cut.end - cut.first) for cut in cuts])
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def runnable(of: Architecture, target: Path) -> list[Feed]:
 
 
 def write(of: Architecture, exporter: str, folder: Path) -> None:
-    """Write a model with open sizes, or else with fixed ones, or else why there is none."""
+    """Write a model with symbolic sizes, or else with fixed ones, or else why there is none."""
     target = folder / f"{exporter}-{of.name}.onnx"
     reasons = []
     for is_open in (True, False):

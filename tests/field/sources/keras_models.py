@@ -99,7 +99,7 @@ NETWORKS: Mapping[str, Callable[[], Any]] = {
 
 
 def feed(inputs: Sequence[onnx.ValueInfoProto], batch: int, length: int) -> Feed:
-    """Inputs whose open sizes are as given: the first is the batch."""
+    """Inputs whose symbolic sizes are as given: the first is the batch."""
     rng = np.random.default_rng(batch + length)
     made: Feed = {}
     for item in inputs:

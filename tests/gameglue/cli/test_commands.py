@@ -21,7 +21,7 @@ from gameglue.cli.bench_model import agreement
 from gameglue.cli.console import CompileProgress
 from gameglue.cli.demos import Demo, demos_folder, find_demos
 from gameglue.graphics.context import how_to_get_opengl
-from gameglue.profiling.contenders import infer
+from gameglue.profiling.benchmark_cases import infer
 from tests.graphs import node, proto
 from tests.peer import open_session
 
@@ -443,7 +443,7 @@ def test_warming_up_beside_a_game_gives_way_to_it() -> None:
     code = (
         "import os, sys\n"
         "from gameglue.cli import main\n"
-        "code = main(['warmup', 'digits', '--beside-game'])\n"
+        "code = main(['warmup', 'digits', '--low-priority'])\n"
         "assert os.sched_getscheduler(0) == os.SCHED_IDLE\n"
         "sys.exit(code)\n"
     )

@@ -11,7 +11,7 @@ import pytest
 
 from gameglue.cli import COMMANDS, build_parser, main
 from gameglue.cli.console import command_line, plain
-from gameglue.profiling.recording import Recording
+from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.session import PAUSED, RUNNING, Profile
 
 Capture = pytest.CaptureFixture[str]
@@ -68,7 +68,9 @@ def test_diff(capsys: Capture) -> None:
 
 def test_profile(tmp_path: Path, capsys: Capture) -> None:
     command = ("profile", "digits", "--backend", "cpu", "--headless", "--frames", "24", "--block", "6")
-    found = said(capsys, *command, "--rate", "0", "--not-counting", "--trace", str(tmp_path / "trace.json"))
+    found = said(
+        capsys, *command, "--rate", "0", "--no-blocking-counts", "--trace", str(tmp_path / "trace.json")
+    )
     assert found["frames"] == 24
     assert found["with inference"]["p99"] >= found["with inference"]["median"] > 0.0
     assert found["noise of that"] is None  # too few frames
@@ -85,7 +87,7 @@ def test_a_difference_inside_the_noise_is_none(capsys: Capture) -> None:
     rng = np.random.default_rng(1)
 
     def profile(shift: float) -> Profile:
-        made = Profile("", Recording.__new__(Recording), 60.0)
+        made = Profile("", ProfileRecording.__new__(ProfileRecording), 60.0)
         made.sides = {side: rng.gamma(4.0, 0.001, 300) for side in (RUNNING, PAUSED)}
         made.sides[RUNNING] += shift
         return made

@@ -44,7 +44,7 @@ def space(make_drawing_app: MakeApp) -> App:
 
 def camera(app: App, **fields: object) -> Camera3D:
     owner = app.scene.create("camera", position=(0, 0, 5))
-    return owner.add_component(Camera3D, **{"background": "black", "smooth_edges": False, **fields})
+    return owner.add_component(Camera3D, **{"background": "black", "multisampling": False, **fields})
 
 
 def glowing(app: App, mesh: Mesh, light: str, position: tuple[float, ...] = (0, 0, 0), **fields: Any) -> Any:
@@ -152,7 +152,7 @@ def test_ambient_light_comes_from_above_and_below(make_drawing_app: MakeApp) -> 
 def test_highlights_lie_where_the_half_vector_is_the_normal(space: App) -> None:
     camera(space, projection="orthographic", height=4.0)
     space.scene.create("sun", rotation=Quaternion.from_axis(-60, (0, 1, 0))).add_component(DirectionalLight)
-    glowing(space, Mesh.sphere(1.0, segments=128, rings=64), "black", shine=1.0)
+    glowing(space, Mesh.sphere(1.0, segments=128, rings=64), "black", specular=1.0)
     pixels = picture(space)[..., 0].astype(float)
     assert pixels.max() > 240
     rows, columns = np.nonzero(pixels > 200)
@@ -226,7 +226,7 @@ def test_smooth_edges_are_partly_covered(space: App) -> None:
     view = camera(space, projection="orthographic", height=4.0)
     glowing(space, Mesh.sphere(1.0, segments=128, rings=64), "white")
     hard = picture(space)[..., 0]
-    view.smooth_edges = True
+    view.multisampling = True
     soft = picture(space)[..., 0]
     assert set(np.unique(hard)) == {0, 255}
     if space.graphics.device.smooth_samples:
@@ -265,7 +265,7 @@ def test_cameras_draw_by_depth_and_two_dimensions_over_three(space: App) -> None
     assert pixels[120, 160].tolist() == RED, "the camera of higher depth draws later, and clears"
     near = camera(space, background=None, depth=2)
     near.transform.position = (0, 0, 2.5)
-    near.smooth_edges = True
+    near.multisampling = True
     pixels = picture(space)
     assert pixels[120, 205].tolist() == RED
     assert pixels[5, 5].tolist() == [0, 0, 64], "a camera without a background leaves what is there"
@@ -324,7 +324,7 @@ def test_a_faulty_component_does_not_take_others_with_it(make_drawing_app: MakeA
 def test_drawing_is_right_under_hostile_state_and_leaves_it_as_two_dimensions_do(
     space: App, game: moderngl.Context, game_gl: GLFunctions
 ) -> None:
-    camera(space, smooth_edges=True)
+    camera(space, multisampling=True)
     glowing(space, Mesh.torus(), "#ff0000")
     space.scene.create("glass", position=(0, 0, 1)).add_component(
         MeshRenderer, mesh=Mesh.quad(), color=(0, 0, 1, 0.5)
@@ -363,7 +363,7 @@ def test_frames_in_space_make_no_blocking_call(game: moderngl.Context) -> None:
     watched = moderngl.create_context(context=CountingLoader(game.mglo._context))  # type: ignore[arg-type]
     app = App("test", context=watched, size=(320, 240), on_error="raise")
     try:
-        camera(app, smooth_edges=True)
+        camera(app, multisampling=True)
         camera(app, depth=1, background=None)
         texture = app.graphics.texture(np.zeros((4, 4), np.uint8))
         for x in range(40):

@@ -296,7 +296,7 @@ def test_bars_and_meter_have_the_heights_of_their_values(make_drawing_app: MakeA
             highlight_color="#f00",
             back="#00000000",
         )
-        app.gui.meter(0, 150, 200, 10, 0.5, color="#ff0000")
+        app.gui.progress_bar(0, 150, 200, 10, 0.5, color="#ff0000")
 
     pixels = drawn(app, draw)
     assert pixels[70, 25].tolist() == BLACK

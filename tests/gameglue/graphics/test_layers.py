@@ -16,10 +16,10 @@ from onnx import TensorProto, helper
 from engine import BackendType, Model, ModelLoader, Worker
 from engine.base.errors import DisposedError
 from engine.compiler.plan import Plan
-from gameglue.profiling.contenders import infer
+from gameglue.profiling.benchmark_cases import infer
 from gameglue.profiling.layers import LayerTime, by_layer, cover, match, measure_layers
-from gameglue.profiling.peer import PeerNode, PeerProfile, known_names
-from gameglue.profiling.steps import PlannedStep, Replay, in_model, middle
+from gameglue.profiling.onnxruntime_profile import OrtNode, OrtProfile, known_names
+from gameglue.profiling.step_times import PlannedStep, Replay, in_model, middle
 from tests.graphs import node, proto
 
 Make = Callable[..., Worker]
@@ -200,7 +200,7 @@ def test_onnxruntimes_nodes_stand_beside_the_layers(make: Make) -> None:
     times = measure_layers(
         worker,
         inputs,
-        peer=PeerProfile(onnx.load_from_string(network()), inputs),
+        peer=OrtProfile(onnx.load_from_string(network()), inputs),
         runs=3,
         progress=lambda done, wanted: told.append((done, wanted)),
     )
@@ -231,8 +231,8 @@ def row(layer: str, *values: str) -> LayerTime:
     return LayerTime(layer, "Op", None, ("generic",), frozenset(values), 1.0)
 
 
-def peer(name: str, op_type: str, *names: str, seconds: tuple[float, ...] = (9.0, 2.0)) -> PeerNode:
-    return PeerNode(name, op_type, names, seconds)
+def peer(name: str, op_type: str, *names: str, seconds: tuple[float, ...] = (9.0, 2.0)) -> OrtNode:
+    return OrtNode(name, op_type, names, seconds)
 
 
 def test_a_node_belongs_to_the_row_that_yields_one_of_its_names() -> None:
@@ -287,7 +287,7 @@ def test_subgraphs_do_not_count_twice() -> None:
     loop = node("Loop", ["trips", "", "x"], ["y"], body=body)
     weights = {"w": np.eye(64, dtype=np.float32), "trips": np.array(200)}
     made = proto([loop], {"x": ("float32", (64, 64))}, {"y": ("float32", (64, 64))}, weights)
-    profile = PeerProfile(onnx.load_from_string(made), {"x": np.ones((64, 64), np.float32)})
+    profile = OrtProfile(onnx.load_from_string(made), {"x": np.ones((64, 64), np.float32)})
     passed = []
     for _ in range(3):
         began = time.perf_counter()

@@ -19,11 +19,11 @@ def test_a_program_for_what_a_scene_has_draws_the_same_picture(
 ) -> None:
     app = make_drawing_app()
     scene = app.scene
-    scene.create("eye", position=(0, 1, 5)).add_component(Camera3D, background="black", smooth_edges=False)
+    scene.create("eye", position=(0, 1, 5)).add_component(Camera3D, background="black", multisampling=False)
     sun = scene.create("sun", rotation=Quaternion.from_euler((-40, 30, 0)))
     sun.add_component(DirectionalLight, shadows=shadows)
     scene.create("ground", position=(0, -1, 0)).add_component(MeshRenderer, mesh="plane(8, 8)")
-    scene.create("ball").add_component(MeshRenderer, mesh="sphere(0.9)", color="orange", shine=shine)
+    scene.create("ball").add_component(MeshRenderer, mesh="sphere(0.9)", color="orange", specular=shine)
 
     def drawn(is_software: bool) -> tuple[np.ndarray, set[tuple[bool, bool]]]:
         monkeypatch.setattr(app.graphics.device, "is_software", is_software)

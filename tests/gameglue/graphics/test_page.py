@@ -65,7 +65,7 @@ def test_shapes_and_bars_lie_where_they_are_told(make_drawing_app: MakeApp) -> N
     def draw(page: Page) -> None:
         page.circle(20, 20, 10, "#00ff00")
         page.polyline([(50, 10), (70, 10)], "#ff0000", width=4)
-        page.meter(10, 40, 40, 6, 0.5, "#0000ff", "#202020")
+        page.progress_bar(10, 40, 40, 6, 0.5, "#0000ff", "#202020")
 
     picture = pixels(make_drawing_app, (192, 128), draw)
     assert bounds(picture, 1) == pytest.approx((20, 20, 60, 60), abs=1)
@@ -190,7 +190,7 @@ def test_the_parts_of_a_page_follow_each_other(make_drawing_app: MakeApp) -> Non
 @pytest.mark.gl
 def test_a_button_is_a_plate_with_its_text_and_note(make_drawing_app: MakeApp) -> None:
     def draw(page: Page) -> None:
-        page.button(10, 10, 40, 30, "H", "i", lit=True)
+        page.button(10, 10, 40, 30, "H", "i", highlighted=True)
         page.button(50, 10, 40, 30, "H")
 
     picture = pixels(make_drawing_app, (192, 128), draw).astype(int)
@@ -291,11 +291,11 @@ def test_a_curve_leaves_room_for_its_marks(make_drawing_app: MakeApp) -> None:
 def test_letters_are_never_too_small_to_read(make_drawing_app: MakeApp) -> None:
     gui = make_drawing_app(size=(480, 320)).gui
     free, least = Page(gui), Page(gui, min_text=12)
-    assert [least.letter_size(size) for size in (8, 14, 40)] == [16, 24, 40]
-    assert free.letter_size(14) == 14
+    assert [least.font_size(size) for size in (8, 14, 40)] == [16, 24, 40]
+    assert free.font_size(14) == 14
     assert least.measure("MMM", 14) == free.measure("MMM", 24)
     assert least.chip("N", 10, 10) > free.chip("N", 10, 10)
-    assert Page(make_drawing_app(size=(960, 640)).gui, min_text=12).letter_size(14) == 14
+    assert Page(make_drawing_app(size=(960, 640)).gui, min_text=12).font_size(14) == 14
 
 
 @pytest.mark.gl
@@ -303,13 +303,13 @@ def test_a_text_is_shortened_to_its_room(make_drawing_app: MakeApp) -> None:
     page = Page(make_drawing_app(size=(960, 640)).gui)
     text = "cpu on 2 job threads"
     wide = page.measure(text)[0]
-    assert page.shortened(text, wide) == text
-    short = page.shortened(text, wide - 1)
+    assert page.truncated(text, wide) == text
+    short = page.truncated(text, wide - 1)
     assert short.endswith("...")
     assert text.startswith(short[:-3])
     assert page.measure(short)[0] <= wide - 1
-    assert page.shortened(text, 0.0) == "..."
-    kept = page.shortened(text, wide - 1, keeps_end=True)
+    assert page.truncated(text, 0.0) == "..."
+    kept = page.truncated(text, wide - 1, keeps_end=True)
     assert page.measure(kept)[0] < wide
     first, last = kept.split("...")
     assert text.startswith(first)
@@ -325,8 +325,8 @@ def test_a_page_needs_an_area(make_app: MakeApp) -> None:
 def test_rectangles() -> None:
     box = Rect(10, 20, 30, 40)
     assert (box.right, box.bottom, box.center) == (40, 60, (25, 40))
-    assert box.to_share(25, 30) == (0.5, 0.25)
-    assert box.from_share(0.5, 0.25) == (25, 30)
+    assert box.point_to_normalized(25, 30) == (0.5, 0.25)
+    assert box.normalized_to_point(0.5, 0.25) == (25, 30)
     assert box.inset(5) == Rect(15, 25, 20, 30)
     assert box.inset(-5) == Rect(5, 15, 40, 50)
     assert box.grid(2, 2) == [

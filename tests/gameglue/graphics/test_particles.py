@@ -185,7 +185,7 @@ def test_particles_in_space_face_the_camera_and_hide_behind_things(make_drawing_
     app.scene.create("dark").add_component(AmbientLight, intensity=0.0)
     eye = app.scene.create("camera", position=(5, 0, 0))
     eye.transform.look_at((0, 0, 0), up=(0, 1, 0))
-    eye.add_component(Camera3D, background="black", field_of_view=90.0, smooth_edges=False)
+    eye.add_component(Camera3D, background="black", field_of_view=90.0, multisampling=False)
     source = system(app, ParticleSystem3D, speed=0.0, lifetime=99.0, sizes=(2.0,), colors=("#00ff00",))
     source.softness = 0.0
     app.step()

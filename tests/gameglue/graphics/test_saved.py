@@ -45,7 +45,7 @@ def test_a_scene_with_everything_that_draws_comes_back(app: App, tmp_path: Path)
     scene.create("flat").add_component(Camera2D, height=5.0)
     scene.create("sun").add_component(DirectionalLight, color=(1.0, 0.5, 0.25))
     scene.create("sky").add_component(AmbientLight, ground="#302010")
-    scene.create("made").add_component(MeshRenderer, mesh=Mesh.torus(1.0, tube=0.3), shine=0.5)
+    scene.create("made").add_component(MeshRenderer, mesh=Mesh.torus(1.0, tube=0.3), specular=0.5)
     scene.create("read").add_component(MeshRenderer, mesh="flag.obj", texture="sheet.png")
     scene.create("named").add_component(MeshRenderer, mesh="box(2.0)", emission="#101010")
     scene.create("sparks").add_component(

@@ -20,7 +20,7 @@ def test_a_box_shades_the_ground_beside_it(make_drawing_app: MakeApp) -> None:
     scene.create("dark").add_component(AmbientLight, intensity=0.0)
     above = scene.create("above", position=(0, 10, 0), rotation=Quaternion.from_axis(-90, (1, 0, 0)))
     above.add_component(
-        Camera3D, projection="orthographic", height=10.0, background="black", smooth_edges=False
+        Camera3D, projection="orthographic", height=10.0, background="black", multisampling=False
     )
     sun = scene.create("sun").add_component(DirectionalLight, shadows=True)
     sun.transform.look_at((1, -1, 0), up=(0, 1, 0))
@@ -54,7 +54,7 @@ def test_a_curved_surface_does_not_shade_its_lit_side(make_drawing_app: MakeApp)
     scene = app.scene
     scene.create("dark").add_component(AmbientLight, intensity=0.0)
     scene.create("eye", position=(0, 0, 5)).add_component(
-        Camera3D, projection="orthographic", height=4.0, background="black", smooth_edges=False
+        Camera3D, projection="orthographic", height=4.0, background="black", multisampling=False
     )
     sun = scene.create("sun", rotation=Quaternion.from_euler((-30, 40, 0))).add_component(DirectionalLight)
     scene.create("ball").add_component(MeshRenderer, mesh="sphere(1.0, segments=96, rings=48)")

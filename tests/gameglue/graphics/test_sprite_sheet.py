@@ -170,7 +170,7 @@ def test_textures_repeat_and_have_smaller_copies(make_drawing_app: MakeApp) -> N
     stripes[:, ::2] = 255
     app.scene.create("light").add_component(AmbientLight, intensity=1.0)
     app.scene.create("eye", position=(0, 0, 5)).add_component(
-        Camera3D, projection="orthographic", height=24.0, background="black", smooth_edges=False
+        Camera3D, projection="orthographic", height=24.0, background="black", multisampling=False
     )
     mesh = Mesh.quad(8.0, 8.0)
     mesh.uvs[:] *= 4.0  # 256 stripes on 80 pixels

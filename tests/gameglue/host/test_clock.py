@@ -167,6 +167,6 @@ def test_what_glides_has_come_as_far_at_every_frame_rate(frames: int) -> None:
     time, number, array = Time(), 2.0, np.array((0.0, 10.0))
     for _ in range(frames):
         time.begin_frame(0.3 / frames)
-        number, array = time.glide(number, 5.0, 0.3), time.glide(array, np.array((1.0, 0.0)), 0.3)
+        number, array = time.damp(number, 5.0, 0.3), time.damp(array, np.array((1.0, 0.0)), 0.3)
     assert number == pytest.approx(5.0 - 3.0 / np.e)
     np.testing.assert_allclose(array, (1.0 - 1.0 / np.e, 10.0 / np.e))

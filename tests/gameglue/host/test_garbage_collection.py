@@ -10,7 +10,7 @@ import pytest
 
 from gameglue import App, MonoBehaviour
 from gameglue.host import garbage_collection
-from gameglue.host.garbage_collection import long_lived_kept
+from gameglue.host.garbage_collection import freeze_garbage_collector
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_what_was_there_is_left_alone_until_the_end() -> None:
     assert early() is None  # garbage of before is not kept
     knot = Knot()
     early = weakref.ref(knot)
-    with long_lived_kept():
+    with freeze_garbage_collector():
         assert gc.get_freeze_count() > frozen
         del knot
         late = weakref.ref(Knot())
@@ -50,10 +50,10 @@ def test_what_was_there_is_left_alone_until_the_end() -> None:
 
 def test_inner_blocks_end_with_the_outermost() -> None:
     before = gc.get_freeze_count()
-    with long_lived_kept():
+    with freeze_garbage_collector():
         kept = gc.get_freeze_count()
         late = weakref.ref(Knot())
-        with long_lived_kept():
+        with freeze_garbage_collector():
             # Nothing is collected or added, so runs of a few frames each cost nothing.
             assert late() is not None
             assert gc.get_freeze_count() <= kept

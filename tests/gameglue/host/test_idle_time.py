@@ -56,7 +56,7 @@ def rest_of(
     pending: Callable[[], int] = lambda: 0,
     mark: Callable[[], None] = lambda: None,
 ) -> IdleTime:
-    queue = InferenceQueue(unfinished=tuple, time_source=clock)
+    queue = InferenceQueue(pending_work=tuple, time_source=clock)
     queue.register(work)
     return IdleTime(
         queue, infers=lambda: infers, pending=pending, mark=mark, time_source=clock, sleep=clock.sleep

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.device.native import children
+from engine.device.native import child_processes
 from gameglue import (
     App,
     BackendChoice,
@@ -160,8 +160,8 @@ def test_what_compiles_beside_the_game_stands_still_while_a_frame_works(
     make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, raises: bool
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(children, "hold", lambda: calls.append("hold"))
-    monkeypatch.setattr(children, "let_go", lambda: calls.append("let go"))
+    monkeypatch.setattr(child_processes, "hold", lambda: calls.append("hold"))
+    monkeypatch.setattr(child_processes, "let_go", lambda: calls.append("let go"))
     app = make_app(on_error="raise")
     app.scene.create("recorder").add_component(Recorder, calls=calls, raises=raises)
     for _ in range(2):
@@ -177,7 +177,7 @@ def test_what_compiles_goes_on_while_a_picture_waits_for_the_display(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr(children, "let_go", lambda: calls.append("let go"))
+    monkeypatch.setattr(child_processes, "let_go", lambda: calls.append("let go"))
     monkeypatch.setattr(app.graphics, "present", lambda: calls.append("present"))
     app._waits_for_display = True
     app.step()

@@ -149,7 +149,7 @@ class Worker:
 
 def make_queue(clock: Clock, **options: Any) -> InferenceQueue:
     """A queue that looks at no other worker of the process."""
-    return InferenceQueue(time_source=clock, unfinished=tuple, **options)
+    return InferenceQueue(time_source=clock, pending_work=tuple, **options)
 
 
 def frame(queue: InferenceQueue, clock: Clock, budget_ms: float = 2.0, length_ms: float = 16.0) -> float:

@@ -39,29 +39,29 @@ def step_until(app: App, condition: Callable[[], bool]) -> None:
 
 def test_answers_are_those_of_another_engine_and_are_counted(app: App) -> None:
     brain = Brain.open(app.scene.create("reader"), MODEL, shapes=SHAPES)
-    assert (brain.answers, brain.answer_ms, brain.answer_frames) == (0, 0.0, 0.0)
-    assert brain.answer_after == "..."
+    assert (brain.result_count, brain.latency_ms, brain.latency_frames) == (0, 0.0, 0.0)
+    assert brain.latency_text == "..."
     assert "answer after" not in brain.statistics
     taken: list[InferenceRequest] = []
-    brain.ask(PICTURE, payload="first", callback=taken.append)
-    second = brain.ask(PICTURE)
+    brain.request(PICTURE, payload="first", callback=taken.append)
+    second = brain.request(PICTURE)
     assert brain.pending == 2
-    step_until(app, lambda: brain.answers == 2)
+    step_until(app, lambda: brain.result_count == 2)
     session = open_session(Resources().find(MODEL))
     (expected,) = session.run(None, {session.get_inputs()[0].name: PICTURE})
     np.testing.assert_allclose(taken[0].result(), expected, atol=1e-5)
     assert taken[0].payload == "first"
     assert brain.pending == 0
-    third = brain.ask(PICTURE)
+    third = brain.request(PICTURE)
     brain.cancel()
     assert third.state == "cancelled"
     assert brain.pending == 0
-    assert brain.answer_ms == pytest.approx((taken[0].age_ms + second.age_ms) / 2)
-    assert brain.answer_frames == (taken[0].age_frames + second.age_frames) / 2
+    assert brain.latency_ms == pytest.approx((taken[0].age_ms + second.age_ms) / 2)
+    assert brain.latency_frames == (taken[0].age_frames + second.age_frames) / 2
     assert brain.statistics["answers"] == 2
-    frames = f"{brain.answer_frames:.0f} frame" + ("" if brain.answer_frames < 1.5 else "s")
-    assert brain.answer_after == f"{frames}, {brain.answer_ms:.1f} ms"
-    assert str(brain.statistics["answer after"]).startswith(f"{brain.answer_frames:.0f} frame(s), ")
+    frames = f"{brain.latency_frames:.0f} frame" + ("" if brain.latency_frames < 1.5 else "s")
+    assert brain.latency_text == f"{frames}, {brain.latency_ms:.1f} ms"
+    assert str(brain.statistics["answer after"]).startswith(f"{brain.latency_frames:.0f} frame(s), ")
 
 
 def test_it_runs_where_the_player_wants_it(app: App) -> None:
@@ -78,20 +78,20 @@ def test_it_runs_where_the_player_wants_it(app: App) -> None:
 def test_a_newer_question_takes_the_place_of_one_that_waits(app: App) -> None:
     brain = Brain.open(app.scene.create("reader"), MODEL, shapes=SHAPES)
     app.inference.paused = True
-    older, newer = (brain.ask(PICTURE, latest_only=True) for _ in range(2))
+    older, newer = (brain.request(PICTURE, latest_only=True) for _ in range(2))
     app.inference.paused = False
     step_until(app, newer.is_done)
     assert older.state == "cancelled"
-    assert brain.answers == 1
+    assert brain.result_count == 1
 
 
 def test_what_expires_is_told_and_does_not_count(app: App) -> None:
     brain = Brain.open(app.scene.create("reader"), MODEL, shapes=SHAPES)
     app.inference.paused = True
     ended: list[str] = []
-    brain.ask(PICTURE, deadline_ms=0.0, callback=lambda request: ended.append(request.state))
+    brain.request(PICTURE, deadline_ms=0.0, callback=lambda request: ended.append(request.state))
     step_until(app, lambda: ended == ["expired"])
-    assert brain.answers == 0
+    assert brain.result_count == 0
 
 
 class Guard(Brain):
@@ -106,21 +106,21 @@ def test_a_class_that_derives_from_it_has_fields_of_its_own(app: App) -> None:
     app.step()
     assert guard.woken
     assert guard.post == "gate"
-    guard.ask(PICTURE)
-    step_until(app, lambda: guard.answers == 1)
+    guard.request(PICTURE)
+    step_until(app, lambda: guard.result_count == 1)
 
 
 def test_its_worker_goes_with_it_or_when_another_is_employed(app: App) -> None:
     game_object = app.scene.create("reader")
     brain = Brain.open(game_object, MODEL, shapes=SHAPES)
-    first, request = brain.worker, brain.ask(PICTURE)
+    first, request = brain.worker, brain.request(PICTURE)
     choice = BackendChoice(BackendType.CPU)
     worker = open_worker(app.resources.load(MODEL), choice)
-    brain.employ(worker, choice)
+    brain.set_worker(worker, choice)
     assert first.is_disposed
     assert isinstance(request.error, RequestCancelledError)
-    brain.ask(PICTURE)
-    step_until(app, lambda: brain.answers == 1)
+    brain.request(PICTURE)
+    step_until(app, lambda: brain.result_count == 1)
     game_object.destroy()
     app.step()
     assert worker.is_disposed

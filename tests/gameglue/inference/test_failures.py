@@ -29,7 +29,7 @@ class Asker(MonoBehaviour):
     def update(self) -> None:
         assert self.brain is not None
         image, callback = ASKED[self.way]
-        self.brain.ask(image, callback=None if callback is None else callback(self))
+        self.brain.request(image, callback=None if callback is None else callback(self))
 
     def ignore(self, request: object) -> None: ...
 

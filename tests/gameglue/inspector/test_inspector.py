@@ -355,7 +355,7 @@ STATE = """
 import moderngl
 from gameglue import App
 from engine.device.gl.functions import GLFunctions
-from engine.device.gl.switch import current_platform
+from engine.device.gl.context_switch import current_platform
 from tests.engine.gl_state import Disturbed, differences, snapshot
 
 ctx = moderngl.create_standalone_context(backend="egl")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gameglue.profiling.recording import Recording
+from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.session import PAUSED, RUNNING, Profile
 
 
@@ -12,12 +12,12 @@ class Reader:
     """Stands for a component."""
 
 
-def recorded(frames: int = 12, ms: float = 4.0, begin: float = 100.0) -> Recording:
+def recorded(frames: int = 12, ms: float = 4.0, begin: float = 100.0) -> ProfileRecording:
     """Frames of `ms` each, 16 ms apart: half of it `update`, of which a hook takes half, the rest `gui`.
 
     The second half of the frames is paused. Every frame has a schedule and a readback that ends in the next.
     """
-    recording = Recording()
+    recording = ProfileRecording()
     for number in range(frames):
         start, third = begin + number * 0.016, ms / 1e3
         recording.label = RUNNING if number < frames // 2 else PAUSED
@@ -33,7 +33,7 @@ def recorded(frames: int = 12, ms: float = 4.0, begin: float = 100.0) -> Recordi
     return recording
 
 
-def profile_of(recording: Recording) -> Profile:
+def profile_of(recording: ProfileRecording) -> Profile:
     """The profile that the frames of a recording make."""
     profile = Profile("made <by hand>", recording, 60.0, {"renderer": "none & nothing"})
     profile.work = np.array([frame.seconds for frame in recording.frames])

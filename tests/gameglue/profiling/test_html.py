@@ -11,7 +11,7 @@ import pytest
 
 from gameglue.profiling.html import html_report, write_html
 from gameglue.profiling.plots import curve, histogram, nice_ticks, stacked
-from gameglue.profiling.recording import Recording
+from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.session import Profile
 from tests.gameglue.profiling.recorded import profile_of, recorded
 
@@ -73,7 +73,7 @@ def test_what_the_gpu_drew_and_what_went_wrong_is_told() -> None:
 
 
 def test_a_profile_without_frames_is_a_page_too() -> None:
-    Page(html_report(Profile("nothing", Recording(), 60.0)))
+    Page(html_report(Profile("nothing", ProfileRecording(), 60.0)))
 
 
 def points(svg: str, style: str) -> np.ndarray:

@@ -12,7 +12,7 @@ import pytest
 from engine import BackendType, ModelLoader, Worker
 from engine.base import instrumentation
 from gameglue import App, InferenceRequest, MonoBehaviour
-from gameglue.profiling import Recording
+from gameglue.profiling import ProfileRecording
 from tests.gameglue.profiling.recorded import recorded
 
 DIGITS = Path(__file__).parents[3] / "assets" / "digits" / "digits.onnx"
@@ -157,7 +157,7 @@ def test_garbage_collections_are_told(app: App) -> None:
 
 
 def test_the_oldest_events_and_frames_go_first() -> None:
-    recording = Recording(events=10, frames=3)
+    recording = ProfileRecording(events=10, frames=3)
     for number in range(8):
         recording.begin_frame(number)
         recording.phase("update", number, number + 1)

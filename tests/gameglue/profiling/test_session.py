@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gameglue import App, MonoBehaviour
-from gameglue.profiling.recording import Recording
+from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.session import PAUSED, RUNNING, SETTLING, Plan, Profile, profile_frames
 from tests.gameglue.profiling.test_recording import Reader
 
@@ -85,7 +85,7 @@ def test_a_profile_waits_for_the_renderer_between_frames(
 def test_what_frames_waited_for_is_told() -> None:
     def limit(running: list[float], paused: list[float]) -> str:
         late = {RUNNING: np.array(running), PAUSED: np.array(paused)}
-        return Profile("game", Recording(), 60.0, late=late).limit
+        return Profile("game", ProfileRecording(), 60.0, late=late).limit
 
     assert limit([], []) == limit([0.0] * 50, [0.0] * 50) == limit([0.01] + [0.0] * 49, [0.0]) == ""
     both = limit([0.01, 0.03, 0.0, 0.0], [0.02, 0.0])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gameglue.profiling.recording import Recording
+from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.trace import TRACKS, trace_events, write_trace
 from tests.gameglue.profiling.recorded import recorded
 
@@ -75,6 +75,6 @@ def test_spans_that_overlap_have_rows_of_their_own() -> None:
 
 
 def test_an_empty_recording_is_a_trace_too(tmp_path: Path) -> None:
-    events = json.loads(write_trace(Recording(), tmp_path / "t.json").read_text())["traceEvents"]
+    events = json.loads(write_trace(ProfileRecording(), tmp_path / "t.json").read_text())["traceEvents"]
     check_schema(events)
     assert [e["ph"] for e in events] == ["M"]

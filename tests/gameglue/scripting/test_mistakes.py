@@ -410,7 +410,7 @@ def test_a_request_with_an_unknown_option_names_the_likely_one(app: App) -> None
     with pytest.raises(
         InputError, match=r"'latest' is neither .* did you mean 'latest_only'\?.* the inputs: x"
     ):
-        brain.ask(np.zeros((1, 3), np.float32), latest=True)
+        brain.request(np.zeros((1, 3), np.float32), latest=True)
     brain.game_object.destroy()
 
 

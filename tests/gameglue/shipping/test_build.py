@@ -19,8 +19,8 @@ import pytest
 from engine.backends.base import BackendType
 from engine.base.errors import InputError
 from engine.device.native import NativeSource, NativeStore
-from engine.device.native.child import CHILD_ARGUMENT
-from engine.device.native.children import allow_reentry
+from engine.device.native.child_processes import allow_reentry
+from engine.device.native.compiler_process import CHILD_ARGUMENT
 from engine.device.native.pool import CompilePool
 from engine.device.native.prelude import PRELUDE
 from engine.runtime.loading.driver_warm_up import warm_up_driver
@@ -267,7 +267,7 @@ def test_a_built_game_compiles_in_itself_started_again(
 ) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(sys, "executable", str(built))
-    monkeypatch.setattr("engine.device.native.children._may_reenter", [])
+    monkeypatch.setattr("engine.device.native.child_processes._may_reenter", [])
     allow_reentry()
     started: list[list[str]] = []
     popen = subprocess.Popen
@@ -290,7 +290,7 @@ def test_a_built_game_rehearses_in_itself_started_again(
 ) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(sys, "executable", str(built))
-    monkeypatch.setattr("engine.device.native.children._may_reenter", [])
+    monkeypatch.setattr("engine.device.native.child_processes._may_reenter", [])
     allow_reentry()
     model = ROOT / "assets/digits/digits.onnx"
     task = "engine.api.freeze_support:run_driver_warm_up"

@@ -1,1 +1,1 @@
-"""How kernels of the CPU are written: their text, arguments, tiles and division into tasks."""
+"""Code generation for CPU kernels: source, arguments, tiles and partition into tasks."""

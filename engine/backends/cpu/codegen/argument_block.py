@@ -52,7 +52,7 @@ class ArgumentBlock:
         return [*(f"{name} = {self.read(name)}" for name in self.names), *own, *addresses]
 
     def reading(self, text: str) -> str:
-        """A kernel's text with the expression that reads it in place of each "{name}"."""
+        """Replace each "{name}" in a kernel's text by the expression that reads it."""
         for name in self.names:
             text = text.replace(f"{{{name}}}", self.read(name))
         return text
@@ -65,5 +65,5 @@ class ArgumentBlock:
         return tuple([values[name] for name in self.names])
 
     def named(self, values: Iterable[float]) -> dict[str, float]:
-        """What `values` has put in order, by name again: for blocks that this one is a part of."""
+        """Inverse of `values`, for blocks that include this one."""
         return dict(zip(self.names, values, strict=True))

@@ -1,13 +1,13 @@
-"""How long a step takes, roughly: enough to decide how many chunks to cut, and whether to wake a thread."""
+"""Rough cost of a step: decides how many chunks to make, and whether to wake a thread."""
 
 from __future__ import annotations
 
 from math import prod, trunc
 
 from engine.backends.cost import formula_ns
-from engine.backends.cpu.codegen import cuts
-from engine.backends.cpu.codegen.cuts import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.codegen import task_partition
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
+from engine.backends.cpu.codegen.task_partition import CHUNK_NS, CHUNKS_PER_THREAD
 from engine.compiler.plan import RepeatedSteps, Step, StoredKernel
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import as_float, largest, smallest
@@ -43,5 +43,5 @@ def step_ns(step: Step) -> float:
 def tasks_wanted(nanoseconds: float, threads: int) -> int:
     """The number of tasks that keep all threads busy."""
     if threads == 1 or type(nanoseconds) is float:
-        return cuts.tasks_wanted(nanoseconds, threads)
+        return task_partition.tasks_wanted(nanoseconds, threads)
     return largest(1, smallest(trunc(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))

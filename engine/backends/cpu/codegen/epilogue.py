@@ -57,7 +57,7 @@ class Epilogue:
         return [line.replace("range(columns)", f"range({count})") for line in self.store]
 
     def store_tile(self, width: int, rows: list[str]) -> list[str]:
-        """`store` for each row of a tile, whose whole width is a case of its own.
+        """`store` for each row of a tile, with a special case for full-width tiles.
 
         rows: the head of the loop over rows, and the statements that come before `store` in it.
         """

@@ -1,4 +1,4 @@
-"""A hand-written CPU kernel, as text, which replaces a generic kernel in a plan."""
+"""Hand-written CPU kernels, as source text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.kernels.kernel import Kernel
 
 @dataclass(frozen=True)
 class NativeKernel:
-    """A whole module's text with the function `kernel(args, begin, end)`.
+    """The source of a module with the function `kernel(args, begin, end)`.
 
     Steps of such kernels have a space of one dimension, the number of tasks; begin..end counts these. The
     first run-time argument is the estimated nanoseconds of one task, which the kernel ignores. In `args`
@@ -30,7 +30,7 @@ class NativeKernel:
 
     @property
     def key(self) -> str:
-        """A digest of the text, this processor and the compilers."""
+        """A hash of the source, processor and compilers."""
         return self.source.key
 
 

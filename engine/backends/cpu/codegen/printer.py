@@ -1,4 +1,4 @@
-"""Kernels printed as numba Python.
+"""Prints kernels as numba Python.
 
 The printed function is `kernel(args, begin, end)`. `args` is the address of 8-byte words: the sizes of the
 index space; where it has more than one dimension, into how many blocks each row (of the last dimension) is
@@ -117,7 +117,7 @@ class NumbaPrinter(Printer):
         return "float64" if is_sum and not is_short else node.dtype
 
     def neutral(self, kind: str, dtype: ArithmeticType) -> str:
-        """What a reduction starts from; an index has 64 bits here."""
+        """The neutral element of a reduction; an index has 64 bits here."""
         if dtype == "index" and kind in ("max", "min"):
             return self.literal(WIDEST_INDEX[kind == "min"], dtype)
         return super().neutral(kind, dtype)
@@ -128,7 +128,7 @@ class NumbaPrinter(Printer):
         return [self.assign(total, f"reduce_{REDUCTIONS[kind]}({total}, {value})")]
 
     def operation(self, node: Expr) -> str:
-        """One step. Constants go first in `min` and `max`, where that saves the test for NaN.
+        """One operation. Constants come first in `min` and `max`, which avoids the test for NaN.
 
         The C library's power is the faster one where loops inside the innermost keep it from vectorising.
         """
@@ -191,7 +191,7 @@ class NumbaPrinter(Printer):
         return ["for i0 in range(begin, end):", *indent([*self.close(), store])]
 
     def walk_rows(self) -> list[str]:
-        """A loop over blocks of rows, whose indices are worked out once each, and one over their elements."""
+        """Print a loop over blocks of rows with precomputed indices, and one over their elements."""
         last = self.kernel.rank - 1
         self.variables |= {axis: f"i{axis}" for axis in range(last + 1)} | {"flat": "flat"}
         self.open(frozenset(range(last)))
@@ -321,7 +321,7 @@ def _in_memory(storage: str) -> str:
 
 
 def read_text(storage: str, address: str, position: str) -> str:
-    """A load. Half precision comes from the prelude, which knows processors without it."""
+    """A load; half precision uses the prelude, which supports all processors."""
     storage = _in_memory(storage)
     return (
         f"load_f16({address}, {position})"

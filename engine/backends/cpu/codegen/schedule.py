@@ -1,10 +1,10 @@
-"""How a tuned kernel's results are divided into tasks: for all of them, in one way.
+"""Partition of a tuned kernel's results into tasks.
 
 A kernel has a `TaskGrid`, the axes along which its results are divided. From it come the words of the
 argument block that say how many blocks an axis has and how large they are, the kernel's statements that find
 a task's block, and the values that a rule packs. A rule divides an axis with `evenly`, halves blocks with
 `halve` or `share` until they fit into memory and there are enough of them, or takes the division of the least
-estimated time (`engine.backends.cpu.codegen.cuts`).
+estimated time (`engine.backends.cpu.codegen.task_partition`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from math import prod
 from typing import NamedTuple
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cuts import up
 from engine.backends.cpu.codegen.epilogue import Epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
+from engine.backends.cpu.codegen.task_partition import up
 from engine.compiler.plan import Tuner
 from engine.kernels.size import largest, smallest
 
@@ -31,7 +31,7 @@ class Blocks:
     size: int
 
     def times(self, units: int) -> Blocks:
-        """Blocks of results where these are of tiles of so many."""
+        """Convert blocks of tiles to blocks of results, for tiles of `units` results."""
         return Blocks(self.count, self.size * units)
 
 
@@ -46,7 +46,7 @@ class Schedule(NamedTuple):
     def over(
         cls, blocks: tuple[Blocks, ...], total_ns: float, outer: int = 1, start_ns: float = 0.0
     ) -> Schedule:
-        """Tasks for each block of `outer` grids, which take so long all together, and so long to start."""
+        """Create tasks for each block of `outer` grids, from total and start-up nanoseconds."""
         tasks = outer * prod([axis.count for axis in blocks])
         return cls(tasks, total_ns / tasks + start_ns, blocks)
 
@@ -100,12 +100,12 @@ class Axis:
 
     @property
     def count(self) -> int:
-        """The blocks."""
+        """Number of blocks."""
         return -(-self.size // self.block)
 
     @property
     def blocks(self) -> Blocks:
-        """The axis as it is divided now."""
+        """The axis as currently partitioned."""
         return Blocks(self.count, self.block)
 
     @property
@@ -114,7 +114,7 @@ class Axis:
         return self.block > self.least
 
     def halved(self) -> Axis:
-        """With blocks of half the size."""
+        """The axis with blocks of half the size."""
         return Axis(self.size, up(-(-self.block // 2), self.step), self.step, self.least)
 
 
@@ -128,7 +128,7 @@ def halve(
     are_too_large: Callable[..., bool],
     choose: Callable[..., int | None] = first_divisible,
 ) -> list[Axis]:
-    """Halve blocks as long as they are too large.
+    """Halve blocks while they are too large.
 
     Args:
         axes: The axes, with the largest blocks to begin with.
@@ -162,7 +162,7 @@ def share(
 
 
 def evenly(size: int, wanted: int, step: int = 1) -> Blocks:
-    """Blocks of equal size, a multiple of `step`: as many as wanted, if the axis has so many."""
+    """Blocks of equal size, a multiple of `step`: up to as many as wanted."""
     block = -(-size // largest(1, smallest(wanted, size)))
     if step > 1:
         block = up(block, step)
@@ -173,7 +173,7 @@ def emit(
     tuner: Tuner, kernel: NativeKernel, schedule: Schedule, arguments: Iterable[float], inputs: Iterable[str],
     output: str, epilogue: Epilogue | None = None,
 ) -> None:  # fmt: skip
-    """Add a step of a tuned kernel, with what the kernel's prologue reads in the same order.
+    """Emit the step of a tuned kernel, with its arguments in the prologue's order.
 
     Args:
         tuner: Takes the step.

@@ -1,4 +1,4 @@
-"""Which tile of a matrix product suits this processor: how many vectors its registers can hold as sums."""
+"""Register tile sizes of matrix products for this processor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Tile:
 
     @property
     def width(self) -> int:
-        """Columns of a tile."""
+        """Width in columns."""
         return self.lanes * self.vectors
 
     @property

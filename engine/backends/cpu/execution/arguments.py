@@ -15,7 +15,7 @@ _FULL = 1 << 64
 
 
 def as_word(number: int | float) -> int:
-    """A number as a signed word: a float64's bits; an unsigned 64-bit integer keeps its own."""
+    """Encode a number as a signed 64-bit word: a float64 by its bits."""
     if type(number) is int and -_SIGN <= number < _SIGN:
         return number
     if isinstance(number, float):

@@ -1,4 +1,4 @@
-"""The CPU backend's fast path from inputs to a job: arrays are copied once, large tensors not at all.
+"""The CPU backend's fast path from inputs to a job, with at most one copy.
 
 Nor are outputs that a tensor takes over.
 """
@@ -32,7 +32,7 @@ _COPY_NS = 0.05
 
 
 class CPUReplay(ProgramReplay):
-    """Where nothing is in flight, arrays go straight to where kernels read them, and tensors nowhere.
+    """Zero-copy replay while nothing is in flight: kernels read arrays and tensors in place.
 
     Arrays have to be copied before `schedule` returns. A program that takes little longer than that runs on
     the calling thread instead, and reads them in place. Outputs of which the caller takes copies are computed
@@ -101,7 +101,7 @@ class CPUReplay(ProgramReplay):
             program.run_here()
             return True
         if program.is_new:
-            program.was_enqueued()
+            program.mark_enqueued()
         if program.commands is None:
             released()
         else:
@@ -143,7 +143,7 @@ class CPUReplay(ProgramReplay):
             program.run_copy_here(here.run_here, self._saved_ns)
             return
         if program.is_new:
-            program.was_enqueued()
+            program.mark_enqueued()
         job: JobHandle
         if instrumentation.installed:
             job = stream.submit_observed(here.commands, here.held)
@@ -153,7 +153,7 @@ class CPUReplay(ProgramReplay):
             here.job = stream.submit_repeated(here.job, here.commands, here.held)
             job = here.job.handle
         for tensor in here.read:
-            tensor.is_read_by(job)
+            tensor.add_reader(job)
 
     def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
         here = self._elsewhere
@@ -172,7 +172,7 @@ class CPUReplay(ProgramReplay):
         handle = here.job.handle
         for tensor in here.read:
             if handle not in tensor.readers:
-                tensor.is_read_by(handle)
+                tensor.add_reader(handle)
         return True
 
     def own_output(self, name: str) -> CPUBuffer | None:
@@ -194,7 +194,7 @@ class CPUReplay(ProgramReplay):
 
 
 class ZeroCopyCommands:
-    """A copy of a program's commands with their own argument blocks, for inputs and outputs where they are.
+    """A copy of a program's commands with their own argument blocks, for in-place inputs and outputs.
 
     To be changed only while they are not running. `read` are the tensors that are read in place; inputs in
     `copied` have to be. `moved` are the outputs in other memory than the program's. Jobs hold `held`.
@@ -226,7 +226,7 @@ class ZeroCopyCommands:
         rows = program.commands.array.copy()
         rows[:, 1] += own.ctypes.data - block.ctypes.data
         self.commands = CommandList(rows, (own, program.commands))
-        self.run_here = jobs.runner(self.commands)
+        self.run_here = jobs.inline_runner(self.commands)
         self._words = own.data
         self._places = [program.places.get(buffer.address, ()) for buffer in inputs]
         self._home = [buffer.address for buffer in inputs]
@@ -252,7 +252,7 @@ class ZeroCopyCommands:
         return True
 
     def aim(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
-        """Let the commands read these tensors in place, as far as possible; without any, copies."""
+        """Bind tensors in place where possible; without any, bind copies."""
         self.let_go()
         self.tensors, words, allowed = tensors, self._words, self._allowed
         for number, places in enumerate(self._places):
@@ -268,7 +268,7 @@ class ZeroCopyCommands:
                 words[place] = address
 
     def aim_for_now(self, arrays: Sequence[np.ndarray]) -> None:
-        """Let the commands read arrays in place, for a run that ends before their owner can change them."""
+        """Bind arrays in place, for a run that ends before their owner can change them."""
         self.let_go()
         for number, array in enumerate(arrays):
             address = address_in_place(array) if self._allowed[number] else 0
@@ -279,9 +279,7 @@ class ZeroCopyCommands:
                 self._words[place] = address
 
     def aim_outputs(self, own: Collection[str], stream: JobStream) -> Mapping[str, OutputMemory]:
-        """Let the commands write these outputs to new memory, as far as there is some, and the others to
-        that of the program; those in new memory.
-        """
+        """Bind outputs to new memory where available, else to the program's; returns those in new memory."""
         outputs, words, before, made = self._outputs, self._words, self.moved, dict[str, OutputMemory]()
         # Those of this run, of the one whose outputs are its inputs, and of the one before, until they go.
         most, held = 3 * len(own), list[np.ndarray]()
@@ -308,7 +306,7 @@ class ZeroCopyCommands:
         return made
 
     def let_go(self) -> None:
-        """Hold no inputs and no new memory; commands that run hold what they need."""
+        """Drop inputs and new memory; running commands keep what they need."""
         self.tensors = self.job = self.held = None
         self.taken, self.read, self.copied = [], [], []
 

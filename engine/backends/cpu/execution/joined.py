@@ -8,7 +8,7 @@ from math import inf
 
 import numpy as np
 
-from engine.backends.cpu.execution.program import CPUProgram, Pace
+from engine.backends.cpu.execution.program import CPUProgram, MeasuredRate
 from engine.backends.cpu.execution.stream import LEAST_SHARED
 from engine.backends.host import INLINE_NS, HostBackend, HostBuffer, HostPart, JoinedJob
 from engine.base.memory.aligned import address_of
@@ -29,7 +29,7 @@ def join_parts(jobs: JobSystem, parts: Sequence[HostPart | CommandList]) -> Join
     nanoseconds = sum(_program(part).fastest_ns for part in programs)
     # Timed like any other program, to decide whether it takes longer than waking a thread.
     fits = is_short and nanoseconds < INLINE_NS
-    joined = CPUProgram(_commands(parts), nanoseconds if fits else inf, jobs, {}, {}, Pace())
+    joined = CPUProgram(_commands(parts), nanoseconds if fits else inf, jobs, {}, {}, MeasuredRate())
     commands = joined.commands
     assert commands is not None
     held: list[object] = []

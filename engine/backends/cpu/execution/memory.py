@@ -42,7 +42,7 @@ class CPUBuffer(HostBuffer):
         return made
 
     def block(self) -> tuple[int, int]:
-        """The block by its address."""
+        """The block's address and size."""
         return self.address, 0 if self._array is None else self._block_bytes
 
     @property
@@ -53,11 +53,11 @@ class CPUBuffer(HostBuffer):
         return self._array
 
     def release(self) -> None:
-        """Let go of the memory; work that was enqueued holds it for as long as it needs it."""
+        """Drop the memory; enqueued work keeps it as long as needed."""
         self._array = None
 
 
 @cache
 def native_type(dtype: np.dtype) -> np.dtype:
-    """The type by its name, which says nothing of the order of bytes."""
+    """A type in native byte order."""
     return as_dtype(np.dtype(dtype).name)

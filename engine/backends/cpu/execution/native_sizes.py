@@ -12,7 +12,7 @@ from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.execution.arguments import as_word
 from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.template_source import ALL, LAYOUT, SHORT, layout_function
-from engine.backends.growing import Growing
+from engine.backends.growable import GrowableMemory
 from engine.backends.plan_template import FilledSizes
 from engine.base.memory.aligned import address_of
 from engine.kernels.size import Number
@@ -111,7 +111,9 @@ class NativeSizes:
         table = make_table(2 * len(elements) + 2)
         return None if table is None else cls(template, backend, table, numbers, elements)
 
-    def fill(self, sizes: Sequence[int], memory: Sequence[Growing[int, DeviceBuffer]]) -> FilledSizes | None:
+    def fill(
+        self, sizes: Sequence[int], memory: Sequence[GrowableMemory[int, DeviceBuffer]]
+    ) -> FilledSizes | None:
         """The program for some sizes, see `engine.backends.plan_template.NativeSizes`."""
         if not self._blocks:
             self._blocks = self._new_blocks()

@@ -60,10 +60,10 @@ class OutputMemory:
             return None
         self.owner = Owner.TENSOR
         self._tensor = data = CPUTensorData(self.array[:elements].reshape(shape), is_shared=False)
-        data.is_shared_with(self, self.address)
+        data.share_with(self, self.address)
         stream = self._stream
         if (stream.last is not None or stream.marks) and (fence := stream.fence()) is not None:
-            data.is_written_by(fence.of_this_run())
+            data.set_writer(fence.pin_run())
         return data
 
     def part(self) -> None:
@@ -72,12 +72,12 @@ class OutputMemory:
         if data is None:
             return
         self.owner = Owner.WORKER
-        data.is_shared_with(None)
+        data.share_with(None)
         copy: np.ndarray = reserve(self.array.nbytes).view(self.array.dtype)
         try:
             reading = self._stream.transfer(self.array, copy)
         except DisposedError:
             return  # without the worker, nobody looks at the output
         if reading is not None:
-            data.is_read_by(reading)
+            data.add_reader(reading)
         self.array = copy

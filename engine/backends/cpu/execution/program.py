@@ -36,8 +36,8 @@ _ENOUGH = 3
 """How many programs of the same kernels have to run before others are expected to exceed their estimates."""
 
 
-class Pace:
-    """What programs of the same kernels take on one thread, in proportion to their estimates.
+class MeasuredRate:
+    """Measured single-thread time of programs with the same kernels, relative to estimates.
 
     Attributes:
         ratio: The least so far; 1 at most until enough programs ran, as any may have been interrupted.
@@ -50,7 +50,7 @@ class Pace:
         self._count = 0
 
     def learn(self, ratio: float) -> None:
-        """Take in what a program took."""
+        """Add a measured time."""
         self._count += 1
         self._least = ratio if self._count == 1 else min(self._least, ratio)
         self.ratio = self._least if self._count >= _ENOUGH else min(self._least, 1.0)
@@ -91,7 +91,7 @@ class CPUProgram(Program):
         jobs: JobSystem,
         places: Mapping[int, Sequence[int]],
         outputs: Mapping[str, tuple[CPUBuffer, Sequence[int]]],
-        pace: Pace,
+        pace: MeasuredRate,
     ) -> None:
         self.commands: CommandList | None = commands
         self.nanoseconds = nanoseconds
@@ -102,12 +102,12 @@ class CPUProgram(Program):
         self.fastest_ns = nanoseconds * pace.ratio
         self._trials = TRIALS
         self.is_new = True
-        self._run: Callable[[], object] = jobs.runner(commands)
+        self._run: Callable[[], object] = jobs.inline_runner(commands)
         self.is_short = nanoseconds < TRIAL_NS and self.fastest_ns < INLINE_NS
         self.run_here: Callable[[], object] = partial(self._try_here, self._run)
 
-    def was_enqueued(self) -> None:
-        """Note that it has been enqueued: it may be tried from now on."""
+    def mark_enqueued(self) -> None:
+        """Record that it was enqueued, so that it may be tried inline from now on."""
         self.is_new = False
         self.is_short = self.may_be_short
 
@@ -119,7 +119,7 @@ class CPUProgram(Program):
         return self.nanoseconds < TRIAL_NS and self.fastest_ns < _HOPELESS * INLINE_NS
 
     def is_quick(self, saved_ns: float) -> bool:
-        """Whether it is better run on the calling thread where that saves the thread other work.
+        """Whether running it inline is better when that saves this thread other work.
 
         Args:
             saved_ns: How long the other work takes: copying inputs, which can be read where they are.
@@ -133,7 +133,7 @@ class CPUProgram(Program):
         return self.nanoseconds < most and self.nanoseconds * self._pace.ratio < _HOPELESS * enough
 
     def run_copy_here(self, run: Callable[[], object], saved_ns: float) -> None:
-        """Run a copy of its commands, which reads its inputs elsewhere, on this thread; see `is_quick`."""
+        """Run a copy of its commands with other inputs inline on this thread; see `is_quick`."""
         self.is_new = False
         if not self._trials:
             run()
@@ -167,7 +167,7 @@ class CPUProgram(Program):
         return {address_of(arena): arena.nbytes} if arena.nbytes else {}
 
     def release(self) -> None:
-        """Let go of commands and temporaries; a run in flight holds them until it is done."""
+        """Drop commands and temporaries; a run in flight keeps them until it is done."""
         self.commands = self.job = None
         self.run_here = self._run = released
 

@@ -1,4 +1,4 @@
-"""The CPU backend's stream: jobs that follow each other, and copies of values as of a point between."""
+"""The CPU backend's stream: ordered jobs, and snapshots of values between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.base import Readback
 from engine.backends.cpu.execution.memory import CPUBuffer
-from engine.backends.cpu.execution.timing import ObservedJob, Stamped
+from engine.backends.cpu.execution.timing import ObservedJob, TimestampedList
 from engine.base import instrumentation
 from engine.base.errors import DisposedError
 from engine.base.memory.aligned import address_of, allocate
@@ -43,7 +43,7 @@ class CPUReadback(Readback):
         self._array: np.ndarray | None = results.copy(source) if handle is None else None
 
     def done(self) -> bool:
-        """Whether the copy can be had at once."""
+        """Whether the copy is available."""
         return self._handle is None or self._handle.is_completed
 
     def array(self) -> np.ndarray:
@@ -55,7 +55,7 @@ class CPUReadback(Readback):
         return self._array
 
     def seen(self) -> np.ndarray | None:
-        """What is still to be copied."""
+        """Return the elements that are still to be copied."""
         return self._source if self._array is None else None
 
     def wait(self) -> None:
@@ -140,14 +140,14 @@ class JobStream:
         return not self.marks
 
     def submit(self, commands: CommandList, keep_alive: object) -> JobHandle:
-        """Enqueue commands, behind the copies of the values that readbacks still owe."""
+        """Enqueue commands after the pending copies of readbacks."""
         if self.owed:
             self._flush()
         return self._enqueue(commands, keep_alive)
 
     def submit_observed(self, commands: CommandList, keep_alive: object) -> JobHandle:
         """Submit, and notify observers of the times when it has run."""
-        stamped = Stamped(commands)
+        stamped = TimestampedList(commands)
         handle = self.submit(stamped.commands, keep_alive)
         instrumentation.later(ObservedJob(stamped, handle))
         return handle
@@ -155,9 +155,7 @@ class JobStream:
     def submit_repeated(
         self, before: RepeatedJob | None, commands: CommandList, keep_alive: object
     ) -> RepeatedJob:
-        """Enqueue commands where the stream is idle; `before` is the last job of these commands, if it kept
-        the same alive.
-        """
+        """Enqueue commands while the stream is idle; `before` is the last job of the same commands."""
         self._check_alive()
         job = self.jobs.submit_repeated(before, commands, keep_alive)
         self.last = job.handle
@@ -175,7 +173,7 @@ class JobStream:
         return True
 
     def wait_for(self, mark: JobHandle) -> None:
-        """Run the next job behind one that is not of this stream, too."""
+        """Make the next job also wait for a job of another stream."""
         self.marks.append(mark)
 
     def copy(self, source: np.ndarray, target: np.ndarray) -> JobHandle:
@@ -186,7 +184,7 @@ class JobStream:
         return copy.handle
 
     def transfer(self, source: np.ndarray, target: np.ndarray) -> JobHandle | None:
-        """Copy the bytes of an array into another in turn; None if that is done, else the job."""
+        """Copy an array in stream order; returns the job, or None if it is done."""
         if source.nbytes <= COPY_GRAIN and self.is_idle():
             np.copyto(target, source)
             return None
@@ -219,7 +217,7 @@ class JobStream:
         return self._enqueue(_NOTHING, None) if self.marks else self.last
 
     def before_joining(self, done: JobHandle | None) -> Sequence[JobHandle]:
-        """What a job has to wait for that joins from outside; see `joined`.
+        """The jobs that a joining job has to wait for; see `joined`.
 
         `done` is a job that is known to be done.
         """
@@ -243,7 +241,7 @@ class JobStream:
         self.is_idle()
 
     def dispose(self) -> None:
-        """Take no more jobs. Those in flight hold what they use until they are done."""
+        """Accept no more jobs. Those in flight keep their memory until they are done."""
         self._copies.clear()
         self._disposed = True
 

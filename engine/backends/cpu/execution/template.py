@@ -1,4 +1,4 @@
-"""Recorded plans: a command list with its arguments, filled in for one set of sizes."""
+"""CPU templates: a command list with its arguments, filled in for one set of sizes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.cpu.codegen.cuts import CHUNKS_PER_THREAD
-from engine.backends.cpu.execution.listing import Listing
+from engine.backends.cpu.codegen.task_partition import CHUNKS_PER_THREAD
+from engine.backends.cpu.execution.command_builder import CommandBuilder
 from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.native_sizes import NativeSizes
-from engine.backends.cpu.execution.program import CPUProgram, Pace
+from engine.backends.cpu.execution.program import CPUProgram, MeasuredRate
 from engine.backends.cpu.execution.template_source import LAYOUT, MEASURE, PLACE, layout_function
-from engine.backends.growing import Growing
+from engine.backends.growable import GrowableMemory
 from engine.base.memory.aligned import ALIGNMENT, address_of
 from engine.compiler.memory_planner import place, share
 from engine.compiler.plan import Plan, Role
@@ -69,7 +69,7 @@ class CommandLayout:
     """
 
     def __init__(self, plan: Plan, functions: Mapping[str, int], threads: int) -> None:
-        listing = Listing(functions)
+        listing = CommandBuilder(functions)
         for step in plan.steps:
             listing.add(step)
         words, pointers, rows = listing.words, listing.pointers, listing.rows
@@ -117,7 +117,7 @@ class CommandLayout:
 
 
 class CPUTemplate:
-    """A plan of the CPU, whose sizes may be open.
+    """A CPU plan with symbolic sizes.
 
     `numbers` are the open ones, whose values `fill` takes in this order.
     """
@@ -127,10 +127,10 @@ class CPUTemplate:
         backend: CPUBackend,
         layout: CommandLayout,
         constants: Mapping[str, DeviceBuffer],
-        paces: dict[tuple[int, ...], Pace],
+        paces: dict[tuple[int, ...], MeasuredRate],
     ) -> None:
         self._backend = backend
-        self._pace = paces.setdefault(layout.functions, Pace())
+        self._pace = paces.setdefault(layout.functions, MeasuredRate())
         self.numbers = layout.numbers
         self._commands, self._request = layout.commands, layout.request
         self.results, self._given = layout.results, layout.given
@@ -187,8 +187,8 @@ class CPUTemplate:
         commands = CommandList.within(block, address, self._commands, number, self._request, (block, held))
         return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, outputs, self._pace)
 
-    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Growing[Any, Any], Any]]:
-        """None that is allocated ahead: memory on the CPU costs a frame nothing until it is used."""
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableMemory[Any, Any], Any]]:
+        """Return nothing: CPU memory takes no frame time until it is used."""
         return ()
 
     def native_sizes(

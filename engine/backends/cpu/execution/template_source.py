@@ -8,8 +8,8 @@ from functools import cache
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import SHORTEST_BLOCK
-from engine.backends.cpu.codegen.cuts import CHUNK_NS, cut_tasks
 from engine.backends.cpu.codegen.printer import indent
+from engine.backends.cpu.codegen.task_partition import CHUNK_NS, cut_tasks
 from engine.base.memory.aligned import ALIGNMENT
 from engine.base.memory.out_of_memory import MOST_BYTES
 from engine.device import native
@@ -126,10 +126,10 @@ def layout_function() -> Callable[[int, int, int], None]:
 
 
 def sources_of_sizes() -> list[NativeSource]:
-    """What new sizes need besides a plan's kernels: this function, and those that cut results into tasks."""
+    """The sources needed at new sizes: this function, and those that partition results."""
     return [LAY_OUT, cut_tasks.library.source]
 
 
 def missing_of_sizes() -> list[NativeSource]:
-    """Those that are yet to be compiled: with a plan's kernels, not after them."""
+    """The sources of `sources_of_sizes` that are not compiled."""
     return [source for source in sources_of_sizes() if not native.process_store().is_kept(source)]

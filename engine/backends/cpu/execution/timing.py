@@ -17,7 +17,7 @@ from engine.base import instrumentation
 from engine.device import native
 from engine.device.jobs.builtin_commands import STAMP
 from engine.device.jobs.command_list import CommandList
-from engine.device.jobs.repetition import units_of
+from engine.device.jobs.command_loops import units_of
 from engine.device.jobs.system import JobHandle
 
 
@@ -26,12 +26,12 @@ def time_commands(commands: CommandList, run: Callable[[CommandList], object]) -
 
     Commands that repeat are one with what follows their last run.
     """
-    stamped = Stamped(commands, each=True)
+    stamped = TimestampedList(commands, each=True)
     run(stamped.commands)
     return [after - before for before, after in pairwise(stamped.times())]
 
 
-class Stamped:
+class TimestampedList:
     """A command list with timestamps before and after it, or around `each` of its commands.
 
     Commands that repeat are one with what follows their last run.
@@ -73,7 +73,7 @@ class Stamped:
 class ObservedJob:
     """Commands on job threads whose times are reported to observers."""
 
-    def __init__(self, stamped: Stamped, handle: JobHandle) -> None:
+    def __init__(self, stamped: TimestampedList, handle: JobHandle) -> None:
         self._stamped = stamped
         self._handle = handle
         self._worker = instrumentation.current_worker()

@@ -57,7 +57,7 @@ def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 def position_text(storage: str, largest: bool, last: bool) -> str:
-    """The kernel's module. A key is better if it is greater or, where the last one counts, equal."""
+    """Source of the kernel. A key wins if it is greater or, for the last index, equal."""
     arithmetic = arithmetic_type(as_dtype(storage))
     wide = arithmetic in ("float64", "int64")
     kind, short, top = ("int64", "i64", 2**63 - 1) if wide else ("int32", "i32", 2**31 - 1)

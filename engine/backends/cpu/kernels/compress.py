@@ -137,7 +137,7 @@ _POSITION = "to_int64(load_i32(local, k))"
 
 
 def count_text() -> str:
-    """The module that counts the marks of each block."""
+    """Source of the kernel that counts the selected elements of each block."""
     lead = [*_CUT.prologue("out", "mask")]
     task = [
         *_GRID.locate("row"),
@@ -160,7 +160,7 @@ def select_text(
     arguments: ArgumentBlock, start: list[str], deliver: list[str], rest: list[str],
     others: tuple[str, ...] = (),
 ) -> str:  # fmt: skip
-    """The module that chooses.
+    """Source of the kernel that writes the selected positions.
 
     deliver: statements about the `found` positions in `local`, of which `filled` were found before in the
     row; rest: about the slots behind the last one. start: statements at the beginning of a block.

@@ -49,7 +49,7 @@ def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 def concat_text(parts: int, storage: str, epilogue: Epilogue) -> str:
-    """The kernel's module."""
+    """Source of the kernel."""
     described = _arguments(parts)
     lead = [*described.prologue(*(f"part{k}" for k in range(parts)), epilogue=epilogue), *epilogue.kernel]
     task, size = [*_GRID.locate("i0"), "offset = 0"], as_dtype(storage).itemsize

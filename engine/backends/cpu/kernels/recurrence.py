@@ -20,11 +20,11 @@ from math import trunc
 import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cuts import cut_step, reading_ns
 from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
 from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.codegen.task_partition import cut_step, reading_ns
 from engine.backends.cpu.codegen.tiles import Tile, by_height, host_tile
 from engine.backends.cpu.kernels.matmul.matmul import tune_matmul
 from engine.backends.cpu.library import library_text
@@ -133,7 +133,7 @@ class Blocks:
 
     @property
     def columns(self) -> int:
-        """Gates of all directions, those of no unit included."""
+        """Number of columns of all directions, padding included."""
         return self.directions * self.units * self.gates * self.lanes
 
     def blocked(self, array: np.ndarray) -> np.ndarray:
@@ -214,7 +214,7 @@ def tile_heights(tile: Tile, gates: int) -> list[int]:
 
 
 def recurrence_text(kind: str, tile: Tile) -> str:
-    """The kernel's module: a task is a direction, a block of sequences and a part of the units.
+    """Source of the kernel: a task is a direction, a block of sequences and a part of the units.
 
     It is run for one phase after the other.
     """

@@ -1,4 +1,4 @@
-"""Reductions over one run of axes: columns side by side, or runs of neighbours; of integers, columns.
+"""Reductions over adjacent axes: column-wise, or along contiguous runs; integers column-wise only.
 
 Few elements are added in float32 before their sum joins a float64, so that rounding does not grow with the
 extent. Where there are fewer results than threads could share, each part of the extent gives a partial result
@@ -13,11 +13,11 @@ from math import prod
 import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cuts import cut_extent
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import kernel_text, split_row
 from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
+from engine.backends.cpu.codegen.task_partition import cut_extent
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
@@ -196,7 +196,7 @@ _WIDE = {
 
 
 def columns_text(kind: str, term: str, row_axes: int, epilogue: Epilogue) -> str:
-    """The module that reduces columns."""
+    """Source of the column-wise kernel."""
     lanes = host_tile().lanes
     wide = lanes * VECTORS
     storage, start, step, end = _WIDE[kind]
@@ -245,7 +245,7 @@ def columns_text(kind: str, term: str, row_axes: int, epilogue: Epilogue) -> str
 
 
 def runs_text(kind: str, term: str, epilogue: Epilogue) -> str:
-    """The module that reduces runs."""
+    """Source of the kernel along contiguous runs."""
     lanes = host_tile().lanes
     _, start, step, end = _WIDE[kind]
     center = "load_f32(center, row)" if term == "deviation" else "_types.float32(0.0)"
@@ -278,7 +278,7 @@ def runs_text(kind: str, term: str, epilogue: Epilogue) -> str:
 
 
 def integers_text(kind: str, storage: str, row_axes: int, epilogue: Epilogue) -> str:
-    """The module that reduces columns of integers, one row after the other."""
+    """Source of the column-wise integer kernel, one row after the other."""
     short, size = _INTEGERS[storage], 8 if storage.endswith("64") else 4
     joined = f"reduce_{REDUCTIONS[kind]}(load_{short}(tile, k), load_{short}(source, k))"
     lead = [

@@ -1,4 +1,4 @@
-"""Planes resized to the nearest elements: rows that come from the same one are copies of each other."""
+"""Nearest-neighbour resizing: rows from the same source row are copied."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def tune_nearest(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 def nearest_text(size: int) -> str:
-    """The kernel's module, for elements of so many bytes."""
+    """Source of the kernel, for elements of so many bytes."""
     short, lanes = f"u{8 * size}", host_tile().lanes * 4 // size
     lead = [
         *_ARGUMENTS.prologue("out", "x", "places"),

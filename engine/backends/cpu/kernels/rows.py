@@ -1,4 +1,4 @@
-"""Softmax and normalisations over rows of float32: a row is read from first-level cache until it is done."""
+"""Softmax and normalisations over rows of float32, with each row in first-level cache."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _emit(compute: Compute, tuner: Tuner, kind: str, masked: int, epsilon: float
 
 
 def rows_text(kind: str, lanes: int, epilogue: Epilogue) -> str:
-    """The kernel's module: a task is a row."""
+    """Source of the kernel: a task is a row."""
     total = "_types.float32(total)"
     blocks = f"for first_column in range(0, extent, {BLOCK}):"
     columns = f"columns = min({BLOCK}, extent - first_column)"

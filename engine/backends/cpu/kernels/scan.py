@@ -1,4 +1,4 @@
-"""Running sums and products: one pass over each row, or rows added to the totals of a block of columns."""
+"""Prefix sums and products: one pass per row, or row by row over blocks of columns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tune_scan(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 def scan_text(storage: str, kind: str) -> str:
-    """The kernel's module. Totals of float32 are float64, so that rounding does not grow with the extent."""
+    """Source of the kernel. Totals of float32 are float64 to limit rounding errors."""
     own = computed_type(storage)
     wide = "float64" if own == "float32" else own
     short = {"float64": "f64", "int32": "i32", "int64": "i64", "uint32": "u32", "uint64": "u64"}.get(wide)

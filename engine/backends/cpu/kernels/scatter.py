@@ -68,7 +68,7 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 def scatter_text(short: str, size: int, reduction: str, whole: bool) -> str:
-    """The kernel's module. `whole`: a row of an update has one target."""
+    """Source of the kernel. `whole`: a row of an update has one target."""
     names = ("out", "data", "targets", "updates")
     value = f"load_{short}(updates, from_at + i)"
     if reduction != "none":

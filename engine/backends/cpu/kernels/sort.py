@@ -1,4 +1,4 @@
-"""Stable sorting of rows by radix, and the first ones of many by a running threshold.
+"""Stable radix sort of rows, and top-k by a running threshold.
 
 Keys become int64 in the order of the elements, and move together with their positions. Elements that come
 behind the last of the wanted ones found so far are passed over, a block at a time; the others are collected,
@@ -8,11 +8,11 @@ and sorted when their memory is full. A few wanted ones are inserted where they 
 from __future__ import annotations
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cuts import CHUNKS_PER_THREAD
 from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
 from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit, evenly
+from engine.backends.cpu.codegen.task_partition import CHUNKS_PER_THREAD
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import INT32, INT64, arithmetic_type, as_dtype
 from engine.compiler.plan import Compute, Tuner
@@ -136,7 +136,7 @@ def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 def sort_text(storage: str, descending: bool, lengths: str | None) -> str:
-    """The kernel's module."""
+    """Source of the kernel."""
     names = ["out", "rows_at", *(["lengths"] if lengths else []), "scratch"]
     arithmetic = arithmetic_type(as_dtype(storage))
     digits = 8 if arithmetic in ("float64", "int64", "uint64") else 4

@@ -1,13 +1,13 @@
-"""Matrices turned over: squares of a vector's width go through registers, slim matrices through a table."""
+"""Matrix transposition: vector-sized squares in registers, narrow matrices by a table."""
 
 from __future__ import annotations
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cuts import cut_slim
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
 from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.codegen.task_partition import cut_slim
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
@@ -91,7 +91,7 @@ def _slim_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...],
 
 
 def tiles_text(lanes: int, size: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
-    """The module that turns squares, and single elements of a matrix that has none."""
+    """Source of the kernel that transposes squares, or single elements."""
     assert plain or size == 4
     column_axis = rank - 2
     store = [
@@ -158,7 +158,7 @@ def {name}(source, step, target, target_step, rows, columns):
 
 
 def slim_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
-    """The module that takes each result from a place that a table knows."""
+    """Source of the kernel for narrow matrices, which reads through a table of positions."""
     lead = [
         *_SLIM_ARGUMENTS.prologue("x", epilogue=epilogue),
         f"places = stack_bytes({TABLE * 4})",

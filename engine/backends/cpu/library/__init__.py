@@ -1,4 +1,4 @@
-"""The text that CPU kernels start with: the language's operations as code that LLVM turns into instructions.
+"""Source library of CPU kernels: the kernel language's operations as code that LLVM vectorises.
 
 The modules of this package are never imported by the engine. Their text becomes part of each kernel's
 source, and so of the key under which the kernel's object code is stored.

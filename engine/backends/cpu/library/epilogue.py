@@ -19,8 +19,8 @@ _NUMBERS = ("const", "number")
 """Leaves that are not NaN."""
 
 
-class Finish:
-    """Turns a tile's sums, (pixels, vectors), into results at the addresses that `ends` names."""
+class EpilogueWriter:
+    """Applies the epilogue to a tile's sums, (pixels, vectors), with arguments at the addresses in `ends`."""
 
     def __init__(self, recipe, ends, lanes):
         self._recipe = recipe
@@ -69,7 +69,7 @@ class Finish:
         return address.read(_SINGLE).spread(self._kind.count)
 
     def store(self, totals, vectors):
-        """Finish the sums of a tile. Only some of its pixels, the first ones, and columns may be meant."""
+        """Store the results of a tile, or of its first pixels and columns."""
         builder, nbytes = self._ends.builder, 4 * self._kind.count
         rows = len(totals) // vectors
         # Read before the ways part.

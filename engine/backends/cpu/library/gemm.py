@@ -5,7 +5,7 @@ from functools import partial
 
 from llvmlite import ir
 
-from engine.backends.cpu.library.epilogue import Finish
+from engine.backends.cpu.library.epilogue import EpilogueWriter
 from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.vectors import (
     _SINGLE,
@@ -77,7 +77,7 @@ def _zeros(count, lanes, like):
 
 def _store_sums(target, sums, lanes, vectors, recipe):
     if recipe is not None:
-        Finish(recipe, target, lanes).store(sums, vectors)
+        EpilogueWriter(recipe, target, lanes).store(sums, vectors)
     else:
         target.write_row(sums)
 
@@ -89,7 +89,7 @@ def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
     addresses of `rows` pixels' channels; those of the next tap lie `table_step` bytes behind. `weights` are
     (tap, channel, vectors * lanes). The sums go to `target`, (rows, vectors * lanes). `unroll` channels are
     taken in a turn, for tiles that are small. With each, the next cache line from `ahead` on is prefetched.
-    With a recipe the sums are finished in registers, and `target` has the ends that `Finish` wants.
+    With a recipe the sums are finished in registers, and `target` has the ends that `EpilogueWriter` wants.
     """
     width = vectors * lanes * 4
 
@@ -134,7 +134,7 @@ def make_plane_tile(rows, vectors, lanes, recipe=None):
 
     plane_tile(table, offsets, depth, weights, target): `table` holds the addresses of `rows` pixels, and
     `offsets` how many bytes behind a pixel's address each of its `depth` products finds its number. With a
-    recipe the sums are finished in registers, and `target` has the ends that `Finish` wants.
+    recipe the sums are finished in registers, and `target` has the ends that `EpilogueWriter` wants.
     """
     width = vectors * lanes * 4
 

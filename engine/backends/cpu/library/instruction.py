@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Instructions of kernels: functions that emit LLVM code where numba meets a call of them."""
+"""Intrinsics: numba functions that emit LLVM code."""
 
 import inspect
 

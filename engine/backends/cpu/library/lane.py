@@ -18,7 +18,7 @@ def _bytes_of(kind: Any) -> int:
 
 
 class Lane:
-    """A value under construction; `signed` says how an integer is read."""
+    """An LLVM value; `signed` is the interpretation of integers."""
 
     __slots__ = ("builder", "signed", "value")
 
@@ -48,7 +48,7 @@ class Lane:
         return self.element.width
 
     def like(self, value: Any) -> "Lane":
-        """The same kind of lane over another LLVM value."""
+        """Wrap another LLVM value with the same element type."""
         return Lane(self.builder, value, self.signed)
 
     def typed(self, element: Any) -> Any:
@@ -175,11 +175,11 @@ class Lane:
         return self.compare(">=", other)
 
     def equals(self, other: Any) -> "Lane":
-        """Where both are equal."""
+        """Elementwise equality."""
         return self.compare("==", other)
 
     def differs(self, other: Any) -> "Lane":
-        """Where the two differ; a NaN differs from everything."""
+        """Elementwise inequality; NaN differs from everything."""
         return self.compare("!=", other)
 
     def unordered(self, other: "Lane") -> "Lane":
@@ -191,7 +191,7 @@ class Lane:
         return self.like(self.builder.select(condition.value, self.value, self.constant(other).value))
 
     def times_plus(self, factor: Any, term: Any) -> "Lane":
-        """self * factor + term, rounded once where the processor can."""
+        """self * factor + term, fused if the processor can."""
         product = self.builder.fmul(self.value, self.constant(factor).value, flags=("contract",))
         return self.like(self.builder.fadd(product, self.constant(term).value, flags=("contract",)))
 
@@ -221,7 +221,7 @@ class Lane:
         return Lane(self.builder, self.builder.call(function, [lane.value for lane in given]))
 
     def magnitude(self) -> "Lane":
-        """The absolute value; the lowest integer stays as it is."""
+        """The absolute value; the smallest integer is unchanged."""
         if self.is_float:
             return self.call("llvm.fabs")
         return (-self).where(self < 0, self) if self.signed else self

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Products of bfloat16 and of bytes by the instructions made for them, as explicit code.
+"""Matrix products of bfloat16 and int8 by dedicated instructions.
 
 The left side has rows of groups: 64 bytes, that is 32 bfloat16s or 64 bytes. The right side is in panels of
 32 columns: for each group two tiles of 16 columns, each of which holds, for every 4 bytes of a group, those
@@ -51,7 +51,7 @@ def _tile_call(name, *args):
 
 @instruction()
 def configure_tiles(shapes):
-    """Set the matrix unit up as the 64 bytes at an address say."""
+    """Configure the matrix unit from the 64 bytes at an address."""
     _tile_call("ldtilecfg", _pointer(shapes))
 
 
@@ -205,9 +205,7 @@ def _spread_number(number):
 
 
 def make_rounding(bytewise, lanes):
-    """round_group(target, source, factor, zero): a group of 64 bytes out of float32s; round_part(target,
-    source, count, factor, zero): out of fewer, the others are zero.
-    """
+    """round_group(target, source, factor, zero) and round_part(...): quantise 64 or fewer float32s."""
     vectors = 4 if bytewise else 2
 
     def store(target, parts, factor, zero):
@@ -232,7 +230,7 @@ def make_rounding(bytewise, lanes):
 
 @instruction()
 def fill_group(target, byte):
-    """64 equal bytes."""
+    """Fill 64 bytes with one value."""
     target.write(byte.to(_BYTE).spread(64), align=1)
 
 

@@ -67,7 +67,7 @@ def _binary(step, result=None):
 
 @intrinsic
 def op_select(typing_context, condition, a, b):
-    """Both sides are computed, and one is taken."""
+    """Evaluate both sides and select one."""
     _same((_plain(a), _plain(b)))
 
     def generate(context, builder, signature, args):

@@ -28,10 +28,10 @@ def _advanced(number, step):
     return number.like(number.builder.add(number.value, number.constant(step).value, flags=("nsw",)))
 
 
-def _loop(goes_on, firsts, body):
+def _loop(runs_while_halted, firsts, body):
     """A loop over values, which are `firsts` at first, and in each turn become what `body` makes of them.
 
-    It ends when `goes_on` gives 0 for them, and returns those.
+    It ends when `runs_while_halted` gives 0 for them, and returns those.
     """
     builder = firsts[0].builder
     before = builder.block
@@ -39,7 +39,7 @@ def _loop(goes_on, firsts, body):
     builder.branch(head)
     builder.position_at_end(head)
     values = [Lane(builder, builder.phi(first.type)) for first in firsts]
-    builder.cbranch(goes_on(values).value, inside, after)
+    builder.cbranch(runs_while_halted(values).value, inside, after)
     builder.position_at_end(inside)
     following = body(values)
     end = builder.block
@@ -85,7 +85,7 @@ def make_copy_run(vectors, lanes):
 
 
 def make_fill_run(lanes):
-    """fill_run(target, value): `lanes` times the same float32, which need not be aligned."""
+    """fill_run(target, value): store a float32 `lanes` times, unaligned."""
 
     @instruction(types.int64, types.float32)
     def fill_run(target, value):
@@ -95,7 +95,7 @@ def make_fill_run(lanes):
 
 
 def prefetch_line(address, nearness=3):
-    """Ask for the cache line at an address, which need not be valid: 2 for the second-level cache."""
+    """Prefetch the cache line at an address, which may be invalid; 2 is the second-level cache."""
     pointer, number = address.at(ir.IntType(8)), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
     function = address.builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
@@ -104,12 +104,12 @@ def prefetch_line(address, nearness=3):
 
 @instruction()
 def prefetch(address):
-    """Ask for the cache line at an address, which need not be valid."""
+    """Prefetch the cache line at an address, which may be invalid."""
     prefetch_line(address)
 
 
 def make_split_pairs(lanes):
-    """split_pairs(evens, odds, source): `lanes` pairs of neighbours, first and second ones apart."""
+    """split_pairs(evens, odds, source): deinterleave `lanes` pairs."""
     kind = ir.VectorType(_SINGLE, lanes)
 
     @instruction()

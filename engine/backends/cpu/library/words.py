@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Runs of narrow elements interleaved into words."""
+"""Interleaving of narrow elements into words."""
 
 from llvmlite import ir
 

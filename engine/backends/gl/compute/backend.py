@@ -76,7 +76,7 @@ class GLComputeBackend(ComputeTextures):
 
     @classmethod
     def device_for(cls, device: GLDevice | None) -> GLDevice:
-        """The given device, or that of the current context, if it supports compute shaders."""
+        """The given device, or the current context's; raises if it lacks compute shaders."""
         chosen = GLDevice.for_context() if device is None else device
         if problem := probe_gl(chosen, "compute").problem:
             raise DeviceError(f"{problem}; BackendType.GPU_PIXEL needs OpenGL 3.3 only")
@@ -100,7 +100,7 @@ class GLComputeBackend(ComputeTextures):
 
     @property
     def programs(self) -> ComputePrograms:
-        """Those of the device."""
+        """The device's compute programs."""
         return self._programs
 
     def plan_codec(self) -> PlanCodec:
@@ -108,11 +108,11 @@ class GLComputeBackend(ComputeTextures):
         return PlanCodec(f"{self.setting} {self.texels}", ShaderKernel)
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
-        """Matrix products and convolutions of float32, see `tuning`."""
+        """Apply the tuning rules; see `tuning`."""
         return tune(compute, tuner, self._target)
 
     def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
-        """Runs of little work become one shader of one group, but in software: it reads buffers slowly."""
+        """Merge small iterations into one single-group shader, except on software renderers."""
         if self.texels:
             return None
         *before, step = steps()
@@ -126,7 +126,7 @@ class GLComputeBackend(ComputeTextures):
         return repeated.as_step(step, kernel, values), is_small(repeated.work, _MOST_WORK)
 
     def together(self, steps: Sequence[Step]) -> Sequence[Step]:
-        """Neighbours of little work become one shader of one group, but in software."""
+        """Merge small adjacent steps into one single-group shader, except on software renderers."""
         if self.texels:
             return steps
         found: list[Step] = []
@@ -146,7 +146,7 @@ class GLComputeBackend(ComputeTextures):
         return self._programs.prepare(sources, progress)
 
     def source(self, kernel: AnyKernel) -> str:
-        """The text of the kernel's compute shader."""
+        """Source of the kernel's compute shader."""
         if isinstance(kernel, ShaderKernel):
             return kernel.source
         assert isinstance(kernel, Kernel)
@@ -180,11 +180,11 @@ class GLComputeBackend(ComputeTextures):
         return Recorder(self.device, self._programs, self.texels)
 
     def open_template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLComputeTemplate:
-        """Record a plan whose sizes are open, and which repeats no steps."""
+        """Record a plan with symbolic sizes and without repeated steps."""
         return GLComputeTemplate(self, plan, constants)
 
     def fits_template(self, plan: Plan) -> bool:
-        """Whether it repeats no steps, not even within a kernel whose groups are dispatches of their own."""
+        """Whether the plan repeats no steps, not even within kernels of several dispatches."""
         alone = any(isinstance(x, ShaderKernel) and x.is_alone for x in plan.kernels)
         return super().fits_template(plan) and not alone
 

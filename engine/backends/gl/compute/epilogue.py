@@ -1,4 +1,4 @@
-"""The last part of a tuned kernel: the epilogue of its step, and the store."""
+"""The end of a tuned kernel: its step's epilogue, and the store."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Epilogue:
         return len(self.operands) + len(self.inputs) <= most
 
     def argument(self, position: int) -> str:
-        """The text of the tuned kernel's own argument `position`."""
+        """Source of the tuned kernel's argument `position`."""
         return self._printer.extra(position)
 
     def main(self, names: Sequence[str], lines: Sequence[str]) -> str:
@@ -132,7 +132,7 @@ _ITEMS = {"float32": "float", "int32": "int"}
 
 
 def in_integers(text: str) -> str:
-    """A tuned kernel's text over floats as one over ints."""
+    """Convert a tuned kernel's source from floats to ints."""
     text = re.sub(r"\bvec4\b", "ivec4", text)
     text = re.sub(r"\bfloat\b", "int", text)
     text = re.sub(r"\b0\.0\b", "0", text)
@@ -145,7 +145,7 @@ _DOT = "int k_dot(ivec4 a, ivec4 b) { ivec4 p = a * b; return p.x + p.y + p.z + 
 
 
 def has_kernels(compute: Compute, *values: Value) -> bool:
-    """Whether the operands are of a type that tuned kernels multiply, as is the product."""
+    """Whether tuned kernels support the types of the operands and the result."""
     element = compute.body.dtype
     return element in _ITEMS and all(v.dtype.name == element for v in values)
 
@@ -156,5 +156,5 @@ def grid_fits(grid: Sequence[int], target: Target) -> bool:
 
 
 def product_ns(multiplications: int, fetches: int) -> float:
-    """Estimated nanoseconds of one processor for a round of one thread: a fetch serves eight of them."""
+    """Estimated nanoseconds of a thread's loop iteration on one core."""
     return 0.05 * multiplications + 1.5 * fetches

@@ -1,4 +1,4 @@
-"""Buffers of the compute backend: elements in GL buffers, and views of them as buffer textures."""
+"""Buffers of the compute backend: GL buffers, and buffer textures as views of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.gl.memory import GLBuffer, GLObjects
 from engine.backends.gl.storage import FORMS, memory_dtype
-from engine.backends.growing import GrowingBlock
+from engine.backends.growable import GrowableBlock
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.device.gl.shared_context import SharedContext
@@ -46,7 +46,7 @@ def buffer_sizes(elements: np.ndarray, itemsizes: np.ndarray) -> np.ndarray:
 
 
 class GLMemory(GLObjects):
-    """One GL buffer and the buffer textures that look at ranges of it, deleted together.
+    """One GL buffer and its buffer textures, deleted together.
 
     context: where to allocate it, if not in the device's.
     """
@@ -137,8 +137,8 @@ def texture_format(memory: str, width: int) -> int:
     return _FORMATS[memory, width]
 
 
-class Arena(GrowingBlock[GLMemory]):
-    """Memory for the temporaries of all programs of templates, as they run in turn.
+class Arena(GrowableBlock[GLMemory]):
+    """Memory for the temporaries of all template programs, which run in turn.
 
     context: returns that of the thread, to allocate in.
     """

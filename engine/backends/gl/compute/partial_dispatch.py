@@ -16,7 +16,7 @@ from engine.backends.gl.compute.record import (
     groups_of,
 )
 from engine.backends.gl.compute.shader import ShaderKernel
-from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Piece, Runs
+from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Runs, StepCalls
 from engine.backends.gpu.grid_ranges import box_at, fitting
 from engine.compiler.plan import Plan, RepeatedSteps, Step
 from engine.device.gl.limits import GLLimits
@@ -80,7 +80,7 @@ class GLComputePartialDispatch(GLPartialDispatch):
         return step.space[0] if isinstance(step.kernel, RepeatedSteps) else groups_of(step)
 
     def fitting(self, step: int, first: int, count: int) -> int:
-        """Groups that are a box of the grid."""
+        """Number of groups that form a box of the grid."""
         kernel = self._steps[step].kernel
         if isinstance(kernel, Kernel | RepeatedSteps):
             return count
@@ -88,8 +88,8 @@ class GLComputePartialDispatch(GLPartialDispatch):
             return 1
         return fitting(grid_of(self._steps[step]), first, count)
 
-    def piece(self, step: int) -> Piece:
-        """Everything that the step's dispatch needs, and the dispatch."""
+    def piece(self, step: int) -> StepCalls:
+        """The commands that prepare and dispatch a step."""
         planned = self._steps[step]
         recorder = self._recorder()
         if isinstance(planned.kernel, RepeatedSteps):

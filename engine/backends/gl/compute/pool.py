@@ -1,4 +1,4 @@
-"""Pooling with overlapping windows: a thread computes four neighbours and reads shared elements once.
+"""Pooling with overlapping windows: a thread computes four adjacent results and shares loads.
 
 They are neighbours in a row, or in a column where windows overlap in columns only.
 """
@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
-from engine.backends.gl.compute.flat import LOCAL_SIZE, THREAD, flat_grid
+from engine.backends.gl.compute.flat_grid import LOCAL_SIZE, THREAD, flat_grid
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import float_literal

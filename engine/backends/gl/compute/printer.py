@@ -111,7 +111,7 @@ class ComputePrinter(GLSLPrinter):
         return element + function("void main()", main)
 
     def unravel(self, axes: Sequence[int], first: int) -> list[str]:
-        """Statements that take the flat index `i` apart into the indices `i0`... of those axes.
+        """Statements that compute indices `i0`... from the flat index `i`.
 
         first: number of the extra argument where the space's sizes start (`axis_values`).
         """
@@ -124,14 +124,14 @@ class ComputePrinter(GLSLPrinter):
 
 
 def element(block: str, position: str, storage: str, texels: bool) -> str:
-    """The text of an element of an input, as the word in which shaders hold it."""
+    """Source of an input element, in the shader's word type."""
     if texels:
         return decoded(f"texelFetch({block}, {position}).x", storage)
     return f"{block}[{position}]" if lanes(storage) == 1 else unpacked(block, position, storage)
 
 
 def function(head: str, lines: Sequence[str]) -> str:
-    """The text of a function from its statements."""
+    """Source of a function from its statements."""
     return f"{head} {{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
 
 
@@ -192,7 +192,7 @@ def axis_arguments(rank: int) -> int:
 
 
 def axis_values(space: Sequence[int]) -> list[int]:
-    """The extra arguments that take a flat index over `space` apart."""
+    """Extra arguments for computing indices over `space` from a flat index."""
     return [word for size in space[1:] for word in (size, *divisor(size))]
 
 

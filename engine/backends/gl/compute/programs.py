@@ -16,7 +16,7 @@ _BINDINGS = 8
 
 
 class ComputePrograms(ProgramStore[str]):
-    """GL names of linked compute programs by kernel key, made of their texts."""
+    """Linked compute programs by kernel key."""
 
     stage = GL.COMPUTE_SHADER
 

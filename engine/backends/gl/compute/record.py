@@ -18,7 +18,7 @@ from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.glsl import pack_arguments
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.storage import FORMS, lanes
-from engine.backends.gpu.open_arrays import owned
+from engine.backends.gpu.symbolic_arrays import owned
 from engine.base.generators import Offload, SmallSteps
 from engine.compiler.memory_planner import place
 from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
@@ -51,10 +51,10 @@ class BufferRange:
 
 
 class Overlapping(Protocol):
-    """What may share memory with others."""
+    """Protocol of memory that may overlap."""
 
     def overlaps(self, other: object) -> bool:
-        """Whether two share bytes."""
+        """Whether two ranges overlap."""
         ...
 
 
@@ -64,7 +64,7 @@ def place_of(buffer: GLComputeBuffer) -> BufferRange:
 
 
 def arena_alignment(limits: GLLimits) -> int:
-    """At multiples of how many bytes the temporaries of an arena start."""
+    """Alignment of temporaries in an arena, in bytes."""
     return max(limits.storage_buffer_offset_alignment, _TEXTURE_ALIGNMENT)
 
 
@@ -95,12 +95,12 @@ class GLComputeProgram(GLProgram):
 
 
 def program_key(kernel: AnyKernel, texels: bool) -> str:
-    """The cache key of a kernel's program: generic kernels have one text for each way of reading."""
+    """The cache key of a kernel's program; generic kernels have one per way of reading inputs."""
     return f"{kernel.key}{'t' if texels else 's'}"
 
 
 class Recorder(GLRecorder):
-    """Turns the steps of one plan into calls; see `record`."""
+    """Records the steps of one plan as GL calls; see `record`."""
 
     def __init__(self, device: GLDevice, programs: ComputePrograms, texels: bool) -> None:
         super().__init__(device, programs)
@@ -111,7 +111,7 @@ class Recorder(GLRecorder):
         self._dispatches = self.barriers = 0
 
     def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[GLComputeProgram]:
-        """Make the plan a program, a step at a time; `buffers` holds every tensor that is no temporary."""
+        """Record the plan, one step at a time; `buffers` holds every tensor that is not temporary."""
         bound = owned(buffers, buffers, GLComputeBuffer)
         places = {name: place_of(b) for name, b in bound.items()}
         arena = yield from self._placing_temporaries(plan, places)
@@ -202,7 +202,7 @@ class Recorder(GLRecorder):
         return [*self.run_numbers(step), setting]
 
     def bind(self, step: Step, output: Any, inputs: Sequence[Any]) -> np.ndarray:
-        """Make ready for the step's dispatch; returns its arguments, which may be changed before each."""
+        """Bind the step's program and tensors; returns its arguments, which may change per dispatch."""
         kernel = step.kernel
         if isinstance(kernel, Kernel):
             words = arguments(kernel, step.values, step.space, 0, prod(step.space))

@@ -1,4 +1,4 @@
-"""Repeated steps of little work as one shader of one group: see `engine.backends.gpu.repeated_kernel`."""
+"""Small repeated steps as one single-group shader; see `engine.backends.gpu.repeated_kernel`."""
 
 from __future__ import annotations
 

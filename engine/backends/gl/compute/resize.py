@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
-from engine.backends.gl.compute.flat import (
+from engine.backends.gl.compute.flat_grid import (
     LOCAL_SIZE,
     THREAD,
     divide,
@@ -32,7 +32,7 @@ _NAMES = ("threads", "outer", "size", "made", "inner", "first")
 
 
 def tune_resample(compute: Compute, tuner: Tuner, target: Target) -> bool:
-    """Rule for hints of kind "resample" to float32; False for many taps, or as many as sizes say."""
+    """Rule for hints of kind "resample" to float32; returns False for many taps."""
     (x, rows, weights), attributes = compute.operands, compute.attributes
     taps, is_innermost = attributes["taps"], attributes["is_innermost"]
     is_number = x.arithmetic in ("float32", "int32")

@@ -1,9 +1,9 @@
-"""Tuned scans: one thread per block of a running sum, or per element of a mask."""
+"""Tuned prefix sums: one thread per block, or per element of a mask."""
 
 from __future__ import annotations
 
 from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
-from engine.backends.gl.compute.flat import (
+from engine.backends.gl.compute.flat_grid import (
     LOCAL_SIZE,
     THREAD,
     divide,

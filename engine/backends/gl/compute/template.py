@@ -1,4 +1,4 @@
-"""Plans with open sizes on compute shaders: calls recorded once, whose words, grids and ranges are filled in.
+"""Compute shader templates: recorded calls whose arguments, grids and ranges are filled in per size.
 
 What a size leaves alone is in the list of calls as it was recorded: programs, bindings, barriers. Temporaries
 share slots of one arena, so which of them share memory is the same at all sizes. A step without elements is a
@@ -33,9 +33,16 @@ from engine.backends.gl.compute.record import (
     grid_of,
     place_of,
 )
-from engine.backends.gl.glsl import OpenWords
+from engine.backends.gl.glsl import SymbolicWords
 from engine.backends.gl.storage import memory_dtype
-from engine.backends.gpu.open_arrays import OpenArray, OpenSlots, Values, Variables, columns, owned
+from engine.backends.gpu.symbolic_arrays import (
+    SymbolicArray,
+    SymbolicSlots,
+    Values,
+    Variables,
+    columns,
+    owned,
+)
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel
@@ -49,25 +56,25 @@ SMALLEST_ARENA = 1 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _OpenRange:
+class _SymbolicRange:
     """A tensor whose size is open, by its number; `slot` tells which of them share memory."""
 
     number: int
     slot: object
 
     def overlaps(self, other: object) -> bool:
-        return isinstance(other, _OpenRange) and other.slot == self.slot
+        return isinstance(other, _SymbolicRange) and other.slot == self.slot
 
 
-class _OpenRecorder(Recorder):
+class _TemplateRecorder(Recorder):
     """Records calls of which some arguments are filled in later."""
 
     def __init__(self, backend: GLComputeBackend) -> None:
         super().__init__(backend.device, backend.programs, backend.texels)
         self.numbers = Variables()
-        self.words = OpenWords(self.numbers)
+        self.words = SymbolicWords(self.numbers)
         # Sizes of axes that kernels divide by, and where their words begin.
-        self.axes = OpenArray(self.numbers)
+        self.axes = SymbolicArray(self.numbers)
         self.axis_places: list[int] = []
         # Rows of calls, each with where its words begin, or with the number of the tensor or of the view.
         self.word_rows: list[tuple[int, int]] = []
@@ -77,7 +84,7 @@ class _OpenRecorder(Recorder):
         # Views as textures: the number of the tensor, and the format.
         self.views: dict[tuple[int, int], int] = {}
         # Grids: what tuned kernels say, or the elements of generic ones and how many of these a group takes.
-        self.grids = [OpenArray(self.numbers) for _ in range(3)]
+        self.grids = [SymbolicArray(self.numbers) for _ in range(3)]
         self.per_group: list[int] = []
 
     def add(self, step: Step, places: Mapping[str, Any]) -> None:
@@ -136,29 +143,29 @@ class _OpenRecorder(Recorder):
 
 
 class GLComputeTemplate:
-    """A plan on compute shaders whose sizes are open."""
+    """A compute shader plan with symbolic sizes."""
 
     def __init__(self, backend: GLComputeBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
         self._backend = backend
         self._constants = owned(constants, constants, GLComputeBuffer)
         places: dict[str, Any] = {name: place_of(buffer) for name, buffer in self._constants.items()}
-        recorder = _OpenRecorder(backend)
+        recorder = _TemplateRecorder(backend)
         numbers = recorder.numbers
         lifetimes = plan.lifetimes()
         self._temporaries = list(lifetimes)
         specs = [plan.buffers[name] for name in self._temporaries]
-        elements = OpenArray(numbers)
+        elements = SymbolicArray(numbers)
         for spec in specs:
             elements.add(spec.elements)
         self._items = np.array([memory_dtype(spec.dtype).itemsize for spec in specs], np.int64)
         alignment = arena_alignment(backend.device.limits)
         hints = {spec.name: hint_of(spec.elements) * memory_dtype(spec.dtype).itemsize for spec in specs}
-        self._slots = OpenSlots(hints, lifetimes, alignment)
+        self._slots = SymbolicSlots(hints, lifetimes, alignment)
         for number, name in enumerate(self._temporaries):
-            places[name] = _OpenRange(number, int(self._slots.of[number]))
+            places[name] = _SymbolicRange(number, int(self._slots.of[number]))
         self._outer = plan.given(constants)
         for number, name in enumerate(self._outer, len(specs)):
-            places[name] = _OpenRange(number, name)
+            places[name] = _SymbolicRange(number, name)
         recorder.barrier()
         for step in plan.steps:
             recorder.add(step, places)
@@ -192,7 +199,7 @@ class GLComputeTemplate:
         return table
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Arena, int]]:
-        """The arena, and what it takes."""
+        """The arena, and its size."""
         _, _, total = self._placed(self._values(values))
         return [(self._backend.arena, max(total, SMALLEST_ARENA))]
 

@@ -1,4 +1,4 @@
-"""Compute shaders that read a texture of the game."""
+"""Compute shaders that read the game's textures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _TexturePrinter(ComputePrinter):
 
 @lru_cache(maxsize=256)
 def dispatch_from_texture(kernel: Kernel) -> tuple[str, str]:
-    """Key and text of a compute shader that reads slot 0 of a kernel from a texture on unit 0."""
+    """Key and source of a compute shader that reads a kernel's slot 0 from a texture on unit 0."""
     return f"{kernel.key}p", _TexturePrinter(kernel, texels=False).shader()
 
 

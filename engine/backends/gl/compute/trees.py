@@ -6,7 +6,7 @@ from functools import partial
 
 from engine.backends.forests import node_records
 from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
-from engine.backends.gl.compute.flat import (
+from engine.backends.gl.compute.flat_grid import (
     LOCAL_SIZE,
     THREAD,
     divide,

@@ -1,4 +1,4 @@
-"""Chooses tuned kernels for a step: rules by hint kind.
+"""Tuning: chooses tuned kernels by hint kind.
 
 Those of products store one element a thread, which a type that shares 32-bit words does not allow: there the
 result goes to 32-bit words in between.
@@ -12,32 +12,32 @@ from functools import partial
 
 import numpy as np
 
-from engine.backends.gl.compute.blends import emit_blend
 from engine.backends.gl.compute.conv import tune_conv
 from engine.backends.gl.compute.epilogue import grid_fits
-from engine.backends.gl.compute.experts import TILE, emit_product, pack_experts
-from engine.backends.gl.compute.flat import divide, divisor_names, divisor_values, flat_grid, flat_kernel
+from engine.backends.gl.compute.expert_matmul import TILE, emit_product, pack_experts
+from engine.backends.gl.compute.flat_grid import divide, divisor_names, divisor_values, flat_grid, flat_kernel
+from engine.backends.gl.compute.interpolation import emit_blend
 from engine.backends.gl.compute.matmul import tune_matmul
 from engine.backends.gl.compute.memory import buffer_size
-from engine.backends.gl.compute.packed_rows import read_packed
+from engine.backends.gl.compute.non_max_suppression import emit_step
+from engine.backends.gl.compute.packed_matmul import read_packed
 from engine.backends.gl.compute.pool import tune_pool
 from engine.backends.gl.compute.printer import element
-from engine.backends.gl.compute.regions import emit_means
 from engine.backends.gl.compute.resize import tune_resample
+from engine.backends.gl.compute.roi_align import emit_means
 from engine.backends.gl.compute.scans import emit_blocks, emit_marks, emit_rows
-from engine.backends.gl.compute.suppression import emit_step
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.compute.trees import tune_leaves
 from engine.backends.gl.storage import lanes, type_refusal, word_type
-from engine.backends.gpu.blends import Blend
-from engine.backends.gpu.expert_products import ExpertProduct
+from engine.backends.gpu.expert_matmul import ExpertProduct
+from engine.backends.gpu.interpolation import Interpolation
 from engine.backends.gpu.kernels import Kernels, ThreadStep
-from engine.backends.gpu.packed_products import tune_packed
-from engine.backends.gpu.regions import Regions
+from engine.backends.gpu.non_max_suppression import Suppression
+from engine.backends.gpu.packed_matmul import tune_packed
+from engine.backends.gpu.roi_align import Regions
 from engine.backends.gpu.rules import SHARED_RULES
 from engine.backends.gpu.scans import Blocks, MarkedRows, Marks
 from engine.backends.gpu.sorts import EACH
-from engine.backends.gpu.suppressions import Suppression
 from engine.backends.operands import Fits, plain
 from engine.base.dtypes import arithmetic_type
 from engine.compiler.plan import Compute, Tuner
@@ -63,7 +63,7 @@ RULES: dict[str, Rule] = {
 
 
 class ComputeKernels(Kernels):
-    """Kernels in GLSL."""
+    """GLSL versions of the shared kernels."""
 
     output, shared, barrier = "o", "shared", "memoryBarrierShared(); barrier();"
     as_int, bits = "int({})", "floatBitsToInt({})"
@@ -110,7 +110,7 @@ class ComputeKernels(Kernels):
     def emit_means(self, tuner: Tuner, step: Regions) -> bool:
         return emit_means(step, tuner, self._target)
 
-    def emit_blend(self, tuner: Tuner, blend: Blend) -> bool:
+    def emit_blend(self, tuner: Tuner, blend: Interpolation) -> bool:
         return emit_blend(blend, tuner, self._target)
 
     def emit_suppression(self, tuner: Tuner, step: Suppression) -> bool:
@@ -131,7 +131,7 @@ def _packed(fits: Fits, compute: Compute, tuner: Tuner, target: Target) -> bool:
 
 
 def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
-    """Replace a step by tuned kernels; False where none fits."""
+    """Replace a step by tuned kernels; returns False if no rule applies."""
     if compute.hint is None:
         return False
     kind, kernels, output = compute.hint.kind, ComputeKernels(target), compute.output

@@ -10,10 +10,10 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer, DeviceLimit, Program, Progress, Storage
 from engine.backends.gl.backend import checked_elements
-from engine.backends.gl.pixel.growing import GrowingTexture, TextureKey
+from engine.backends.gl.pixel.growable import GrowableTexture, TextureKey
 from engine.backends.gl.pixel.layout import capacity, texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer
-from engine.backends.gl.pixel.partial_draw import GLPixelPartialDispatch
+from engine.backends.gl.pixel.partial_dispatch import GLPixelPartialDispatch
 from engine.backends.gl.pixel.printer import print_kernel, print_windowed
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.record import GLPixelProgram, Recorder, drawn_texels, texel_nanoseconds
@@ -54,18 +54,18 @@ class GLPixelBackend(PixelTextures):
         deferred = device.info.is_software if deferred_transfers is None else deferred_transfers
         self._transfers = Transfers(device, self._programs, self.replayer, deferred)
         self._shaders: dict[str, Shader] = {}
-        self._temporaries: dict[TextureKey, GrowingTexture] = {}
+        self._temporaries: dict[TextureKey, GrowableTexture] = {}
 
     @classmethod
     def device_for(cls, device: GLDevice | None) -> GLDevice:
-        """The given device, or that of the current context, if it supports fragment shaders."""
+        """The given device, or the current context's; raises if it lacks fragment shaders."""
         chosen = GLDevice.for_context() if device is None else device
         if problem := probe_gl(chosen, "pixel").problem:
             raise DeviceError(f"{problem}; update the graphics card's driver, or use BackendType.CPU")
         return chosen
 
     def elements_at_once(self, dtype: np.dtype) -> int:
-        """A texel."""
+        """The number of elements in a texel."""
         return 4
 
     def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:
@@ -86,7 +86,7 @@ class GLPixelBackend(PixelTextures):
 
     @property
     def programs(self) -> PixelPrograms:
-        """Those of the device."""
+        """The device's fragment programs."""
         return self._programs
 
     def plan_codec(self) -> PlanCodec:
@@ -94,7 +94,7 @@ class GLPixelBackend(PixelTextures):
         return PlanCodec(self.setting, Shader)
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
-        """Matrix products and convolutions of float32, see `tuning`."""
+        """Apply the tuning rules; see `tuning`."""
         rule = RULES.get(compute.hint.kind) if compute.hint is not None else None
         return rule is not None and rule(compute, tuner, self.device.limits)
 
@@ -147,17 +147,17 @@ class GLPixelBackend(PixelTextures):
         return Recorder(self.device, self._programs, self.shader)
 
     def open_template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLPixelTemplate:
-        """Record a plan whose sizes are open, and which repeats no steps."""
+        """Record a plan with symbolic sizes and without repeated steps."""
         return GLPixelTemplate(self, plan, constants)
 
-    def temporary(self, key: TextureKey) -> GrowingTexture:
-        """A texture for temporaries; all programs of templates share it."""
+    def temporary(self, key: TextureKey) -> GrowableTexture:
+        """A texture for temporaries, shared by all template programs."""
         found = self._temporaries.get(key)
         if found is None:
-            found = self._temporaries[key] = GrowingTexture(self.device, key, lambda: self.programs.home)
+            found = self._temporaries[key] = GrowableTexture(self.device, key, lambda: self.programs.home)
         return found
 
-    def shared_temporaries(self) -> Sequence[GrowingTexture]:
+    def shared_temporaries(self) -> Sequence[GrowableTexture]:
         """The textures of templates."""
         return [*self._temporaries.values()]
 

@@ -60,13 +60,11 @@ class Layout:
 
     @classmethod
     def around(cls, layouts: Sequence[Layout]) -> Layout:
-        """A texture with room for each of those, one at a time."""
+        """A layout with room for each of the given ones, one at a time."""
         return cls(max(x.shift for x in layouts), max(x.height for x in layouts), layouts[0].layers)
 
     def larger(self, limit: int) -> Layout:
-        """A texture for about half as many texels again, or twice as many if small; as far as the device
-        has them.
-        """
+        """A layout for about half as many texels again (twice as many if small), within the limit."""
         step = ROWS_TOGETHER if self.layers else 1
         if self.width * 2 <= min(_USUAL_WIDTH, limit):
             # Layouts of twice as many texels are twice as wide, not higher.

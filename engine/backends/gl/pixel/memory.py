@@ -73,7 +73,7 @@ class Texture(GLObjects):
 
     @property
     def target(self) -> int:
-        """What it is bound as."""
+        """The GL target."""
         return target_of(self.layers)
 
     @property
@@ -82,7 +82,7 @@ class Texture(GLObjects):
         return texture_bytes(self.layout.texels, self.element, self.layers)
 
     def allocate(self, data: np.ndarray | None, context: GLDevice | SharedContext | None = None) -> None:
-        """New storage, filled if given (as much as it holds); what is in flight keeps the old."""
+        """Allocate storage, filled if given; work in flight keeps the old one."""
         context = context or self.device
         gl, layout, form = context.gl, self.layout, FORMATS[self.element]
         gl.glBindTexture(self.target, self.name)
@@ -146,7 +146,7 @@ class GLPixelBuffer(GLBuffer[Texture]):
 
     @property
     def place(self) -> TextureRange:
-        """Where its elements are."""
+        """The location of its elements."""
         return TextureRange(self.memory, self.memory.layout)
 
     @property

@@ -98,7 +98,7 @@ class FragmentPrinter(GLSLPrinter):
         return Shader(source, params, inputs, kernel.dtype, flags, rank=kernel.rank)
 
     def own_argument(self, k: int) -> str:
-        """The text of the k-th int of `own`."""
+        """Source of the k-th int of `own`."""
         return argument(len(self.kernel.params) + k)
 
 
@@ -159,7 +159,7 @@ def inverse_bits(size: int) -> int:
 def shader_text(
     inputs: Sequence[tuple[str, bool]], output: str, layers: int, stage: Stage, arguments_: int, text: str
 ) -> str:
-    """A fragment shader: declarations, what reads the inputs, and the functions that `text` calls.
+    """A fragment shader: declarations, input readers, and the functions that `text` calls.
 
     inputs: storage type and whether it is layered; `k_texel3(t)` reads texel t of input 3, `k_at3(e)` element
     e of it, `k_texel3(t, layer)` one of a layered input. The output is `o`, or `o0`... of so many layers.
@@ -200,7 +200,7 @@ def element_function(word: str, flat: Sequence[tuple[str, str]], body: Iterable[
 
 
 def texel_number(stage: Stage, layers: int = 0) -> str:
-    """A statement that defines `t`, the texel of this fragment; those beyond the tensor repeat the last.
+    """Statements that define `t`, the fragment's texel; texels beyond the tensor repeat the last.
 
     `Layout` has its location.
     """

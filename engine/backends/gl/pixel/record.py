@@ -17,7 +17,7 @@ from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.storage import memory_dtype
-from engine.backends.gpu.open_arrays import owned
+from engine.backends.gpu.symbolic_arrays import owned
 from engine.base.generators import Offload, SmallSteps
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
@@ -50,7 +50,7 @@ class GLPixelProgram(GLProgram):
 
 
 class Recorder(GLRecorder):
-    """Turns the steps of a plan into calls; see `record`."""
+    """Records the steps of a plan as draws; see `record`."""
 
     def __init__(self, device: GLDevice, programs: PixelPrograms, shader_of: ShaderOf) -> None:
         super().__init__(device, programs)
@@ -61,7 +61,7 @@ class Recorder(GLRecorder):
             self.call(str(function), *(int(v) for v in values))
 
     def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[GLPixelProgram]:
-        """Make the plan a program, a step at a time; `buffers` holds every tensor that is no temporary."""
+        """Record the plan, one step at a time; `buffers` holds every tensor that is not temporary."""
         bound = owned(buffers, buffers, GLPixelBuffer)
         places = {name: b.place for name, b in bound.items()}
         temporaries = yield from self._making_temporaries(plan, places)
@@ -152,7 +152,7 @@ class Recorder(GLRecorder):
         return [*self.run_numbers(step), setting]
 
     def unbind_sampler(self, unit: int) -> None:
-        """Have a unit read textures by their own parameters; units are met in their order."""
+        """Make a texture unit use the texture's own sampling parameters."""
         if unit == self._sampled:
             self.call("glBindSampler", unit, 0)
             self._sampled += 1
@@ -165,7 +165,7 @@ class Recorder(GLRecorder):
         inputs: Sequence[TextureRange],
         output: TextureRange,
     ) -> tuple[int, int]:
-        """Make ready for the step's draws; returns over how many columns and rows they go."""
+        """Bind the step's program and tensors; returns the columns and rows to draw."""
         shader = self._shader_of(kernel)
         texels = drawn_texels(shader, space)
         shifts = [output.layout.shift, *(t.layout.shift for t in inputs)]
@@ -179,7 +179,7 @@ class Recorder(GLRecorder):
 
 
 def temporary_kinds(plan: Plan, shader_of: ShaderOf) -> dict[str, tuple[str, int]]:
-    """Of each temporary, the NumPy type of an element in memory and how many layers its texture has."""
+    """The NumPy type and number of layers of each temporary."""
     layers = {s.output: shader_of(s.kernel).layers for step in plan.steps for s in step.parts}
     return {n: (memory_dtype(plan.buffers[n].dtype).name, layers.get(n, 0)) for n in plan.lifetimes()}
 

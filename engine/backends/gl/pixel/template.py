@@ -1,4 +1,4 @@
-"""Plans with open sizes on fragment shaders: calls recorded once, whose words and areas are filled in.
+"""Fragment shader templates: recorded calls whose arguments and areas are filled in per size.
 
 What a size leaves alone is in the list of calls as it was recorded. Temporaries are in textures that all
 sizes share and that grow.
@@ -14,8 +14,8 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer
 from engine.backends.gl.commands import CommandList
-from engine.backends.gl.glsl import OpenWords
-from engine.backends.gl.pixel.growing import Extent, GrowingTexture, TextureKey
+from engine.backends.gl.glsl import SymbolicWords
+from engine.backends.gl.pixel.growable import Extent, GrowableTexture, TextureKey
 from engine.backends.gl.pixel.layout import ROWS_TOGETHER, Layout, layouts
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture, TextureRange, target_of
 from engine.backends.gl.pixel.printer import Stage, arguments, inverses
@@ -27,7 +27,7 @@ from engine.backends.gl.pixel.record import (
     temporary_kinds,
     texel_nanoseconds,
 )
-from engine.backends.gpu.open_arrays import OpenArray, Slots, Values, Variables, columns, owned
+from engine.backends.gpu.symbolic_arrays import Slots, SymbolicArray, Values, Variables, columns, owned
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from engine.backends.gl.pixel.backend import GLPixelBackend
 
 
-class GLOpenPixelProgram(GLPixelProgram):
+class GLPixelTemplateProgram(GLPixelProgram):
     """A program of a template: one size of a plan. Its textures belong to all sizes."""
 
     textures: Sequence[Texture] = ()
@@ -47,14 +47,14 @@ class GLOpenPixelProgram(GLPixelProgram):
         return {id(texture): texture.nbytes for texture in self.textures}
 
 
-class _OpenRecorder(Recorder):
+class _TemplateRecorder(Recorder):
     """Records calls of which some arguments are filled in later. Open tensors are numbers."""
 
     def __init__(self, backend: GLPixelBackend, layers: Sequence[int]) -> None:
         super().__init__(backend.device, backend.programs, backend.shader)
         self._layers = layers
         self.numbers = Variables()
-        self.words = OpenWords(self.numbers)
+        self.words = SymbolicWords(self.numbers)
         # Rows of calls, each with where its words begin, or with the number of the tensor.
         self.word_rows: list[tuple[int, int]] = []
         self.texture_rows: list[tuple[int, int]] = []
@@ -65,10 +65,10 @@ class _OpenRecorder(Recorder):
         self.texel_words: list[int] = []
         self.element_words: list[tuple[int, int]] = []
         # Sizes of axes that shaders divide by, and where their words begin.
-        self.axes = OpenArray(self.numbers)
+        self.axes = SymbolicArray(self.numbers)
         self.axis_words: list[int] = []
-        self.counts = OpenArray(self.numbers)
-        self.texel_ns = OpenArray(self.numbers, is_float=True)
+        self.counts = SymbolicArray(self.numbers)
+        self.texel_ns = SymbolicArray(self.numbers, is_float=True)
 
     def add(self, step: Step, output: int, inputs: Sequence[TextureRange | int]) -> None:
         """Record a step."""
@@ -121,7 +121,7 @@ class _OpenRecorder(Recorder):
 
 
 class GLPixelTemplate:
-    """A plan on fragment shaders whose sizes are open."""
+    """A fragment shader plan with symbolic sizes."""
 
     def __init__(self, backend: GLPixelBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
         self._backend = backend
@@ -133,8 +133,8 @@ class GLPixelTemplate:
         kinds = temporary_kinds(plan, backend.shader)
         layers = [kinds[name][1] for name in self._temporaries]
         self._layers = np.array([*layers, *[0] * len(self._outer)], np.int64)
-        recorder = _OpenRecorder(backend, self._layers.tolist())
-        elements = OpenArray(recorder.numbers)
+        recorder = _TemplateRecorder(backend, self._layers.tolist())
+        elements = SymbolicArray(recorder.numbers)
         for name in self._temporaries:
             elements.add(plan.buffers[name].elements)
         self._place_temporaries(plan, lifetimes, kinds)
@@ -181,8 +181,8 @@ class GLPixelTemplate:
         self._keys = list(keys)
         self._slots = Slots([slots[name] for name in self._temporaries])
 
-    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowingTexture, Extent]]:
-        """The textures for temporaries, and what they take."""
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableTexture, Extent]]:
+        """The textures for temporaries, and their sizes."""
         return self._rooms(*self._layouts(self._values(values)))
 
     def _layouts(self, given: Values) -> tuple[np.ndarray, np.ndarray]:
@@ -192,7 +192,9 @@ class GLPixelTemplate:
         texels = -(-texels // np.maximum(layers, 1))
         return layouts(texels, self._backend.device.limits.max_texture_size, layers > 0)
 
-    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> GLOpenPixelProgram:
+    def fill(
+        self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]
+    ) -> GLPixelTemplateProgram:
         """The program for one set of sizes."""
         given = self._values(values)
         bound = owned(buffers, self._outer, GLPixelBuffer)
@@ -229,12 +231,12 @@ class GLPixelTemplate:
 
         draws = int((counts > 0).sum()) + (len(commands.table) - len(table)) // 3
         held = [*self._constants.values(), *bound.values()]
-        program = GLOpenPixelProgram(commands, draws, (), held, make_places)
+        program = GLPixelTemplateProgram(commands, draws, (), held, make_places)
         program.textures = shared
         program.temporary_bytes = sum(texture.nbytes for texture in shared)
         return program
 
-    def _rooms(self, shifts: np.ndarray, heights: np.ndarray) -> Sequence[tuple[GrowingTexture, Extent]]:
+    def _rooms(self, shifts: np.ndarray, heights: np.ndarray) -> Sequence[tuple[GrowableTexture, Extent]]:
         """A texture for each slot, and the shift and height that its temporaries take."""
         largest = (self._slots.largest(sizes).tolist() for sizes in (shifts, heights))
         return [*zip(map(self._backend.temporary, self._keys), zip(*largest, strict=True), strict=True)]

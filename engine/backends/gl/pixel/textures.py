@@ -1,4 +1,4 @@
-"""Draws that read a texture of the game, and draws into one."""
+"""Draws that read or write the game's textures."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def drawing_from_buffer(kernel: Kernel) -> Shader:
 
 
 def texel_draws(begin: int, end: int, width: int) -> list[Draw]:
-    """Draws that cover the elements begin..end-1 of a texture so many texels wide, and no others.
+    """Draws that cover exactly the elements begin..end-1 of a texture of this width.
 
     A texel holds four elements; one that belongs to two pictures of a batch is drawn with a mask.
     """

@@ -1,4 +1,4 @@
-"""Uploads, copies and readbacks of textures, none of which waits.
+"""Non-blocking uploads, copies and readbacks of textures.
 
 Where the GPU draws, pixel buffers carry data both ways. Drivers that draw with the CPU fill and read those
 at once, which waits for what is in flight: there an upload goes through a texture with new storage, and a
@@ -174,7 +174,7 @@ class DeferredReadback(GLReadback):
 def pad(
     data: np.ndarray, layout: Layout, kept: dict[tuple[Layout, np.dtype], np.ndarray] | None = None
 ) -> np.ndarray:
-    """Elements as many as a texture holds; in an array that is `kept` for the next time, if any is."""
+    """Pad elements to a texture's size, in the reusable array `kept` if there is one."""
     total = 4 * layout.texels
     if data.size == total:
         return data

@@ -1,4 +1,4 @@
-"""Shaders of the tuned kernels: pack the operands, multiply, and apply the epilogue.
+"""Shaders of the tuned kernels: packing, multiplication and epilogue.
 
 Laid out, a texel holds four neighbours along the axis that is summed over. A fragment of a core computes 32
 results, a block of 8 rows by 4 columns or so, and writes them to 8 layers at once; so a fetched texel takes
@@ -253,7 +253,7 @@ END_ARGUMENTS = 5
 
 
 def end(kernel: Kernel, order: str) -> Shader:
-    """The kernel of an epilogue over what a core left in its layers.
+    """The epilogue kernel over the layers that a core wrote.
 
     Its ints, after the epilogue's: the output's inner and outer size (elements are (sets, outer, inner)),
     rows to a group, blocks and quads. order: whether rows of blocks are the outer axis ("rows") or the inner

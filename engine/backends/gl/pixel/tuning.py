@@ -186,7 +186,7 @@ def pack_spread(w: np.ndarray, group: int) -> np.ndarray:
 
 @storable
 def pack_vectors(x: np.ndarray, sizes: tuple[int, ...], steps: tuple[int, ...], side: int) -> np.ndarray:
-    """What `tuned_shaders.pack_matrix` does, with sizes (sets, vectors, elements)."""
+    """Pack operands as `tuned_shaders.pack_matrix` does, with sizes (sets, vectors, elements)."""
     sets, count, depth = sizes
     quarters, blocks = -(-depth // 4), -(-count // side)
     flat = np.ascontiguousarray(x).reshape(-1)

@@ -1,1 +1,1 @@
-"""How kernels are written in OpenCL C: printers, storage of elements, the common part of tuned kernels."""
+"""OpenCL C code generation: printers, storage of elements, shared parts of tuned kernels."""

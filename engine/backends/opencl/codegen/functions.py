@@ -1,4 +1,4 @@
-"""OpenCL C texts of the kernel language's operations: templates, and the functions that they call."""
+"""OpenCL C source of the kernel language's operations: templates and helper functions."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class OpenCLPrinter(CPrinter):
 
 
 def element(storage: str, buffer: str, position: str) -> str:
-    """The text of an element of a buffer, in the type that kernels compute with."""
+    """Source of a buffer element, in the type that kernels compute with."""
     match storage:
         case "float16":
             return f"k_load_half({buffer}, {position})"
@@ -89,7 +89,7 @@ def element(storage: str, buffer: str, position: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a compiled kernel function takes, in order.
+    """The parameters of a compiled kernel, in order.
 
     inputs: how many buffers it reads; they come first, the output buffer after them. arguments: types of
     the numbers that follow. in_buffer: whether the numbers come as one int32 buffer instead.
@@ -101,7 +101,7 @@ class Signature:
 
     @staticmethod
     def of(inputs: int, arguments: Sequence[ArithmeticType]) -> Signature:
-        """The form of a call: numbers as arguments where that many are allowed."""
+        """The signature of a call; numbers are arguments if there are few enough."""
         # Pointers take 8 bytes, doubles too.
         total = 8 * (inputs + 1) + sum(8 if t == "float64" else 4 for t in arguments)
         return Signature(inputs, tuple(arguments), total > _ARGUMENT_BYTES)
@@ -189,7 +189,7 @@ class GenericSource:
 
 
 def extensions(text: str) -> str:
-    """The directives that a kernel's text needs."""
+    """The extension directives that a kernel's source needs."""
     found = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" if "double" in text else ""
     if re.search(r"\bhalf\b", text):
         found += "#ifdef cl_khr_fp16\n#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n#endif\n"
@@ -257,7 +257,7 @@ class AxisSplit:
         return numbers
 
     def divisors(self, space: Sequence[int]) -> list[int]:
-        """What the divisions are by, for an index space; by 1 where that is 0."""
+        """The divisors for an index space, with 1 instead of 0."""
         return [prod(space[start:stop]) for start, stop, _ in self.cuts]
 
 

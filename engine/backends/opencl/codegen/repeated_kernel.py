@@ -1,4 +1,4 @@
-"""Repeated steps of little work as one kernel of one group: see `engine.backends.gpu.repeated_kernel`."""
+"""Small repeated steps as one single-group kernel; see `engine.backends.gpu.repeated_kernel`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Text:
         lines.append(f"__global {WORDS[kernel.dtype]}* y = {self.names[step.output]};")
         for k, (kind, given) in enumerate(zip(kernel.params, step.values, strict=True)):
             lines.append(f"const {argument_word(kind)} p{k} = {self.number(given, kind)};")
-        # Open numbers are checked for 32 bits with a sign, so these come as such.
+        # Symbolic numbers are checked for 32 bits with a sign, so these come as such.
         for name, kind, given in zip(axes.names, axes.types, axes.values(space), strict=True):
             lines.append(
                 f"const {argument_word(kind)} {name} = {self.number(deferred(_signed, given), 'index')};"

@@ -1,4 +1,4 @@
-"""Generic formulas on processors, row by row: work-items along the innermost axis are neighbours in it.
+"""Row-wise generic kernels for CPU devices: adjacent work-items compute adjacent elements of a row.
 
 Where a work-item divides its position into axes, a compiler sees no neighbours: each load is one of separate
 elements, and what belongs to a row is computed for each of its elements. Here the innermost axis is a
@@ -59,7 +59,7 @@ def step_of(compute: Compute) -> Step:
 
 
 def fits(limits: CLLimits) -> bool:
-    """Whether a device runs groups of these sizes."""
+    """Whether a device supports groups of these sizes."""
     most = tuple(max(tile[axis] for tile in _TILES) for axis in (1, 0))
     sizes = zip(limits.max_work_item_sizes, most, strict=False)
     return all(size >= wanted for size, wanted in sizes) and limits.max_work_group_size >= max(

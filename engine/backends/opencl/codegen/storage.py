@@ -58,7 +58,7 @@ def device_dtype(dtype: np.dtype | str) -> np.dtype:
 
 
 def to_device(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Values as stored in device memory, 1-D. Integers beyond 32 bits wrap (see `check_integers`)."""
+    """Convert values to device memory format, 1-D. Integers beyond 32 bits wrap (see `check_integers`)."""
     flat = np.ascontiguousarray(data).reshape(-1).astype(dtype, copy=False)
     return to_numbers(flat).astype(device_dtype(dtype), copy=False)
 

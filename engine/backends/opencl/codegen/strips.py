@@ -30,7 +30,7 @@ def sums_of(kernel: Kernel) -> list[Expr]:
 
 
 def strip_lines(kernel: Kernel, split: AxisSplit, rows: str, columns: str) -> list[str]:
-    """Statements for all elements, in so many rows and columns; `split` tells the axes of a row's number."""
+    """Statements for all elements of rows and columns; `split` gives the axes of a row number."""
     last, sums = kernel.rank - 1, sums_of(kernel)
     axes: dict[int | str, str] = {"flat": "i"} | {axis: f"i{axis}" for axis in (*split.used, last)}
     sums_lines, made = [], {}

@@ -78,7 +78,7 @@ class TunedKernel:
 
 
 class Epilogue:
-    """What happens to a result before it is stored: its text, and the buffers and numbers that it takes.
+    """The epilogue of a kernel: its source, buffers and arguments.
 
     known: names of index axes that the kernel knows where it stores a row of results (`row`), or one
     result (`element`); other axes are split from the position. The text uses `acc` and `flat`.
@@ -118,7 +118,7 @@ class Epilogue:
 
     @property
     def values(self) -> list[int | float]:
-        """Its numbers."""
+        """Its arguments."""
         return [*self._own, *self._split.values(self._space)]
 
 
@@ -128,7 +128,7 @@ def axis_names(compute: Compute, rank: int, names: Mapping[int, str]) -> dict[in
 
 
 def divide(number: str, by: str) -> str:
-    """The text of `number` / `by`, a number that is among those that `divisor_names` are made for."""
+    """Source of `number` / `by`, an argument listed in `divisor_names`."""
     return f"k_quotient({number}, {by}_magic, {by}_shift)"
 
 
@@ -138,7 +138,7 @@ def divisor_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def divisor_values(values: Sequence[int]) -> tuple[int, ...]:
-    """What they are for the values of the others."""
+    """Values of the arguments named by `divisor_names`."""
     return tuple(part for value in values for part in divider(largest(1, value)))
 
 

@@ -1,4 +1,4 @@
-"""A recorded plan on OpenCL, and how its steps become dispatches."""
+"""Recorded plans on OpenCL, and the dispatches of their steps."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Setting = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Repetition:
-    """What a step repeats: the dispatches of runs with even and odd numbers, and those after the last."""
+    """A repeated step: the dispatches of even and odd iterations, and those after the last."""
 
     count: int
     body: tuple[Sequence[Part], Sequence[Part]]
     last: Sequence[Part]
 
     def commands(self, runs: range) -> Iterator[Command]:
-        """Those of some runs, each to be enqueued before the next is taken."""
+        """Commands of some iterations; each must be enqueued before the next is taken."""
         for run in runs:
             yield from _of_run(self.body[run % 2], run)
         if runs.stop == self.count:
@@ -78,7 +78,7 @@ class CLProgram(Program):
         self._memory = memory
 
     def activate(self) -> None:
-        """Give the kernels this program's arguments, where programs share them."""
+        """Set this program's arguments on kernels that programs share."""
 
     def temporaries(self) -> dict[int, int]:
         """Buffers; parts of one count with it."""
@@ -136,7 +136,7 @@ def largest_dispatch(compiled: Compiled, step: Step) -> int:
 
 
 def fits_one(grids: np.ndarray, counts: np.ndarray, limits: np.ndarray, is_generic: np.ndarray) -> np.ndarray:
-    """Which of some steps are surely one dispatch; others are as many as `dispatches` says.
+    """Which steps are known to be a single dispatch; for others, see `dispatches`.
 
     Args:
         grids: Groups of the steps along three axes, or elements along the first.

@@ -1,4 +1,4 @@
-"""Memory of the OpenCL backend: device buffers, host memory for transfers, and transfers that never wait."""
+"""OpenCL memory: device buffers, host memory for transfers, and non-blocking transfers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Readback
-from engine.backends.growing import GrowingBlock
+from engine.backends.growable import GrowableBlock
 from engine.backends.opencl.codegen.storage import device_dtype, from_device
 from engine.base.errors import DeviceError, DisposedError, ValuePending
 from engine.device.cl.device import CLDevice
@@ -44,11 +44,11 @@ class CLBuffer(DeviceBuffer):
         return self._mem
 
     def memory_bytes(self) -> int:
-        """What its elements take on the device."""
+        """Bytes of its elements on the device."""
         return self.nbytes
 
     def release(self) -> None:
-        """Give the memory back; OpenCL keeps it until the commands that use it have run."""
+        """Release the memory; OpenCL keeps it until the commands that use it have run."""
         if self._mem is not None:
             # Shared memory is freed with the last buffer that has it.
             if not self._is_shared:
@@ -56,8 +56,8 @@ class CLBuffer(DeviceBuffer):
             self._mem = None
 
 
-class Slot(GrowingBlock[Any]):
-    """A buffer for temporaries of all programs of templates, as they run in turn."""
+class Slot(GrowableBlock[Any]):
+    """A buffer for temporaries of all template programs, which run in turn."""
 
     def __init__(self, limit: int, allocate: Callable[[int], Any]) -> None:
         super().__init__(1, limit)
@@ -79,7 +79,7 @@ class HostBlock:
 
 
 class HostPool:
-    """Host memory for transfers, used again and again; pinned on devices with a memory of their own.
+    """A pool of host memory for transfers; pinned for devices with their own memory.
 
     From ordinary memory some drivers copy while the caller waits, even when asked not to.
     """
@@ -122,7 +122,7 @@ class HostPool:
             self._idle.setdefault(block.array.nbytes, []).append(block)
 
     def dispose(self) -> None:
-        """Let go of idle blocks."""
+        """Free the idle blocks."""
         self._idle.clear()
         self._mapping.clear()
         self._idle_bytes = 0
@@ -175,12 +175,12 @@ class Transfers:
         device.pending.add(self)
 
     def events(self) -> list[Any]:
-        """Of the copies under way."""
+        """Events of the pending copies."""
         return [transfer.event for transfer in self._pending]
 
     @property
     def is_pinned(self) -> bool:
-        """Whether copies go through pinned memory, as they do where the device has memory of its own."""
+        """Whether copies use pinned memory, as for devices with their own memory."""
         return self._pool.is_pinned
 
     def write(self, mem: Any, data: np.ndarray) -> None:
@@ -228,13 +228,13 @@ class Transfers:
         self._device.wait(transfer.event)
 
     def release(self, transfer: Transfer) -> None:
-        """Give the block up: it will not be read any more."""
+        """Release the block, which is not read any more."""
         transfer.kept = False
         if transfer not in self._pending:
             self._pool.give_back(transfer.block)
 
     def collect(self) -> None:
-        """Take back the memory of finished copies; never waits.
+        """Reclaim the memory of finished copies; never waits.
 
         Raises `DeviceError`, once, for an upload that failed.
         """
@@ -256,7 +256,7 @@ class Transfers:
             raise failed
 
     def dispose(self) -> None:
-        """Leave what is under way to the device, and forget it; never waits."""
+        """Leave pending copies to the device; never waits."""
         self._device.hold_until_complete(transfer.event for transfer in self._pending)
         self._pending.clear()
         self._pool.dispose()
@@ -275,7 +275,7 @@ class CLReadback(Readback):
         self._value = np.empty(0, dtype) if transfer is None else None
 
     def done(self) -> bool:
-        """Whether `array` can be had at once. Never waits."""
+        """Whether `array` is available. Never waits."""
         return self._transfer is None or self._transfers.is_done(self._transfer)
 
     def array(self) -> np.ndarray:
@@ -291,7 +291,7 @@ class CLReadback(Readback):
         return self._value
 
     def into(self, out: np.ndarray) -> None:
-        """Write the value's first elements into an array, from where they arrived if types agree."""
+        """Write the first elements into an array, without an intermediate copy if the types agree."""
         if self._transfer is None or not self.done() or device_dtype(self._dtype) != out.dtype:
             super().into(out)
         else:

@@ -18,7 +18,7 @@ from engine.kernels.kernel import Kernel
 
 
 class Source(Protocol):
-    """A kernel function `k` in OpenCL C: its text, its parameters, the work-items in a group."""
+    """A kernel function `k` in OpenCL C: source, parameters and work-group size."""
 
     @property
     def text(self) -> str:
@@ -27,7 +27,7 @@ class Source(Protocol):
 
     @property
     def signature(self) -> Signature:
-        """What the function takes. With all numbers 0 it must do nothing: that is how it is warmed up."""
+        """The function's parameters. With all numbers 0 it does nothing, which is used for warm-up."""
         ...
 
     @property
@@ -104,7 +104,7 @@ class ProgramStore:
         return kernel.key in self._ready
 
     def source(self, kernel: AnyKernel) -> Source:
-        """A kernel's text."""
+        """Source of a kernel."""
         if kernel.key not in self._sources:
             if isinstance(kernel, Kernel):
                 self._sources[kernel.key] = GenericSource(kernel)
@@ -120,7 +120,7 @@ class ProgramStore:
         return self._ready[kernel.key]
 
     def load(self, kernel: AnyKernel) -> bool:
-        """Make a kernel ready; True if it had to be compiled. Waits for the compiler.
+        """Load a kernel; returns True if it had to be compiled. Waits for the compiler.
 
         Raises `KernelCompileError`.
         """

@@ -1,4 +1,4 @@
-"""Steps that run repeatedly on OpenCL: kernels whose arguments are set for each run as they are enqueued."""
+"""Repeated steps on OpenCL: kernels whose arguments are set per iteration as they are enqueued."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from engine.kernels.expr import RunNumber
 
 
 class Repeater:
-    """Makes repetitions of steps. `in_buffer` makes a buffer of a kernel's numbers."""
+    """Creates repetitions of steps. `in_buffer` creates a buffer of a kernel's arguments."""
 
     def __init__(
         self, programs: ProgramStore, buffers: Mapping[str, Any], in_buffer: Callable[[np.ndarray], Any]
@@ -26,7 +26,7 @@ class Repeater:
         self._in_buffer = in_buffer
 
     def repetition(self, step: Step) -> Repetition:
-        """That of a step."""
+        """The repetition of a step."""
         kernel, count = step.kernel, step.space[0]
         assert isinstance(kernel, RepeatedSteps)
         even, odd = (self._parts(kernel.in_run(kernel.body, part)) for part in range(2))

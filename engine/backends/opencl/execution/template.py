@@ -1,4 +1,4 @@
-"""Plans with open sizes on OpenCL: kernels that all sizes share, whose arguments are set when sizes change.
+"""OpenCL templates: kernels shared by all sizes, whose arguments are set when sizes change.
 
 Commands take the arguments that a kernel has when they are enqueued, so programs of different sizes may use
 the same kernels in turn. Temporaries are in buffers that all sizes share and that grow.
@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.gpu.open_arrays import OpenArray, OpenSlots, Values, Variables, check_limits, owned
-from engine.backends.growing import GrowingBlock
+from engine.backends.gpu.symbolic_arrays import (
+    SymbolicArray,
+    SymbolicSlots,
+    Values,
+    Variables,
+    check_limits,
+    owned,
+)
+from engine.backends.growable import GrowableBlock
 from engine.backends.opencl.codegen.functions import dividers
 from engine.backends.opencl.codegen.printer import LOCAL_SIZE, GenericSource, argument_word
 from engine.backends.opencl.codegen.storage import device_dtype
@@ -48,7 +55,7 @@ class _Kernels:
     latest: object = None
 
 
-class CLOpenProgram(CLProgram):
+class CLTemplateProgram(CLProgram):
     """A program of a template: one size of a plan."""
 
     def __init__(
@@ -65,7 +72,7 @@ class CLOpenProgram(CLProgram):
         self._slots = slots
 
     def activate(self) -> None:
-        """Give the kernels this program's arguments."""
+        """Set this program's arguments on the shared kernels."""
         kernels = self._kernels
         if kernels.latest is self:
             return
@@ -76,7 +83,7 @@ class CLOpenProgram(CLProgram):
         kernels.latest = self
 
     def temporaries(self) -> dict[int, int]:
-        """The buffers that programs share, and its own."""
+        """The shared buffers, and the program's own."""
         return {id(mem): mem.size for mem in self._slots} | super().temporaries()
 
     def release(self) -> None:
@@ -88,7 +95,7 @@ class CLOpenProgram(CLProgram):
         self._slots.clear()
 
 
-class _OpenStep:
+class _SymbolicStep:
     """A step: its kernels, one for each dispatch, and its sizes and values as numbers to fill in."""
 
     def __init__(self, step: Step, compiled: Compiled, numbers: Variables) -> None:
@@ -119,14 +126,14 @@ def _form(number: Number, numbers: Variables) -> tuple[int | None, Any]:
     return int(isinstance(hint_of(number), float)), numbers.index(number)  # type: ignore[arg-type]
 
 
-class _OpenArguments:
+class _SymbolicArguments:
     """The arguments of all steps that are set for each size, as 32-bit words."""
 
     def __init__(self, numbers: Variables) -> None:
         self.positions: list[int] = []
         """Each word's position among the arguments of its kernel."""
-        self._integers, self._floats = OpenArray(numbers), OpenArray(numbers, is_float=True)
-        self._divisors = OpenArray(numbers)
+        self._integers, self._floats = SymbolicArray(numbers), SymbolicArray(numbers, is_float=True)
+        self._divisors = SymbolicArray(numbers)
         self._places: list[tuple[int, int, int]] = []
         self._float_places: list[int] = []
         self._divisor_places: list[int] = []
@@ -169,7 +176,7 @@ class _OpenArguments:
 
 
 class CLTemplate:
-    """A plan on OpenCL whose sizes are open."""
+    """An OpenCL plan with symbolic sizes."""
 
     def __init__(self, backend: OpenCLBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
         self._backend = backend
@@ -178,8 +185,8 @@ class CLTemplate:
         specs = [plan.buffers[name] for name in lifetimes]
         self._items = np.array([device_dtype(spec.dtype).itemsize for spec in specs], np.int64)
         hints = {spec.name: hint_of(spec.elements) * device_dtype(spec.dtype).itemsize for spec in specs}
-        self._slots = OpenSlots(hints, lifetimes, _SMALLEST)
-        elements = OpenArray(numbers)
+        self._slots = SymbolicSlots(hints, lifetimes, _SMALLEST)
+        elements = SymbolicArray(numbers)
         for spec in specs:
             elements.add(spec.elements)
         # Tensors whose memory differs by size, by number: temporaries, inputs, outputs and tables.
@@ -188,10 +195,10 @@ class CLTemplate:
         tensors |= {name: number for number, name in enumerate(self._outer, len(specs))}
         self._constants = {name: b.mem for name, b in owned(constants, constants, CLBuffer).items()}
         self._kernels = _Kernels()
-        self._steps: list[_OpenStep] = []
-        self._arguments = _OpenArguments(numbers)
+        self._steps: list[_SymbolicStep] = []
+        self._arguments = _SymbolicArguments(numbers)
         # Of each step: its space, and the elements of the largest dispatch.
-        grids = OpenArray(numbers)
+        grids = SymbolicArray(numbers)
         locals_: list[tuple[int, ...]] = []
         # Of each step, in the lists of all arguments and their positions: which are its own.
         self._mem_positions: list[int] = []
@@ -202,7 +209,7 @@ class CLTemplate:
             if any(type(size) is int and size == 0 for size in step.space):
                 continue
             compiled = backend.programs.get(step.kernel)
-            own = _OpenStep(step, compiled, numbers)
+            own = _SymbolicStep(step, compiled, numbers)
             self._steps.append(own)
             mem, word = len(self._mem_positions), len(self._arguments.positions)
             is_plain.append(self._add_arguments(own))
@@ -222,10 +229,10 @@ class CLTemplate:
         self._locals = np.array(locals_, np.int64).reshape(-1, 3)
         self._grids, self._elements = grids.close(), elements.close()
         self._values = numbers.values
-        self._latest: tuple[Sequence[int | float], Values, list[tuple[GrowingBlock[Any], int]]] | None = None
+        self._latest: tuple[Sequence[int | float], Values, list[tuple[GrowableBlock[Any], int]]] | None = None
         self.numbers: tuple[Number, ...] = numbers.numbers
 
-    def _add_arguments(self, own: _OpenStep) -> bool:
+    def _add_arguments(self, own: _SymbolicStep) -> bool:
         """Set what is the same for all sizes, and note what is not; False where numbers are no arguments."""
         step, source = own.step, own.compiled.source
         signature = source.signature
@@ -258,11 +265,11 @@ class CLTemplate:
         set_arguments(own.kernel(0), tuple(item for pair in mems for item in pair), tuple(pairs))
         return True
 
-    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowingBlock[Any], int]]:
-        """The buffers for temporaries, and what they take."""
+    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableBlock[Any], int]]:
+        """The buffers for temporaries, and their sizes."""
         return self._sized(values)[1]
 
-    def _sized(self, values: Sequence[int | float]) -> tuple[Values, list[tuple[GrowingBlock[Any], int]]]:
+    def _sized(self, values: Sequence[int | float]) -> tuple[Values, list[tuple[GrowableBlock[Any], int]]]:
         """The values as arrays, and the buffers for temporaries; `fill` follows `shared_memory`."""
         if self._latest is None or self._latest[0] != values:
             given = self._values(values)
@@ -271,7 +278,7 @@ class CLTemplate:
             self._latest = values, given, [(self._backend.slot(k), size) for k, size in enumerate(sizes)]
         return self._latest[1:]
 
-    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CLOpenProgram:
+    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CLTemplateProgram:
         """The program for one set of sizes."""
         given, rooms = self._sized(values)
         grid = self._grids(given).reshape(-1, 4)
@@ -304,11 +311,11 @@ class CLTemplate:
                 commands.append((kernel, tuple(items[: len(local)]), local))
             else:
                 self._add_parts(own, given, step_mems, settings, commands, memory)
-        return CLOpenProgram(self._kernels, settings, commands, slots, memory)
+        return CLTemplateProgram(self._kernels, settings, commands, slots, memory)
 
     def _add_parts(
         self,
-        own: _OpenStep,
+        own: _SymbolicStep,
         given: Values,
         mems: tuple[Any, ...],
         settings: list[Setting],

@@ -1,4 +1,4 @@
-"""Reports to observers when an OpenCL device was at work for a plan."""
+"""Reports the device time of plans on OpenCL to observers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ObservedEvents:
         self._worker = instrumentation.current_worker()
 
     def poll(self) -> bool:
-        """Look whether the commands have run."""
+        """Report the times if the commands have run."""
         if self._device.is_disposed:
             return True
         if not self._device.is_complete(self._last):

@@ -31,7 +31,7 @@ STRIP_NUMBERS = ("N", "K", "b_b", "b_row", "b_col", "strips")
 
 
 def positions_for(multiplications: int) -> int:
-    """Positions that one work-item computes, where each takes this many multiplications.
+    """Number of positions per work-item, given the multiplications of each.
 
     So many that starting a group, about 100 ns, does not count.
     """
@@ -110,7 +110,7 @@ def matmul(epilogue: Epilogue, rows: int) -> TunedKernel:
 
 
 def strips(item: str) -> TunedKernel:
-    """A matrix with any strides -> strips of 16 columns, each contiguous, the last filled up with 0."""
+    """Pack a strided matrix in strips of 16 columns, the last one zero-padded."""
     load = [f"item16 v{k} = *(__global const loose16*)(from + {k} * (long)b_col);" for k in range(16)]
     store = [f"*(__global loose16*)(to + {16 * k}) = v{k};" for k in range(16)]
     body = f"""\
@@ -151,7 +151,7 @@ def _transposed() -> list[str]:
 
 @storable
 def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, ...], k: int, n: int) -> np.ndarray:
-    """A strided (batch, k, n) matrix as (batch, strips, k, 16), the last strip filled up with 0."""
+    """Pack a strided (batch, k, n) matrix as (batch, strips, k, 16), the last strip zero-padded."""
     flat = np.ascontiguousarray(known).reshape(-1)
     step = flat.itemsize
     in_bytes = tuple(s * step for s in strides)
@@ -164,7 +164,7 @@ def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, ...], k: int,
 
 
 def conv(epilogue: Epilogue, rows: int) -> TunedKernel:
-    """Convolution over a padded input whose rows lie `Wq` apart.
+    """Convolution over a padded input with a row stride of `Wq`.
 
     Results are numbered over the padded rows (q = row * Wq + column), so 16 neighbours always read 16
     neighbours; those that fall between two rows are dropped. With strides, the input is split into

@@ -51,7 +51,7 @@ _COUNT_ROWS = """\
 
 
 def rows_for(taps: int) -> int:
-    """Rows that one work-item of the CPU form computes, where each takes this many taps."""
+    """Rows per work-item of the CPU kernel, given the taps of each."""
     return max(1, -(-_TAPS // max(1, taps)))
 
 

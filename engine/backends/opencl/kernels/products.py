@@ -205,7 +205,7 @@ def _rows(w: Value, tuner: Tuner) -> str:
 
 @storable
 def pack_tiles(known: np.ndarray, group: int, rows: int) -> np.ndarray:
-    """Weights (M, C, *kernel) as (group, tile, *kernel, c, row); a group's last tile is filled up with 0."""
+    """Pack weights (M, C, *kernel) as (group, tile, *kernel, c, row), the last tile zero-padded."""
     per_group, channels, taps = known.shape[0] // group, known.shape[1], prod(known.shape[2:])
     tiles = -(-per_group // rows)
     wide = np.zeros((group, tiles * rows, channels, taps), known.dtype)

@@ -1,23 +1,23 @@
-"""Kernels of the rules that OpenCL and GL compute share, in OpenCL C."""
+"""OpenCL C versions of the kernels that OpenCL and GL compute share."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from engine.backends.gpu.blends import Blend
-from engine.backends.gpu.expert_products import ExpertProduct
+from engine.backends.gpu.expert_matmul import ExpertProduct
+from engine.backends.gpu.interpolation import Interpolation
 from engine.backends.gpu.kernels import GROUP, Kernels, Text, ThreadStep
-from engine.backends.gpu.regions import Regions
+from engine.backends.gpu.non_max_suppression import Suppression
+from engine.backends.gpu.roi_align import Regions
 from engine.backends.gpu.scans import Blocks, MarkedRows, Marks
-from engine.backends.gpu.suppressions import Suppression
 from engine.backends.opencl.codegen.printer import element
 from engine.backends.opencl.codegen.tuned_kernel import build, divide, divisor_names, divisor_values, indent
-from engine.backends.opencl.kernels.blends import emit_blend
-from engine.backends.opencl.kernels.experts import TILES, emit_product, pack_experts
-from engine.backends.opencl.kernels.regions import emit_means
+from engine.backends.opencl.kernels.expert_matmul import TILES, emit_product, pack_experts
+from engine.backends.opencl.kernels.interpolation import emit_blend
+from engine.backends.opencl.kernels.non_max_suppression import emit_alone, emit_step
+from engine.backends.opencl.kernels.roi_align import emit_means
 from engine.backends.opencl.kernels.scans import emit_blocks, emit_marks, emit_rows
 from engine.backends.opencl.kernels.sort import SORT_HEAD, SORTED_ALONE, sort_statements
-from engine.backends.opencl.kernels.suppression import emit_alone, emit_step
 from engine.compiler.plan import Tuner
 from engine.kernels.value import Value
 
@@ -81,7 +81,7 @@ class CLKernels(Kernels):
     def emit_means(self, tuner: Tuner, step: Regions) -> bool:
         return emit_means(step, tuner, self._form)
 
-    def emit_blend(self, tuner: Tuner, blend: Blend) -> bool:
+    def emit_blend(self, tuner: Tuner, blend: Interpolation) -> bool:
         return emit_blend(blend, tuner, self._form)
 
     def emit_suppression(self, tuner: Tuner, step: Suppression) -> bool:

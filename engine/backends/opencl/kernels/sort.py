@@ -1,4 +1,4 @@
-"""Stable sorting on a processor: a work-item for each block, by bytes from the last on."""
+"""Stable radix sort on CPUs: a work-item per block, byte by byte from the least significant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ typedef int16 loose16 __attribute__((aligned(4)));
 
 
 def sort_statements(length: str, read: Text, place: Text, is_last: bool) -> str:
-    """Statements that sort a block of a row of so many elements, as `engine.backends.gpu.sorts` has it.
+    """Statements that sort a block of a row, with the interface of `engine.backends.gpu.sorts`.
 
     read, place: print the statement that sets a variable to the key at a position, and the text of where in
     the row the element at a position and a slot is. is_last: whether the output takes that alone; rows are

@@ -120,7 +120,7 @@ def test_workers_go_out_together_with_the_elements_of_the_moment(policies: list[
             for tensor, value in zip(tensors, values[4:], strict=True):
                 tensor.upload(value)
             buffer.execute()
-            assert buffer.replayed == (len(policies) if execution else 0)
+            assert buffer.replayed_count == (len(policies) if execution else 0)
             if execution % 3 == 2:  # a few at a time are on their way
                 settle(policies)
             outputs = [worker.peek_output() for worker in policies]
@@ -151,7 +151,7 @@ def test_one_worker_s_output_is_the_next_one_s_input(where: dict[str, Any]) -> N
             assert result(b) == pytest.approx([value**4] * 3)
             assert result(a) == pytest.approx([value**4] * 3)
         if where["backend_type"] is BackendType.CPU:
-            assert buffer.replayed == 4
+            assert buffer.replayed_count == 4
 
 
 def test_an_output_that_is_an_input_is_read_before_the_next_schedule(where: dict[str, Any]) -> None:
@@ -179,7 +179,7 @@ def test_an_output_that_is_an_input_is_read_before_the_next_schedule(where: dict
             assert found == pytest.approx([(value + 10) ** 2, value**2, -value])
             if where["backend_type"] is BackendType.CPU:
                 assert total.readback_and_clone()[0] == pytest.approx(value + value**2)
-        assert buffer.replayed >= 3
+        assert buffer.replayed_count >= 3
 
 
 def test_other_shapes_are_scheduled_as_ever_and_replayed_from_then_on(where: dict[str, Any]) -> None:
@@ -195,7 +195,7 @@ def test_other_shapes_are_scheduled_as_ever_and_replayed_from_then_on(where: dic
             a.set_input("x", x)
             b.set_input("x", x + 1)
             buffer.execute()
-            replayed.append(buffer.replayed)
+            replayed.append(buffer.replayed_count)
             np.testing.assert_allclose(a.peek_output().download_to_array(), x**2)
             np.testing.assert_allclose(b.peek_output().download_to_array(), (x + 1) ** 2)
         assert replayed == [0, 2, 2, 0, 2, 0, 2]
@@ -219,7 +219,7 @@ def test_schedules_whose_plans_are_made_in_the_background_are_replayed_once_thes
             np.testing.assert_allclose(worker.peek_output().download_to_array(), x**2)
         buffer.execute()
         buffer.execute()
-        assert buffer.replayed == 2
+        assert buffer.replayed_count == 2
         x += 1
         buffer.execute()
         for worker in (a, b):
@@ -250,7 +250,7 @@ def test_an_output_of_a_worker_outside_is_the_latest_at_every_size(where: dict[s
                 a.schedule(np.ones(size, np.float32))
                 buffer.execute()
                 assert (result(b), result(c)) == ([2 * size], [3 * size])
-                replayed.append(buffer.replayed)
+                replayed.append(buffer.replayed_count)
             assert max(replayed) >= 2
             assert result(a) == [4 if buffer is outside else 0]
 
@@ -288,7 +288,7 @@ def test_another_thread_is_refused_as_by_schedule(policies: list[Worker]) -> Non
         buffer.schedule_worker(worker, {"x": np.ones((4, 8), np.float32)})
     buffer.execute()
     buffer.execute()
-    assert buffer.replayed == 2
+    assert buffer.replayed_count == 2
     errors: list[BaseException] = []
 
     def execute() -> None:
@@ -324,7 +324,7 @@ def test_jobs_run_between_schedules() -> None:
             output.readback_request()
             found.append((value, output))
         assert len(calls) == 5
-        assert buffer.replayed == 4
+        assert buffer.replayed_count == 4
         for value, output in found:
             assert output.download_to_array().tolist() == pytest.approx([(value**2 + value**4) ** 2] * 64)
 
@@ -343,7 +343,7 @@ def test_what_runs_long_does_not_hold_up_the_buffer() -> None:
             buffer.execute()
             assert not handle.is_completed
             gate.open()
-        assert buffer.replayed == 2
+        assert buffer.replayed_count == 2
         assert result(b) == [16] * 4
 
 

@@ -14,7 +14,7 @@ STATE = """
 import moderngl, numpy as np
 from engine import BackendType, GLDevice, TextureConverter, TextureTransform
 from engine.device.gl.functions import GLFunctions
-from engine.device.gl.switch import current_platform
+from engine.device.gl.context_switch import current_platform
 from tests.engine.gl_state import Disturbed, differences, snapshot
 
 ctx = moderngl.create_standalone_context(backend="egl")
@@ -61,7 +61,7 @@ SCREEN = """
 import numpy as np, pygame, moderngl
 from engine import Tensor, TextureConverter, TextureTransform, BackendType
 from engine.device.gl.functions import GLFunctions
-from engine.device.gl.switch import current_platform
+from engine.device.gl.context_switch import current_platform
 from tests.engine.gl_state import differences, snapshot
 
 pygame.display.init()

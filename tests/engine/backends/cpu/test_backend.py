@@ -13,7 +13,7 @@ import pytest
 from engine.backends.cpu import backend as module
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.codegen.cost import TRIAL_NS
-from engine.backends.cpu.execution.program import CPUProgram, Pace
+from engine.backends.cpu.execution.program import CPUProgram, MeasuredRate
 from engine.backends.cpu.execution.stream import LEAST_SHARED_ASLEEP, JobStream
 from engine.base.dtypes import as_dtype
 from engine.base.errors import DisposedError, InputError
@@ -176,7 +176,7 @@ def test_a_program_may_take_as_long_as_it_saves(
     assert TRIAL_NS < program.nanoseconds < 1e6
     assert not program.is_short
     assert not program.is_quick(saved_ns)  # at the first run of sizes that may not come again
-    program.was_enqueued()
+    program.mark_enqueued()
     stamps = iter([stamp for took in microseconds for stamp in (0, 1000 * took)])
     monkeypatch.setattr("engine.backends.cpu.execution.program.perf_counter_ns", lambda: next(stamps))
     for _ in microseconds:
@@ -191,7 +191,7 @@ def test_a_program_may_take_as_long_as_it_saves(
 
 def test_what_programs_took_is_remembered_for_other_sizes(backend: CPUBackend) -> None:
     """So that sizes that come once are run on the calling thread only where that is expected to be short."""
-    pace = Pace()
+    pace = MeasuredRate()
     for ratio in (40.0, 9.0):
         pace.learn(ratio)
     assert pace.ratio == 1.0, "both may have been interrupted"
@@ -209,7 +209,7 @@ def test_what_programs_took_is_remembered_for_other_sizes(backend: CPUBackend) -
         """At its first run and at the second one."""
         made = program(microseconds)
         first = made.is_short
-        made.was_enqueued()
+        made.mark_enqueued()
         return first, made.is_short
 
     assert is_short(100) == (True, True)
@@ -397,7 +397,7 @@ def test_threads_that_ask_at_once_get_one_stream(monkeypatch: pytest.MonkeyPatch
 def test_a_runner_holds_its_commands(jobs: JobSystem) -> None:
     """It knows their address: freed commands would be run from memory of somebody else."""
     commands = CommandList(np.zeros((0, 4), np.int64), held := Held())
-    run, last = jobs.runner(commands), weakref.ref(held)
+    run, last = jobs.inline_runner(commands), weakref.ref(held)
     del commands, held
     gc.collect()
     assert last() is not None

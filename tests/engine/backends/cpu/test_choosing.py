@@ -11,7 +11,7 @@ import pytest
 
 from engine.api.worker import Worker
 from engine.runtime.tensor import Tensor
-from gameglue.profiling.steps import Replay
+from gameglue.profiling.step_times import Replay
 from tests.engine.operators.single import one_layer, run
 
 KERNELS = {

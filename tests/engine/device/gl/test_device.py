@@ -14,9 +14,9 @@ import pytest
 
 from engine import BackendType, ModelLoader, Worker
 from engine.base.errors import DeviceError, DisposedError
+from engine.device.gl.context_switch import current_platform
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL, SIGNATURES, GLFunctions
-from engine.device.gl.switch import current_platform
 from tests.conftest import ROOT
 from tests.engine.gl_limits import minimum
 

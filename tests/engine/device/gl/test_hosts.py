@@ -67,7 +67,7 @@ WORK = """
 import numpy as np
 from engine import BackendType, GLDevice, ModelLoader, Worker
 from engine.device.gl.functions import GLFunctions
-from engine.device.gl.switch import current_platform
+from engine.device.gl.context_switch import current_platform
 from tests.engine.gl_state import Disturbed, differences, snapshot
 
 platform = current_platform()
@@ -148,7 +148,7 @@ import numpy as np
 import moderngl
 from tests.engine.gl_state import Disturbed, differences, snapshot
 from engine.device.gl.functions import GLFunctions
-from engine.device.gl.switch import current_platform
+from engine.device.gl.context_switch import current_platform
 ctx = moderngl.create_standalone_context(backend="egl")
 gl = GLFunctions(current_platform())
 plain = snapshot(gl)

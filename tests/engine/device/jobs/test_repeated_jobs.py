@@ -62,7 +62,7 @@ def test_a_handle_that_somebody_keeps_is_of_one_run(system: JobSystem, functions
     gate = Gate()
     gate.open()
     job = system.submit_repeated(None, gate.commands)
-    kept = job.handle.of_this_run()
+    kept = job.handle.pin_run()
     assert job.handle.complete(20)
     shut = Gate()
     following = system.submit_repeated(job, shut.commands)

@@ -349,7 +349,7 @@ def test_a_game_is_left_a_core_until_it_waits(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(CompilePool, "_run", lambda pool: None)
     monkeypatch.setattr(module, "wait", stop)
     pool = CompilePool(limit=3)
-    pool.leave_a_core()
+    pool.reserve_core()
     pool.hurry()
     assert pool._threads == 0, "nothing waits"
     store = NativeStore(tmp_path, pool)
@@ -366,10 +366,10 @@ def test_a_game_is_left_a_core_until_it_waits(tmp_path: Path, monkeypatch: pytes
 def test_a_game_elsewhere_is_left_a_core_for_good() -> None:
     pool = CompilePool(limit=4)
     for always in (True, False):  # as what warms up does, and then whatever it calls
-        pool.leave_a_core(always)
+        pool.reserve_core(always)
         assert pool._hurried == pool._limit == 3
     alone = CompilePool(limit=1)
-    alone.leave_a_core(always=True)
+    alone.reserve_core(always=True)
     assert alone._hurried == alone._limit == 1
 
 

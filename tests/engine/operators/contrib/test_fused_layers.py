@@ -296,7 +296,7 @@ OPEN: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("BiasSplitGelu", {}, ("br6", "6")),
     ("GroupNorm", {"groups": 1, "activation": 1}, ("brw6", "6", "6")),
 ]
-"""Layers, their attributes, and the axes of each input: letters are open sizes, digits fixed ones."""
+"""Layers, their attributes, and the axes of each input: letters are symbolic sizes, digits fixed ones."""
 
 
 @pytest.mark.parametrize(("name", "attributes", "axes"), OPEN)

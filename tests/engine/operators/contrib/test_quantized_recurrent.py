@@ -12,7 +12,9 @@ from tests.open_sizes import answers, plan_apart
 
 
 def test_single_rows_and_steps_round_as_many_do(make_worker: MakeWorker) -> None:
-    """Scales and biases were one formula in some plans and two in others, whose products round differently."""
+    """Scales and biases were one formula in some plans and two in others, whose products round
+    differently.
+    """
     scales = {"ws": np.full(2, 0.01, np.float32), "rs": np.full(2, 0.011, np.float32)}
     zeros = {"wz": np.full(2, 128, np.uint8), "rz": np.full(2, 127, np.uint8)}
     inputs = ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"]

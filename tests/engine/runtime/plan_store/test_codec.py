@@ -16,7 +16,7 @@ from engine import BackendType, Model, ModelLoader, Worker
 from engine.backends import table
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.codegen.tiles import AVX2
-from engine.backends.cpu.kernels.convolution.pixel_tiles import pack_weights
+from engine.backends.cpu.kernels.convolution.nhwc_tiles import pack_weights
 from engine.backends.cpu.kernels.matmul.packing import given
 from engine.base.shapes import DynamicTensorShape
 from engine.compiler.plan import STORABLE
@@ -39,11 +39,11 @@ from engine.runtime.plan_store.codec import (
     _arguments,
     column_of,
 )
-from engine.runtime.plan_store.open_plans import restored
 from engine.runtime.plan_store.streams import DEEPEST, UNREADABLE, Column, NotStorableError, Reader, Writer
+from engine.runtime.plan_store.symbolic_plans import restored
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.plan_store.test_graphs import branches, network, same
-from tests.engine.runtime.plans.test_open_continuations import HALVES, parsed
+from tests.engine.runtime.plans.test_symbolic_continuations import HALVES, parsed
 from tests.networks import TRAINED_NAMES, trained_path
 from tests.random_graphs import RandomGraph
 
@@ -246,7 +246,7 @@ def bodies(
 
     def read_plan(body: bytes) -> Any:
         found = Reader(body, model.constants).value(plans._file_column(model, codec)).stored
-        return [restored(stored) for stored in found.open_plans]
+        return [restored(stored) for stored in found.symbolic_plans]
 
     found: list[tuple[bytes, Callable[[bytes], Any]]] = []
     for path in sorted(folder.iterdir()):

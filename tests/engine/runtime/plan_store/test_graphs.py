@@ -123,8 +123,8 @@ def test_what_is_read_back_is_what_was_read(source: bytes, folder: Path, parsed:
     assert parsed == ["<bytes>"]
     assert [path.suffix for path in folder.iterdir()] == [".graph"]
     assert same(first, second)
-    assert not first.makers
-    assert not second.makers
+    assert not first.constant_factories
+    assert not second.constant_factories
     assert first.identity
 
 

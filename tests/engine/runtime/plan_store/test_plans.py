@@ -23,7 +23,7 @@ from engine.device import native
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.runtime.plan_store import files, plans
-from engine.runtime.plan_store.cache_keys import digest_of_engine, digest_of_model
+from engine.runtime.plan_store.cache_keys import engine_hash, model_hash
 from tests.engine.conftest import CHANNELS, MakeWorker, answers
 from tests.engine.operators.test_loop_rolling import feeds_for, nested
 from tests.graphs import mlp, model, node, proto
@@ -356,22 +356,22 @@ def test_an_edit_of_the_engine_makes_plans_anew(tmp_path: Path, monkeypatch: pyt
         (root / "sub" / "part.py").write_text(text)
         monkeypatch.setattr(source_files, "_FOLDER", root)
         monkeypatch.setattr(source_files, "AT_IMPORT", source_files.metadata_of(root))
-        digest_of_engine.cache_clear()
-        found.add(digest_of_engine())
+        engine_hash.cache_clear()
+        found.add(engine_hash())
         with open_worker(network()) as worker:
             assert not was_read(worker)
     assert len(found) == 2
-    digest_of_engine.cache_clear()
+    engine_hash.cache_clear()
 
 
 def test_sources_that_change_under_a_running_process_are_not_those_of_its_plans(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They are looked at when the import begins, and never again."""
-    before = digest_of_engine()
+    before = engine_hash()
     monkeypatch.setattr(os, "scandir", None)
-    digest_of_engine.cache_clear()
-    assert digest_of_engine() == before
+    engine_hash.cache_clear()
+    assert engine_hash() == before
     assert any("source_files.py " in fact for fact in source_files.AT_IMPORT)
 
 
@@ -483,10 +483,10 @@ def variants() -> dict[str, Model]:
 
 def test_digests_tell_models_apart() -> None:
     models = variants()
-    assert len({digest_of_model(m, "a") for m in models.values()}) == len(models)
-    assert digest_of_model(models["plain"], "a") != digest_of_model(models["plain"], "b")
+    assert len({model_hash(m, "a") for m in models.values()}) == len(models)
+    assert model_hash(models["plain"], "a") != model_hash(models["plain"], "b")
     for again in variants().values():
-        assert digest_of_model(again, "a") in {digest_of_model(m, "a") for m in models.values()}
+        assert model_hash(again, "a") in {model_hash(m, "a") for m in models.values()}
 
 
 def test_edits_of_large_constants_are_told_apart() -> None:
@@ -500,7 +500,7 @@ def test_edits_of_large_constants_are_told_apart() -> None:
         made = model(
             [node("Add", ["x", "a"], ["y"])], {"x": ("float32", [1])}, {"y": ("float32", None)}, {"a": array}
         )
-        return digest_of_model(made, "")
+        return model_hash(made, "")
 
     flips = [(position, -plain[position]) for position in (1, 129, 257)]
     found = {digest(), digest((1_000_002, 1.0)), digest((0, plain[64]), (64, plain[0]))}

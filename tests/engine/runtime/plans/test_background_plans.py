@@ -26,7 +26,7 @@ from engine.compiler.lower import Planner
 from engine.runtime.plans.session import Session
 from gameglue import App, InferenceQueue, MonoBehaviour
 from tests.engine.conftest import MakeWorker, answers
-from tests.engine.runtime.plans.test_open_continuations import BRANCHES, HALVES, UNIQUE, parsed
+from tests.engine.runtime.plans.test_symbolic_continuations import BRANCHES, HALVES, UNIQUE, parsed
 from tests.graphs import mlp, model, node
 
 SIZES = (6, 16, 16, 3)
@@ -51,8 +51,8 @@ def planned_here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(of, name, call)
 
-    for of, name in ((Planner, "lower"), (Planner, "lower_open"), (Planner, "resume"),
-                     (Planner, "resume_open"), (Session, "compile")):  # fmt: skip
+    for of, name in ((Planner, "lower"), (Planner, "lower_symbolic"), (Planner, "resume"),
+                     (Planner, "resume_symbolic"), (Session, "compile")):  # fmt: skip
         watched(of, name)
     return found
 

@@ -19,7 +19,7 @@ from engine import (
     StaleTensorError,
     Tensor,
     Worker,
-    unfinished_workers,
+    pending_work,
 )
 from engine.backends.base import DeviceBuffer, Readback
 from engine.backends.readback import PendingRead, ShapedRead
@@ -122,12 +122,12 @@ def test_schedule_and_pump_wait_for_nothing(channel: str, make_worker: MakeWorke
         assert outputs[-1].shape_or_none is None
         with pytest.raises(ShapePending):
             _ = outputs[-1].shape
-        assert worker in unfinished_workers()
+        assert worker in pending_work()
         assert gate.waits == 0
         gate.is_open = True
         finish(worker)
         assert gate.waits == 0
-    assert worker not in unfinished_workers()
+    assert worker not in pending_work()
     for count, output in zip((2, 5, 3), outputs, strict=True):
         assert output.download_to_array().tolist() == [count] * count
 
@@ -269,7 +269,7 @@ def test_disposal_ends_what_is_on_its_way(channel: str, make_worker: MakeWorker)
     for use in (output.is_readback_request_done, output.download_to_array):
         with pytest.raises(DisposedError, match="disposed before this schedule had enqueued"):
             use()
-    assert worker not in unfinished_workers()
+    assert worker not in pending_work()
 
 
 def test_plans_that_runs_still_need_are_kept(
@@ -319,9 +319,9 @@ def test_the_latest_output_survives_new_plans_of_others(
 def test_each_thread_takes_up_its_own_workers() -> None:
     with Worker(repeating(), BackendType.CPU) as worker, held(worker):
         worker.schedule(numbers(1, 2, 0, 0))
-        assert worker in unfinished_workers()
+        assert worker in pending_work()
         seen: list[object] = []
-        thread = threading.Thread(target=lambda: seen.extend(unfinished_workers()))
+        thread = threading.Thread(target=lambda: seen.extend(pending_work()))
         thread.start()
         thread.join()
         assert seen == []

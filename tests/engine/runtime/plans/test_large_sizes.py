@@ -13,7 +13,7 @@ from tests.engine.conftest import MakeWorker, answers
 from tests.graphs import model, node
 
 FIRST = (3, 4, 5)
-"""Sizes after which a model has plans with open sizes."""
+"""Sizes after which a model has plans with symbolic sizes."""
 
 
 def fourth_powers() -> Model:
@@ -46,18 +46,18 @@ def check_fourth_power(worker: Worker, n: int) -> None:
 
 
 def prepared(make_worker: MakeWorker, channel: str) -> Worker:
-    """A worker of `fourth_powers` with plans with open sizes."""
+    """A worker of `fourth_powers` with plans with symbolic sizes."""
     worker = make_worker(fourth_powers(), channel)
     for n in FIRST:
         check_fourth_power(worker, n)
-    assert worker._session.open_plans.ready
+    assert worker._session.symbolic_plans.ready
     return worker
 
 
 def without_planning(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have any attempt to plan fail."""
     monkeypatch.setattr(worker._session.planner, "lower", None)
-    monkeypatch.setattr(worker._session.planner, "lower_open", None)
+    monkeypatch.setattr(worker._session.planner, "lower_symbolic", None)
 
 
 def reserving_at_most(limit: int) -> Callable[[int], np.ndarray]:
@@ -89,7 +89,7 @@ def test_temporaries_too_large_for_the_device(
 ) -> None:
     """Drivers may report only when they are asked that they had no memory."""
     worker = prepared(make_worker, channel)
-    plans = [*worker._session.open_plans.ready]
+    plans = [*worker._session.symbolic_plans.ready]
 
     def refuse() -> None:
         raise OutOfMemoryError("the driver says so")
@@ -101,7 +101,7 @@ def test_temporaries_too_large_for_the_device(
             worker.schedule(np.ones(12, np.float32))
     check_fourth_power(worker, 6)
     check_fourth_power(worker, 12)
-    assert set(plans) <= {*worker._session.open_plans.ready}
+    assert set(plans) <= {*worker._session.symbolic_plans.ready}
 
 
 @pytest.mark.parametrize("n", [1 << 13, 1 << 16, 1 << 20, 1 << 21])
@@ -136,4 +136,4 @@ def test_integers_beyond_an_argument(squarings: int, channel: str, make_worker: 
         for _ in range(squarings):
             power = power * power
         np.testing.assert_array_equal(answers(worker, x)[0], x + power)
-    assert worker._session.open_plans.ready
+    assert worker._session.symbolic_plans.ready

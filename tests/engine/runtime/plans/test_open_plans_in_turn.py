@@ -12,7 +12,13 @@ from engine import Model, ModelLoader, Worker
 from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.device.gl.device import GLDevice
 from tests.engine.conftest import MakeWorker
-from tests.engine.runtime.plans.test_open_plans import Feeds, answers, check_sizes, plan_apart, shape_network
+from tests.engine.runtime.plans.test_symbolic_plans import (
+    Feeds,
+    answers,
+    check_sizes,
+    plan_apart,
+    shape_network,
+)
 
 GPUS = ["gl_compute", "gl_pixel", "opencl"]
 SIZES = [(2, 5), (3, 17), (1, 4), (2, 5), (5, 33), (1, 1), (3, 17), (2, 5)]
@@ -62,7 +68,7 @@ def test_schedules_behind_each_other_keep_their_sizes(channel: str, make_worker:
     for tensors, wanted in zip(taken, expected, strict=True):
         for tensor, array in zip(tensors, wanted, strict=True):
             np.testing.assert_array_equal(tensor.download_to_array(), array)
-    assert worker._session.open_plans.ready
+    assert worker._session.symbolic_plans.ready
 
 
 def test_readbacks_outlive_their_worker(channel: str, make_worker: MakeWorker) -> None:
@@ -134,7 +140,7 @@ def test_steps_that_are_cut_at_some_sizes(
     for one, wanted in zip(given, expected, strict=True):
         for found, array in zip(answers(worker, one), wanted, strict=True):
             np.testing.assert_array_equal(found, array)
-    assert worker._session.open_plans.ready
+    assert worker._session.symbolic_plans.ready
     cut = 0
     for recorded in worker._session.cache.plans.values():
         (submission,) = recorded.submissions

@@ -13,7 +13,7 @@ from engine.runtime.plans import plan_cache
 from engine.runtime.plans.plan_cache import KEPT_BYTES, KEPT_PLANS, PlanCache
 from engine.runtime.plans.recorded_plan import PLAN_BYTES, RecordedPlan
 from tests.engine.conftest import MakeWorker, answers
-from tests.engine.runtime.plans.test_open_plans import plan_apart
+from tests.engine.runtime.plans.test_symbolic_plans import plan_apart
 from tests.graphs import model, node
 
 MOST = KEPT_BYTES // PLAN_BYTES
@@ -42,7 +42,7 @@ def asked(worker: Worker, n: int) -> None:
 
 def entries(worker: Worker) -> dict[str, int]:
     """How many objects of each kind a worker keeps for the sizes that it has seen."""
-    cache, plans = worker._session.cache, worker._session.open_plans
+    cache, plans = worker._session.cache, worker._session.symbolic_plans
     gc.collect()
     mine = [x for x in gc.get_objects() if type(x) is FastPath and x.session is worker._session]
     return {
@@ -50,7 +50,7 @@ def entries(worker: Worker) -> dict[str, int]:
         "counted": len(cache._memory._blocks),
         "fast paths": len(mine),
         "found by shapes": len(cache._fast_paths),
-        "open plans": len(plans.ready) + len(plans.waiting),
+        "symbolic plans": len(plans.ready) + len(plans.waiting),
     }
 
 
@@ -64,7 +64,7 @@ def test_hundreds_of_sizes_leave_few_entries(
     found = entries(worker)
     assert KEPT_PLANS <= found["plans"] == found["counted"] <= 25
     assert found["found by shapes"] == found["fast paths"] == found["plans"]
-    assert found["open plans"] <= 4
+    assert found["symbolic plans"] <= 4
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Convolutions of any element type, and of weights that are computed, as products of words.
+"""Convolutions of any element type, or with computed weights.
 
 The weights are the left side, rows of words over (channel, tap). The right side has a column per output
 position: a task gathers the words of one tile of columns at a time into its stack, by interleaving runs of
@@ -12,21 +12,21 @@ from functools import partial
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
-from engine.backends.cpu.codegen.cuts import up
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
 from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
+from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, Tile, by_height
 from engine.backends.cpu.kernels.convolution.byte_depthwise import tune_byte_depthwise
-from engine.backends.cpu.kernels.convolution.plane_windows import tune_plane_conv
-from engine.backends.cpu.kernels.convolution.planes import (
+from engine.backends.cpu.kernels.convolution.nchw_staging import (
     Planes,
     in_place,
     input_shift,
     stage_planes,
     tap_offsets_text,
 )
+from engine.backends.cpu.kernels.convolution.nchw_windows import tune_plane_conv
 from engine.backends.cpu.kernels.matmul.words import (
     Words,
     byte_shift,
@@ -182,7 +182,7 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
 def cut_gathered(
     m: int, n: int, tile_rows: int, tile: Tile, nanoseconds: float, threads: int
 ) -> tuple[Blocks, ...]:
-    """Cut m x n results that take so long into enough blocks for all threads, of whole tiles.
+    """Partition m x n results, of this cost, into blocks of whole tiles for all threads.
 
     Columns are cut as long as possible, because each block of rows gathers the columns again.
     """
@@ -224,7 +224,7 @@ def _total_text(has_sums: bool) -> str:
 def any_type_conv_text(
     words: Words, heights: list[int], epilogue: Epilogue, x_zero: str, has_sums: bool
 ) -> str:
-    """The kernel's module. x_zero: the type of the input's zero point, if bytes have one."""
+    """Source of the kernel. x_zero: the type of the input's zero point, for bytes."""
     tile, size = words.tile, words.size
     step, in_bytes = tile.width, words.form == "bytes"
     width = step * size

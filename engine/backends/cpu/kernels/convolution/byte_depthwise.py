@@ -16,7 +16,7 @@ from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
 from engine.backends.cpu.codegen.schedule import Schedule, emit
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, host_tile
-from engine.backends.cpu.kernels.convolution.planes import tap_offsets_text
+from engine.backends.cpu.kernels.convolution.nchw_staging import tap_offsets_text
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.cpu.kernels.matmul.words import elements_of, known_zeros, zeros_of
 from engine.backends.cpu.kernels.transpose import band_text

@@ -1,4 +1,4 @@
-"""Convolutions of float32 from planes of channels to channels last: the first layers of networks.
+"""NCHW to NHWC convolutions of float32: the first layers of networks.
 
 A single channel that lies last is a plane as well.
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 from functools import partial
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cuts import MOST_FLOATS, MOST_PIXELS, cut_bands
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import kernel_text
@@ -21,8 +20,15 @@ from engine.backends.cpu.codegen.schedule import (
     TaskGrid,
     emit,
 )
+from engine.backends.cpu.codegen.task_partition import MOST_FLOATS, MOST_PIXELS, cut_bands
 from engine.backends.cpu.codegen.tiles import Tile, host_tile
-from engine.backends.cpu.kernels.convolution.pixel_tiles import (
+from engine.backends.cpu.kernels.convolution.nchw_staging import (
+    SLACK,
+    staging_text,
+    tap_offsets_text,
+    zero_text,
+)
+from engine.backends.cpu.kernels.convolution.nhwc_tiles import (
     FLOPS_PER_NS,
     NS_PER_RESULT,
     pack_weights,
@@ -31,7 +37,6 @@ from engine.backends.cpu.kernels.convolution.pixel_tiles import (
     tile_makers,
     walk_tiles,
 )
-from engine.backends.cpu.kernels.convolution.planes import SLACK, staging_text, tap_offsets_text, zero_text
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.cpu.kernels.matmul.words import Words
 from engine.backends.cpu.library import library_text
@@ -108,7 +113,7 @@ def _bands(win: Windows, channels: int, batch: int, pixel_ns: float, threads: in
 
 
 def first_layer_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
-    """The kernel's module."""
+    """Source of the kernel."""
     rows = pixel_rows(tile)[0]
 
     def call(name: str) -> str:

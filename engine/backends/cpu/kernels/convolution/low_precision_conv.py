@@ -1,4 +1,4 @@
-"""Convolutions over (N, *spatial, C) of float32 computed in bfloat16 or in bytes.
+"""NHWC convolutions of float32, computed in bfloat16 or int8.
 
 A task rounds the rows of the input that it reads into memory of its own, a band of cells. There, what one tap
 reads for consecutive results lies one cell apart: rows and columns are parted by their remainders of the
@@ -187,7 +187,7 @@ def measure_rows(state, x, height, width, channels, y0, x0, rows, columns, x_row
 @deferrable
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a band: `groups` of 64 bytes for each tap, `pitch` bytes apart.
+    """The packed input of a band: `groups` of 64 bytes for each tap, `pitch` bytes apart.
 
     `packed_rows`: a tap is a whole row of the window, of bfloat16s.
     """
@@ -221,17 +221,17 @@ class Bands:
         return (self.rows.size + self.row_reach) * self.row_cells
 
     def bytes(self, cells: Cells) -> int:
-        """Memory of a band; whole blocks of results may read as far as 32 cells behind it."""
+        """Bytes of a band; blocks of results may read up to 32 cells beyond its end."""
         laid = self.row_phases * self.phases * self.region
         return (laid + 32) * cells.pitch + (cells.groups + 1) * 64
 
     def fits(self, cells: Cells) -> bool:
-        """Whether a task has so much memory."""
+        """Whether a task has enough memory."""
         return self.bytes(cells) <= BAND_BYTES + SLACK_BYTES and self.region * cells.pitch <= BAND_BYTES
 
 
 def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
-    """Rule for hints of kind "conv" over channels-last tensors with known weights, where it is worth it."""
+    """Rule for hints of kind "conv" over NHWC tensors with constant weights, where it is faster."""
     attributes = compute.attributes
     x, w = compute.operands
     if not attributes.get("channels_last") or w.known is None or not compute.is_float32:
@@ -346,9 +346,7 @@ def cut_cells(win: Windows, cells: Cells) -> Bands | None:
 def share_cells(
     win: Windows, cells: Cells, bands: Bands, columns: int, batch: int, threads: int, nanoseconds: float
 ) -> tuple[Bands, Blocks, int]:
-    """Smaller bands, or parts of the columns, until all threads have work: bands, columns of a task, and of
-    them so many at a time.
-    """
+    """Reduce bands or columns until all threads have work: bands, columns per task and per pass."""
     wanted = tasks_wanted(nanoseconds * batch, threads)
     all_columns, held = near_columns(columns, cells.column_bytes)
     rows, width, reach = bands.rows, bands.columns, bands.row_reach
@@ -377,7 +375,7 @@ def share_cells(
 
 
 def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Epilogue) -> str:
-    """The kernel's module, for a space of `rank` dimensions and bands of pixels or of packed rows."""
+    """Source of the kernel, for `rank` dimensions and bands of pixels or packed rows."""
     bytewise = arithmetic.bytewise
     where = ["i1 = pixel"] if rank == 3 else ["i1 = op_div(pixel, last_size)", "i2 = pixel - i1 * last_size"]
     measure = [

@@ -1,4 +1,4 @@
-"""Convolutions of float32 over one or two axes with the channels last, and known weights."""
+"""NHWC convolutions of float32 over one or two axes, with constant weights."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from engine.backends.cpu.codegen.epilogue import Epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.schedule import emit
 from engine.backends.cpu.codegen.tiles import Tile, host_tile
-from engine.backends.cpu.kernels.convolution.address_table import (
+from engine.backends.cpu.kernels.convolution.indirect_conv import (
     NS_PER_ADDRESS,
     nhwc_conv_of,
     table_kernel,
 )
-from engine.backends.cpu.kernels.convolution.pixel_tiles import (
+from engine.backends.cpu.kernels.convolution.nhwc_tiles import (
     FLOPS_PER_NS,
     NS_PER_RESULT,
     pack_weights,
@@ -55,7 +55,7 @@ def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 def nhwc_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
-    """The kernel's module."""
+    """Source of the kernel."""
     rows = pixel_rows(tile)[0]
 
     def call(name: str) -> str:

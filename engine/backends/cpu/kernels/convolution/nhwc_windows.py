@@ -12,7 +12,7 @@ from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import kernel_text
 from engine.backends.cpu.codegen.schedule import emit
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, host_tile
-from engine.backends.cpu.kernels.convolution.pixels import (
+from engine.backends.cpu.kernels.convolution.nhwc_layout import (
     PIXEL_ARGUMENTS,
     pixel_memory,
     pixels_text,

@@ -1,4 +1,4 @@
-"""Convolutions with channels last whose results would fill no vector: few output channels, or one pixel.
+"""NHWC convolutions with results smaller than a vector: few output channels, or one pixel.
 
 Vectors run along the input's channels instead, and are added up when all products of a sum are in.
 """
@@ -14,13 +14,13 @@ from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent
 from engine.backends.cpu.codegen.schedule import emit
 from engine.backends.cpu.codegen.tiles import AVX512, NEON, Tile, host_tile
-from engine.backends.cpu.kernels.convolution.address_table import (
+from engine.backends.cpu.kernels.convolution.indirect_conv import (
     NS_PER_ADDRESS,
     NHWCConv,
     nhwc_conv_of,
     table_kernel,
 )
-from engine.backends.cpu.kernels.convolution.pixel_tiles import (
+from engine.backends.cpu.kernels.convolution.nhwc_tiles import (
     FLOPS_PER_NS,
     NS_PER_RESULT,
     padded_channels,
@@ -43,7 +43,7 @@ _NS_PER_SUM = 1.0
 
 
 def tune_small_output_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "conv" with channels_last, where it is faster than `tune_nhwc_conv`."""
+    """Rule for hints of kind "conv": NHWC, where it is faster than `tune_nhwc_conv`."""
     tile = host_tile()
     conv = nhwc_conv_of(compute, _MOST_ROWS)
     if conv is None or conv.group != 1 or conv.channels < tile.lanes:
@@ -88,7 +88,7 @@ def _shape(conv: NHWCConv, tile: Tile) -> tuple[int, int] | None:
 
 @storable
 def pack_sums(w: np.ndarray, outputs: int, lanes: int) -> np.ndarray:
-    """(M, C, *kernel) -> 1-D (block, tap, vector, outputs, lanes), and C zeros behind them.
+    """Pack (M, C, *kernel) as 1-D (block, tap, vector, outputs, lanes), followed by C zeros.
 
     The last block and the last vector reach back; a weight that the vector before has is 0 there.
     """
@@ -114,7 +114,7 @@ def pack_sums(w: np.ndarray, outputs: int, lanes: int) -> np.ndarray:
 
 
 def small_output_conv_text(tile: Tile, rows: int, outputs: int, epilogue: Epilogue, rank: int) -> str:
-    """The kernel's module."""
+    """Source of the kernel."""
     tiles = [
         "t = 0",
         "while t < count:",

@@ -1,4 +1,4 @@
-"""Convolutions of float32 by 3 x 3, channels last, with fewer products: Winograd's F(2 x 2) and F(4 x 4).
+"""Winograd NHWC convolutions of float32 with 3 x 3 kernels: F(2 x 2) and F(4 x 4).
 
 A task transforms the inputs of a block of tiles into its stack, multiplies each frequency by the weights of
 that frequency, and transforms the sums back, a block of output channels at a time. Weights are transformed
@@ -16,11 +16,11 @@ from functools import partial
 import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cuts import MOST_COLUMNS
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
 from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
+from engine.backends.cpu.codegen.task_partition import MOST_COLUMNS
 from engine.backends.cpu.codegen.tiles import Tile, host_tile
 from engine.backends.cpu.kernels.convolution.winograd_partition import (
     TILES,
@@ -93,7 +93,7 @@ def multiply(a, a_block, count, b, k, c, c_row, next_step):
 def tune_winograd(
     compute: Compute, tuner: Tuner, threads: int, direct: Callable[[Compute, Tuner, int], bool]
 ) -> bool:
-    """Rule for hints of kind "conv" with channels last: 3 x 3 windows next to each other, known weights.
+    """Rule for hints of kind "conv": NHWC, 3 x 3 kernels with stride 1, constant weights.
 
     `direct` is the rule for others, and for those that are as fast directly. Where sizes are open, the plan
     has the steps of each way, all but one of which compute no images.
@@ -163,7 +163,7 @@ def _pack(tuner: Tuner, name: str, known: np.ndarray | None, results: int, width
 
 
 def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
-    """The kernel's module."""
+    """Source of the kernel."""
     size, lanes, width = results + 2, tile.lanes, tile.width
     rows = row_choices(tile)
     numbers = {

@@ -1,4 +1,4 @@
-"""How a Winograd convolution is cut into tasks, and whether it is worth it: by estimated time.
+"""Partition of Winograd convolutions into tasks, and whether they pay off, by estimated time.
 
 Environment: GAMEGLUE_WINOGRAD=0 computes all 3 x 3 convolutions directly, 2 allows F(2 x 2) only, 4 (the
 default) F(4 x 4) too. It is read when this module is imported.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-from engine.backends.cpu.codegen.cuts import cut_winograd
+from engine.backends.cpu.codegen.task_partition import cut_winograd
 from engine.backends.cpu.codegen.tiles import Tile
 from engine.backends.host import INLINE_NS
 from engine.device.jobs.stack import smallest_stack
@@ -53,7 +53,7 @@ class Cut:
 
 
 class Way(NamedTuple):
-    """How a convolution is computed: its cut, and what follows from that.
+    """How a convolution is computed: its partition, and derived values.
 
     Attributes:
         cut: The division of the output; of nothing where the direct way is as fast.

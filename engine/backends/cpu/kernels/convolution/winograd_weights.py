@@ -1,4 +1,4 @@
-"""Weights of 3 x 3 convolutions, transformed for Winograd's way and packed as panels.
+"""Winograd transform of 3 x 3 weights, packed as panels.
 
 A native kernel does it, in float64: some networks have tens of megabytes of such weights, and this is part of
 loading them.
@@ -42,7 +42,7 @@ def filter_matrix(results: int) -> np.ndarray:
 
 @storable
 def pack_weights(w: np.ndarray, results: int, width: int) -> np.ndarray:
-    """(M, C, 3, 3) -> 1-D (panel, frequency, C, width): G g G', the last panel filled up with zeros."""
+    """(M, C, 3, 3) -> 1-D (panel, frequency, C, width): G g G', the last panel zero-padded."""
     m, channels = w.shape[:2]
     panels = -(-m // width)
     size = results + 2

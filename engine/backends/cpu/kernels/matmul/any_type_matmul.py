@@ -1,4 +1,4 @@
-"""Matrix products of any element type: tiles of sums of words, zero points taken off in the epilogue."""
+"""Matrix products of any element type, with zero points subtracted in the epilogue."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _total_text(has_sums: bool) -> str:
 
 
 def any_type_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bool) -> str:
-    """The kernel's module. a_zero: the type of the left side's zero points, if bytes have any."""
+    """Source of the kernel. a_zero: the type of the left side's zero points, for bytes."""
     tile, size = words.tile, words.size
     heights = tile.heights
     step, in_bytes = tile.width, words.form == "bytes"

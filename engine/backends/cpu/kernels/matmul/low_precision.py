@@ -10,7 +10,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from engine.backends.cpu.codegen.cuts import up
+from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.kernels.matmul.precision import Arithmetic
 from engine.backends.cpu.library import library_text
 
@@ -209,7 +209,7 @@ def memory_text(arithmetic: Arithmetic) -> list[str]:
 
 
 def release_text(arithmetic: Arithmetic) -> list[str]:
-    """Statements behind the last task."""
+    """Statements after the last task."""
     return ["release_tiles(shapes)"] if arithmetic.unit == "amx" else []
 
 

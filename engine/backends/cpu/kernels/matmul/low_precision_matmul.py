@@ -12,11 +12,11 @@ import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
-from engine.backends.cpu.codegen.cuts import up
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
 from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share
+from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.kernels.matmul.low_precision import (
     BAND_BYTES,
     NEAR_BYTES,
@@ -185,7 +185,7 @@ def cut_packed(m: int, n: int, groups: int, batch: int, threads: int, nanosecond
 
 
 def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:
-    """The kernel's module."""
+    """Source of the kernel."""
     bytewise = arithmetic.bytewise
     entry = "done + r"
     step, zero = f"load_f32(ranges, 4 * ({entry}) + 1)", f"load_i64(ranges, 2 * ({entry}) + 1)"

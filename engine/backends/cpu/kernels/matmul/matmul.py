@@ -1,4 +1,4 @@
-"""Matrix products of float32: panels of columns, tiles of sums in registers, the epilogue on each tile.
+"""Matrix products of float32: column panels, register tiles, and an epilogue per tile.
 
 A tile has as many rows as registers hold sums for; the rows that are left take smaller ones, so that none
 is computed needlessly. The right side is in panels of the tile's columns: known ones packed once, others by
@@ -14,11 +14,11 @@ from functools import partial
 import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.cuts import cut_product, ns_of_reading, up
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
 from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
+from engine.backends.cpu.codegen.task_partition import cut_product, ns_of_reading, up
 from engine.backends.cpu.codegen.tiles import Tile, by_height, host_tile
 from engine.backends.cpu.kernels.matmul.packing import given, matrices_of, pack_panels
 from engine.backends.cpu.kernels.matmul.panels import SPREAD, emit_panels, emit_rows, rows_evict_each_other
@@ -111,7 +111,7 @@ def tune_matmul(
 def blocks_of_product(
     m: int, n: int, k: int, tile: Tile, batch: int, nanoseconds: float, threads: int
 ) -> tuple[Blocks, ...]:
-    """Cut m x n results, in a batch that takes so long, into blocks of whole tiles for all threads."""
+    """Partition m x n results of a batch with this cost into blocks of whole tiles."""
     size = tile.row_choices[0], tile.width
     row_blocks, rows, column_blocks, columns = deferred(
         cut_product, m, n, k, *size, batch, nanoseconds, threads
@@ -161,7 +161,7 @@ def _right_side(
 
 @storable
 def pack_in_place(elements: Callable[[], np.ndarray]) -> np.ndarray:
-    """All elements one behind the other."""
+    """All elements, contiguous."""
     return flattened(elements())
 
 
@@ -177,7 +177,7 @@ def pack_right(
 
 
 def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool = False) -> str:
-    """The kernel's module.
+    """Source of the kernel.
 
     narrow: how many columns are computed at once where they are dot products, 0 where they are none.
     any_count: dot products of other counts are computed one by one; else there are so many columns.

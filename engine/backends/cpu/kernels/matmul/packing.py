@@ -23,12 +23,12 @@ LEAST_TURNED = 1 << 14
 
 @storable
 def given(elements: np.ndarray) -> np.ndarray:
-    """The elements themselves, where others are made."""
+    """Return the elements unchanged."""
     return elements
 
 
 def matrices_of(elements: np.ndarray, sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """(count, k, n) matrices with steps of `strides` elements. Raises `ValueError` where there are none."""
+    """View (count, k, n) matrices with these `strides`. Raises `ValueError` if impossible."""
     flat = np.ascontiguousarray(elements, np.float32).reshape(-1)
     return np.ndarray(sizes, np.float32, flat, strides=[4 * step for step in strides])
 

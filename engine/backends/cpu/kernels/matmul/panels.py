@@ -76,10 +76,9 @@ def lay_columns(target, target_row, source, source_row, source_column, rows, col
 
 
 def rows_evict_each_other(compute: Compute, row: int | Size) -> bool:
-    """Whether a tile's rows, `row` elements apart, push each other out of first-level cache, and so many
-    results come from them that laying them further apart pays: the last bits of an address choose its set.
+    """Whether a tile's rows evict each other from first-level cache often enough to pay for repacking.
 
-    A row of open length is left where it is, so that all sizes have the same steps.
+    A row of dynamic length is left where it is, so that all sizes have the same steps.
     """
     if isinstance(row, Size) or 4 * row % _SET_STRIDE:
         return False
@@ -90,7 +89,7 @@ def rows_evict_each_other(compute: Compute, row: int | Size) -> bool:
 def emit_panels(
     tuner: Tuner, name: str, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile
 ) -> str:
-    """A step that lays (count, k, n) as `pack_panels` does; gives the name of its result."""
+    """Emit a step that packs (count, k, n) as `pack_panels` does; returns the result's name."""
     _, k, n = sizes
     panels = -(-n // tile.width)
     return _emit(tuner, name, sizes, strides, tile, (panels * k * tile.width, k * tile.width, tile.width))
@@ -100,9 +99,7 @@ def emit_rows(
     tuner: Tuner, name: str, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile,
     row: int,
 ) -> str:  # fmt: skip
-    """A step that lays (count, m, k) of any strides in rows, each `row` elements behind the one before; gives
-    the name of its result.
-    """
+    """Emit a step that copies (count, m, k) to rows `row` elements apart; returns the result's name."""
     _, m, _ = sizes
     wide = replace(tile, vectors=_COLUMNS // tile.lanes)
     return _emit(tuner, name, sizes, strides, wide, (m * row, _COLUMNS, row))
@@ -129,7 +126,7 @@ def _emit(
 
 
 def panels_text(lanes: int) -> str:
-    """The kernel's module."""
+    """Source of the kernel."""
     lead = [*_ARGUMENTS.prologue("out", "matrix")]
     task = [
         "count = op_div(task, panels)",

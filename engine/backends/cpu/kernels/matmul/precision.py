@@ -1,4 +1,4 @@
-"""Low-precision arithmetic of products and convolutions that this processor supports."""
+"""Low-precision arithmetic supported by this processor, for matrix products and convolutions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Arithmetic:
 
     @property
     def few_rows(self) -> int:
-        """Rows of a block at the end."""
+        """Number of rows in the last block."""
         return 16 if self.unit == "amx" else 1
 
 

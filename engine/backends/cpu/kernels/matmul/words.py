@@ -1,4 +1,4 @@
-"""Products of any element type as products of words, and the packing of both operands.
+"""Matrix products of any element type, with narrow elements packed into words, and their packing.
 
 A word is one number, or a group of narrow ones, which a processor multiplies with another group and adds up
 at once: two 16-bit integers, or four bytes, unsigned on one side and signed on the other. Signed bytes
@@ -54,7 +54,7 @@ class Words:
 
     @property
     def element(self) -> str:
-        """The storage type of an element on the way into a word."""
+        """The storage type of elements before they are packed into words."""
         return {"pairs": "int16", "bytes": "uint8"}.get(self.form, self.form)
 
     @property
@@ -74,7 +74,7 @@ class Words:
         return _FLOPS_PER_NS[self.form]
 
     def count(self, elements: int) -> int:
-        """Words that hold so many elements."""
+        """Number of words for so many elements."""
         return -(-elements // self.elements)
 
     def multiplied_as(self, signed_left: bool) -> str:
@@ -145,7 +145,7 @@ def _matrices(elements: np.ndarray, sizes: tuple[int, ...], strides: tuple[int, 
 
 
 def signed_bytes(elements: np.ndarray) -> np.ndarray:
-    """Bytes as int8s, unsigned ones 128 lower."""
+    """Convert bytes to int8; unsigned ones are shifted by 128."""
     return elements if elements.dtype == np.int8 else (elements ^ np.uint8(128)).view(np.int8)
 
 
@@ -312,7 +312,7 @@ def emit_panels_of_words(
     tuner: Tuner, x: Value, sizes: tuple[int, int, int], strides: tuple[int, int, int], words: Words,
     zero: Value | None,
 ) -> str:  # fmt: skip
-    """A step that lays (count, k, n) as `pack_panels_of_words` does; gives the name of its result."""
+    """Emit a step that packs (count, k, n) as `pack_panels_of_words`; returns the result's name."""
     count, k, n = sizes
     count = 1 if strides[0] == 0 else count
     width, depth, panels = words.tile.width, words.count(k), -(-n // words.tile.width)
@@ -386,7 +386,7 @@ def _panels_text(words: Words, dtype: str, zero: str) -> str:
 
 
 def known_zeros(zero: Value | None, shift: int) -> np.ndarray:
-    """Known zero points of bytes that have been moved by `shift`; one where there are none."""
+    """Constant zero points, shifted by `shift`; a zero if there are none."""
     found = np.zeros(1, np.int32) if zero is None or zero.known is None else zero.known
     return np.asarray(found).astype(np.int32).reshape(-1) + np.int32(shift)
 

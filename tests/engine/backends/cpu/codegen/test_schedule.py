@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.cpu.codegen.cuts import cut_tasks, elapsed_ns, next_division
 from engine.backends.cpu.codegen.schedule import (
     Axis,
     Blocks,
@@ -20,6 +19,7 @@ from engine.backends.cpu.codegen.schedule import (
     halve,
     share,
 )
+from engine.backends.cpu.codegen.task_partition import cut_tasks, elapsed_ns, next_division
 
 
 @pytest.mark.parametrize("outer", [1, 3])

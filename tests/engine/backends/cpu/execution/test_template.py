@@ -1,4 +1,4 @@
-"""Recorded plans: fixed and open sizes take the same path from steps to commands."""
+"""Recorded plans: fixed and symbolic sizes take the same path from steps to commands."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.execution.arguments import count_words
-from engine.backends.cpu.execution.listing import Listing
+from engine.backends.cpu.execution.command_builder import CommandBuilder
 from engine.backends.cpu.execution.program import CPUProgram
 from engine.compiler.plan import BufferSpec, Plan, RepeatedSteps, Step, StoredKernel, Window
-from engine.device.jobs.repetition import BEGIN, TURN
+from engine.device.jobs.command_loops import BEGIN, TURN
 from engine.kernels.expr import RunNumber
 from engine.kernels.size_recorder import SizeRecorder
 from tests import guards
@@ -104,7 +104,7 @@ def test_open_sizes_give_the_commands_of_fixed_ones(backend: CPUBackend, size: i
 
 @pytest.mark.parametrize("size", [3, 5])
 def test_a_repetition_has_its_rows_where_some_have_nothing_to_do(backend: CPUBackend, size: int) -> None:
-    """Rows of open plans were dropped where they were empty, and spans counted them all the same."""
+    """Rows of symbolic plans were dropped where they were empty, and spans counted them all the same."""
     buffers = {name: backend.create(size * 600, F32) for name in ("x", "y", "z")}
     commands = backend.record(plan_of(size), buffers).commands
     assert commands is not None
@@ -118,7 +118,7 @@ def test_a_repetition_has_its_rows_where_some_have_nothing_to_do(backend: CPUBac
 
 
 def test_the_words_of_a_step_are_as_many_as_the_plan_store_expects() -> None:
-    listing = Listing({"rows": 8, "tasks": 16, "cells": 24})
+    listing = CommandBuilder({"rows": 8, "tasks": 16, "cells": 24})
     for each in plan_of(5).steps:
         if not isinstance(each.kernel, RepeatedSteps):
             before = len(listing.words)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine import BackendType, ModelLoader, Worker
-from engine.backends.cpu.codegen.cuts import cut_step
+from engine.backends.cpu.codegen.task_partition import cut_step
 from engine.backends.cpu.codegen.tiles import AVX2, AVX512, NEON, PORTABLE, Tile
 from engine.backends.cpu.kernels import recurrence
 from engine.backends.cpu.kernels.matmul import matmul

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.codegen.cuts import row_tiles
+from engine.backends.cpu.codegen.task_partition import row_tiles
 from engine.backends.cpu.codegen.tiles import AVX2, AVX512, NEON, PORTABLE, Tile, host_tile
 from engine.backends.cpu.kernels.convolution import winograd, winograd_partition
 from engine.backends.cpu.kernels.convolution.winograd_partition import (

@@ -1,0 +1,200 @@
+"""NHWC register tiles of pixels x output channels: packed weights, and the loops over tiles.
+
+Weights lie in panels: a panel holds, for each of the products of a sum, as many output channels as a tile is
+wide; the last panel of a group is one vector wide where that is enough. A few pixels' sums against one panel
+make a tile, which stays in registers until it is done and then goes through the epilogue.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from engine.backends.cpu.codegen.epilogue import Epilogue, Recipe, store_epilogue, store_row_stride
+from engine.backends.cpu.codegen.printer import indent
+from engine.backends.cpu.codegen.tiles import AVX2, AVX512, NEON, Tile
+from engine.backends.cpu.kernels.matmul.packing import transpose_panels
+from engine.base.memory.pool import reserve_lasting
+from engine.compiler.plan import storable
+
+FLOPS_PER_NS = 160.0
+
+NS_PER_RESULT = 0.15
+
+
+def pixel_rows(tile: Tile) -> tuple[int, int]:
+    """The pixels of a tall tile and of a short one for the remainder."""
+    return _PIXEL_ROWS.get(tile, (4, 2))
+
+
+_PIXEL_ROWS = {AVX512: (14, 8), AVX2: (6, 4), NEON: (8, 4)}
+
+
+def padded_channels(m: int, tile: Tile) -> int:
+    """Output channels of all panels of a group, padding included."""
+    rest = m % tile.width
+    return m - rest + (0 if rest == 0 else tile.lanes if rest <= tile.lanes else tile.width)
+
+
+@storable
+def pack_weights(w: np.ndarray, group: int, tile: Tile, taps_first: bool, zeros: int) -> np.ndarray:
+    """Pack (M, C, *kernel) as 1-D (group, panel, tap, C, panel width), followed by zeros.
+
+    With taps_first False the order of products is (C, tap).
+    """
+    m, channels, taps = w.shape[0] // group, w.shape[1], w[0, 0].size
+    depth, width = channels * taps, tile.width
+    whole, padded = m // width * width, padded_channels(m, tile)
+    count = group * padded * depth
+    memory = reserve_lasting((count + zeros) * 4).view(np.float32)
+    memory[count:] = 0.0
+    groups = memory[:count].reshape(group, padded * depth)
+    source = np.ascontiguousarray(w, np.float32).reshape(group, m, depth)
+
+    order = taps if taps_first else 1
+    for g in range(group):
+        if whole:
+            panels = groups[g, : whole * depth].reshape(-1, depth, width)
+            transpose_panels(panels, source[g, :whole], order)
+        if whole < m:
+            rest = np.zeros((padded - whole, depth), np.float32)
+            rest[: m - whole] = source[g, whole:]
+            transpose_panels(groups[g, whole * depth :].reshape(1, depth, -1), rest, order)
+    return memory
+
+
+_READ_AT_PLACE = r"read_float32\((in\d+), flat\)"
+
+_MANY_SUMS = 16
+"""Vectors of sums that keep the processor busy over the counting of a loop."""
+
+
+def tile_makers(tile: Tile, maker: str, unrolls: bool, recipe: Recipe | None) -> str:
+    """The tiles that `walk_tiles` calls, made by a function of the library."""
+    rows = dict(zip(("tall", "short"), pixel_rows(tile), strict=True))
+    lines = []
+    for name, height, vectors in _SHAPES:
+        count = rows[height]
+        unroll = f", {1 if count * vectors > _MANY_SUMS else 2}" if unrolls else ""
+        lines.append(f"{name}_{height} = {maker}({count}, {vectors}, {tile.lanes}{unroll}, {recipe!r})")
+    lines.append(f"ask_read = make_ask({4 * tile.width})")
+    return "\n".join(lines) + "\n"
+
+
+_SHAPES = (("wide", "tall", 2), ("wide", "short", 2), ("slim", "tall", 1), ("slim", "short", 1))
+
+
+def walk_tiles(
+    tile: Tile, call: Callable[[str], str], epilogue: Epilogue, rank: int, before: Sequence[str] = ()
+) -> list[str]:
+    """Statements for the pixels `first` to `first + count - 1` against the channels m0 to m1 - 1 of a group.
+
+    `call` gives a tile's call by the tile's name: it reads `places`, the addresses of the tile's first pixel,
+    and `panel`, and fills `sums`. `before` are statements before each tile. Where the epilogue has a recipe,
+    tiles finish their sums themselves, with the ends in `sums`.
+    """
+    tall, short = pixel_rows(tile)
+    recipe = epilogue.recipe
+    ends = ["start = (first + t) * m_total + m_first"]
+    if recipe is not None:
+        ends += store_epilogue(recipe, "sums", columns="columns", pixels="valid", first="m_first")
+
+    def heights(name: str) -> list[str]:
+        # Two short tiles may hold more than a tall one, and be all that is left.
+        return [
+            f"if rest > {2 * short} or (rest > {short} and rest <= {tall}):",
+            f"    valid = min(rest, {tall})",
+            *indent(ends if recipe is not None else []),
+            f"    {call(name + '_tall')}",
+            "else:",
+            f"    valid = min(rest, {short})",
+            *indent(ends if recipe is not None else []),
+            f"    {call(name + '_short')}",
+        ]
+
+    return [
+        *([] if recipe is None else [store_row_stride("sums", "m_total")]),
+        "m = m0",
+        "while m < m1:",
+        f"    columns = min({tile.width}, m1 - m)",
+        "    panel = weights + m * depth * 4",
+        "    m_first = group * m_size + m",
+        "    t = 0",
+        "    while t < count:",
+        "        rest = count - t",
+        "        places = table + t * 8",
+        *indent(indent([*before, *_ask_early(tile, epilogue)])),
+        f"        if columns > {tile.lanes}:",
+        f"            width_bytes = {tile.width * 4}",
+        *indent(indent(indent(heights("wide")))),
+        "        else:",
+        f"            width_bytes = {tile.lanes * 4}",
+        *indent(indent(indent(heights("slim")))),
+        *indent(indent(_store_tile(tile, epilogue, rank) if recipe is None else [])),
+        "        t += valid",
+        f"    m += {tile.width}",
+    ]
+
+
+def _ask_early(tile: Tile, epilogue: Epilogue) -> list[str]:
+    """Statements that prefetch what the epilogue reads per element, such as a residual."""
+    text = "\n".join(epilogue.store)
+    asked = [f"ask_read({name} + place)" for name in sorted(set(re.findall(_READ_AT_PLACE, text)))]
+    if not asked:
+        return []
+    return [
+        f"for r in range(min(rest, {pixel_rows(tile)[0]})):",
+        "    place = ((first + t + r) * m_total + m_first) * 4",
+        *indent(asked),
+    ]
+
+
+def _store_tile(tile: Tile, epilogue: Epilogue, rank: int) -> list[str]:
+    pixel = pixel_indices(rank)
+
+    def run(count: int) -> list[str]:
+        """Process whole vectors; the last one overlaps the previous one."""
+        return [
+            "for r in range(valid):",
+            *indent(pixel),
+            "    done = 0",
+            "    while done < columns:",
+            f"        shift = min(done, columns - {count})",
+            "        tile = sums + r * width_bytes + shift * 4",
+            "        first_column = m_first + shift",
+            "        start = pixel * m_total + first_column",
+            *indent(indent(epilogue.store_columns(str(count)))),
+            f"        done += {count}",
+        ]
+
+    few = 4
+    lines = [f"if columns >= {tile.lanes}:", *indent(run(tile.lanes))]
+    if tile.lanes > few:
+        lines += [f"elif columns >= {few}:", *indent(run(few))]
+    return [
+        *lines,
+        "else:",
+        "    for r in range(valid):",
+        *indent(indent(pixel)),
+        "        tile = sums + r * width_bytes",
+        "        first_column = m_first",
+        "        start = pixel * m_total + first_column",
+        *indent(indent(epilogue.store)),
+    ]
+
+
+def pixel_indices(rank: int) -> list[str]:
+    """Statements that give the pixel `first + t + r` as `pixel` and as indices of a space of 3 or 4 axes."""
+    pixel = ["pixel = first + t + r"]
+    if rank == 4:
+        pixel += [
+            "i0 = op_div(pixel, out_rows * out_columns)",
+            "at_pixel = pixel - i0 * out_rows * out_columns",
+            "i1 = op_div(at_pixel, out_columns)",
+            "i2 = at_pixel - i1 * out_columns",
+        ]
+    else:
+        pixel += ["i0 = op_div(pixel, out_columns)", "i1 = pixel - i0 * out_columns"]
+    return pixel

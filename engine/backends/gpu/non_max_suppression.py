@@ -1,0 +1,190 @@
+"""Non-maximum suppression on GPUs: a group per row, a thread per candidate.
+
+Candidates come in blocks of a group's size, best first. Each is compared with the boxes kept so far, until
+one overlaps it. Those that are free then are compared with each other, and one thread goes through the bits
+that say which overlap. So threads wait for one another three times in a block, however many are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.base.dtypes import FLOAT32, INT32
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import deferrable, deferred, smallest
+from engine.kernels.value import Value
+
+_WORD = 32
+
+GROUP = 2 * _WORD
+"""Threads in a group, and boxes of a block."""
+
+AT_HAND = 512
+"""Kept boxes that a group has in shared memory; it looks up further ones by their positions."""
+
+NAMES = ("rows", "count", "most", "classes", "limit_bits", "begin", "end", "rounds")
+"""Arguments of a step: which candidates it looks at, and how many rounds its longest loop has at most."""
+
+_ROUNDS = 1 << 14
+"""Rounds of a step's loops, so that no dispatch takes long."""
+
+
+@dataclass(frozen=True)
+class Suppression:
+    """A step: the hint's operands, arguments, and the state tensor (rows, most + 1)."""
+
+    order: Value
+    corners: Value
+    number: Value | None
+    values: tuple[int, ...]
+    target: str
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """The tensors that it reads."""
+        return (self.order, self.corners, *([] if self.number is None else [self.number]))
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The spelling of a kernel in a language.
+
+    vector: the type of four floats. corners: the text of those of a box. order, number: the text of an
+    element. output: the name of the output. limit: the limit as a float. mark: the statement that sets bits
+    of a word of `free`, an atomic or. place: the text of the number of the only bit of an int. barrier: for
+    shared and global memory.
+    """
+
+    vector: str
+    corners: Callable[[str], str]
+    order: Callable[[str], str]
+    number: Callable[[str], str] | None
+    output: str
+    limit: str
+    mark: Callable[[str, str], str]
+    place: Callable[[str], str]
+    barrier: str
+
+
+def tune_suppression(compute: Compute, tuner: Tuner, emit_step: Callable[[Tuner, Suppression], bool]) -> bool:
+    """Rule for hints of kind "suppression"; `emit_step` emits a step, if it can."""
+    (order, corners, *rest), attributes = compute.operands, compute.attributes
+    if compute.epilogue is not None or compute.output.dtype != INT32 or corners.dtype != FLOAT32:
+        return False
+    (rows, count), most = order.shape, attributes["most"]
+    limit, span = deferred(_bits, attributes["limit"]), deferred(_span, most)
+    start = 0
+    while start < count:  # the number of boxes may be open, that of steps is not
+        end = smallest(start + span, count)
+        rounds = -(-(end - start) // GROUP) * (most + 2 * GROUP)
+        values = rows, count, most, attributes["classes"], limit, start, end, rounds
+        step = Suppression(order, corners, rest[0] if rest else None, values, compute.output.name)
+        if not emit_step(tuner, step):
+            return False
+        start = start + span
+    return True
+
+
+@deferrable
+def _bits(number: float) -> int:
+    return int(np.float32(number).view(np.int32))
+
+
+@deferrable
+def _span(most: int) -> int:
+    """Candidates of a step."""
+    return GROUP * max(1, _ROUNDS // (most + 2 * GROUP))
+
+
+def overlap_function(vector: str, kind: str) -> list[str]:
+    """Source of the function `overlaps` of two boxes; empty boxes never overlap."""
+    return [
+        f"{kind} overlaps({vector} a, {vector} b, float limit) {{",
+        "    float height = min(a.z, b.z) - max(a.x, b.x), width = min(a.w, b.w) - max(a.y, b.y);",
+        "    float inner = max(height, 0.0f) * max(width, 0.0f);",
+        "    float area_a = max(a.z - a.x, 0.0f) * max(a.w - a.y, 0.0f);",
+        "    float area_b = max(b.z - b.x, 0.0f) * max(b.w - b.y, 0.0f);",
+        "    float joined = area_a + area_b - inner;",
+        "    bool is_proper = inner > 0.0f && area_a > 0.0f && area_b > 0.0f && joined > 0.0f;",
+        "    return is_proper && inner / joined > limit;",
+        "}",
+    ]
+
+
+def declarations(memory: str, vector: str) -> list[str]:
+    """Shared memory of a group: kept boxes, the block's boxes and bits, and the number kept."""
+    return [
+        f"{memory} {vector} held[{AT_HAND}];",
+        f"{memory} {vector} boxes[{GROUP}];",
+        f"{memory} uint met[{2 * GROUP}];",
+        f"{memory} uint free[2];",
+        f"{memory} int now[1];",
+    ]
+
+
+def statements(dialect: Dialect) -> list[str]:
+    """Statements of thread `t`, with the `declarations`."""
+    o, limit = dialect.output, dialect.limit
+
+    def box(position: str) -> str:
+        return dialect.corners(f"images + {dialect.order(f'candidates + {position}')}")
+
+    number = "count" if dialect.number is None else dialect.number("row")
+    next_bit = [
+        "uint bit = rest & (~rest + 1u);",
+        f"int m = {_WORD} * w + {dialect.place('bit')};",
+    ]
+    return [
+        f"int row = t / {GROUP}, lane = t - row * {GROUP}, own = row * (most + 1);",
+        "int kept = 0, total = 0;",
+        "int images = row / max(classes, 1) * count, candidates = row * count;",
+        f"if (row < rows) total = min(end, {number});",
+        f"if (row < rows && begin > 0) kept = {o}[own + most];",
+        f"for (int k = lane; k < most && row < rows && begin == 0; k += {GROUP}) {o}[own + k] = 0;",
+        f"for (int k = lane; k < min(kept, {AT_HAND}); k += {GROUP}) held[k] = {box(f'{o}[own + k]')};",
+        "if (lane < 2) free[lane] = 0u;",
+        dialect.barrier,
+        f"for (int start = begin; start < total && kept < most; start += {GROUP}) {{",
+        "    int p = start + lane;",
+        "    bool is_free = p < total;",
+        f"    {dialect.vector} box = {box('min(p, total - 1)')};",
+        f"    for (int k = 0; k < min(kept, {AT_HAND}) && is_free; ++k)",
+        f"        is_free = !overlaps(box, held[k], {limit});",
+        f"    for (int k = {AT_HAND}; k < kept && is_free; ++k)",
+        f"        is_free = !overlaps(box, {box(f'{o}[own + k]')}, {limit});",
+        "    boxes[lane] = box;",
+        f"    if (is_free) {dialect.mark(f'lane / {_WORD}', f'1u << lane % {_WORD}')}",
+        f"    {dialect.barrier}",
+        "    uint low = free[0], high = free[1], low_kept = 0u, high_kept = 0u;",
+        "    for (int w = 0; w < 2; ++w) {",
+        f"        int below = clamp(lane - {_WORD} * w, 0, {_WORD});",
+        f"        uint better = below < {_WORD} ? (1u << below) - 1u : ~0u, word = 0u;",
+        "        better &= w == 0 ? low : high;",
+        "        for (uint rest = is_free ? better : 0u; rest != 0u; rest &= rest - 1u) {",
+        *(f"            {x}" for x in next_bit),
+        f"            if (overlaps(box, boxes[m], {limit})) word |= bit;",
+        "        }",
+        "        met[2 * lane + w] = word;",
+        "    }",
+        f"    {dialect.barrier}",
+        # One thread goes through the bits: in software, each group of lanes that does so takes its time.
+        "    for (int w = 0; w < 2 && lane == 0; ++w) {",
+        "        for (uint rest = w == 0 ? low : high; rest != 0u && kept < most; rest &= rest - 1u) {",
+        *(f"            {x}" for x in next_bit),
+        "            if ((met[2 * m] & low_kept | met[2 * m + 1] & high_kept) != 0u) continue;",
+        "            if (w == 0) low_kept |= bit; else high_kept |= bit;",
+        f"            {o}[own + kept] = start + m;",
+        f"            if (kept < {AT_HAND}) held[kept] = boxes[m];",
+        "            ++kept;",
+        "        }",
+        "    }",
+        "    if (lane == 0) now[0] = kept;",
+        "    if (lane < 2) free[lane] = 0u;",
+        f"    {dialect.barrier}",
+        "    kept = now[0];",
+        "}",
+        f"if (lane == 0 && row < rows) {o}[own + most] = kept;",
+    ]

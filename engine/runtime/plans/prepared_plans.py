@@ -1,0 +1,47 @@
+"""Plans with symbolic sizes that loading prepares for likely sizes and elements."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from engine.base.errors import EngineError
+from engine.compiler.plan import AnyKernel
+from engine.compiler.trace import InputShapes
+from engine.runtime.plans.plan_requests import InputsRequest
+from engine.runtime.plans.symbolic_continuations import likely_continuations, likely_elements
+from engine.runtime.plans.symbolic_plans import SymbolicPlan
+
+if TYPE_CHECKING:
+    from engine.runtime.plans.session import Session
+
+
+def likely_symbolic_plan(session: Session, shapes: InputShapes) -> SymbolicPlan | None:
+    """The plan for all sizes like these, made now unless there is one; None if there can be none."""
+    # Where a size is a number of steps, a plan serves one length: none is known to come.
+    if not session.backends["native"].plans_for_all_sizes or session.planner.tracer.grows_with_sizes:
+        return None
+    known = likely_elements(session, shapes)
+    return None if known is None else InputsRequest(session, shapes, known).found_or_made()
+
+
+def kernels_of_others(session: Session) -> list[AnyKernel]:
+    """The kernels of plans for other sizes than the representatives', of which plans were made before.
+
+    These are plans for all sizes, if the model can be planned so. Otherwise some sizes are sampled if the
+    backend chooses kernels by size.
+    """
+    kernels: list[AnyKernel] = []
+    tracer, native = session.planner.tracer, session.backends["native"]
+    others = tracer.others()
+    for shapes in [*tracer.representatives(), *others]:
+        # The model may not accept sizes that were only guessed.
+        with suppress(EngineError):
+            if (opened := likely_symbolic_plan(session, shapes)) is not None:
+                for sized in (opened, *likely_continuations(session, opened)):
+                    kernels += sized.lowered.kernels()
+                    if on_cpu := sized.lowered.kernels("cpu"):
+                        session.backends["cpu"].prepare(on_cpu)
+            elif native.chooses_by_size and shapes in others:
+                kernels += session.lower(shapes, {}).kernels()
+    return kernels

@@ -1,0 +1,169 @@
+"""Scheduling policy of the frame budget: priority, then deadline, then fair shares.
+
+Fairness is that of virtual time: what was spent on one sharer, divided by its weight; the one with the least
+has the next turn. A sharer that was idle begins at the least of those that are not, so idling saves nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+PATIENCE = 60
+"""After so many frames without a turn, a sharer that wants one comes first, regardless of its priority."""
+
+_ROUNDING = 1e-6
+_HITCH = 4.0
+_SLICE_MS = 0.5
+"""What a slice is worth where they are counted."""
+Rank = tuple[bool, int, float]
+
+
+class Step(NamedTuple):
+    """The expected time of one step in ms, in addition to the measured time of this thread."""
+
+    frame_ms: float
+    """Of the frame: the GPU's time, which the game's picture has to wait for."""
+    jobs_ms: float
+    """Of job threads: counts in the fair shares only."""
+    progressed: bool = True
+    """False if all there is to do has to wait for something: no further turn in this frame."""
+
+
+class BudgetClient(ABC):
+    """A participant in the frame budget."""
+
+    is_on_jobs = False
+    """Whether its steps run on job threads and leave the GPU alone."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.weight = 1.0
+        self.virtual = 0.0
+        self.saved = 0.0
+        """Milliseconds laid by for a step that is dearer than a frame's budget."""
+        self.frames_passed_over = 0
+        self.had_turn = False
+        self.spent = 0.0
+        """What its steps took in this frame, in ms of its device."""
+        self.recent = 0.0
+        """The same of the latest frames together, the older the less."""
+
+    @property
+    @abstractmethod
+    def urgency(self) -> tuple[int, float]:
+        """Sort key: negative priority, then deadline; the smallest comes first."""
+
+    @property
+    @abstractmethod
+    def expected_ms(self) -> float:
+        """Expected frame time of the next step."""
+
+    @abstractmethod
+    def wants_turn(self) -> bool:
+        """Whether it could do a step now."""
+
+    @abstractmethod
+    def take(self, grant_ms: float) -> Step:
+        """Do a step of about `grant_ms`, or the smallest there is. Never raises."""
+
+    @property
+    def rank(self) -> Rank:
+        """Sort key regardless of fairness; the smallest comes first."""
+        return (self.frames_passed_over < PATIENCE, *self.urgency)
+
+
+class Budget:
+    """Distributes each frame's budget, and carries debts over."""
+
+    def __init__(self, clock_ms: Callable[[], float], counts_slices: bool = False) -> None:
+        """clock_ms: the time in ms. counts_slices: every step costs 1, regardless of its time."""
+        self._clock_ms = clock_ms
+        self._counts_slices = counts_slices
+        self._has_dipped = False
+        self.given = 0.0
+        """What this frame was given, in ms (or slices)."""
+        self.left = 0.0
+        self.spent = 0.0
+        """What steps took in this frame."""
+        self.debt = 0.0
+        """What the frame spent too much; the next one has that much less."""
+
+    def spend(self, sharers: Sequence[BudgetClient], budget: float) -> float:
+        """Run steps until the budget is spent or no sharer has work; returns what was spent.
+
+        A step begins only if it is expected to fit. One that fits a whole frame but not what is left of this
+        one comes first in the next, and smaller ones take what is left. One that is dearer than a whole
+        frame's budget lays by its share, frame after frame, until it can be paid: so the mean is kept, and
+        a frame spends at most that one step more than its budget. What a step takes beyond what was expected
+        is missing in the next frame, up to one frame's budget.
+        """
+        self.given, self.spent, self._has_dipped = budget, 0.0, False
+        self.left = budget - self.debt
+        for sharer in sharers:
+            sharer.had_turn, sharer.spent = False, 0.0
+        wanting = [sharer for sharer in sharers if sharer.wants_turn()]
+        weights: dict[Rank, float] = defaultdict(float)
+        for sharer in wanting:
+            weights[sharer.rank] += sharer.weight
+        turns = [(sharer.rank, sharer.virtual, i) for i, sharer in enumerate(wanting)]
+        heapq.heapify(turns)
+        while turns and self.left > _ROUNDING:
+            rank, _, i = heapq.heappop(turns)
+            sharer = wanting[i]
+            share = budget * sharer.weight / max(weights[rank], sharer.weight)
+            if self._turn(sharer, share) and sharer.wants_turn():
+                heapq.heappush(turns, (sharer.rank, sharer.virtual, i))
+        for sharer in wanting:
+            sharer.frames_passed_over = 0 if sharer.had_turn else sharer.frames_passed_over + 1
+        self.debt = min(max(-self.left, 0.0), budget)
+        return self.spent
+
+    def _turn(self, sharer: BudgetClient, share: float) -> bool:
+        """Let `sharer` do a step, or save budget for one; whether it may have another turn in this frame."""
+        cost = 1.0 if self._counts_slices else sharer.expected_ms
+        left = self.left
+        if cost <= left + _ROUNDING:
+            return self._step(sharer, min(max(share, cost), left))
+        if self.spent > 0.0 and cost <= self.given:
+            return False
+        if sharer.saved + left < cost - _ROUNDING:
+            laid_by = min(share, left)
+            sharer.saved += laid_by
+            sharer.virtual += laid_by / sharer.weight
+            sharer.had_turn = True
+            self.left -= laid_by
+            return True
+        if self._has_dipped:
+            return False
+        self._has_dipped = True
+        return self._step(sharer, cost)
+
+    def _step(self, sharer: BudgetClient, grant: float) -> bool:
+        before = self._clock_ms()
+        step = sharer.take(_SLICE_MS if self._counts_slices else grant)
+        elapsed = self._clock_ms() - before
+        if self._counts_slices:
+            cost = share = float(step.frame_ms + step.jobs_ms > 0.0)
+        else:
+            cost = max(elapsed, step.frame_ms)
+            # A hitch (a first time, another program) is no reason to be passed over for long.
+            share = max(min(cost, _HITCH * grant), step.jobs_ms)
+        paid = min(sharer.saved, cost)
+        sharer.saved -= paid
+        sharer.virtual += max(share - paid, 0.0) / sharer.weight
+        sharer.spent += share
+        sharer.had_turn = True
+        self.spent += cost
+        self.left -= cost - paid
+        return step.progressed
+
+
+def join(sharer: BudgetClient, others: Iterable[BudgetClient]) -> None:
+    """Let an idle sharer start level with the others, so that idling gains no credit."""
+    least = min((other.virtual for other in others if other is not sharer), default=None)
+    if least is not None:
+        sharer.virtual = max(sharer.virtual, least)

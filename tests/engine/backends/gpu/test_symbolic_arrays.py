@@ -1,0 +1,112 @@
+"""Arrays of symbolic numbers, and the numbers that templates compute for all steps at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.backends.gl.compute.memory import buffer_size, buffer_sizes
+from engine.backends.gl.compute.printer import divisor, divisors
+from engine.backends.gl.glsl import SymbolicWords, pack_arguments
+from engine.backends.gl.pixel.layout import Layout, layouts
+from engine.backends.gl.pixel.printer import inverse_bits, inverses
+from engine.backends.gpu.symbolic_arrays import SymbolicArray, SymbolicSlots, Variables
+from engine.backends.opencl.codegen.functions import divider, dividers
+from engine.base.dtypes import ArithmeticType
+from engine.kernels.size_recorder import SizeRecorder
+
+EDGES = [1, 2, 3, *(2**k + d for k in range(2, 31) for d in (-1, 0, 1)), 2**31 - 1]
+SIZES = st.lists(st.integers(1, 2**31 - 1), max_size=20).map(lambda more: np.array(EDGES + more, np.int64))
+
+
+def test_open_elements_are_filled_in_and_each_number_is_asked_for_once() -> None:
+    recorder = SizeRecorder()
+    n, m = recorder.input(5), recorder.input(3)
+    numbers = Variables()
+    whole, floats = SymbolicArray(numbers), SymbolicArray(numbers, is_float=True)
+    assert [whole.add(x) for x in (7, n, n + 1, n)] == [0, 1, 2, 3]
+    assert [floats.add(x) for x in (0.5, m, n / m)] == [0, 1, 2]
+    fill, fill_floats = whole.close(), floats.close()
+    assert len(numbers.numbers) == 4
+    program = recorder.program(numbers.numbers)
+    for sizes in ((5, 3), (9, 2), (1 << 19, 7)):
+        found = program(*sizes)
+        assert found is not None
+        values = numbers.values(found)
+        assert fill(values).tolist() == [7, sizes[0], sizes[0] + 1, sizes[0]]
+        assert fill_floats(values).tolist() == [0.5, sizes[1], sizes[0] / sizes[1]]
+
+
+def test_words_are_those_of_plans_for_one_size() -> None:
+    recorder = SizeRecorder()
+    n = recorder.input(6)
+    numbers = Variables()
+    words = SymbolicWords(numbers)
+    kinds: tuple[ArithmeticType, ...] = ("index", "float32", "uint32", "int64")
+
+    def values(size: int) -> tuple[float, ...]:
+        return size * size, size / 7, size * 4096, -size * (1 << 16)
+
+    begin = words.add(pack_arguments(kinds, values(6), [11, 12]))
+    words.fill_in(begin, kinds, values(n))  # type: ignore[arg-type]
+    fill, program = words.close(), recorder.program(numbers.numbers)
+    for size in (6, 1, 1023, (1 << 15) - 1):
+        found = program(size)
+        assert found is not None
+        expected = pack_arguments(kinds, values(size), [11, 12])
+        np.testing.assert_array_equal(fill(numbers.values(found)), expected)
+    for size in (50_000, 1 << 16):
+        found = program(size)
+        assert found is not None
+        with pytest.raises(OverflowError, match="32-bit"):
+            fill(numbers.values(found))
+
+
+@given(SIZES)
+def test_divisions_are_prepared_as_for_one_size(sizes: np.ndarray) -> None:
+    for together, alone in ((divisors, divisor), (dividers, divider)):
+        assert list(zip(*map(np.ndarray.tolist, together(sizes)), strict=True)) == [
+            alone(size) for size in sizes.tolist()
+        ]
+
+
+@given(SIZES)
+def test_axes_of_fragment_shaders_have_the_same_inverses(sizes: np.ndarray) -> None:
+    assert inverses(sizes).tolist() == [inverse_bits(size) for size in sizes.tolist()]
+
+
+@given(st.lists(st.integers(1, 1 << 25), max_size=20), st.sampled_from([2048, 8192, 16384]), st.booleans())
+def test_textures_are_those_of_one_size(more: list[int], limit: int, layers: bool) -> None:
+    texels = np.array([n for n in EDGES + more if n <= 4 * limit * limit // 16] or [1], np.int64)
+    shifts, heights = layouts(texels, limit, np.full(len(texels), layers))
+    expected = [Layout.of(n, limit, layers) for n in texels.tolist()]
+    found = zip(shifts.tolist(), heights.tolist(), strict=True)
+    assert [Layout(shift, height, layers) for shift, height in found] == expected
+
+
+@given(SIZES)
+def test_buffers_take_what_they_do_for_one_size(sizes: np.ndarray) -> None:
+    for dtype in ("float32", "float16", "uint8"):
+        items = np.full(len(sizes), np.dtype(dtype).itemsize)
+        expected = [buffer_size(size, np.dtype(dtype)) for size in sizes.tolist()]
+        assert buffer_sizes(sizes, items).tolist() == expected
+
+
+def test_temporaries_that_are_alive_at_once_never_overlap() -> None:
+    rng = np.random.default_rng(6)
+    names = [f"t{k}" for k in range(40)]
+    firsts = rng.integers(0, 60, 40)
+    lifetimes = {n: (int(f), int(f + rng.integers(0, 12))) for n, f in zip(names, firsts, strict=True)}
+    slots = SymbolicSlots({n: int(rng.integers(1, 5000)) for n in names}, lifetimes, 256)
+    for _ in range(20):
+        sizes = rng.integers(1, 5000, 40)
+        starts, total = slots.places(sizes)
+        assert not (starts % 256).any()
+        assert (starts + sizes).max() <= total == slots.sizes(sizes).sum()
+        for a in range(40):
+            for b in range(a):
+                (first, last), (other_first, other_last) = lifetimes[names[a]], lifetimes[names[b]]
+                if first <= other_last and other_first <= last:
+                    assert starts[a] + sizes[a] <= starts[b] or starts[b] + sizes[b] <= starts[a]

@@ -1,0 +1,160 @@
+"""Sizes never seen, filled in without the checks of a schedule: the same answers, errors and plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import BackendType, ModelLoader, Tensor, Worker, background_planning
+from engine.base.errors import InputError
+from engine.runtime.plan_store import files
+from engine.runtime.plans.shared_memory import SharedBuffer
+from engine.runtime.symbolic_fast_path import SymbolicFastPath
+from tests.engine.runtime.plans.test_symbolic_plans import Inputs
+from tests.graphs import node, proto
+
+WIDTH = 64
+
+
+def pair_network(width: int = WIDTH) -> bytes:
+    """y = (x + z) w, where x and z have as many rows."""
+    nodes = [node("Add", ["x", "z"], ["sum"]), node("MatMul", ["sum", "w"], ["y"])]
+    inputs: Inputs = {"x": ("float32", ["rows", width]), "z": ("float32", ["rows", width])}
+    weights = np.random.default_rng(1).normal(size=(width, 8)).astype(np.float32)
+    return proto(nodes, inputs, {"y": ("float32", None)}, {"w": weights})
+
+
+def feeds(rows: int, width: int = WIDTH) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(rows)
+    return {name: rng.normal(size=(rows, width)).astype(np.float32) for name in "xz"}
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """Of each call, whether it gave a fast path."""
+    calls: list[bool] = []
+    original = SymbolicFastPath.schedule
+
+    def schedule(self: SymbolicFastPath, given: object) -> object:
+        found = original(self, given)  # type: ignore[arg-type]
+        calls.append(found is not None)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SymbolicFastPath, "schedule", schedule)
+        yield calls
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stored plans are on, in a folder of the test's own: workers have their plans when they are loaded."""
+    monkeypatch.setenv("GAMEGLUE_STORED_PLANS", "on")
+    monkeypatch.setattr(files, "folder", lambda: tmp_path)
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    model = ModelLoader.load(pair_network())
+    Worker(model, BackendType.CPU).dispose()  # stores the plan
+    with Worker(model, BackendType.CPU) as made:
+        made.schedule(feeds(8))
+        yield made
+
+
+def test_each_new_size_is_filled_in_once(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with counted(monkeypatch) as calls:
+        for rows in (5, 9, 33, 5, 9, 200):
+            given = feeds(rows)
+            worker.schedule(given)
+            found = worker.peek_output("y").download_to_array()
+            assert worker.peek_output().shape == (rows, 8)
+            sums = given["x"] + given["z"]
+            np.testing.assert_allclose(found, sums @ worker.model.constants["w"], rtol=1e-4, atol=1e-4)
+    assert calls == [True] * 4
+    assert len(worker._session.cache.plans) == 5
+
+
+def test_tensors_of_known_sizes_take_the_plan_that_there_is(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {rows: {name: Tensor(array) for name, array in feeds(rows).items()} for rows in (5, 9)}
+    for rows in (5, 9, 5, 9, 5):
+        worker.schedule(given[rows])
+        expected = feeds(rows)["x"] + feeds(rows)["z"]
+        weights = worker.model.constants["w"]
+        np.testing.assert_allclose(
+            worker.peek_output().download_to_array(), expected @ weights, rtol=1e-4, atol=1e-4
+        )
+    assert len(worker._session.cache.plans) == 3
+
+
+def test_wrong_inputs_raise_what_they_always_do(worker: Worker) -> None:
+    right = feeds(7)
+    with pytest.raises(InputError, match="dimension 'rows' is 7 in input 'x' and 6 in input 'z'"):
+        worker.schedule({**right, "z": right["z"][:6]})
+    worker.schedule(feeds(3))
+    with pytest.raises(InputError, match="input 'z' needs float32"):
+        worker.schedule({**right, "z": right["z"].astype(np.float64)})
+    worker.schedule(feeds(4))
+    with pytest.raises(InputError, match="got shape"):
+        worker.schedule({**right, "x": right["x"][:, :5]})
+    worker.schedule(feeds(2))
+    with pytest.raises(InputError, match="got shape"):
+        worker.schedule({**right, "x": right["x"][None]})
+    worker.schedule(right)
+    np.testing.assert_allclose(
+        worker.peek_output().download_to_array(),
+        (right["x"] + right["z"]) @ worker.model.constants["w"],
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_the_first_schedule_and_empty_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ModelLoader.load(pair_network())
+    Worker(model, BackendType.CPU).dispose()
+    with counted(monkeypatch) as calls, Worker(model, BackendType.CPU) as worker:
+        worker.schedule(feeds(6))
+        assert calls == [True]
+        worker.schedule(feeds(0))
+        assert worker.peek_output().download_to_array().shape == (0, 8)
+        worker.schedule(feeds(7))
+        assert worker.peek_output().download_to_array().shape == (7, 8)
+
+
+def test_memory_of_large_inputs_is_touched_before_frames_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a worker is loaded, and beside frames when sizes come near to what there is."""
+    touched: list[int] = []
+    made: list[int] = []
+    make, make_touched = SharedBuffer.make, SharedBuffer.make_touched
+
+    def counted_make(self: SharedBuffer, size: int) -> object:
+        if self.is_noted:
+            made.append(size)
+        return make(self, size)
+
+    def counted_touch(self: SharedBuffer, size: int) -> object:
+        touched.append(size)
+        return make_touched(self, size)
+
+    monkeypatch.setattr(SharedBuffer, "make", counted_make)
+    monkeypatch.setattr(SharedBuffer, "make_touched", counted_touch)
+    model = ModelLoader.load(pair_network(4096))
+    Worker(model, BackendType.CPU).dispose()
+    touched.clear()
+    made.clear()
+    with Worker(model, BackendType.CPU) as worker:
+        assert touched == made == [1 << 19] * 2  # elements: as many as are reserved at most
+        for rows in (20, 110, 160, 200, 240, 340):
+            with background_planning():
+                worker.schedule(feeds(rows, 4096))
+                worker.peek_output().download_to_array()
+                loading = worker._session.background_plans._loading
+                if loading is not None:
+                    loading.advance_until(lambda: False)
+        assert touched == made
+        assert len(made) > 4
