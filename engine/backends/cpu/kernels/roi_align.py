@@ -78,7 +78,7 @@ def tune_regions(compute: Compute, tuner: Tuner, threads: int) -> bool:
         **_GRID.values(blocks), channels=channels, height=x.shape[2], width=x.shape[3], images=x.shape[0],
         bins=bins, padded=up(bins, host_tile().lanes), across=across,
     )  # fmt: skip
-    kernel = NativeKernel("regions", regions_text(ratio, numbers.dtype.name, epilogue))
+    kernel = NativeKernel("roi_align", regions_text(ratio, numbers.dtype.name, epilogue))
     schedule = Schedule.over((blocks,), regions * channels * each, regions, _NS_PER_TASK)
     inputs = (x.name, places.name, numbers.name)
     emit(tuner, kernel, schedule, arguments, inputs, compute.output.name, epilogue)

@@ -1,4 +1,4 @@
-"""Interpolation of a plane's elements at listed positions, in each form of the tuned kernels, against NumPy."""
+"""Interpolation of elements at listed positions, in each form of the tuned kernels, against NumPy."""
 
 from __future__ import annotations
 
