@@ -151,7 +151,7 @@ def emit(
     output: str,
     extents: Signature | None = None,
 ) -> None:
-    """Add a generic step to what a rule emits; `extents` as `Compute` has them."""
+    """Emit a generic step within a rule; `extents` as of `Compute`."""
     compute, value = tuner.compute, Value(output, space, dtype)
     made = Compute(value, space, formula, compute.layer, compute.op_type, extents=extents)
     tuner.steps.append(tuner.generic(made))

@@ -68,7 +68,7 @@ class SampleWalk(Walk):
 
 
 class PlanWalk(Walk):
-    """Records formulas."""
+    """Records the formulas of layers."""
 
     make_builder = PlanBuilder
     samples: Sequence[Mapping[LayerKey, Shapes | None]] | None = None

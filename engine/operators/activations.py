@@ -1,4 +1,4 @@
-"""Activations with parameters: operators, those inside recurrent layers, and those behind fused layers."""
+"""Activation functions with parameters: as operators, in recurrent layers and in fused layers."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def blends(
     dtype: np.dtype,
     tap: Callable[..., Tap],
 ) -> Interpolations:
-    """The table of `tap(*lead, axis, t, *place)`, for places along several axes that count as one in it."""
+    """The table of `tap(*lead, axis, t, *place)`, with the axes of places merged."""
     entries = axes * count
     shape, together = (*lead, entries, *places), (*lead, entries, prod(places))
 

@@ -1,6 +1,4 @@
-"""`SymbolicFastPath`: fills in a plan for all sizes for arrays of other shapes, without the checks of a
-schedule.
-"""
+"""`SymbolicFastPath`: fills in a plan for all sizes for new shapes, without the checks of a schedule."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ class OneOf(Column[Any]):
 
 
 class Trees(OneOf):
-    """Numbers, texts, None, tuples of such values, and values of further types."""
+    """A column of nested values: numbers, strings, None, tuples, and values of further types."""
 
     def __init__(self, *others: tuple[type, Column[Any]]) -> None:
         super().__init__(

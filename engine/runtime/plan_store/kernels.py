@@ -1,4 +1,4 @@
-"""Kernels of stored plans: keys of compiled code, formulas, and the fields of tuned kernels."""
+"""Serialization of the kernels of stored plans: keys, formulas, and fields of tuned kernels."""
 
 from __future__ import annotations
 

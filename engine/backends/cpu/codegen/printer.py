@@ -289,7 +289,7 @@ def _is_bounded(x: Expr) -> bool:
 
 
 def kernel_text(head: str, lead: Sequence[str], task: Sequence[str] = (), behind: Sequence[str] = ()) -> str:
-    """A whole module: `head`, and `kernel` with statements before its tasks, for each `task`, and behind."""
+    """The source of a module: `head`, and `kernel` with statements before, in and after its task loop."""
     start = "INF, NAN = float('inf'), float('nan')\n\n\ndef kernel(args, begin, end):\n"
     body = [*lead, *(["for task in range(begin, end):", *indent(task)] if task else []), *behind]
     # Layers of the same kind have the same text, and every plan holds it.

@@ -113,7 +113,7 @@ class CPUProgram(Program):
 
     @property
     def may_be_short(self) -> bool:
-        """Whether it is short as far as is known, also before it was tried."""
+        """Whether it may be short, by what is known."""
         if not self._trials:
             return self.is_short
         return self.nanoseconds < TRIAL_NS and self.fastest_ns < _HOPELESS * INLINE_NS

@@ -57,7 +57,7 @@ def configure_tiles(shapes):
 
 @instruction()
 def release_tiles(shapes):
-    """Leave the matrix unit with these shapes unused, so that a switch of threads need not save it."""
+    """Release the matrix unit, so that a context switch need not save it."""
     module, name = shapes.builder.module, "llvm.x86.tilerelease"
     function = module.globals.get(name) or ir.Function(module, ir.FunctionType(ir.VoidType(), []), name)
     shapes.builder.call(function, [])

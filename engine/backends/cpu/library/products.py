@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Tiles of matrix products with strides between left rows and right columns.
+"""Register tiles of matrix products with strides on both sides.
 
 A tile's sums stay in registers; its rows' addresses are written as few pointers and small multiples of one
 step, which processors add for nothing.

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Explicit vector code: loops over vectors, copies and transposes of runs of elements, and pools over runs.
+"""Explicit vector code: loops over vectors, copies, transpositions, and sliding windows over runs.
 
 LLVM keeps sums in registers only if the code names the registers; its own vectoriser
 would not find this form.
@@ -171,8 +171,9 @@ def _larger(total, run):
 
 
 def find_largest(lowest, count, run, elements_of, store):
-    """The largest of `count` vectors each, NaN included: one instruction each, which forgets a NaN, and the
-    exact steps where any element was one.
+    """The maximum of several vectors, NaN included.
+
+    One instruction each, which drops a NaN; if any element was one, the exact steps instead.
 
     `lowest` is a vector that all exceed. `run(body, first)` is a loop whose sums begin with `first`,
     `elements_of(now)` gives the vectors of a turn, and `store` takes the results.
