@@ -22,11 +22,7 @@ class Effects(MonoBehaviour):
         self.signs: list[tuple[str, float, float, float, np.ndarray]] = []
         self.sparks: dict[str, ParticleSystem] = {}
         for spell, color in COLORS.items():
-            look = {
-                "colors": (color, with_alpha(color, 0.0)),
-                "gravity": -_FALL.get(spell, 0.0),
-                "softness": 1.0,
-            }
+            look = {"colors": (color, with_alpha(color, 0)), "gravity": -_FALL.get(spell, 0), "softness": 1.0}
             self.sparks[spell] = self.game_object.add_component(ParticleSystem, **_SPARKS, **look)
 
     def burst(self, spell: str, x: float, y: float, count: int) -> None:

@@ -63,12 +63,10 @@ class View(MonoBehaviour):
         for move, number in enumerate(root.moves):
             box = SQUARES[number]
             if self.heat and root.prior is not None:
-                prior = float(root.prior[move])
+                prior, bar = float(root.prior[move]), (box.x + 8, box.bottom - 12, box.width - 16, 4)
                 page.rect(*box.inset(2), (1.0, 0.62, 0.2, 0.85 * prior**0.6), 5)
                 page.text(f"{prior:.0%}", box.right - 6, box.y + 12, 12, "#fff3dd", "right")
-                page.progress_bar(
-                    box.x + 8, box.bottom - 12, box.width - 16, 4, tried[move], back="#00000050"
-                )
+                page.progress_bar(*bar, tried[move], back="#00000050")
             if root.position.black_moves:
                 page.circle(*box.center, 9, "#0a0d12c0", border=2.5)
 

@@ -213,11 +213,12 @@ def test_a_fork_leaves_the_processes_to_its_parent() -> None:
     code = (
         "import os, subprocess, sys, threading; from engine.device.native import child_processes\n"
         "process = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        "children._held.add(process)\n"
-        "children._held._lock.acquire()\n"  # as another thread might at that moment
+        "child_processes._held.add(process)\n"
+        "child_processes._held._lock.acquire()\n"  # as another thread might at that moment
         "pid = os.fork()\n"
         "if pid == 0:\n"
-        "    children.hold(); os._exit(len(children._held._processes) + threading.active_count())\n"
+        "    child_processes.hold()\n"
+        "    os._exit(len(child_processes._held._processes) + threading.active_count())\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])); process.kill()\n"
     )
     found = subprocess.run(
