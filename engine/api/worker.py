@@ -119,7 +119,7 @@ class Worker(Executor):
                 instrumentation.spanning("prepare", worker=self, model=model) as attributes,
             ):
                 attributes["compiled"] = self._session.prepare(progress)
-                self._prepare_refill()
+                self._prepare_symbolic_path()
         except BaseException:
             self.dispose()
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -188,7 +189,7 @@ class ListValue:
 
 
 @dataclass(frozen=True)
-class ObjectsValue(ListValue):
+class ObjectsValue(ListValue, ABC):
     """Python objects that stand for the numbers of a tensor, which is the only item.
 
     They exist where an output is read; on the device there are the numbers alone.
@@ -198,9 +199,9 @@ class ObjectsValue(ListValue):
         """The shape of the objects for a shape of the numbers."""
         return shape
 
+    @abstractmethod
     def objects(self, numbers: np.ndarray) -> np.ndarray:
         """The objects of these numbers, as an array."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

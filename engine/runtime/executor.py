@@ -51,13 +51,13 @@ class Executor(Disposable):
         self._latest: Run | None = None
         # The fast path of the latest plan; None where the next schedule has to be checked in full.
         self._latest_path: FastPath | None = None
-        self._refill: SymbolicFastPath | None = None
+        self._symbolic_path: SymbolicFastPath | None = None
         self._queue = RunQueue()
         self._is_unfinished = False
         self._is_observed = False
         self._thread = get_ident()
         self._disposed = False
-        self._prepare_refill()
+        self._prepare_symbolic_path()
 
     def _check_alive(self) -> None:
         if get_ident() != self._thread:
@@ -120,7 +120,7 @@ class Executor(Disposable):
                 return
             other = self._path_for(ordered)
             if other is None:
-                other = self._refilled(ordered)
+                other = self._scheduled_symbolically(ordered)
             elif not other.take(ordered):
                 other = None
             if other is not None:
@@ -130,8 +130,8 @@ class Executor(Disposable):
                 self._schedules -= 1
         checked = self._checked(inputs, named)
         with self._entered():
-            if self._refill is not None and self._latest is None and not self._session.cache.plans:
-                path = self._refilled(checked.in_order)
+            if self._symbolic_path is not None and self._latest is None and not self._session.cache.plans:
+                path = self._scheduled_symbolically(checked.in_order)
                 if path is not None:
                     self._took(path)
                     return
@@ -202,15 +202,15 @@ class Executor(Disposable):
                 shapes.append(getattr(item, "sizes_or_none", None))
         return None if None in shapes else self._session.cache.fast_path(tuple(shapes))
 
-    def _refilled(self, given: tuple[Any, ...]) -> FastPath | None:
+    def _scheduled_symbolically(self, given: tuple[Any, ...]) -> FastPath | None:
         """Schedule inputs of sizes never seen, if the plan of the latest ones takes them; their fast path."""
-        if self._refill is None or not self._refill.is_next:
-            self._prepare_refill()
-        return None if self._refill is None else self._refill.schedule(given)
+        if self._symbolic_path is None or not self._symbolic_path.is_next:
+            self._prepare_symbolic_path()
+        return None if self._symbolic_path is None else self._symbolic_path.schedule(given)
 
-    def _prepare_refill(self) -> None:
-        """Prepare what `_refilled` uses, while loading or when another plan was used."""
-        self._refill = SymbolicFastPath.of(self._session) if self._may_take_fast_path else None
+    def _prepare_symbolic_path(self) -> None:
+        """Prepare what `_scheduled_symbolically` uses, while loading or when another plan was used."""
+        self._symbolic_path = SymbolicFastPath.of(self._session) if self._may_take_fast_path else None
 
     def _path_of(self, recorded: RecordedPlan, checked: CheckedInputs) -> FastPath | None:
         """The fast path of a plan, made when it is first scheduled; None if it has none."""
@@ -353,6 +353,6 @@ class Executor(Disposable):
         return self._outputs.of(self, run, name, lambda output: Tensor.of(output))
 
     def _dispose(self) -> None:
-        self._latest = self._latest_path = self._refill = None
+        self._latest = self._latest_path = self._symbolic_path = None
         self._kept.clear()
         unfinished.work.discard(self)

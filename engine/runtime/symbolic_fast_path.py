@@ -77,7 +77,7 @@ class SymbolicFastPath:
 
     @classmethod
     def of(cls, session: Session) -> SymbolicFastPath | None:
-        """Return the refill of the plan that the session tries first; None if it does not apply."""
+        """Return that of the plan that the session tries first; None if the plan is not of such a kind."""
         ready, sizes = session.symbolic_plans.ready, session.symbolic_plans.sizes
         sized = ready[0] if ready else None
         made = None if sized is None else sized._recorded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from functools import cache
-from math import ceil, floor, trunc
+from math import floor, trunc
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from engine.device.native.prelude import PRELUDE
 from engine.kernels.size import Number, as_float, deferred, largest, smallest
 from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.size_table import EVALUATE, WORDS
+from tests.engine.kernels.test_size import ARITHMETIC, Operation
 
 _RUN = NativeSource(
     "sizes of a test",
@@ -59,19 +60,8 @@ def evaluated(recorder: SizeRecorder, results: Sequence[Number], sizes: Sequence
     return [(reals if real else values)[place].item() for place, real in zip(places, is_float, strict=True)]
 
 
-OPERATIONS: list[Callable[[Any, Any], Any]] = [
-    lambda a, b: a + b,
-    lambda a, b: a - b,
-    lambda a, b: a * b,
-    lambda a, b: a // b if b != 0 else a,
-    lambda a, b: a % b if b > 0 else b,
-    lambda a, b: -(-a // 8) + b,
-    largest,
-    smallest,
-    lambda a, b: a if a < b else b + 1,
-    lambda a, b: 3 if a == b else a,
-    lambda a, b: trunc(as_float(a) / 3.0) + b,
-    lambda a, b: ceil(a * 0.5) - floor(b * 0.25),
+OPERATIONS: list[Operation] = [
+    *ARITHMETIC,
     lambda a, b: floor(-0.3 * a) + trunc(-0.7 * b),
     lambda a, b: floor(a / largest(b, 1)),
     lambda a, b: trunc(largest(as_float(a), 0.1 * b)),

@@ -61,24 +61,15 @@ def leaves_text(comparison: str, has_missing: bool, epilogue: Epilogue) -> str:
             "value = load_f32(row{0}, max(feature, -1 - feature))",
             f"is_true = (value {comparison} load_f32(node, 1)) | ((feature < 0) & op_isnan(value))",
         ]
-    body = [
+    lead = [
         *_ARGUMENTS.prologue("x", "nodes", "roots", epilogue=epilogue),
         *epilogue.kernel,
         "last_size = rows",
         f"tile = stack_bytes({4 * _CHUNK})",
-        "for task in range(begin, end):",
-        *indent(_GRID.locate()),
-        "    start = place0",
-        "    tree = op_div(start, rows)",
-        "    row = start - tree * rows",
-        "    while start < place1:",
-        f"        columns = min({_CHUNK}, place1 - start)",
-        "        first = 0",
-        "        while first < columns:",
     ]
-    step = []
+    begins, step = [], []
     for walk in walks:
-        begin = [
+        begins += [
             f"at{walk}, row{walk} = _types.int64(-1), x",
             f"if first + {walk} < columns:",
             f"    at{walk}, row{walk} = to_int64(load_i32(roots, tree)), x + row * features * 4",
@@ -86,7 +77,6 @@ def leaves_text(comparison: str, has_missing: bool, epilogue: Epilogue) -> str:
             "    if row == rows:",
             "        row, tree = 0, tree + 1",
         ]
-        body += indent(indent(indent(begin)))
         step += [
             f"node = nodes + max(at{walk}, 0) * 16",
             "feature = to_int64(load_i32(node, 0))",
@@ -94,17 +84,28 @@ def leaves_text(comparison: str, has_missing: bool, epilogue: Epilogue) -> str:
             "after = to_int64(op_select(is_true, load_i32(node, 2), load_i32(node, 3)))",
             f"at{walk} = op_select(at{walk} < 0, at{walk}, after)",
         ]
-    body += indent(
-        indent(
-            indent(
-                [
-                    f"while ({' & '.join(f'at{walk}' for walk in walks)}) >= 0:",
-                    *indent(step),
-                    *(f"store_i32(tile, first + {walk}, -1 - at{walk})" for walk in walks),
-                    f"first += {_WALKS}",
-                ]
-            )
-        )
-    )
-    body += indent(indent(["first_column = start", *epilogue.store, "start += columns"]))
-    return kernel_text(library_text(), body)
+    rounds = [
+        *begins,
+        f"while ({' & '.join(f'at{walk}' for walk in walks)}) >= 0:",
+        *indent(step),
+        *(f"store_i32(tile, first + {walk}, -1 - at{walk})" for walk in walks),
+        f"first += {_WALKS}",
+    ]
+    chunk = [
+        f"columns = min({_CHUNK}, place1 - start)",
+        "first = 0",
+        "while first < columns:",
+        *indent(rounds),
+        "first_column = start",
+        *epilogue.store,
+        "start += columns",
+    ]
+    task = [
+        *_GRID.locate(),
+        "start = place0",
+        "tree = op_div(start, rows)",
+        "row = start - tree * rows",
+        "while start < place1:",
+        *indent(chunk),
+    ]
+    return kernel_text(library_text(), lead, task)

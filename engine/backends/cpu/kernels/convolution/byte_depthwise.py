@@ -103,7 +103,7 @@ def depthwise_text(storage: str, zero: str, epilogue: Epilogue) -> str:
     lanes = host_tile().lanes
     slack = _PIXELS * _MOST_STRIDE * _CHANNELS
     value = read_text(zero, "zeros", "0") if zero else "_types.int32(0)"
-    body = [
+    lead = [
         *_ARGUMENTS.prologue("x", "w", *(["zeros"] if zero else []), epilogue=epilogue),
         *epilogue.kernel,
         f"zero = to_int32({value})",
@@ -122,44 +122,41 @@ def depthwise_text(storage: str, zero: str, epilogue: Epilogue) -> str:
         "if count == 1:",
         "    lines, count, step = 1, out_rows, line_step",
         "is_whole = top == 0 and left == 0 and rows == height and length == width",
-        "for task in range(begin, end):",
-        *indent(
-            [
-                "i0 = op_div(task, blocks)",
-                f"first = (task - i0 * blocks) * {_CHANNELS}",
-                f"here = min({_CHANNELS}, channels - first)",
-                "plane = x + (i0 * channels + first) * size",
-                "at = _types.int64(0)",
-                "while at < size:",
-                f"    at = max(min(at, size - {_CHANNELS}), 0)",
-                f"    turn_bytes(plane + at, size, turned + at * {_CHANNELS}, {_CHANNELS}, here,"
-                f" min({_CHANNELS}, size - at))",
-                f"    at += {_CHANNELS}",
-                "source = turned",
-                "if not is_whole:",
-                "    source = padded",
-                "    pad_pixels(padded, turned, height, width, top, left, rows, length, zero)",
-                "weights = w + first * (taps + 1) * 4",
-                f"for lane in range({_CHANNELS}):",
-                "    store_i32(firsts, lane, op_mul(op_neg(zero), load_i32(weights, lane)))",
-                "for line in range(lines):",
-                "    done = 0",
-                # What goes beyond the end of a line, the next one overwrites.
-                "    while done < count:",
-                f"        channel_tile(source + line * line_step + done * step, step, offsets, weights +"
-                f" {4 * _CHANNELS}, taps, firsts, sums + (line * count + done) * {4 * _CHANNELS})",
-                f"        done += {_PIXELS}",
-                f"for lane in range(0, {_CHANNELS}, {lanes}):",
-                f"    turn_sums(sums + 4 * lane, {4 * _CHANNELS}, results + lane * pitch * 4, pitch * 4,"
-                f" outputs, {lanes})",
-                "first_column, columns = 0, outputs",
-                "for channel in range(here):",
-                "    i1 = first + channel",
-                "    tile = results + channel * pitch * 4",
-                "    start = (i0 * channels + i1) * outputs",
-                *indent(epilogue.store),
-            ]
-        ),
+    ]  # fmt: skip
+    task = [
+        "i0 = op_div(task, blocks)",
+        f"first = (task - i0 * blocks) * {_CHANNELS}",
+        f"here = min({_CHANNELS}, channels - first)",
+        "plane = x + (i0 * channels + first) * size",
+        "at = _types.int64(0)",
+        "while at < size:",
+        f"    at = max(min(at, size - {_CHANNELS}), 0)",
+        f"    turn_bytes(plane + at, size, turned + at * {_CHANNELS}, {_CHANNELS}, here,"
+        f" min({_CHANNELS}, size - at))",
+        f"    at += {_CHANNELS}",
+        "source = turned",
+        "if not is_whole:",
+        "    source = padded",
+        "    pad_pixels(padded, turned, height, width, top, left, rows, length, zero)",
+        "weights = w + first * (taps + 1) * 4",
+        f"for lane in range({_CHANNELS}):",
+        "    store_i32(firsts, lane, op_mul(op_neg(zero), load_i32(weights, lane)))",
+        "for line in range(lines):",
+        "    done = 0",
+        # What goes beyond the end of a line, the next one overwrites.
+        "    while done < count:",
+        f"        channel_tile(source + line * line_step + done * step, step, offsets, weights +"
+        f" {4 * _CHANNELS}, taps, firsts, sums + (line * count + done) * {4 * _CHANNELS})",
+        f"        done += {_PIXELS}",
+        f"for lane in range(0, {_CHANNELS}, {lanes}):",
+        f"    turn_sums(sums + 4 * lane, {4 * _CHANNELS}, results + lane * pitch * 4, pitch * 4,"
+        f" outputs, {lanes})",
+        "first_column, columns = 0, outputs",
+        "for channel in range(here):",
+        "    i1 = first + channel",
+        "    tile = results + channel * pitch * 4",
+        "    start = (i0 * channels + i1) * outputs",
+        *indent(epilogue.store),
     ]  # fmt: skip
     made = f"{_PIXELS}, {_CHANNELS}, {lanes}, {storage == 'int8'}"
     helpers = [
@@ -169,7 +166,7 @@ def depthwise_text(storage: str, zero: str, epilogue: Epilogue) -> str:
         tap_offsets_text(1),
         _PAD,
     ]
-    return kernel_text(library_text("vectors") + "".join(helpers), body)
+    return kernel_text(library_text("vectors") + "".join(helpers), lead, task)
 
 
 _PAD = f"""
