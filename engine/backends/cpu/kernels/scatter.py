@@ -18,9 +18,9 @@ from engine.backends.cpu.codegen.schedule import Schedule, emit
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
 
-_NS_PER_BYTE = 0.1
+_NS_PER_BYTE = 0.03
 _NS_PER_TARGET = 0.5
-_NS_PER_ELEMENT = 0.5
+_NS_PER_ELEMENT = 0.2
 
 _LEAST_COLUMNS = 16
 """Columns that are worth a task of their own: a line of the cache."""
@@ -52,13 +52,14 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
         return False
     (outer, places, inner), (rows, count, columns) = data.shape, updates.shape
     whole = bool(attributes["whole"])
-    copying = data.size * data.dtype.itemsize * _NS_PER_BYTE
-    writing = updates.size * _NS_PER_ELEMENT
-    parts = tasks_wanted(copying + writing, threads)
+    moving = data.size * data.dtype.itemsize * _NS_PER_BYTE + updates.size * _NS_PER_ELEMENT
+    finding = prod(targets.shape) * _NS_PER_TARGET
+    parts = tasks_wanted(moving + finding, threads)
     by_outer = outer >= parts
     if not by_outer:
         parts = max(1, min(parts, threads, places if whole else inner // _LEAST_COLUMNS))
-    each = (copying + writing) / parts + prod(targets.shape) * _NS_PER_TARGET / (parts if by_outer else 1)
+    # Tasks that share an outermost entry look through the same targets.
+    each = moving / parts + finding / (parts if by_outer else 1)
     target = raw_output(compute, tuner, data.dtype)
     text = scatter_text(short, data.dtype.itemsize, reduction, whole)
     sizes = _ARGUMENTS.values(
