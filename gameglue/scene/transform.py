@@ -127,9 +127,7 @@ class Transform:
     @rotation.setter
     def rotation(self, value: Rotation) -> None:
         world = _as_quaternion(value)
-        self.local_rotation = (
-            world if self._parent is None else self._parent.rotation.inverse() * world
-        )
+        self.local_rotation = world if self._parent is None else self._parent.rotation.inverse() * world
 
     @property
     def angle(self) -> float:

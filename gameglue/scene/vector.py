@@ -187,7 +187,7 @@ class Quaternion(NamedTuple):
     def __mul__(self, other: Vec3) -> Vec3: ...
 
     def __mul__(self, other: Quaternion | Vec3) -> Quaternion | Vec3:
-        """Rotate a vector, or combine with a rotation that is applied first, as in Unity (Hamilton product)."""
+        """Rotate a vector, or combine with a rotation that is applied first, as in Unity (the product)."""
         if isinstance(other, Quaternion):
             return _quaternion(dquat(*self) * dquat(*other))
         return self.rotate(other) if isinstance(other, Vec3) else NotImplemented
