@@ -72,7 +72,7 @@ def _multiplied(form, left, right, total):
     return total
 
 
-def make_product_tile(rows, vectors, lanes, form="float32"):
+def make_product_tile(rows, vectors, lanes, form="float32", has_steps=False):
     """A tile of `rows` x (`vectors` * `lanes`) sums of products.
 
     product_tile(a, a_row, b, b_row, k, c, ahead): row i of c, of one vector row each, is the sum over j < k
@@ -81,7 +81,8 @@ def make_product_tile(rows, vectors, lanes, form="float32"):
 
     form: what a word is, of 4 bytes unless it is "float64" or "int64": "float32" or "int32", an element;
     "pairs" or "pairs_x86", two int16s; "bytes", four uint8s on the left and int8s on the right, and
-    "bytes_signed" the other way round. Products of several elements add up in an int32.
+    "bytes_signed" the other way round. Products of several elements add up in an int32. has_steps: whether
+    there is an argument c_row behind the others, the bytes from one row of c to the next.
     """
     element, word = _ELEMENTS.get(form, (_NUMBER, 4))
     kind = ir.VectorType(element, lanes)
@@ -90,8 +91,7 @@ def make_product_tile(rows, vectors, lanes, form="float32"):
     sets = max(1, min(_UNROLL, 12 // size))
     unroll = _UNROLL if size <= 8 else 1
 
-    @instruction()
-    def product_tile(a, a_row, b, b_row, k, c, ahead):
+    def products(a, a_row, b, b_row, k, ahead):
         a_row = _opaque(a_row)
         double = _opaque(a_row << 1)
         multiples = [None, a_row, double]
@@ -130,9 +130,19 @@ def make_product_tile(rows, vectors, lanes, form="float32"):
             k %= unroll
         lines = None if unroll > 1 else ahead
         _, sums = _walk(k, places, b_row, totals[:size], turns(1), lines, word)
-        c.write_row([sum(totals[i + size :: size], total) for i, total in enumerate(sums)])
+        return [sum(totals[i + size :: size], total) for i, total in enumerate(sums)]
 
-    return product_tile
+    @instruction()
+    def product_tile(a, a_row, b, b_row, k, c, ahead):
+        c.write_row(products(a, a_row, b, b_row, k, ahead))
+
+    @instruction()
+    def product_tile_of_steps(a, a_row, b, b_row, k, c, ahead, c_row):
+        found = products(a, a_row, b, b_row, k, ahead)
+        for r in range(rows):
+            (c + c_row * r).write_row(found[r * vectors : (r + 1) * vectors])
+
+    return product_tile_of_steps if has_steps else product_tile
 
 
 def make_dot_tile(rows, columns, lanes, width):

@@ -171,7 +171,9 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         pitch=pitch, ones=w.shape[0], shift=input_shift(words, x),
         last_size=win.out[1],
     )  # fmt: skip
-    text = any_type_conv_text(words, heights, epilogue, zeros[0].dtype.name if zeros else "", has_sums)
+    zero_type = zeros[0].dtype.name if zeros else ""
+    is_plain = compute.epilogue is None and compute.output.dtype.name == words.form
+    text = any_type_conv_text(words, heights, epilogue, zero_type, has_sums, is_plain)
     kernel, schedule = NativeKernel("any_type_conv", text), Schedule.over(blocks, nanoseconds, batch * group)
     inputs = (planes.name, left, *(zero.name for zero in zeros))
     emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
@@ -222,9 +224,12 @@ def _total_text(has_sums: bool) -> str:
 
 
 def any_type_conv_text(
-    words: Words, heights: list[int], epilogue: Epilogue, x_zero: str, has_sums: bool
+    words: Words, heights: list[int], epilogue: Epilogue, x_zero: str, has_sums: bool, is_plain: bool
 ) -> str:
-    """Source of the kernel. x_zero: the type of the input's zero point, for bytes."""
+    """Source of the kernel.
+
+    x_zero: the type of the input's zero point, for bytes. is_plain: whether sums are results as they are.
+    """
     tile, size = words.tile, words.size
     step, in_bytes = tile.width, words.form == "bytes"
     width = step * size
@@ -251,26 +256,34 @@ def any_type_conv_text(
         *row,
     ]
 
+    at_once = [
+        f"is_whole = columns == {step} and depth <= {WORDS_AT_ONCE}",
+        "if is_whole:",
+        f"    target = out + ((image * m_size + m) * p_size + first_column) * {size}",
+        f"    target_row = p_size * {size}",
+    ]
+
     def product(height: int) -> list[str]:
-        return [f"tile_of_{height}(left, pitch, right, {width}, count, target, right)"]
+        return [f"tile_of_{height}(left, pitch, right, {width}, count, target, right, target_row)"]
 
     products = [
         "m = m0",
         "while m < m1:",
         "    left = lefts + m * pitch",
         "    remaining = m1 - m",
-        # Sums of one pass are stored while they are in the nearest cache.
+        # Sums of one pass are stored while they are in the nearest cache, or at once.
         f"    total = sums + (m - m0) * {width} if depth > {WORDS_AT_ONCE} else sums",
-        "    target = total if w0 == 0 else more",
+        f"    target, target_row = total if w0 == 0 else more, {width}",
+        *(indent(at_once) if is_plain else []),
         *indent(by_height(heights, "remaining", product)),
         "    if w0 != 0:",
         f"        add_words(total, more, rows * {step})",
-        "    if w0 + count == depth:",
+        f"    if w0 + count == depth{' and not is_whole' if is_plain else ''}:",
         *indent(indent(epilogue.store_tile(step, store))),
         "    m += rows",
     ]
     column_sums = [
-        f"tile_of_1(w + ones * pitch + w0 * {size}, 0, right, {width}, count, more, right)",
+        f"tile_of_1(w + ones * pitch + w0 * {size}, 0, right, {width}, count, more, right, {width})",
         "if w0 == 0:",
         f"    copy_bytes(column_sums, more, {width})",
         "else:",
@@ -312,5 +325,7 @@ def any_type_conv_text(
         f"for first_column in range(pixel0, pixel1, {step}):",
         *indent(block),
     ]
-    head = library_text("vectors", "products", "words") + words.tiles_text(heights, signed_left=True)
+    head = library_text("vectors", "products", "words") + words.tiles_text(
+        heights, signed_left=True, has_steps=True
+    )
     return kernel_text(head + helpers + tap_offsets_text(words.element_size), lead, task)

@@ -83,10 +83,10 @@ class Words:
             return "pairs_x86"
         return "bytes_signed" if self.form == "bytes" and signed_left else self.form
 
-    def tiles_text(self, heights: list[int], signed_left: bool = False) -> str:
-        """The tiles of products, one for each height."""
+    def tiles_text(self, heights: list[int], signed_left: bool = False, has_steps: bool = False) -> str:
+        """The tiles of products, one for each height; see `make_product_tile`."""
         tile = self.tile
-        arguments = f"{tile.vectors}, {tile.lanes}, {self.multiplied_as(signed_left)!r}"
+        arguments = f"{tile.vectors}, {tile.lanes}, {self.multiplied_as(signed_left)!r}, {has_steps}"
         return "".join(f"tile_of_{rows} = make_product_tile({rows}, {arguments})\n" for rows in heights)
 
 
