@@ -18,7 +18,7 @@ from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
 from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, Tile, by_height
-from engine.backends.cpu.kernels.convolution.byte_depthwise import tune_byte_depthwise
+from engine.backends.cpu.kernels.convolution.byte_windows import tune_byte_depthwise
 from engine.backends.cpu.kernels.convolution.nchw_staging import (
     Planes,
     in_place,
