@@ -105,7 +105,7 @@ class Patterns:
         scale, zero = (self.constant(name) for name in layer.inputs[1:3])
         if scale is None or zero is None or scale.dtype != np.float32 or zero.dtype.name not in BYTES:
             return None
-        return Levels(*layer.inputs[:3], scale, zero)
+        return Levels(layer.inputs[0], layer.inputs[1], layer.inputs[2], scale, zero)
 
     def scalar(self, name: str) -> float | None:
         """The element of a one-element constant that broadcasts without changing a shape."""
