@@ -58,9 +58,14 @@ LAYERS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
     "blocks": ("DepthToSpace", ["xd"], {"blocksize": 2}),
 }
 ARRAYS: dict[str, Any] = {
-    "shape": np.array([2, 24, 8], np.int64), "starts": np.array([0, 1], np.int64), "ends": np.array([2, 3], np.int64),
-    "rows": np.array([3, 0, 3], np.int64), "t": np.float32(0.035), "low": np.uint8(3), "endless": np.float32(np.inf),
-}  # fmt: skip
+    "shape": np.array([2, 24, 8]),
+    "starts": np.array([0, 1]),
+    "ends": np.array([2, 3]),
+    "rows": np.array([3, 0, 3]),
+    "t": np.float32(0.035),
+    "low": np.uint8(3),
+    "endless": np.float32(np.inf),
+}
 
 
 @pytest.mark.parametrize("name", LAYERS)
