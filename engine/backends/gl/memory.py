@@ -93,6 +93,8 @@ class GLObjects:
         deletion = partial(_delete, device.gl, self._names)
         self._finalizer = weakref.finalize(self, device.call_later, deletion)
         self._finalizer.atexit = False
+        self.is_released = False
+        """Whether `release` was called."""
 
     def generate(self, kind: str, context: GLDevice | SharedContext | None = None) -> int:
         """The name of a new object; `kind` as in glGen<kind>.
@@ -106,12 +108,8 @@ class GLObjects:
 
     def release(self) -> None:
         """Delete the objects; OpenGL keeps them until issued commands are done. Idempotent."""
+        self.is_released = True
         self._finalizer()
-
-    @property
-    def is_released(self) -> bool:
-        """Whether `release` was called."""
-        return not self._finalizer.alive
 
 
 def _delete(gl: GLFunctions, names: dict[str, list[int]]) -> None:
