@@ -8,213 +8,84 @@ iteration then stands for all, at any length, and weights are constants.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from operator import is_
 
 import numpy as np
 
 from engine.base.dtypes import INT64
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
-from engine.graph.model import Layer, Model
-from engine.graph.new_layers import NewLayers, names_in
+from engine.compiler.passes.scalar_sums import INTEGERS, Scope, Sum
+from engine.graph.model import Layer, Model, Output
+from engine.graph.new_layers import NewLayers
 from engine.operators.casting import ONNX_TYPES
 from engine.operators.loop_bodies import MOST_RUNS, always_goes_on
 
-_INTEGERS = ("int32", "int64")
-_EXACT = (*_INTEGERS, "float32", "float64")
-"""Types to which a number of iterations converts without rounding: `MOST_RUNS` at most."""
 _CODES = {name: code for code, name in ONNX_TYPES.items()}
-_MOVING = frozenset(("Identity", "Reshape", "Squeeze", "Unsqueeze"))
-"""Layers that keep a single element."""
-_SAME_TYPE = _MOVING | {"Add", "Concat", "Div", "Gather", "Max", "Min", "Mul", "Slice", "Sub"}
-"""Layers whose output has the type of their first input."""
-_COMPARING = {"Less": (1, 0), "LessOrEqual": (1, 1), "Greater": (-1, 0), "GreaterOrEqual": (-1, 1)}
-"""The sign and the number of each comparison of a and b that holds if `sign * (b - a) + number > 0`."""
 
 
 def count_loops(model: Model) -> Model:
     """Loop(states, counters, condition) -> Loop(count, states), in subgraphs as well."""
-    return _Graph(model, None).counted()
+    return _counted(Scope(model, None))
 
 
-@dataclass(frozen=True)
-class Sum:
-    """An integer: a number, `of_run` times the number of an iteration, and multiples of named scalars."""
-
-    number: int = 0
-    of_run: int = 0
-    names: Mapping[str, int] = field(default_factory=dict)
-
-    def plus(self, other: Sum, factor: int = 1) -> Sum:
-        """The sum with a multiple of another one."""
-        names = Counter(self.names)
-        for name, count in other.names.items():
-            names[name] += factor * count
-        left = {name: count for name, count in names.items() if count}
-        return Sum(self.number + factor * other.number, self.of_run + factor * other.of_run, left)
-
-    def at(self, run: int) -> Sum:
-        """The sum in an iteration."""
-        return Sum(self.number + run * self.of_run, 0, self.names)
-
-    @property
-    def is_positive(self) -> bool:
-        """Whether it is always above zero."""
-        return not self.names and not self.of_run and self.number > 0
+def _counted(scope: Scope) -> Model:
+    """A graph with its loops counted, those of subgraphs first."""
+    model = scope.model
+    layers: list[Layer] = []
+    constants = dict(model.constants)
+    for given in model.layers:
+        layer = given
+        if layer.subgraphs:
+            layer = layer.with_subgraphs(lambda body: _counted(Scope(body, scope)))
+        is_loop = layer.op_type == "Loop" and not layer.domain
+        found = _Loop(scope, layer).counted() if is_loop else None
+        layers += [layer] if found is None else found.layers
+        constants |= {} if found is None else found.constants
+    if len(layers) == len(model.layers) and all(map(is_, layers, model.layers)):
+        return model
+    return model.replace(layers=tuple(layers), constants=constants)
 
 
-class _Graph:
-    """A graph and those around it, and what their scalars are.
-
-    Args:
-        sums: What inputs of a loop's body are; None for states that are neither counters nor stay.
-    """
-
-    def __init__(
-        self, model: Model, outer: _Graph | None, sums: Mapping[str, Sum | None] | None = None
-    ) -> None:
-        self.model = model
-        self.outer = outer
-        self._sums = sums
-        self._makers = model.producers()
-        self._inputs = {item.name: item for item in model.inputs}
-
-    def counted(self) -> Model:
-        """The graph with its loops counted, those of subgraphs first."""
-        layers: list[Layer] = []
-        constants = dict(self.model.constants)
-        for layer in self.model.layers:
-            if layer.subgraphs:
-                layer = layer.with_subgraphs(lambda body: _Graph(body, self).counted())
-            is_loop = layer.op_type == "Loop" and not layer.domain
-            found = _Loop(self, layer).counted() if is_loop else None
-            layers += [layer] if found is None else found.layers
-            constants |= {} if found is None else found.constants
-        if len(layers) == len(self.model.layers) and all(map(is_, layers, self.model.layers)):
-            return self.model
-        return self.model.replace(layers=tuple(layers), constants=constants)
-
-    @cached_property
-    def taken(self) -> set[str]:
-        """The names in use."""
-        return names_in(self.model)
-
-    def home(self, name: str) -> _Graph | None:
-        """The graph that defines a name."""
-        if name in self._makers or name in self._inputs or name in self.model.constants:
-            return self
-        return None if self.outer is None else self.outer.home(name)
-
-    def maker(self, name: str) -> Layer | None:
-        """The layer of this graph that yields a value, through those that keep it, if it is one of ONNX's."""
-        layer = self._makers.get(self.root(name))
-        return None if layer is None or layer.domain else layer
-
-    def root(self, name: str) -> str:
-        """The value of this graph that Identity layers hand on."""
-        while (layer := self._makers.get(name)) is not None and layer.op_type == "Identity":
-            name = layer.inputs[0]
-        return name
-
-    def constant(self, name: str) -> np.ndarray | None:
-        """The elements of a constant."""
-        home = self.home(name)
-        return None if home is None else home.model.constants.get(name)
-
-    def value(self, name: str) -> Sum | None:
-        """A scalar as a sum; None where that is not possible, or it is not known to be an integer."""
-        home = self.home(name)
-        if home is not self:
-            return None if home is None else home.value(name)
-        if (array := self.model.constants.get(name)) is not None:
-            number = float(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iuf" else 0.5
-            return Sum(int(array.reshape(-1)[0])) if number.is_integer() else None
-        if self._sums is not None and name in self._sums:
-            return self._sums[name]
-        layer = self._makers.get(name)
-        found = None if layer is None or layer.domain else self._computed(layer)
-        if found is None and self._sums is None and self._is_whole(name):
-            return Sum(names={name: 1})
-        return found
-
-    def _computed(self, layer: Layer) -> Sum | None:
-        if layer.op_type in _MOVING or (layer.op_type == "Cast" and _type_after(layer) in _EXACT):
-            return self.value(layer.inputs[0])
-        if layer.op_type not in ("Add", "Sub"):
-            return None
-        a, b = map(self.value, layer.inputs)
-        return None if a is None or b is None else a.plus(b, 1 if layer.op_type == "Add" else -1)
-
-    def _is_whole(self, name: str) -> bool:
-        """Whether a tensor is known to hold integers."""
-        home = self.home(name)
-        if home is not self:
-            return home is not None and home._is_whole(name)
-        if name in self._inputs:
-            return self._inputs[name].dtype.name in _INTEGERS
-        if name in self.model.constants:
-            return self.model.constants[name].dtype.name in _INTEGERS
-        layer = self._makers[name]
-        if layer.op_type == "Cast":
-            return _type_after(layer) in _INTEGERS
-        is_same = layer.op_type in _SAME_TYPE and self._is_whole(layer.inputs[0])
-        return not layer.domain and (layer.op_type in ("Shape", "Size") or is_same)
-
-    def conditions(self, name: str) -> list[Sum] | None:
-        """Sums that all are positive exactly if a condition holds; None where that is not possible."""
-        home = self.home(name)
-        if home is not self:
-            return None if home is None else home.conditions(name)
-        if (array := self.model.constants.get(name)) is not None:
-            return [] if array.all() else None
-        layer = self.maker(name)
-        if layer is None:
-            is_own = self._sums is not None and len(self.model.inputs) > 1
-            return [] if is_own and self.root(name) == self.model.inputs[1].name else None
-        if layer.op_type == "And":
-            a, b = map(self.conditions, layer.inputs)
-            return None if a is None or b is None else a + b
-        if layer.op_type not in _COMPARING:
-            return None
-        left, right = map(self.value, layer.inputs)
-        sign, number = _COMPARING[layer.op_type]
-        if left is None or right is None:
-            return None
-        return [Sum(number).plus(right, sign).plus(left, -sign)]
-
-
-def _type_after(layer: Layer) -> str:
-    """The type that a Cast yields."""
-    return ONNX_TYPES.get(layer.attributes["to"], "")
+def _stacks(reader: Layer, inside: Scope, piece: str) -> bool:
+    """Whether a layer joins tensors of a sequence that all have one shape, as has each `piece` in a body."""
+    if reader.op_type != "ConcatFromSequence" or reader.domain:
+        return False
+    layer = inside.maker(piece)
+    if reader.attributes.get("new_axis") == 1 or layer is None or layer.op_type != "Unsqueeze":
+        return reader.attributes.get("new_axis") == 1
+    # Along the axis that it has just got, a tensor has one entry.
+    axes = layer.attributes.get("axes") or inside.constant(layer.inputs[1])
+    return axes is not None and [*axes] == [reader.attributes["axis"]] and axes[0] >= 0
 
 
 class _Loop:
     """A Loop, its states and its condition."""
 
-    def __init__(self, graph: _Graph, layer: Layer) -> None:
-        self.graph = graph
+    def __init__(self, scope: Scope, layer: Layer) -> None:
+        self.scope = scope
         self.layer = layer
         self.most, self.condition, *self.states = (*layer.inputs, "", "")[: max(2, len(layer.inputs))]
         (self.body,) = layer.subgraphs
-        self.made = NewLayers(layer.name, graph.taken)
-        self.inner = NewLayers(layer.name, graph.taken)
+        self.made = NewLayers(layer.name, scope.taken)
+        self.inner = NewLayers(layer.name, scope.taken)
 
     def counted(self) -> NewLayers | None:
         """The layers and constants in its place; None for a loop that stays."""
         states = self.states
         if len(self.body.inputs) != len(states) + 2 or len(self.body.outputs) < len(states) + 1:
             return None
-        inside = _Graph(self.body, self.graph)
+        inside = Scope(self.body, self.scope)
         ends = [inside.root(output.name) for output in self.body.outputs[1 : len(states) + 1]]
         stay = {n for n, end in enumerate(ends) if states[n] and end == self.body.inputs[n + 2].name}
         steps = {n: step for n, end in enumerate(ends) if (step := self._step(inside, n, end)) is not None}
         count = self._count(self._sums(stay, steps))
         if count is None:
             steps = {}
-        if not stay and not steps and (count is None or always_goes_on(self.body)):
+        lists = {
+            n: name for n, end in enumerate(ends) if (name := self._appended(inside, n, end)) is not None
+        }
+        if not stay and not steps and not lists and (count is None or always_goes_on(self.body)):
             return None
         self.most = self.most if count is None else count
         for n in stay:
@@ -223,10 +94,11 @@ class _Loop:
                 self.made.add("Identity", [states[n]], [self.layer.outputs[n]])
         for n, step in steps.items():
             self._add_counter(n, step)
-        self._add_loop([n for n in range(len(states)) if n not in stay and n not in steps], count is not None)
+        gone = {*stay, *steps, *lists}
+        self._add_loop([n for n in range(len(states)) if n not in gone], lists, count is not None)
         return self.made
 
-    def _step(self, inside: _Graph, number: int, end: str) -> np.ndarray | None:
+    def _step(self, inside: Scope, number: int, end: str) -> np.ndarray | None:
         """What an iteration adds to a state: an integer without axes; None for other states."""
         layer = inside.maker(end)
         if layer is None or layer.op_type not in ("Add", "Sub") or not self.states[number]:
@@ -236,32 +108,45 @@ class _Loop:
         if layer.op_type == "Add" and b == name:
             a, b = b, a
         step = inside.constant(b) if a == name else None
-        if step is None or step.dtype.name not in _INTEGERS or step.ndim:
+        if step is None or step.dtype.name not in INTEGERS or step.ndim:
             return None
         return step if layer.op_type == "Add" else np.array(-step)
+
+    def _appended(self, inside: Scope, number: int, end: str) -> str | None:
+        """What each iteration adds to the end of an empty sequence that is only stacked; else None."""
+        name, layer = self.body.inputs[number + 2].name, inside.maker(end)
+        start, (result,) = self.scope.maker(self.states[number]), self.layer.outputs[number:][:1] or ("",)
+        if layer is None or layer.op_type != "SequenceInsert" or len(layer.inputs) != 2 or not result:
+            return None
+        readers = self.scope.readers.get(result, ())
+        is_alone = layer.inputs[0] == name and inside.readers.get(name) == (layer,)
+        is_empty = start is not None and start.op_type == "SequenceEmpty"
+        is_stacked = bool(readers) and all(_stacks(reader, inside, layer.inputs[1]) for reader in readers)
+        is_read = end != self.body.outputs[number + 1].name or end in inside.readers
+        return layer.inputs[1] if is_alone and is_empty and is_stacked and not is_read else None
 
     def _sums(self, stay: Iterable[int], steps: Mapping[int, np.ndarray]) -> dict[str, Sum | None]:
         """What the body's inputs are."""
         run, _, *names = [item.name for item in self.body.inputs]
         sums: dict[str, Sum | None] = {run: Sum(of_run=1), **dict.fromkeys(names)}
         for n in stay:
-            sums[names[n]] = self.graph.value(self.states[n])
+            sums[names[n]] = self.scope.value(self.states[n])
         for n, step in steps.items():
-            start = self.graph.value(self.states[n])
+            start = self.scope.value(self.states[n])
             sums[names[n]] = None if start is None else start.plus(Sum(of_run=int(step)))
         return sums
 
     def _count(self, sums: Mapping[str, Sum | None]) -> str | None:
         """The number of iterations, if the condition is handed on or compares counters with what stays."""
-        inside = _Graph(self.body, self.graph, sums)
+        inside = Scope(self.body, self.scope, sums)
         conditions = inside.conditions(self.body.outputs[0].name)
         if conditions is None or any(each.of_run >= 0 for each in conditions):
             return None
         if not conditions and not self.most:
             return None
         # Such as `i < n` with the number that a counter has before the first iteration.
-        before = self.graph.conditions(self.condition) if self.condition else []
-        limit = self.graph.value(self.most) if self.most else None
+        before = self.scope.conditions(self.condition) if self.condition else []
+        limit = self.scope.value(self.most) if self.most else None
         counts: list[str] = []
         if self.most and (not conditions or limit is None or limit.names or limit.number < MOST_RUNS):
             counts.append(self.most)
@@ -314,7 +199,7 @@ class _Loop:
     def _moved(self, made: NewLayers, number: int, step: np.ndarray, runs: str, output: str) -> None:
         """Add the layers for a state after some iterations."""
         start = self.states[number]
-        first = self.graph.constant(start)
+        first = self.scope.constant(start)
         is_zero = first is not None and not first.ndim and not first
         terms = [] if step == 1 else [("Mul", lambda: made.constant(step))]
         terms += [] if is_zero else [("Add", lambda: start)]
@@ -322,26 +207,32 @@ class _Loop:
         for place, (op_type, other) in enumerate(terms):
             found = made.add(op_type, [found, other()], [output] if place == len(terms) - 1 else ())
 
-    def _add_loop(self, left: Sequence[int], is_counted: bool) -> None:
-        """Add the loop with the states that are left."""
-        body, count = self.body, len(self.states)
+    def _add_loop(self, left: Sequence[int], lists: Mapping[int, str], is_counted: bool) -> None:
+        """Add the loop with the states that are left; tensors of `lists` are stacked."""
+        body, count, own = self.body, len(self.states), len(self.inner.layers)
+        stacks = [self.inner.add("Identity", [name]) for name in lists.values()]
         goes_on, *after = body.outputs
         if is_counted:
             goes_on = goes_on.replace(name=body.inputs[1].name)
         changed = body.replace(
             inputs=(*body.inputs[:2], *(body.inputs[n + 2] for n in left)),
-            outputs=(goes_on, *(after[n] for n in left), *after[count:]),
-            layers=(*self.inner.layers, *body.layers),
+            outputs=(
+                goes_on,
+                *(after[n] for n in left),
+                *after[count:],
+                *(Output(name, None, None) for name in stacks),
+            ),
+            layers=(*self.inner.layers[:own], *body.layers, *self.inner.layers[own:]),
             constants={**body.constants, **self.inner.constants},
         )
         inputs = [self.most, self.condition, *(self.states[n] for n in left)]
         while inputs and not inputs[-1]:
             inputs.pop()
-        outputs = (*self.layer.outputs[:count], *[""] * (count - len(self.layer.outputs)))
+        outputs = (*self.layer.outputs, *[""] * (len(after) - len(self.layer.outputs)))
         self.made.layers.append(
             self.layer.replace(
                 inputs=tuple(inputs),
-                outputs=(*(outputs[n] for n in left), *self.layer.outputs[count:]),
+                outputs=(*(outputs[n] for n in left), *outputs[count:], *(outputs[n] for n in lists)),
                 attributes={**self.layer.attributes, "body": remove_dead_layers(changed)},
             )
         )

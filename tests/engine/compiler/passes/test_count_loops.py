@@ -7,6 +7,7 @@ import onnx.parser
 import pytest
 
 from engine import Model, ModelLoader
+from engine.base.errors import ShapeError
 from engine.compiler.interpreter import interpret
 from engine.graph.model import Layer
 from engine.operators.loop_bodies import always_goes_on
@@ -167,3 +168,85 @@ def test_any_number_of_iterations_answers_as_a_plan_of_its_own_does(
     model = ModelLoader.load(COUNTED["as of TensorFlow"])
     apart = plan_apart(make_worker(model, channel))
     assert check_sizes(make_worker(model, channel), apart, feeds_for(10), 12, seed=3) > 10
+
+
+def scripted(joined: str = "axis = 0, new_axis = 1", added: str = "t", more: str = "") -> bytes:
+    """A loop that adds a tensor to a list in each iteration, as PyTorch exports those of scripts."""
+    text = f"""g (float[n, 3] x, float[2, 3] h, float[3, 3] w, bool flag)
+        => (float[2, 3] last, float[a, b, c] ys) {{
+        yes = Constant<value = bool {{1}}>()
+        sizes = Shape(x)
+        first = Constant<value = int64 {{0}}>()
+        n = Gather(sizes, first)
+        none = SequenceEmpty()
+        last, all = Loop(n, yes, h, none) <
+            body = each (int64 run, bool goes, float[2, 3] s, seq(float[2, 3]) list)
+                => (bool again, float[2, 3] t, seq(float[2, 3]) list2) {{
+                again = Identity(yes)
+                axis = Constant<value = int64[1] {{0}}>()
+                e = Gather<axis = 0>(x, run)
+                product = MatMul(s, w)
+                sums = Add(product, e)
+                t = Tanh(sums)
+                piece = Unsqueeze(t, axis)
+                {more}
+                list2 = SequenceInsert(list, {added})
+            }}
+        >
+        ys = ConcatFromSequence<{joined}>(all)
+    }}"""
+    return onnx.parser.parse_model(HEAD + text).SerializeToString()
+
+
+STACKED = {
+    "stacked": scripted(),
+    "stacked along another axis": scripted("axis = 2, new_axis = 1"),
+    "joined": scripted("axis = 0", "piece"),
+}
+
+
+@pytest.mark.parametrize("kind", STACKED)
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_lists_of_any_length_have_one_plan(kind: str, channel: str, make_worker: MakeWorker) -> None:
+    worker = make_worker(ModelLoader.load(STACKED[kind]), channel)
+    for length in (12, 1):
+        answers(worker, feeds_for(length))
+    planned = count_plans(worker)
+    for length in (9, 40, 5):
+        feeds = feeds_for(length)
+        expected = reference(STACKED[kind], feeds)
+        for output, array in zip(worker.model.outputs, answers(worker, feeds), strict=True):
+            np.testing.assert_allclose(array, expected[output.name], rtol=1e-4, atol=1e-4)
+    assert not planned
+
+
+KEPT = {
+    "its length is read": scripted(
+        more="length = SequenceLength(list) f = Cast<to = 1>(length) weighed = Mul(t, f)", added="weighed"
+    ),
+    "tensors that grow": scripted(
+        "axis = 0",
+        "wide",
+        """one = Constant<value = int64[1] {1}>() three = Constant<value = int64[2] {2, 3}>()
+        rows = Add(run, one) shape = Concat<axis = 0>(rows, three) wide = Expand(t, shape)""",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_other_lists_stay(kind: str) -> None:
+    """Their tensors may have several shapes, or more of them is read."""
+    source = KEPT[kind]
+    model = ModelLoader.load(source)
+    (body,) = loop_in(model).subgraphs
+    assert len(body.inputs) == 4
+    for length in (1, 5, 9):
+        feeds = feeds_for(length)
+        expected = reference(source, feeds)
+        for name, array in interpret(model, feeds).items():
+            np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
+
+
+def test_an_empty_list_cannot_be_stacked() -> None:
+    with pytest.raises(ShapeError, match="empty sequence"):
+        interpret(ModelLoader.load(scripted()), feeds_for(0))
