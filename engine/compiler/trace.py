@@ -372,7 +372,7 @@ class Tracer:
         return self._finish(walk, tuple(received))
 
     @cached_property
-    def _varying(self) -> frozenset[str]:
+    def varying(self) -> frozenset[str]:
         """The layers that have not as many runs in all samples."""
         runs: dict[str, set[int]] = {}
         for sample in self.samples:
@@ -385,7 +385,7 @@ class Tracer:
         walk.memo = self.memo
         if self.samples or not self.is_dynamic:
             walk.samples = [s.layers for s in self.samples]
-        walk.varying = self._varying
+        walk.varying = self.varying
         return walk
 
     def _finish(self, walk: PlanWalk, received: tuple[Value, ...]) -> Trace:
