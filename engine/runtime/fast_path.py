@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from engine.backends.program_replay import ProgramReplay
+from engine.backends.plan_template import FilledSizes
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.base.dtypes import TEXT
 from engine.compiler.trace import SCHEDULE_COUNT
@@ -40,6 +40,7 @@ class FastPath(Run):
         program: The program.
         targets: The buffers of the inputs; None for an input that nothing reads.
         inputs: Shape and type of each input.
+        shapes: The shapes alone.
     """
 
     # Outputs, by their buffers, that stay there, and the turn in which others do not. Defaults of the class:
@@ -54,6 +55,8 @@ class FastPath(Run):
     _arrays: Sequence[np.ndarray] = ()
     # The type of the collection they came in, by position or by name; None if they cannot come again.
     _form: type | None = None
+    filled: FilledSizes | None = None
+    """What `SymbolicFastPath` fills in again for other sizes."""
     # `changes.latest` when the inputs of `set_input` were last checked.
     _checked: object = None
 
@@ -66,12 +69,8 @@ class FastPath(Run):
         in_place: Sequence[bool],
         known: Elements | None = None,
         count: np.ndarray | None = None,
-        replay: ProgramReplay | None = None,
     ) -> None:
-        """`in_place` says of each input, and of `count` at last, whether no output consists of it.
-
-        `replay` is what runs the program, if it is there already.
-        """
+        """`in_place` says of each input, and of `count` at last, whether no output consists of it."""
         super().__init__(session, recorded, {})
         (submission,) = recorded.submissions
         self.backend, self.program = session.backends[submission.place], submission.program
@@ -79,17 +78,27 @@ class FastPath(Run):
         # Elements of inputs on which the plan depends.
         self._decided = [(names.index(name), digest(array)) for name, array in known.items()] if known else ()
         self._count = count
-        shapes = [shape for shape, _ in inputs]
+        self.shapes = tuple([shape for shape, _ in inputs])
+        shapes = [*self.shapes]
         taken = names
         if count is not None:
             taken = (*names, SCHEDULE_COUNT)
             shapes.append(count.shape)
         found = [recorded.inputs.get(name) for name in taken]
         self.targets = [places[0][1] if places else None for places in found]
-        self._replay = replay or self.backend.program_replay(self.program, self.targets, shapes, in_place)
+        self._replay = self.backend.program_replay(self.program, self.targets, shapes, in_place)
         self._values: dict[str | int | None, tuple[str, Value]] = {}
         self._objects: dict[str | int | None, tuple[str, Value]] = {}
         self.outputs: dict[str | int | None, Found] = {}
+
+    def resize(self, shapes: Sequence[tuple[int, ...]], targets: list[Any]) -> None:
+        """Follow the plan to inputs of other shapes, in these buffers; not while it is the latest run."""
+        self.shapes = tuple(shapes)
+        self.inputs = [(shape, dtype) for shape, (_, dtype) in zip(shapes, self.inputs, strict=True)]
+        self.targets = targets
+        self._replay.resize(targets, shapes)
+        self._values, self._objects, self.outputs = {}, {}, {}
+        self._fixed = ()
 
     @classmethod
     def of(
@@ -153,16 +162,12 @@ class FastPath(Run):
 
     def _named(self, name: str | int | None) -> tuple[str, Value] | None:
         """The name and the value of an output that is a plain tensor."""
-        if not self._values and not self._objects:
-            trace = self.recorded.lowered.trace
-            for number, item in enumerate(self.session.source.outputs):
-                entry, values = trace.values[item.name], self._values
-                if isinstance(entry, ObjectsValue):
-                    entry, values = entry.items[0], self._objects
-                if isinstance(entry, Value) and entry.bound is None:
-                    values[item.name] = values[number] = item.name, entry
-                    if number == 0:
-                        values[None] = values[0]
+        if name not in self._values and (known := self.session.output_names.get(name)) is not None:
+            entry, values = self.recorded.lowered.entry(known), self._values
+            if isinstance(entry, ObjectsValue):
+                entry, values = entry.items[0], self._objects
+            if isinstance(entry, Value) and entry.bound is None:
+                values[name] = known, entry
         return self._values.get(name)
 
     @property
@@ -202,14 +207,14 @@ class FastPath(Run):
         self._replay.let_go()
 
     @property
+    def is_released(self) -> bool:
+        """Whether its plan is: the cache has dropped it."""
+        return self.recorded.fast_path is not self
+
+    @property
     def is_plain(self) -> bool:
         """Whether the plan depends on the shapes and types of its inputs only."""
         return not self._decided and self._count is None
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the inputs."""
-        return tuple(shape for shape, _ in self.inputs)
 
     def take_again(self, given: Named | Positional, is_kept: bool = False) -> bool:
         """Schedule if the inputs are the same tensors as last time, with unchanged storage.
@@ -243,6 +248,10 @@ class FastPath(Run):
         if not (repeat.again(tensors) or repeat.run(self._arrays, tensors)):
             self._run(self._arrays, tensors)
         return True
+
+    def start(self, arrays: Sequence[np.ndarray]) -> bool:
+        """Schedule arrays of the right shapes and types, if nothing else has to be done."""
+        return self._replay.run(arrays)
 
     def take(self, inputs: Positional, given: Named | Positional | None = None) -> bool:
         """Schedule, if the inputs have the shapes and types of this plan.

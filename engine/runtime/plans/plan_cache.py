@@ -59,6 +59,13 @@ class PlanCache:
         if fast_path is not None and self.plans.get(key) is recorded:
             self._fast_paths[fast_path.shapes] = key, fast_path
 
+    def rename(self, key: object, other: object) -> None:
+        """Give a plan another key, unless another plan has that."""
+        if other in self.plans:
+            return
+        recorded = self.plans[other] = self.plans.pop(key)
+        self.keep_fast_path(other, recorded)
+
     def keep(self, key: object, recorded: RecordedPlan) -> None:
         """Add a plan; older ones may be dropped."""
         self._keep(self.plans, key, recorded)
