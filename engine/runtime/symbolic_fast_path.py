@@ -115,11 +115,9 @@ class SymbolicFastPath:
         session, key, path = self._session, None, None
         if sizes in self._seen:
             key = self._key(shapes)
-            found = [path for path in self._passing if path.shapes == shapes and not path.is_released]
-            if (recorded := session.cache.get(key)) is not None:
-                found.append(recorded.fast_path)
-            if found:
-                return found[0] if found[0] is not None and found[0].take(given) else None
+            if (known := session.cache.get(key)) is not None:
+                found: FastPath | None = known.fast_path
+                return found if found is not None and found.take(given) else None
         else:
             path = self._unused()
         filled = self._filled(sizes, None if path is None else path.filled)
@@ -132,12 +130,14 @@ class SymbolicFastPath:
             path = self._new_path(key, shapes, sizes, filled)
             is_taken = False
         else:
+            session.cache.forget_fast_path(path)
             path.resize(shapes, [None if at is None else filled.outer[at] for at in self._read])
             is_taken = Tensor not in map(type, given) and path.start(given)
             # The threads of jobs are at work from here on.
             self._fill_in(path.recorded, shapes, sizes, filled)
         if key is None:
             self._passing.append(path)
+            session.cache.keep_fast_path(path, path.recorded)
             path.filled = filled
             if len(self._seen) == _SEEN:
                 self._seen.clear()
