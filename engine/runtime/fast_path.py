@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from engine.backends.plan_template import FilledSizes
+from engine.backends.program_replay import ProgramReplay
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.base.dtypes import TEXT
 from engine.compiler.trace import SCHEDULE_COUNT
@@ -41,6 +42,7 @@ class FastPath(Run):
         targets: The buffers of the inputs; None for an input that nothing reads.
         inputs: Shape and type of each input.
         shapes: The shapes alone.
+        replay: What runs the program with new inputs.
     """
 
     # Outputs, by their buffers, that stay there, and the turn in which others do not. Defaults of the class:
@@ -69,8 +71,12 @@ class FastPath(Run):
         in_place: Sequence[bool],
         known: Elements | None = None,
         count: np.ndarray | None = None,
+        replay: ProgramReplay | None = None,
     ) -> None:
-        """`in_place` says of each input, and of `count` at last, whether no output consists of it."""
+        """`in_place` says of each input, and of `count` at last, whether no output consists of it.
+
+        `replay` is what runs the program, if it is there already.
+        """
         super().__init__(session, recorded, {})
         (submission,) = recorded.submissions
         self.backend, self.program = session.backends[submission.place], submission.program
@@ -86,7 +92,7 @@ class FastPath(Run):
             shapes.append(count.shape)
         found = [recorded.inputs.get(name) for name in taken]
         self.targets = [places[0][1] if places else None for places in found]
-        self._replay = self.backend.program_replay(self.program, self.targets, shapes, in_place)
+        self.replay = replay or self.backend.program_replay(self.program, self.targets, shapes, in_place)
         self._values: dict[str | int | None, tuple[str, Value]] = {}
         self._objects: dict[str | int | None, tuple[str, Value]] = {}
         self.outputs: dict[str | int | None, Found] = {}
@@ -96,7 +102,7 @@ class FastPath(Run):
         self.shapes = tuple(shapes)
         self.inputs = [(shape, dtype) for shape, (_, dtype) in zip(shapes, self.inputs, strict=True)]
         self.targets = targets
-        self._replay.resize(targets, shapes)
+        self.replay.resize(targets, shapes)
         self._values, self._objects, self.outputs = {}, {}, {}
         self._fixed = ()
 
@@ -153,7 +159,7 @@ class FastPath(Run):
 
     def fix_outputs(self) -> None:
         """Keep outputs in the program's buffers from the next schedule on: recorded commands use these."""
-        self._fixed = self._replay.outputs
+        self._fixed = self.replay.outputs
 
     def fixed_output(self, name: str | int | None) -> Location | None:
         """The location of an output after `fix_outputs`, which is not the present one while `has_own`."""
@@ -176,11 +182,11 @@ class FastPath(Run):
         return self._own_turn == self.turn
 
     def _has_own(self, value: Value) -> bool:
-        return self._own_turn == self.turn and value.root.name in self._replay.own
+        return self._own_turn == self.turn and value.root.name in self.replay.own
 
     def locate(self, value: Value) -> Location:
         """The location of a tensor of the latest schedule."""
-        own = self._replay.own_output(value.root.name) if self._has_own(value) else None
+        own = self.replay.own_output(value.root.name) if self._has_own(value) else None
         if own is None:
             return super().locate(value)
         # Who looks at an output has no use for copies that take its memory over.
@@ -193,10 +199,10 @@ class FastPath(Run):
         if known is None:
             return None
         root = known[1].root.name
-        if root not in self._replay.outputs or root in self._fixed:
+        if root not in self.replay.outputs or root in self._fixed:
             return None
         value = known[1]
-        return self._replay.take_output(root, value.shape, value.size, self._own_turn == self.turn)
+        return self.replay.take_output(root, value.shape, value.size, self._own_turn == self.turn)
 
     def let_go(self) -> None:
         """Release the plan, and inputs and outputs: a schedule of another plan follows."""
@@ -204,7 +210,7 @@ class FastPath(Run):
         if self._tensors:
             self._form = self._checked = None
             self._tensors = self._arrays = self._same = ()
-        self._replay.let_go()
+        self.replay.let_go()
 
     @property
     def is_released(self) -> bool:
@@ -244,14 +250,10 @@ class FastPath(Run):
                 return False
             if is_kept:
                 self._checked = mark
-        repeat, tensors = self._replay, self._tensors
+        repeat, tensors = self.replay, self._tensors
         if not (repeat.again(tensors) or repeat.run(self._arrays, tensors)):
             self._run(self._arrays, tensors)
         return True
-
-    def start(self, arrays: Sequence[np.ndarray]) -> bool:
-        """Schedule arrays of the right shapes and types, if nothing else has to be done."""
-        return self._replay.run(arrays)
 
     def take(self, inputs: Positional, given: Named | Positional | None = None) -> bool:
         """Schedule, if the inputs have the shapes and types of this plan.
@@ -274,16 +276,16 @@ class FastPath(Run):
         if self._decided and not self._are_as_decided(inputs):
             return False
         arrays: Any = inputs if self._count is None else (*inputs, self._count)
-        if not self._replay.run(arrays):
+        if not self.replay.run(arrays):
             self._run(arrays)
         return True
 
     def _run(self, feeds: Sequence[Any], tensors: Sequence[CPUTensorData | None] = ()) -> None:
         """Take inputs and enqueue the program, with memory of their own for outputs that were copied."""
-        if not self._replay.run_apart(feeds, tensors, self._fixed):
+        if not self.replay.run_apart(feeds, tensors, self._fixed):
             self._submit(feeds)
             return
-        self._own_turn, own = self.turn + 1, self._replay.own
+        self._own_turn, own = self.turn + 1, self.replay.own
         for key in [*self.outputs]:
             if (self._values.get(key) or self._objects[key])[1].root.name in own:
                 del self.outputs[key]
@@ -337,7 +339,7 @@ class FastPath(Run):
             self._submit(feeds)
             return True
         self._tensors, self._arrays = tensors, feeds
-        if not self._replay.run(feeds, tensors):
+        if not self.replay.run(feeds, tensors):
             self._run(feeds, tensors)
         if given is not None and is_of_tensors:
             keys = self._names if type(given) is dict else range(len(inputs))

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.backends.growable import REFUSED
 from engine.backends.plan_template import FilledSizes
+from engine.backends.program_replay import ProgramReplay
 from engine.base import instrumentation
 from engine.compiler.lower import Place
 from engine.runtime.fast_path import FastPath
@@ -126,14 +127,18 @@ class SymbolicFastPath:
             path = None
         if filled is None:
             return None
+        targets = [None if at is None else filled.outer[at] for at in self._read]
         if path is None:
-            path = self._new_path(key, shapes, sizes, filled)
-            is_taken = False
+            replay = self._backend.program_replay(filled.program, targets, shapes, self._in_place)
         else:
             session.cache.forget_fast_path(path)
-            path.resize(shapes, [None if at is None else filled.outer[at] for at in self._read])
-            is_taken = Tensor not in map(type, given) and path.start(given)
-            # The threads of jobs are at work from here on.
+            path.resize(shapes, targets)
+            replay = path.replay
+        is_taken = Tensor not in map(type, given) and replay.run(given)
+        # The threads of jobs are at work from here on.
+        if path is None:
+            path = self._new_path(key, shapes, sizes, filled, replay)
+        else:
             self._fill_in(path.recorded, shapes, sizes, filled)
         if key is None:
             self._passing.append(path)
@@ -189,7 +194,12 @@ class SymbolicFastPath:
         return filled
 
     def _new_path(
-        self, key: object, shapes: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], filled: FilledSizes
+        self,
+        key: object,
+        shapes: tuple[tuple[int, ...], ...],
+        sizes: tuple[int, ...],
+        filled: FilledSizes,
+        replay: ProgramReplay,
     ) -> FastPath:
         """A path, and its plan in the cache. Without a key, they are filled in again for other sizes."""
         session = self._session
@@ -197,7 +207,9 @@ class SymbolicFastPath:
         recorded.placement = {name: place for place, name in self._places}
         self._fill_in(recorded, shapes, sizes, filled)
         inputs = [(shape, dtype) for shape, (dtype, _) in zip(shapes, self._inputs, strict=True)]
-        recorded.fast_path = path = FastPath(session, recorded, self._names, inputs, self._in_place)
+        recorded.fast_path = path = FastPath(
+            session, recorded, self._names, inputs, self._in_place, replay=replay
+        )
         session.cache.keep(path if key is None else key, recorded)
         if key is not None:
             session.cache.keep_fast_path(key, recorded)

@@ -11,11 +11,13 @@ import pytest
 
 from engine import BackendType, CommandBuffer, ModelLoader, Tensor, Worker, background_planning
 from engine.base.errors import InputError, StaleTensorError
+from engine.runtime.inputs import InputValue
 from engine.runtime.plan_store import files
 from engine.runtime.plans.shared_memory import SharedBuffer
 from engine.runtime.symbolic_fast_path import SymbolicFastPath
 from tests.engine.runtime.plans.test_symbolic_plans import Inputs
 from tests.graphs import node, proto
+from tests.sequence_networks import CACHED, decoder, decoder_inputs
 
 WIDTH = 64
 
@@ -111,6 +113,29 @@ def test_an_output_of_other_sizes_is_stale(worker: Worker) -> None:
         with pytest.raises(StaleTensorError):
             output.download_to_array()
     assert later.download_to_array().shape == (5, 8)
+
+
+def test_copies_of_outputs_are_read_in_place_at_each_length() -> None:
+    """As arrays of the same elements, which are copied."""
+    model = ModelLoader.load(decoder())
+    Worker(model, BackendType.CPU).dispose()
+    given = decoder_inputs(0, CACHED[0])
+    token, *cached = given
+    outputs = [name.removeprefix("past_") for name in cached]
+    feeds: dict[str, InputValue] = dict(given)
+    arrays: dict[str, InputValue] = dict(given)
+    with Worker(model, BackendType.CPU) as worker, Worker(model, BackendType.CPU) as other:
+        for _ in range(24):
+            worker.schedule(feeds)
+            other.schedule(arrays)
+            for name in ("logits", *outputs):
+                np.testing.assert_array_equal(
+                    worker.peek_output(name).download_to_array(), other.peek_output(name).download_to_array()
+                )
+            feeds = {token: given[token], **dict(zip(cached, map(worker.copy_output, outputs), strict=True))}
+            read = [other.peek_output(name).download_to_array() for name in outputs]
+            arrays = {token: given[token], **dict(zip(cached, read, strict=True))}
+        assert len(worker._session.cache.plans) == len(other._session.cache.plans) == 2
 
 
 def test_refused_sizes_leave_the_outputs_of_those_before(worker: Worker) -> None:
