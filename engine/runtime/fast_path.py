@@ -43,6 +43,7 @@ class FastPath(Run):
         inputs: Shape and type of each input.
         shapes: The shapes alone.
         replay: What runs the program with new inputs.
+        form: The type of the collection that the last inputs came in; None if they cannot come again.
     """
 
     # Outputs, by their buffers, that stay there, and the turn in which others do not. Defaults of the class:
@@ -55,8 +56,7 @@ class FastPath(Run):
     # If the last schedule was given tensors only: each one's position or name, its storage and elements.
     _same: Sequence[tuple[int | str, Tensor, CPUTensorData, np.ndarray]] = ()
     _arrays: Sequence[np.ndarray] = ()
-    # The type of the collection they came in, by position or by name; None if they cannot come again.
-    _form: type | None = None
+    form: type | None = None
     filled: FilledSizes | None = None
     """What `SymbolicFastPath` fills in again for other sizes."""
     # `changes.latest` when the inputs of `set_input` were last checked.
@@ -151,7 +151,9 @@ class FastPath(Run):
             known, kind, dtype = self._objects.get(name), ObjectsOutput, TEXT
         if known is None:
             return None
-        location = self.locate(known[1])
+        location, entry = self.locate(known[1]), self.recorded.lowered.trace.values[known[0]]
+        if isinstance(entry, ObjectsValue):
+            location = location.of(entry.objects)
         found = kind, known[0], dtype or known[1].dtype, location
         if not self._has_own(known[1]):
             self.outputs[name] = found
@@ -208,7 +210,7 @@ class FastPath(Run):
         """Release the plan, and inputs and outputs: a schedule of another plan follows."""
         super().let_go()
         if self._tensors:
-            self._form = self._checked = None
+            self.form = self._checked = None
             self._tensors = self._arrays = self._same = ()
         self.replay.let_go()
 
@@ -237,7 +239,7 @@ class FastPath(Run):
             Whether it was scheduled.
         """
         if not is_kept or self._checked is not changes.latest:
-            if type(given) is not self._form or len(given) != len(self._same):
+            if type(given) is not self.form or len(given) != len(self._same):
                 return False
             mark = changes.latest
             try:
@@ -333,7 +335,7 @@ class FastPath(Run):
         if self._count is not None:
             tensors.append(None)
             feeds.append(self._count)
-        self._form = self._checked = None
+        self.form = self._checked = None
         if is_awaited:
             self._tensors = self._arrays = ()
             self._submit(feeds)
@@ -343,7 +345,7 @@ class FastPath(Run):
             self._run(feeds, tensors)
         if given is not None and is_of_tensors:
             keys = self._names if type(given) is dict else range(len(inputs))
-            self._form = type(given)
+            self.form = type(given)
             # The number of schedules may come last.
             self._same = list(zip(keys, inputs, tensors, feeds, strict=False))  # type: ignore[arg-type]
         return True

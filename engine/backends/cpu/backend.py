@@ -43,6 +43,7 @@ from engine.base import instrumentation
 from engine.base.dtypes import STORAGE_TYPES
 from engine.base.errors import DisposedError
 from engine.base.memory.aligned import allocate, is_readable_in_place, reserve
+from engine.base.memory.results import LEAST
 from engine.compiler.passes import (
     channels_last,
     fuse_qdq,
@@ -214,12 +215,15 @@ class CPUBackend(HostBackend):
         assert isinstance(buffer, CPUBuffer)
         view, stream = seen(buffer, shape), self.stream
         jobs, results, size = self.jobs, stream.results, view.nbytes
+        is_small = size < LEAST  # saves a small network's caller a tenth of its time
 
         def read(out: np.ndarray | None = None) -> np.ndarray:
             least = LEAST_SHARED_ASLEEP
             if stream.last is not None or stream.marks:
                 stream.synchronize()
                 least = LEAST_SHARED
+            if is_small and out is None:
+                return view.copy()
             if size < least:
                 return results.copy(view) if out is None else delivered(view, out)
             target = results.array(view.shape, view.dtype) if out is None else out

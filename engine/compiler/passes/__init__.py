@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.compiler.passes.channels_last import channels_last
+from engine.compiler.passes.count_loops import count_loops
 from engine.compiler.passes.drop_unit_axes import drop_unit_axes
 from engine.compiler.passes.fold_batch_norm import fold_batch_norm
 from engine.compiler.passes.fold_constants import fold_constants, fold_weights
@@ -24,6 +25,7 @@ Pass = Callable[[Model], Model]
 
 PASSES: tuple[Pass, ...] = (
     fold_constants,
+    count_loops,
     gather_before_unpack,
     promote_float16,
     fold_batch_norm,
@@ -73,6 +75,7 @@ __all__ = [
     "PassRecord",
     "applied",
     "channels_last",
+    "count_loops",
     "drop_unit_axes",
     "fold_batch_norm",
     "fold_constants",

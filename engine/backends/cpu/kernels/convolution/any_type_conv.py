@@ -240,10 +240,10 @@ def any_type_conv_text(
         *(["row_zero = to_int32(load_i32(w + i1 * pitch, depth + 1))"] if has_sums else []),
     ]
     store = [
-        "for m in range(m0, m1):",
-        "i1 = group * m_size + m",
-        f"tile = sums + (m - m0) * {width}",
-        "start = (image * m_size + m) * p_size + first_column",
+        "for i in range(m, m + rows):",
+        "i1 = group * m_size + i",
+        f"tile = total + (i - m) * {width}",
+        "start = (image * m_size + i) * p_size + first_column",
         *row,
     ]
 
@@ -255,10 +255,14 @@ def any_type_conv_text(
         "while m < m1:",
         "    left = lefts + m * pitch",
         "    remaining = m1 - m",
-        f"    target = sums + (m - m0) * {width} if w0 == 0 else more",
+        # Sums of one pass are stored while they are in the nearest cache.
+        f"    total = sums + (m - m0) * {width} if depth > {WORDS_AT_ONCE} else sums",
+        "    target = total if w0 == 0 else more",
         *indent(by_height(heights, "remaining", product)),
         "    if w0 != 0:",
-        f"        add_words(sums + (m - m0) * {width}, more, rows * {step})",
+        f"        add_words(total, more, rows * {step})",
+        "    if w0 + count == depth:",
+        *indent(indent(epilogue.store_tile(step, store))),
         "    m += rows",
     ]
     column_sums = [
@@ -281,7 +285,6 @@ def any_type_conv_text(
         *indent(column_sums if has_sums else []),
         *indent(products),
         f"    w0 += {WORDS_AT_ONCE}",
-        *epilogue.store_tile(step, store),
     ]
     lead = [
         *_ARGUMENTS.prologue("x", "w", *(["x_zeros"] if x_zero else []), epilogue=epilogue),
