@@ -44,7 +44,7 @@ def gathered() -> dict[str, _KERNEL]:
     from engine.base.errors import EngineError
     from engine.compiler.passes.fold_batch_norm import SCALE_ROWS
     from engine.compiler.plan import AnyKernel
-    from engine.device.jobs.system import job_sources
+    from engine.device.jobs.builtin_commands import job_sources
     from engine.device.native import NativeSource
     from engine.runtime.plan_store.cache_keys import MIX
     from engine.runtime.plans.session import Session

@@ -8,7 +8,7 @@ from engine.backends.cpu.execution.template_source import sources_of_sizes
 from engine.backends.cpu.kernels.convolution.winograd_weights import transforming_source
 from engine.backends.cpu.kernels.matmul.packing import packing_source
 from engine.device import native
-from engine.device.jobs.system import job_sources
+from engine.device.jobs.builtin_commands import job_sources
 
 
 @cache

@@ -1,10 +1,11 @@
-"""Built-in commands of command lists: copy, fill, sub-ranges, nested lists, timestamps."""
+"""Built-in commands of command lists: copy, fill, sub-ranges, nested lists, timestamps; sources of jobs."""
 
 from __future__ import annotations
 
 from engine.device import native
 from engine.device.jobs.command_loops import JUMP
-from engine.device.jobs.waiting import CALL_OS
+from engine.device.jobs.program import program_source
+from engine.device.jobs.waiting import CALL_OS, waiting_functions
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE
 
@@ -89,3 +90,9 @@ def builtin_functions() -> dict[str, int]:
     """
     addresses = native.process_store().load([*SOURCES.values()])
     return {name: addresses[source.key] for name, source in SOURCES.items()}
+
+
+def job_sources() -> list[NativeSource]:
+    """The sources of all kernels of a job system, for precompiling."""
+    kind, _, futex = waiting_functions(None)
+    return [program_source(kind, futex), *SOURCES.values()]

@@ -30,7 +30,7 @@ import numpy as np
 from engine.base.errors import DeviceError, DisposedError, InputError
 from engine.base.memory.aligned import address_of, allocate
 from engine.device import native
-from engine.device.jobs.builtin_commands import COPY_GRAIN, SOURCES, builtin_functions
+from engine.device.jobs.builtin_commands import COPY_GRAIN, builtin_functions
 from engine.device.jobs.command_list import NOTHING, CommandList
 from engine.device.jobs.layout import (
     INLINE_EDGES,
@@ -62,9 +62,8 @@ _RECORDS_PER_BLOCK = 64
 _KEPT = 1 << 32
 # A blocked call comes back to Python this often, so that Ctrl-C works.
 _SLICE_NS = 100_000_000
-# Seconds that a thread spins while a job is in flight: longer than most steps that one thread runs alone. And
-# after one: a caller that reads each result and schedules again does so within two tenths of a millisecond,
-# and waking a thread costs it a good part of that.
+# Seconds that a thread spins while a job is in flight, and after one: longer than most steps that one thread
+# runs alone, and than a caller takes to read a result and schedule again, who waits for threads that wake.
 _LONG_SPIN = 200e-6
 # Where the job threads leave a core to the game, and where they do not.
 _SHORT_SPIN, _SHORTEST_SPIN = 50e-6, 5e-6
@@ -474,12 +473,6 @@ def reserve_game_core() -> None:
     native.process_store().pool.reserve_core()
     with _shared_lock:
         _shared_wishes.append((threads, "below_normal"))
-
-
-def job_sources() -> list[native.NativeSource]:
-    """The sources of all kernels of a job system, for precompiling."""
-    kind, _, futex = waiting_functions(None)
-    return [program_source(kind, futex), *SOURCES.values()]
 
 
 def _aligned_words(count: int) -> tuple[np.ndarray, memoryview, int]:

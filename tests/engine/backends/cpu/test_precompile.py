@@ -13,7 +13,7 @@ import pytest
 
 from engine.backends.cpu import precompile
 from engine.device import native
-from engine.device.jobs.system import job_sources
+from engine.device.jobs.builtin_commands import job_sources
 from engine.device.native import NativeSource
 from tests.graphs import node, proto
 

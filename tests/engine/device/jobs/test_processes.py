@@ -14,8 +14,9 @@ import pytest
 
 from engine.base.errors import InputError
 from engine.device import native
+from engine.device.jobs.builtin_commands import job_sources
 from engine.device.jobs.command_list import CommandList
-from engine.device.jobs.system import JobSystem, job_sources, shared_job_system
+from engine.device.jobs.system import JobSystem, shared_job_system
 from tests.engine.device.jobs.gates import Gate
 
 ROOT = Path(__file__).parents[3]
