@@ -43,7 +43,13 @@ from engine.base import instrumentation
 from engine.base.dtypes import STORAGE_TYPES
 from engine.base.errors import DisposedError
 from engine.base.memory.aligned import allocate, is_readable_in_place, reserve
-from engine.compiler.passes import channels_last, fuse_qdq, remove_dead_layers, unpack_weights
+from engine.compiler.passes import (
+    channels_last,
+    fuse_qdq,
+    remove_dead_layers,
+    sink_dequantize,
+    unpack_weights,
+)
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device import native
 from engine.device.jobs.builtin_commands import COPY_GRAIN
@@ -70,7 +76,7 @@ class CPUBackend(HostBackend):
     chooses_by_size: ClassVar[bool] = True
     fan_in = 16
     whole_layers = frozenset({"recurrence", "repeat", "suppression"})
-    passes = (fuse_qdq, remove_dead_layers, unpack_weights, channels_last)
+    passes = (sink_dequantize, fuse_qdq, remove_dead_layers, unpack_weights, channels_last)
 
     def __init__(
         self,

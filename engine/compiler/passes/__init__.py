@@ -17,6 +17,7 @@ from engine.compiler.passes.fuse_qdq import fuse_qdq
 from engine.compiler.passes.gather_before_unpack import gather_before_unpack
 from engine.compiler.passes.promote_float16 import promote_float16
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
+from engine.compiler.passes.sink_dequantize import sink_dequantize
 from engine.compiler.passes.unpack_weights import unpack_weights
 from engine.graph.model import Model
 
@@ -87,5 +88,6 @@ __all__ = [
     "optimize",
     "promote_float16",
     "remove_dead_layers",
+    "sink_dequantize",
     "unpack_weights",
 ]

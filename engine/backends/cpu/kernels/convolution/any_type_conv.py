@@ -18,7 +18,8 @@ from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
 from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, Tile, by_height
-from engine.backends.cpu.kernels.convolution.byte_depthwise import tune_byte_depthwise
+from engine.backends.cpu.kernels.convolution.byte_windows import tune_byte_depthwise
+from engine.backends.cpu.kernels.convolution.few_pixels_conv import tune_few_pixels_conv
 from engine.backends.cpu.kernels.convolution.nchw_staging import (
     Planes,
     in_place,
@@ -30,6 +31,7 @@ from engine.backends.cpu.kernels.convolution.nchw_windows import tune_plane_conv
 from engine.backends.cpu.kernels.matmul.words import (
     Words,
     byte_shift,
+    corrected_text,
     elements_of,
     emit_rows_of_words,
     known_zeros,
@@ -137,6 +139,8 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         return True
     if group > 1 and tune_plane_conv(compute, tuner, win, words, threads):
         return True
+    if tune_few_pixels_conv(compute, tuner, win, words, threads):
+        return True
     if w_zero is not None and w_zero.size not in (1, w.shape[0]):
         return False
     in_bytes = words.form == "bytes"
@@ -152,7 +156,7 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         rows = emit_rows_of_words(tuner, w, (1, w.shape[0], k), (0, k, 1), words, w_zero)
         left, pitch = rows.name, rows.row
     planes = _lay_out(tuner, x, x_zero, win, words)
-    total = _total_text(has_sums) if in_bytes else ""
+    total = corrected_text(has_sums) if in_bytes else ""
     epilogue = print_epilogue(compute, _ARGUMENTS.end, core=compute.body.dtype, total=total)
     pixels = win.out[0] * win.out[1]
     gathered = batch * group * depth * pixels * words.size / 16.0
@@ -211,14 +215,6 @@ def _lay_out(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Wo
         pixels = win.height * win.width
         win = replace(win, height=1, width=pixels, out=(1, pixels))
     return stage_planes(tuner, x, zero, win, words)
-
-
-def _total_text(has_sums: bool) -> str:
-    """A sum of products of shifted bytes, corrected for zero points and shifts."""
-    if not has_sums:
-        return "to_int32(read_int32(tile, column) - row_total)"
-    moved = "row_zero * (read_int32(column_sums, column) - all_zeros)"
-    return f"to_int32(read_int32(tile, column) - row_total - {moved})"
 
 
 def any_type_conv_text(
