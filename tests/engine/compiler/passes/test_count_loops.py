@@ -9,6 +9,7 @@ import pytest
 from engine import Model, ModelLoader
 from engine.base.errors import ShapeError
 from engine.compiler.interpreter import interpret
+from engine.compiler.plan import RepeatedSteps
 from engine.graph.model import Layer
 from engine.operators.loop_bodies import always_goes_on
 from tests.engine.conftest import CHANNELS, MakeWorker, answers
@@ -250,3 +251,13 @@ def test_other_lists_stay(kind: str) -> None:
 def test_an_empty_list_cannot_be_stacked() -> None:
     with pytest.raises(ShapeError, match="empty sequence"):
         interpret(ModelLoader.load(scripted()), feeds_for(0))
+
+
+def test_a_counter_takes_no_step_of_an_iteration(make_worker: MakeWorker) -> None:
+    worker = make_worker(ModelLoader.load(loop(FLOATS)), "cpu")
+    answers(worker, feeds_for(12))
+    sized = worker._session.symbolic_plans.ready
+    steps = [step for plan in sized for segment in plan.lowered.segments for step in segment.plan.steps]
+    bodies = [step.kernel.body for step in steps if isinstance(step.kernel, RepeatedSteps)]
+    assert bodies
+    assert all(step.inputs for body in bodies for step in body)
