@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -70,10 +70,26 @@ def sets_of_sizes(
             for edge in _edges(partial(_takers_at, worker, feeds, base, key), *pair):
                 if new({**base, key: edge}):
                     yield {**base, key: edge}
+    sums = _sums(base)
     for _ in range(20 * count):
-        mixture = {key: int(rng.choice(sizes)) for key, sizes in near.items()}
+        # Some sizes of a model are fixed although it does not say so, and some are sums of others.
+        changed = {key: int(rng.choice(sizes)) for key, sizes in near.items() if rng.random() < 0.7}
+        mixture = {**base, **changed}
+        if sums and rng.random() < 0.7:
+            total, first, second = sums[rng.integers(len(sums))]
+            mixture[total] = mixture[first] + mixture[second]
         if new(mixture):
             yield mixture
+
+
+def _sums(base: Sizes) -> list[tuple[object, object, object]]:
+    """Dimensions whose size is a sum of two others': all tokens, of those in a cache and new ones."""
+    return [
+        (total, first, second)
+        for first, second in combinations(base, 2)
+        for total in base
+        if total not in (first, second) and base[total] == base[first] + base[second]
+    ]
 
 
 def _takers_at(
