@@ -73,6 +73,25 @@ def _folded(vector, join):
     return vector.first()
 
 
+def first_lanes(count, lanes):
+    """A flag for each of the first `count` elements of a vector."""
+    places = count.to(ir.IntType(32)).spread(lanes)
+    return places > places.of(places.type, list(range(lanes)))
+
+
+def read_lanes(source, flags, others):
+    """The float32s of a vector with a flag, of `others` the rest. Reads nothing else."""
+    pointer, align = source.like(source.at(others.type)), source.of(ir.IntType(32), 4)
+    return pointer.named(f"llvm.masked.load.v{others.type.count}f32.p0", others.type, align, flags, others)
+
+
+def write_lanes(target, vector, flags):
+    """Store the float32s of a vector with a flag."""
+    pointer, align = target.like(target.at(vector.type)), target.of(ir.IntType(32), 4)
+    name = f"llvm.masked.store.v{vector.type.count}f32.p0"
+    vector.named(name, ir.VoidType(), pointer, align, flags)
+
+
 def make_copy_run(vectors, lanes):
     """copy_run(target, source): one vector row of float32s, which need not be aligned."""
     kind = ir.VectorType(_SINGLE, lanes)
@@ -100,12 +119,6 @@ def prefetch_line(address, nearness=3):
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
     function = address.builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
     address.builder.call(function, [pointer, *(ir.Constant(number, n) for n in (0, nearness, 1))])
-
-
-@instruction()
-def prefetch(address):
-    """Prefetch the cache line at an address, which may be invalid."""
-    prefetch_line(address)
 
 
 def make_split_pairs(lanes):
