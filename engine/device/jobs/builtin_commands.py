@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import numpy as np
+
+from engine.base.memory.aligned import address_of
 from engine.device import native
+from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.command_loops import JUMP
 from engine.device.jobs.waiting import CALL_OS
 from engine.device.native import NativeSource
@@ -77,6 +83,7 @@ COPY_GRAIN = 1 << 18
 """Bytes that one thread copies at a time; fewer are copied by the caller, where nothing is in flight."""
 
 
+@cache
 def builtin_functions() -> dict[str, int]:
     """Addresses of the built-in commands.
 
@@ -89,3 +96,10 @@ def builtin_functions() -> dict[str, int]:
     """
     addresses = native.process_store().load([*SOURCES.values()])
     return {name: addresses[source.key] for name, source in SOURCES.items()}
+
+
+def copy_commands(source: np.ndarray, target: np.ndarray) -> CommandList:
+    """The command that copies an array's bytes into another array of the same size."""
+    words = address_of(target), address_of(source)
+    function = builtin_functions()["copy"]
+    return CommandList.single(function, words, source.nbytes, COPY_GRAIN, (source, target))

@@ -30,7 +30,7 @@ import numpy as np
 from engine.base.errors import DeviceError, DisposedError, InputError
 from engine.base.memory.aligned import address_of, allocate
 from engine.device import native
-from engine.device.jobs.builtin_commands import COPY_GRAIN, SOURCES, builtin_functions
+from engine.device.jobs.builtin_commands import SOURCES, copy_commands
 from engine.device.jobs.command_list import NOTHING, CommandList
 from engine.device.jobs.layout import (
     INLINE_EDGES,
@@ -300,9 +300,7 @@ class JobSystem:
             target: The array to write.
             depends_on: Jobs that have to be done first.
         """
-        words = np.array([target.ctypes.data, source.ctypes.data], np.int64)
-        row = (builtin_functions()["copy"], words.ctypes.data, source.nbytes, COPY_GRAIN)
-        return self.submit(CommandList([row], (words, source, target)), depends_on)
+        return self.submit(copy_commands(source, target), depends_on)
 
     def submit_repeated(
         self, before: RepeatedJob | None, commands: CommandList, keep_alive: object = None
