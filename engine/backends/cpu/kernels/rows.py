@@ -45,8 +45,7 @@ def _emit(compute: Compute, tuner: Tuner, kind: str, masked: int, epsilon: float
     row_ns = extent * (_NS_PER_ELEMENT[kind] + 0.1) + _NS_PER_ROW
     arguments = _ARGUMENTS.values(extent=extent, masked=masked, epsilon=epsilon)
     kernel = NativeKernel(kind, rows_text(kind, host_tile().lanes, epilogue))
-    emit(tuner, kernel, Schedule(rows, row_ns), arguments, (x.name,), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, Schedule(rows, row_ns), arguments, (x.name,), compute.output.name, epilogue)
 
 
 def rows_text(kind: str, lanes: int, epilogue: Epilogue) -> str:

@@ -83,8 +83,9 @@ def tune_byte_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
     text = depthwise_text(x.dtype.name, zero[0].dtype.name if zero else "", epilogue)
     schedule = Schedule(batch * -(-channels // _CHANNELS), each)
     names = (x.name, weights, *(z.name for z in zero))
-    emit(tuner, NativeKernel("byte_depthwise", text), schedule, sizes, names, compute.output.name, epilogue)
-    return True
+    return emit(
+        tuner, NativeKernel("byte_depthwise", text), schedule, sizes, names, compute.output.name, epilogue
+    )
 
 
 @storable

@@ -276,8 +276,7 @@ def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithm
     schedule = Schedule.over(blocks, batch * nanoseconds, batch)
     text = conv_text(arithmetic, len(compute.space), cells.packed_rows, epilogue)
     kernel = NativeKernel(f"conv_{arithmetic.precision}", text)
-    emit(tuner, kernel, schedule, sizes, (x.name, *constants), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, sizes, (x.name, *constants), compute.output.name, epilogue)
 
 
 @storable

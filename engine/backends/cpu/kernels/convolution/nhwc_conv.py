@@ -50,8 +50,7 @@ def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     read, step = conv.lay_apart(tuner, tile)
     sizes = conv.sizes(schedule, rows, tile.width, conv.group * group_weights, group_weights, step)
     kernel = NativeKernel("nhwc_conv", nhwc_conv_text(tile, epilogue, len(compute.space)))
-    emit(tuner, kernel, schedule, sizes, (read, weights), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, sizes, (read, weights), compute.output.name, epilogue)
 
 
 def nhwc_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:

@@ -52,8 +52,7 @@ def tune_nhwc_depthwise(compute: Compute, tuner: Tuner, threads: int) -> bool:
     walk = walk_pixels(lanes, rank, "w + c * 4", [], epilogue, epilogue.recipe)
     text = kernel_text(pixels_text("taps", lanes, epilogue.recipe), [*lead, *walk])
     kernel = NativeKernel("nhwc_depthwise", text)
-    emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
 
 
 @storable
@@ -81,5 +80,4 @@ def tune_nhwc_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     text = kernel_text(pixels_text("max" if kind == "max" else "average", lanes), [*lead, *walk])
     arguments = _POOL_ARGUMENTS.values(**PIXEL_ARGUMENTS.named(sizes), **counted_sides(compute, win))
     kernel = NativeKernel(f"nhwc_pool_{kind}", text)
-    emit(tuner, kernel, schedule, arguments, (x.name,), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, arguments, (x.name,), compute.output.name, epilogue)

@@ -71,8 +71,7 @@ def tune_small_output_conv(compute: Compute, tuner: Tuner, threads: int) -> bool
     kernel = NativeKernel(
         "small_output_conv", small_output_conv_text(tile, rows, outputs, epilogue, len(compute.space))
     )
-    emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
 
 
 def _shape(conv: NHWCConv, tile: Tile) -> tuple[int, int] | None:

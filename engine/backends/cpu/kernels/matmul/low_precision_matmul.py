@@ -134,8 +134,7 @@ def tune_low_precision_matmul(compute: Compute, tuner: Tuner, threads: int, arit
     epilogue = print_epilogue(compute, _ARGUMENTS.end)
     schedule = Schedule.over((cut.columns, cut.rows), batch * total_ns, batch)
     kernel = NativeKernel(f"matmul_{arithmetic.precision}", matmul_text(arithmetic, epilogue))
-    emit(tuner, kernel, schedule, sizes, (a.name, *constants), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, sizes, (a.name, *constants), compute.output.name, epilogue)
 
 
 @storable
