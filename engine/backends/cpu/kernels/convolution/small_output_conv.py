@@ -14,7 +14,7 @@ from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent
 from engine.backends.cpu.codegen.schedule import emit
 from engine.backends.cpu.codegen.tiles import AVX512, NEON, Tile, host_tile
-from engine.backends.cpu.kernels.convolution.indirect_conv import (
+from engine.backends.cpu.kernels.convolution.nhwc_conv import (
     NS_PER_ADDRESS,
     NHWCConv,
     nhwc_conv_of,
