@@ -59,10 +59,8 @@ class EpilogueWriter:
         if kind in ("min", "max") and parts[1][0] in _NUMBERS:
             # Bounds that are numbers take one instruction: of a comparison with a NaN it yields the NaN.
             return b.where(b > a if kind == "max" else a > b, a)
-        if kind == "max":
-            return a.where(a.differs(a), a.where(a > b, b))
-        if kind == "min":
-            return a.where(a.differs(a), a.where(b > a, b))
+        if kind in ("min", "max"):
+            return a.extreme(">" if kind == "max" else "<", b)
         return {"add": a.__add__, "sub": a.__sub__, "mul": a.__mul__}[kind](b)
 
     def _scalar(self, address):

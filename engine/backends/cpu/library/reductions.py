@@ -18,8 +18,7 @@ def _joined(kind, total, element):
         return total + element
     if kind == "prod":
         return total * element
-    further = total.compare(">" if kind == "max" else "<", element)
-    return total.where(total.differs(total), total.where(further, element))
+    return total.extreme(">" if kind == "max" else "<", element)
 
 
 def _passed(term, element, center):

@@ -73,6 +73,12 @@ def _folded(vector, join):
     return vector.first()
 
 
+def add_products(lefts, rights, totals, multiply=Lane.times_plus):
+    """Sums, row by row, of which each gets the product of one of the left and one of the right."""
+    pairs = ((left, right) for left in lefts for right in rights)
+    return [multiply(*pair, total) for pair, total in zip(pairs, totals, strict=True)]
+
+
 def first_lanes(count, lanes):
     """A flag for each of the first `count` elements of a vector."""
     places = count.to(ir.IntType(32)).spread(lanes)
@@ -178,11 +184,6 @@ def make_transpose_tile(lanes, size):
     return transpose_tile
 
 
-def _larger(total, run):
-    """The larger of two, NaN included."""
-    return total.where(total.differs(total), total.where(total > run, run))
-
-
 def find_largest(lowest, count, run, elements_of, store):
     """The maximum of several vectors, NaN included.
 
@@ -194,7 +195,7 @@ def find_largest(lowest, count, run, elements_of, store):
     first, lanes = [lowest] * count, lowest.type.count
 
     def take_larger(now, totals):
-        return [_larger(total, element) for element, total in zip(elements_of(now), totals, strict=True)]
+        return [total.extreme(">", x) for x, total in zip(elements_of(now), totals, strict=True)]
 
     def take_larger_or_flag(now, totals):
         *totals, flag = totals
