@@ -51,19 +51,7 @@ def window(args, begin, end):
 _LISTS_TEXT = """
 def lists(args, begin, end):
     for k in range(begin, end):
-        row = 0
-        while row < arg_i64(args, 2 * k + 1):
-            record = arg_i64(args, 2 * k) + 32 * row
-            rows = jump(record)
-            if rows == 0:
-                total, grain = load_i64(record, 2), load_i64(record, 3)
-                first = 0
-                while first < total:
-                    last = min(first + grain, total)
-                    call_kernel(load_i64(record, 0), load_i64(record, 1), first, last)
-                    first = last
-                rows = 1
-            row += rows
+        run(arg_i64(args, 2 * k), arg_i64(args, 2 * k + 1))
 """
 
 _STAMP_TEXT = """
