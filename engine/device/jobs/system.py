@@ -147,11 +147,6 @@ class JobHandle:
                 self._words[self._base + _PINS] |= _KEPT
         return self
 
-    def _retire(self) -> _Record:
-        self._finished = True
-        self._keep = None
-        return self._record
-
 
 class RepeatedJob:
     """A command list that is submitted repeatedly; see `JobSystem.submit_repeated`.
@@ -286,9 +281,7 @@ class JobSystem:
             self._call(listed.run_request)
             return JobHandle(self, self._blank, None, finished=True)
         with self._lock:
-            self._check_open()
-            self._sweep()
-            record = self._free.pop() if self._free else self._new_record()
+            record = self._take_record()
             edges = 0
             keep: object = (listed, keep_alive)
             if depends_on:
@@ -325,9 +318,7 @@ class JobSystem:
         if before is not None and before.again():
             return before
         with self._lock:
-            self._check_open()
-            self._sweep()
-            record = self._free.pop() if self._free else self._new_record()
+            record = self._take_record()
             job = RepeatedJob(self, record, commands, keep_alive)
             job.again()
         return job
@@ -394,17 +385,20 @@ class JobSystem:
             if time.monotonic_ns() >= deadline:
                 return handle.is_completed
 
-    def _sweep(self) -> None:
-        """Takes back the records of a few finished jobs: several per submission, so they cannot pile up."""
+    def _take_record(self) -> _Record:
+        """A record for a job. Each time, those of a few finished ones are taken back, so they never pile up."""
+        self._check_open()
         live = self._live
         for _ in range(min(4, len(live))):
             handle = live.popleft()
             words, base = handle._words, handle._base
             if words[base + _STATE] == 1 and words[base + _USERS] == 0 and words[base + _PINS] % _KEPT == 0:
                 words[base + _PINS] = 0
-                self._free.append(handle._retire())
+                handle._finished, handle._keep = True, None
+                self._free.append(handle._record)
             else:
                 live.append(handle)
+        return self._free.pop() if self._free else self._new_record()
 
     def _new_record(self) -> _Record:
         """The next record of a block. Making all of them at once takes a tenth of a millisecond."""

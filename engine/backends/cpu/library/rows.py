@@ -1,6 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
 """Vectorised row operations of softmax and normalisations: maximum, sums, exponentials, scaling."""
 
+from typing import Any
+
 from llvmlite import ir
 from numba import types
 
@@ -32,7 +34,7 @@ def _share(x, top):
     return zero.where(is_zero, exp_near(zero.where(is_zero, x)))
 
 
-_ROWS = {
+_ROWS: dict[str, Any] = {
     "top": (lambda x: x, larger, 0, False),
     "sum": (lambda x: x, added, 0, False),
     "squares": (lambda x, mean: (x - mean) * (x - mean), added, 1, False),
