@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from engine.compiler.passes.patterns import Patterns, replace_layers
 from engine.compiler.plan import storable
 from engine.device.native import NativeSource
 from engine.device.native.parallel_range import call_in_parts
@@ -19,21 +20,16 @@ def fold_batch_norm(model: Model) -> Model:
     y = (conv(x) - mean) * s + b with s = scale / sqrt(var + epsilon) is a convolution with weights w * s
     and bias (bias - mean) * s + b (Ioffe and Szegedy, 2015). Computed in float64, stored as the weights are.
     """
-    producers, consumers = model.producers(), model.consumers()
-    outputs = {o.name for o in model.outputs}
-    constants = dict(model.constants)
-    makers = dict(model.constant_factories)
-    replaced: dict[str, Layer] = {}
+    graph, constants, makers = Patterns(model), dict(model.constants), dict(model.constant_factories)
+    made: dict[str, Layer] = {}
+    gone: set[str] = set()
     for norm in model.layers:
         if norm.op_type != "BatchNormalization" or norm.domain or norm.attributes.get("training_mode", 0):
             continue
         if len(norm.outputs) != 1 or not norm.attributes.get("spatial", 1):
             continue
-        conv = producers.get(norm.inputs[0])
-        if conv is None or conv.domain or conv.op_type not in ("Conv", "ConvTranspose"):
-            continue
-        # A batch-norm that was folded into this convolution before leaves its trace in `replaced`.
-        if norm.inputs[0] in outputs or len(consumers[norm.inputs[0]]) != 1 or conv.name in replaced:
+        conv = graph.maker(norm.inputs[0], "Conv") or graph.maker(norm.inputs[0], "ConvTranspose")
+        if conv is None or len(graph.readers(norm.inputs[0])) != 1:
             continue
         bias_name = conv.inputs[2] if len(conv.inputs) > 2 else ""
         names = [conv.inputs[1], *norm.inputs[1:], *([bias_name] if bias_name else [])]
@@ -50,14 +46,11 @@ def fold_batch_norm(model: Model) -> Model:
         makers[w_name] = partial(scaled, weights, factor, groups)
         constants[w_name] = makers[w_name]()
         constants[b_name] = ((bias - mean) * factor + shift).astype(weights.dtype)
-        replaced[conv.name] = conv.replace(inputs=(conv.inputs[0], w_name, b_name), outputs=norm.outputs)
-        replaced[norm.name] = norm
-    if not replaced:
+        made[conv.name] = conv.replace(inputs=(conv.inputs[0], w_name, b_name), outputs=norm.outputs)
+        gone.add(norm.name)
+    if not made:
         return model
-    layers = [replaced.get(layer.name, layer) for layer in model.layers]
-    folded = {name for name, layer in replaced.items() if layer.op_type == "BatchNormalization"}
-    kept = tuple(x for x in layers if x.name not in folded)
-    return model.replace(layers=kept, constants=constants, constant_factories=makers)
+    return replace_layers(model, made, gone, constants).replace(constant_factories=makers)
 
 
 @storable

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import numpy as np
+
+from engine.base.memory.aligned import address_of
 from engine.device import native
+from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.command_loops import JUMP
 from engine.device.jobs.program import program_source
 from engine.device.jobs.waiting import CALL_OS, waiting_functions
@@ -46,19 +52,7 @@ def window(args, begin, end):
 _LISTS_TEXT = """
 def lists(args, begin, end):
     for k in range(begin, end):
-        row = 0
-        while row < arg_i64(args, 2 * k + 1):
-            record = arg_i64(args, 2 * k) + 32 * row
-            rows = jump(record)
-            if rows == 0:
-                total, grain = load_i64(record, 2), load_i64(record, 3)
-                first = 0
-                while first < total:
-                    last = min(first + grain, total)
-                    call_kernel(load_i64(record, 0), load_i64(record, 1), first, last)
-                    first = last
-                rows = 1
-            row += rows
+        run(arg_i64(args, 2 * k), arg_i64(args, 2 * k + 1))
 """
 
 _STAMP_TEXT = """
@@ -78,6 +72,7 @@ COPY_GRAIN = 1 << 18
 """Bytes that one thread copies at a time; fewer are copied by the caller, where nothing is in flight."""
 
 
+@cache
 def builtin_functions() -> dict[str, int]:
     """Addresses of the built-in commands.
 
@@ -96,3 +91,10 @@ def job_sources() -> list[NativeSource]:
     """The sources of all kernels of a job system, for precompiling."""
     kind, _, futex = waiting_functions(None)
     return [program_source(kind, futex), *SOURCES.values()]
+
+
+def copy_commands(source: np.ndarray, target: np.ndarray) -> CommandList:
+    """The command that copies an array's bytes into another array of the same size."""
+    words = address_of(target), address_of(source)
+    function = builtin_functions()["copy"]
+    return CommandList.single(function, words, source.nbytes, COPY_GRAIN, (source, target))

@@ -41,8 +41,25 @@ def jump(record):
     if function == {TURN} and run < load_i64(header, 2):
         return -load_i64(record, 2)
     return 1
+
+
+@typed_helper("void(int64, int64)")
+def run(commands, count):
+    """Runs a list on this thread, chunk by chunk in order."""
+    row = 0
+    while row < count:
+        record = commands + 32 * row
+        rows = jump(record)
+        if rows == 0:
+            total, grain, first = load_i64(record, 2), load_i64(record, 3), 0
+            while first < total:
+                last = min(first + grain, total)
+                call_kernel(load_i64(record, 0), load_i64(record, 1), first, last)
+                first = last
+            rows = 1
+        row += rows
 '''
-"""The helper by which what runs a list of commands finds the next one."""
+"""The helpers that find the next command of a list, and run a whole one."""
 
 
 def units_of(rows: np.ndarray) -> np.ndarray:

@@ -444,20 +444,6 @@ def wait(system, job, nanoseconds):
 
 
 @typed_helper("void(int64, int64)")
-def run(commands, count):
-    command = 0
-    while command < count:
-        record = commands + 32 * command
-        rows = jump(record)
-        if rows == 0:
-            grain = grain_of(record)
-            for chunk in range(chunks_of(record)):
-                run_chunk(record, chunk * grain, grain)
-            rows = 1
-        command += rows
-
-
-@typed_helper("void(int64, int64)")
 def stop(system, how):
     atomic_store_i64(system, STOP, how)
     atomic_add_i32(system, 2 * EVENT, 1)

@@ -30,7 +30,7 @@ import numpy as np
 from engine.base.errors import DeviceError, DisposedError, InputError
 from engine.base.memory.aligned import address_of, allocate
 from engine.device import native
-from engine.device.jobs.builtin_commands import COPY_GRAIN, builtin_functions
+from engine.device.jobs.builtin_commands import copy_commands
 from engine.device.jobs.command_list import NOTHING, CommandList
 from engine.device.jobs.layout import (
     INLINE_EDGES,
@@ -145,11 +145,6 @@ class JobHandle:
             if not self._finished:
                 self._words[self._base + _PINS] |= _KEPT
         return self
-
-    def _retire(self) -> _Record:
-        self._finished = True
-        self._keep = None
-        return self._record
 
 
 class RepeatedJob:
@@ -285,9 +280,7 @@ class JobSystem:
             self._call(listed.run_request)
             return JobHandle(self, self._blank, None, finished=True)
         with self._lock:
-            self._check_open()
-            self._sweep()
-            record = self._free.pop() if self._free else self._new_record()
+            record = self._take_record()
             edges = 0
             keep: object = (listed, keep_alive)
             if depends_on:
@@ -309,9 +302,7 @@ class JobSystem:
             target: The array to write.
             depends_on: Jobs that have to be done first.
         """
-        words = np.array([target.ctypes.data, source.ctypes.data], np.int64)
-        row = (builtin_functions()["copy"], words.ctypes.data, source.nbytes, COPY_GRAIN)
-        return self.submit(CommandList([row], (words, source, target)), depends_on)
+        return self.submit(copy_commands(source, target), depends_on)
 
     def submit_repeated(
         self, before: RepeatedJob | None, commands: CommandList, keep_alive: object = None
@@ -326,9 +317,7 @@ class JobSystem:
         if before is not None and before.again():
             return before
         with self._lock:
-            self._check_open()
-            self._sweep()
-            record = self._free.pop() if self._free else self._new_record()
+            record = self._take_record()
             job = RepeatedJob(self, record, commands, keep_alive)
             job.again()
         return job
@@ -395,17 +384,20 @@ class JobSystem:
             if time.monotonic_ns() >= deadline:
                 return handle.is_completed
 
-    def _sweep(self) -> None:
-        """Takes back the records of a few finished jobs: several per submission, so they cannot pile up."""
+    def _take_record(self) -> _Record:
+        """Return a record for a job, after reclaiming a few of finished jobs, so that they never pile up."""
+        self._check_open()
         live = self._live
         for _ in range(min(4, len(live))):
             handle = live.popleft()
             words, base = handle._words, handle._base
             if words[base + _STATE] == 1 and words[base + _USERS] == 0 and words[base + _PINS] % _KEPT == 0:
                 words[base + _PINS] = 0
-                self._free.append(handle._retire())
+                handle._finished, handle._keep = True, None
+                self._free.append(handle._record)
             else:
                 live.append(handle)
+        return self._free.pop() if self._free else self._new_record()
 
     def _new_record(self) -> _Record:
         """The next record of a block. Making all of them at once takes a tenth of a millisecond."""

@@ -76,14 +76,6 @@ def os_wait(system, address, expected, nanoseconds):
     milliseconds = 0xFFFFFFFF if nanoseconds < 0 else nanoseconds // 1000000 + 1
     call_os(load_i64(system, OS_WAIT), address, compared, 4, milliseconds, 0, 0)
 
-
-@typed_helper("void(int64, int64, int64)")
-def os_wake(system, address, count):
-    if count >= 1 << 30:
-        call_os(load_i64(system, OS_WAKE_ALL), address, 0, 0, 0, 0, 0)
-    else:
-        for _ in range(count):
-            call_os(load_i64(system, OS_WAKE_ONE), address, 0, 0, 0, 0, 0)
 """,
     "os_sync": """
 @typed_helper("void(int64, int64, int64, int64)")
@@ -92,14 +84,6 @@ def os_wait(system, address, expected, nanoseconds):
     limit = 1000000000 if nanoseconds < 0 else max(nanoseconds, 1)
     call_os(load_i64(system, OS_WAIT), address, expected & 0xFFFFFFFF, 4, 0, 32, limit)
 
-
-@typed_helper("void(int64, int64, int64)")
-def os_wake(system, address, count):
-    if count >= 1 << 30:
-        call_os(load_i64(system, OS_WAKE_ALL), address, 4, 0, 0, 0, 0)
-    else:
-        for _ in range(count):
-            call_os(load_i64(system, OS_WAKE_ONE), address, 4, 0, 0, 0, 0)
 """,
     "poll": """
 @typed_helper("void(int64, int64, int64, int64)")
@@ -113,6 +97,19 @@ def os_wake(system, address, count):
 """,
 }
 
+# What a function does not take, such as the size of a word, it leaves where it is.
+_WAKE = """
+@typed_helper("void(int64, int64, int64)")
+def os_wake(system, address, count):
+    if count >= 1 << 30:
+        call_os(load_i64(system, OS_WAKE_ALL), address, 4, 0, 0, 0, 0)
+    else:
+        for _ in range(count):
+            call_os(load_i64(system, OS_WAKE_ONE), address, 4, 0, 0, 0, 0)
+"""
+
+for _kind in ("wait_on_address", "os_sync"):
+    OS_TEXTS[_kind] += _WAKE
 for _kind in OS_TEXTS.keys() - {"futex"}:
     OS_TEXTS[_kind] += """
 

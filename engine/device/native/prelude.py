@@ -9,8 +9,7 @@ A kernel is `void(int64 args, int64 begin, int64 end)`. `args` is the address of
 - `load_T(address, index)` and `store_T(address, index, value)` for T in f32, f64, f16 (as float32 values),
   i8, i16, i32, i64, u8, u16, u32, u64, bool (one byte). `address` is in bytes and aligned for T; `index`
   counts elements. Stores cast the value to T as numba casts. Loops over such accesses vectorise.
-- `i64_as_f64`, `f64_as_i64`, `i32_as_f32`, `f32_as_i32`, `f16_bits_to_f32`, `f32_to_f16_bits`: same bits,
-  or the IEEE half conversion (to nearest, ties to even).
+- `i32_as_f32`, `f32_as_i32`: same bits.
 - `atomic_load_T`, `atomic_store_T`, `atomic_add_T`, `atomic_exchange_T`, `atomic_cas_T` for T in i32, i64, in
   one total order. All but the store return the old value; `atomic_cas_T(address, index, expected, desired)`.
 - `copy_bytes(destination, source, count)`, `set_bytes(destination, byte, count)`.
@@ -141,8 +140,6 @@ def _make_bitcast(source, target, storage):
     return bitcast
 
 
-i64_as_f64 = _make_bitcast(_types.int64, _types.float64, _DOUBLE)
-f64_as_i64 = _make_bitcast(_types.float64, _types.int64, _I64)
 i32_as_f32 = _make_bitcast(_types.int32, _types.float32, _FLOAT)
 f32_as_i32 = _make_bitcast(_types.float32, _types.int32, _I32)
 
@@ -183,25 +180,9 @@ def soft_f32_to_f16_bits(value):
 
 
 if _HARDWARE_HALF:
-
-    @_intrinsic
-    def f16_bits_to_f32(typing_context, bits):
-        def generate(context, builder, signature, args):
-            return builder.fpext(builder.bitcast(args[0], _HALF), _FLOAT)
-
-        return _types.float32(_types.uint16), generate
-
-    @_intrinsic
-    def f32_to_f16_bits(typing_context, value):
-        def generate(context, builder, signature, args):
-            return builder.bitcast(builder.fptrunc(args[0], _HALF), _I16)
-
-        return _types.uint16(_types.float32), generate
-
     load_f16 = _make_load(_types.float32, _HALF, 2, lambda b, v: b.fpext(v, _FLOAT))
     store_f16 = _make_store(_types.float32, _HALF, 2, lambda b, v: b.fptrunc(v, _HALF))
 else:
-    f16_bits_to_f32, f32_to_f16_bits = soft_f16_bits_to_f32, soft_f32_to_f16_bits
 
     @helper
     def load_f16(address, index):

@@ -14,10 +14,9 @@ import numpy as np
 
 from engine.backends.cost import formula_ns
 from engine.backends.cpu.codegen.printer import NumbaPrinter, indent, read_text
-from engine.compiler.plan import Compute, Tuner
-from engine.kernels.expr import FLAT, Expr, acc, cast, load, substitute
+from engine.compiler.plan import Compute
+from engine.kernels.expr import Expr, acc
 from engine.kernels.kernel import Numbered, number
-from engine.kernels.value import Value
 
 Recipe = tuple[Any, ...]
 """An epilogue for sums in registers, see `library/epilogue.py`."""
@@ -162,20 +161,3 @@ def _operands(recipe: Recipe) -> dict[int, Recipe]:
     if recipe[0] in ("row", "scalar", "place", "number"):
         return {recipe[1]: recipe}
     return {k: leaf for part in recipe[1:] if isinstance(part, tuple) for k, leaf in _operands(part).items()}
-
-
-def raw_output(compute: Compute, tuner: Tuner, dtype: np.dtype) -> str:
-    """The buffer for a kernel's result, of type `dtype`, to which `emit_epilogue` applies the epilogue."""
-    if compute.epilogue is None:
-        return compute.output.name
-    return tuner.temporary(compute.output.size, dtype)
-
-
-def emit_epilogue(compute: Compute, tuner: Tuner, source: str, dtype: np.dtype) -> None:
-    """Emit the epilogue as a separate step, for kernels that do not finish row by row."""
-    if compute.epilogue is None:
-        return
-    made = load(Value(source, compute.output.shape, dtype), FLAT)
-    formula = substitute(compute.epilogue, lambda e: cast(made, e.dtype) if e.op == "acc" else None)
-    kernel, values, inputs = number(formula, len(compute.space), compute.output.dtype)
-    tuner.emit(kernel, compute.space, values, tuple(v.name for v in inputs), compute.output.name)

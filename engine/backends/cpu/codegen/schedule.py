@@ -10,16 +10,20 @@ estimated time (`engine.backends.cpu.codegen.task_partition`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
+
+import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.task_partition import up
-from engine.compiler.plan import Tuner
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.expr import FLAT, cast, load, substitute
 from engine.kernels.size import largest, smallest
+from engine.kernels.value import Value
 
 
 # Frozen ones take three times as long to make, and each new size makes some for every product.
@@ -172,8 +176,8 @@ def evenly(size: int, wanted: int, step: int = 1) -> Blocks:
 def emit(
     tuner: Tuner, kernel: NativeKernel, schedule: Schedule, arguments: Iterable[float], inputs: Iterable[str],
     output: str, epilogue: Epilogue | None = None,
-) -> None:  # fmt: skip
-    """Emit the step of a tuned kernel, with its arguments in the prologue's order.
+) -> bool:  # fmt: skip
+    """Emit the step of a tuned kernel, with its arguments in the prologue's order; True, as a rule returns.
 
     Args:
         tuner: Takes the step.
@@ -187,3 +191,23 @@ def emit(
     own, read = ((), ()) if epilogue is None else (epilogue.values, epilogue.inputs)
     values = (schedule.task_ns, *arguments, *own)
     tuner.emit(kernel, (schedule.tasks,), values, (*read, *inputs), output)
+    return True
+
+
+def emit_raw(
+    compute: Compute, tuner: Tuner, dtype: np.dtype, kernel: NativeKernel,
+    *steps: tuple[Schedule, Iterable[float]], inputs: Iterable[str],
+) -> bool:  # fmt: skip
+    """Emit steps of a kernel that writes elements of type `dtype`, and the epilogue as a step of its own.
+
+    steps: the schedule of each, and its arguments. Returns True, as `emit` does.
+    """
+    output = compute.output
+    target = output.name if compute.epilogue is None else tuner.temporary(output.size, dtype)
+    for schedule, arguments in steps:
+        emit(tuner, kernel, schedule, arguments, inputs, target)
+    if compute.epilogue is not None:
+        made = load(Value(target, output.shape, dtype), FLAT)
+        formula = substitute(compute.epilogue, lambda e: cast(made, e.dtype) if e.op == "acc" else None)
+        tuner.steps.append(replace(compute, body=formula, hint=None, epilogue=None).numbered())
+    return True

@@ -12,8 +12,8 @@ from engine.backends.cpu.execution.program import CPUProgram, MeasuredRate
 from engine.backends.cpu.execution.stream import LEAST_SHARED
 from engine.backends.host import INLINE_NS, HostBackend, HostBuffer, HostPart, JoinedJob
 from engine.base.memory.aligned import address_of
-from engine.device.jobs.builtin_commands import COPY_GRAIN, builtin_functions
-from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.builtin_commands import builtin_functions, copy_commands
+from engine.device.jobs.command_list import NO_ROWS, CommandList
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
 
@@ -87,9 +87,9 @@ def _commands(parts: Sequence[HostPart | CommandList]) -> CommandList:
         lists = [_rows(part, held) for part in group]
         group.clear()
         if len(lists) > 1:
-            table = np.array([(_address(each), len(each)) for each in lists], np.int64)
+            table = np.array([(address_of(each), len(each)) for each in lists], np.int64)
             held.extend((lists, table))
-            lists = [np.array([(builtin_functions()["lists"], _address(table), len(lists), 1)], np.int64)]
+            lists = [np.array([(builtin_functions()["lists"], address_of(table), len(lists), 1)], np.int64)]
         rows.extend(lists)
 
     for part in parts:
@@ -118,13 +118,6 @@ def _rows(part: HostPart, held: list[object]) -> np.ndarray:
 
 
 def _copies(pairs: Sequence[tuple[np.ndarray, HostBuffer]], held: list[object]) -> np.ndarray:
-    copy, rows = builtin_functions()["copy"], []
-    for source, target in pairs:
-        words = np.array([target.address, address_of(source)], np.int64)
-        held.extend((words, source, target.array))
-        rows.append((copy, _address(words), source.nbytes, COPY_GRAIN))
-    return np.array(rows, np.int64).reshape(-1, 4)
-
-
-def _address(array: np.ndarray) -> int:
-    return int(array.ctypes.data)
+    lists = [copy_commands(source, target.array) for source, target in pairs]
+    held.extend(lists)
+    return np.concatenate([NO_ROWS, *(each.array for each in lists)])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from math import prod
 from time import perf_counter
 
 import numpy as np
 
 from engine.backends.cpu.execution.program import CPUProgram
-from engine.backends.cpu.execution.timing import TimestampedList
+from engine.backends.cpu.execution.timing import ObservedJob, TimestampedList
 from engine.backends.partial_dispatch import CombinedTiming, Cut, PartialDispatch, TimeBounds, Timing
 from engine.base import instrumentation
 from engine.base.errors import DisposedError
@@ -22,28 +21,6 @@ from engine.device.jobs.system import JobHandle
 
 _CHUNKS = 16
 """Into how many chunks a part of a command is cut at most, where it is not cut as the command is."""
-
-
-class _Timed:
-    """The times of a job's commands, from the timestamps between them."""
-
-    def __init__(self, job: JobHandle, stamped: TimestampedList) -> None:
-        self._job = job
-        self._stamped = stamped
-        self._worker = instrumentation.current_worker()
-
-    def result(self) -> list[float] | None:
-        """Seconds for each command, once the job is done."""
-        if not self._job.is_completed:
-            return None
-        return [after - before for before, after in pairwise(self._stamped.times())]
-
-    def poll(self) -> bool:
-        """Notify observers once the job is done."""
-        if self._job.is_completed:
-            times = self._stamped.times()
-            instrumentation.span("jobs", "job", times[0], times[-1], worker=self._worker, backend="cpu")
-        return self._job.is_completed
 
 
 class CPUPartialDispatch(PartialDispatch):
@@ -97,7 +74,7 @@ class CPUPartialDispatch(PartialDispatch):
             self._submit(commands)
             return None
         stamped = TimestampedList(commands, each=True)
-        timing = _Timed(self._submit(stamped.commands), stamped)
+        timing = ObservedJob(stamped, self._submit(stamped.commands))
         if instrumentation.installed:
             instrumentation.later(timing)
         return timing if timed else None

@@ -12,10 +12,9 @@ from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.timing import ObservedJob, TimestampedList
 from engine.base import instrumentation
 from engine.base.errors import DisposedError
-from engine.base.memory.aligned import address_of, allocate
 from engine.base.memory.results import OutputRing, ResultMemory
-from engine.device.jobs.builtin_commands import COPY_GRAIN, builtin_functions
-from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.builtin_commands import COPY_GRAIN, copy_commands
+from engine.device.jobs.command_list import NOTHING, CommandList
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
 LEAST_SHARED = 1 << 22
@@ -23,8 +22,6 @@ LEAST_SHARED = 1 << 22
 
 LEAST_SHARED_ASLEEP = 1 << 23
 """The same where they have to be woken, as nothing was in flight."""
-
-_NOTHING = CommandList(np.zeros((0, 4), np.int64))
 
 
 class CPUReadback(Readback):
@@ -103,9 +100,8 @@ class JobStream:
     """
 
     __slots__ = (
-        "_copies",
-        "_copy_function",
         "_disposed",
+        "_staging",
         "copied",
         "jobs",
         "last",
@@ -123,8 +119,7 @@ class JobStream:
         self.results = ResultMemory()
         self.copied: set[str] = set()
         self.own = OutputRing()
-        self._copies: list[_Copy] = []
-        self._copy_function = builtin_functions()["copy"]
+        self._staging = ResultMemory()
         self._disposed = False
 
     def is_idle(self) -> bool:
@@ -178,10 +173,7 @@ class JobStream:
 
     def copy(self, source: np.ndarray, target: np.ndarray) -> JobHandle:
         """Copy the bytes of an array into another of as many, by a job."""
-        copy = self._free_copy(0)
-        commands = copy.aim(address_of(target), address_of(source), source.nbytes)
-        copy.handle = self.submit(commands, (source, target))
-        return copy.handle
+        return self.submit(copy_commands(source, target), None)
 
     def transfer(self, source: np.ndarray, target: np.ndarray) -> JobHandle | None:
         """Copy an array in stream order; returns the job, or None if it is done."""
@@ -192,10 +184,9 @@ class JobStream:
 
     def upload(self, buffer: CPUBuffer, data: np.ndarray) -> None:
         """Copy an array, which may change at once, into a buffer by a job."""
-        size = buffer.array.nbytes
-        copy = self._free_copy(size)
-        np.copyto(copy.staging[:size].view(buffer.dtype), data.reshape(-1))
-        copy.handle = self.submit(copy.aim(buffer.address, address_of(copy.staging), size), buffer.array)
+        staged = self._staging.array(buffer.array.shape, buffer.dtype)
+        np.copyto(staged, data.reshape(-1))
+        self.copy(staged, buffer.array)
 
     def readback(self, source: np.ndarray) -> CPUReadback:
         """A copy of an array as of now in the stream."""
@@ -214,7 +205,7 @@ class JobStream:
         """The last job; None when nothing is in flight."""
         if self.is_idle():
             return None
-        return self._enqueue(_NOTHING, None) if self.marks else self.last
+        return self._enqueue(NOTHING, None) if self.marks else self.last
 
     def before_joining(self, done: JobHandle | None) -> Sequence[JobHandle]:
         """The jobs that a joining job has to wait for; see `joined`.
@@ -242,7 +233,6 @@ class JobStream:
 
     def dispose(self) -> None:
         """Accept no more jobs. Those in flight keep their memory until they are done."""
-        self._copies.clear()
         self._disposed = True
 
     def _flush(self) -> None:
@@ -267,42 +257,6 @@ class JobStream:
     def _check_alive(self) -> None:
         if self._disposed:
             raise DisposedError("this backend was disposed")
-
-    def _free_copy(self, staging_bytes: int) -> _Copy:
-        """A copy command that is not in flight, with at least so much staging memory.
-
-        What readbacks still owe comes first: their copies take such commands too.
-        """
-        if self.owed:
-            self._flush()
-        best: _Copy | None = None
-        for copy in self._copies:
-            if len(copy.staging) >= staging_bytes and (copy.handle is None or copy.handle.is_completed):
-                if best is None or len(copy.staging) < len(best.staging):
-                    best = copy
-        if best is None:
-            best = _Copy(self._copy_function, staging_bytes)
-            self._copies.append(best)
-        return best
-
-
-class _Copy:
-    """A copy command that is used again and again, and its own staging memory if it is an upload."""
-
-    __slots__ = ("commands", "handle", "staging", "words")
-
-    def __init__(self, function: int, staging_bytes: int = 0) -> None:
-        self.words = np.zeros(6, np.int64)
-        self.words[2:] = function, self.words.ctypes.data, 0, COPY_GRAIN
-        self.staging = allocate(staging_bytes)
-        self.commands = CommandList(self.words[2:].reshape(1, 4), (self.words, self.staging))
-        self.handle: JobHandle | None = None
-
-    def aim(self, target: int, source: int, size: int) -> CommandList:
-        self.words[0] = target
-        self.words[1] = source
-        self.words[4] = size
-        return self.commands
 
 
 def copy_now(jobs: JobSystem, source: np.ndarray, target: np.ndarray) -> None:

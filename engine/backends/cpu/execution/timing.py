@@ -28,7 +28,7 @@ def time_commands(commands: CommandList, run: Callable[[CommandList], object]) -
     """
     stamped = TimestampedList(commands, each=True)
     run(stamped.commands)
-    return [after - before for before, after in pairwise(stamped.times())]
+    return stamped.seconds()
 
 
 class TimestampedList:
@@ -69,20 +69,28 @@ class TimestampedList:
             begin + ((a - first[0]) * whole + (b - first[1]) * fraction) for a, b in self._stamps.tolist()
         ]
 
+    def seconds(self) -> list[float]:
+        """How long what is between two looks at the clock took."""
+        return [after - before for before, after in pairwise(self.times())]
+
 
 class ObservedJob:
-    """Commands on job threads whose times are reported to observers."""
+    """Commands on job threads whose times are reported to observers, or returned."""
 
     def __init__(self, stamped: TimestampedList, handle: JobHandle) -> None:
         self._stamped = stamped
         self._handle = handle
         self._worker = instrumentation.current_worker()
 
+    def result(self) -> list[float] | None:
+        """Seconds between timestamps, once the commands have run."""
+        return self._stamped.seconds() if self._handle.is_completed else None
+
     def poll(self) -> bool:
         """Report the times, if the commands have run."""
         if not self._handle.is_completed:
             return False
-        start, end = self._stamped.times()
+        start, *_, end = self._stamped.times()
         instrumentation.span("jobs", "job", start, end, worker=self._worker, backend="cpu")
         return True
 

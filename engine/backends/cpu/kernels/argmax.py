@@ -7,10 +7,9 @@ a whole, columns side by side hold their best key and its place.
 from __future__ import annotations
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.codegen.schedule import Schedule, emit_raw
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import INT64, arithmetic_type, as_dtype
 from engine.compiler.plan import Compute, Tuner
@@ -48,12 +47,10 @@ def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
     blocks = -(-inner // BLOCK_COLUMNS)
     tasks = -(-outer // BLOCK_ROWS) if inner == 1 else outer * blocks
     each = (x.size * _NS_PER_ELEMENT + outer * inner * _NS_PER_RESULT) / tasks
-    target = raw_output(compute, tuner, INT64)
     text = position_text(x.dtype.name, bool(attributes["largest"]), bool(attributes["last"]))
     sizes = _ARGUMENTS.values(outer=outer, count=count, inner=inner, blocks=blocks)
-    emit(tuner, NativeKernel("position", text), Schedule(tasks, each), sizes, (x.name,), target)
-    emit_epilogue(compute, tuner, target, INT64)
-    return True
+    step = Schedule(tasks, each), sizes
+    return emit_raw(compute, tuner, INT64, NativeKernel("position", text), step, inputs=(x.name,))
 
 
 def position_text(storage: str, largest: bool, last: bool) -> str:

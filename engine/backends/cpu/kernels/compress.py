@@ -6,12 +6,13 @@ and become what the hint names: positions, coordinates, or the slices there.
 
 from __future__ import annotations
 
+import numpy as np
+
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
-from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit, evenly
+from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit, emit_raw, evenly
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import INT32, INT64
 from engine.compiler.plan import Compute, Tuner
@@ -32,31 +33,25 @@ _CUT = ArgumentBlock("count", _GRID.arguments)
 def tune_count(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "count"."""
     (mask,) = compute.operands
-    target = raw_output(compute, tuner, INT64)
-    _emit_counts(tuner, mask.name, mask.shape, Blocks(1, mask.shape[1]), target)
-    emit_epilogue(compute, tuner, target, INT64)
-    return True
+    kernel, step = _counts(mask.shape, Blocks(1, mask.shape[1]))
+    return emit_raw(compute, tuner, INT64, kernel, step, inputs=(mask.name,))
 
 
 def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "select"."""
     mask, room = compute.operands[0], compute.space[-1]
-    target = raw_output(compute, tuner, INT32)
     deliver = [f"store_i32(out, row * room + filled + k, {_POSITION})"]
     # Slots that stand for nothing are read all the same.
     rest = ["set_bytes(out + (row * room + filled) * 4, _types.uint8(0), (room - filled) * 4)"]
     arguments = ArgumentBlock(_CUT, "room")
     text = select_text(arguments, [], ["for k in range(found):", *indent(deliver)], rest)
-    _emit_select(compute, tuner, threads, mask, arguments, text, {"room": room}, (), target, 0.0)
-    emit_epilogue(compute, tuner, target, INT32)
-    return True
+    return _emit_select(compute, tuner, threads, mask, arguments, text, {"room": room}, (), INT32, 0.0)
 
 
 def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "nonzero"."""
     mask, shape = compute.operands[0], compute.attributes["shape"]
     rank = len(shape)
-    target = raw_output(compute, tuner, INT64)
     sizes = [f"size{axis}" for axis in range(rank)]
     last = f"size{rank - 1}"
     fresh = [f"rest = op_div(position, {last})", f"line = rest * {last}"]
@@ -74,9 +69,7 @@ def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
     arguments = ArgumentBlock(_CUT, "total", *sizes)
     text = select_text(arguments, start, ["for k in range(found):", *indent(each)], [])
     own = {"total": compute.space[-1], **dict(zip(sizes, shape, strict=True))}
-    _emit_select(compute, tuner, threads, mask, arguments, text, own, (), target, 1.0 * rank)
-    emit_epilogue(compute, tuner, target, INT64)
-    return True
+    return _emit_select(compute, tuner, threads, mask, arguments, text, own, (), INT64, 1.0 * rank)
 
 
 def tune_compress(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -86,7 +79,6 @@ def tune_compress(compute: Compute, tuner: Tuner, threads: int) -> bool:
     room, size = compute.space[1], x.dtype.itemsize
     if len(compute.space) != 3:
         return False
-    target = raw_output(compute, tuner, x.dtype)
     deliver = [
         "for o in range(outer):",
         "    for k in range(found):",
@@ -101,15 +93,13 @@ def tune_compress(compute: Compute, tuner: Tuner, threads: int) -> bool:
     text = select_text(arguments, [], deliver, [], ("x",))
     moving = x.size * (0.5 + 0.1 * size) / max(length, 1)
     own = {"outer": outer, "length": length, "inner": inner, "room": room}
-    _emit_select(compute, tuner, threads, mask, arguments, text, own, (x.name,), target, moving)
-    emit_epilogue(compute, tuner, target, x.dtype)
-    return True
+    return _emit_select(compute, tuner, threads, mask, arguments, text, own, (x.name,), x.dtype, moving)
 
 
 def _emit_select(
     compute: Compute, tuner: Tuner, threads: int, mask: Value, arguments: ArgumentBlock, text: str,
-    own: dict[str, int], others: tuple[str, ...], target: str, moving: float,
-) -> None:  # fmt: skip
+    own: dict[str, int], others: tuple[str, ...], dtype: np.dtype, moving: float,
+) -> bool:  # fmt: skip
     """The counts of blocks, and the choice.
 
     own: the kernel's arguments behind those of the cut; moving: nanoseconds of a chosen position.
@@ -119,18 +109,23 @@ def _emit_select(
     wanted = tasks_wanted(nanoseconds, threads)
     blocks = evenly(count, smallest(-(-wanted // rows), -(-count // (16 * BLOCK))))
     counts = tuner.temporary(rows * blocks.count, INT64)
-    _emit_counts(tuner, mask.name, mask.shape, blocks, counts)
+    kernel, (schedule, values) = _counts(mask.shape, blocks)
+    emit(tuner, kernel, schedule, values, (mask.name,), counts)
     kernel = NativeKernel(compute.hint.kind if compute.hint else "select", text)
-    schedule = Schedule.over((blocks,), nanoseconds, rows, _NS_PER_TASK)
-    values = arguments.values(count=count, **_GRID.values(blocks), **own)
-    emit(tuner, kernel, schedule, values, (mask.name, counts, *others), target)
+    step = (
+        Schedule.over((blocks,), nanoseconds, rows, _NS_PER_TASK),
+        arguments.values(count=count, **_GRID.values(blocks), **own),
+    )
+    return emit_raw(compute, tuner, dtype, kernel, step, inputs=(mask.name, counts, *others))
 
 
-def _emit_counts(tuner: Tuner, mask: str, shape: tuple[int, ...], blocks: Blocks, target: str) -> None:
+def _counts(
+    shape: tuple[int, ...], blocks: Blocks
+) -> tuple[NativeKernel, tuple[Schedule, tuple[float, ...]]]:
+    """The kernel that counts the marks of each block, its tasks and arguments."""
     rows, count = shape
     schedule = Schedule(rows * blocks.count, blocks.size * _NS_PER_COUNTED + _NS_PER_TASK)
-    values = _CUT.values(count=count, **_GRID.values(blocks))
-    emit(tuner, NativeKernel("count", count_text()), schedule, values, (mask,), target)
+    return NativeKernel("count", count_text()), (schedule, _CUT.values(count=count, **_GRID.values(blocks)))
 
 
 _POSITION = "to_int64(load_i32(local, k))"

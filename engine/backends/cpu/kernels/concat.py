@@ -44,8 +44,7 @@ def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
     arguments = described.values(total=total, **_GRID.values(blocks), **widths)
     schedule, names = Schedule.over((blocks,), nanoseconds, height), [part.name for part in parts]
     kernel = NativeKernel(f"concat_{len(parts)}", concat_text(len(parts), parts[0].dtype.name, epilogue))
-    emit(tuner, kernel, schedule, arguments, names, compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, arguments, names, compute.output.name, epilogue)
 
 
 def concat_text(parts: int, storage: str, epilogue: Epilogue) -> str:

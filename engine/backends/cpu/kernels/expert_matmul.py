@@ -58,8 +58,7 @@ def tune_expert_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     )  # fmt: skip
     schedule, inputs = Schedule.over((blocks,), nanoseconds, experts), (chosen.name, x.name, weights)
     kernel = NativeKernel("expert_matmul", expert_matmul_text(tile, epilogue))
-    emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
 
 
 @storable

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit, evenly
+from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit_raw, evenly
 from engine.backends.cpu.codegen.task_partition import CHUNKS_PER_THREAD
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import FLOAT32, INT32
@@ -29,7 +28,6 @@ def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
     most = whole(attributes["most"])
     blocks = evenly(rows, threads * CHUNKS_PER_THREAD)
     scratch = tuner.temporary(blocks.count * 5 * (most + AT_ONCE), FLOAT32)
-    target = raw_output(compute, tuner, INT32)
     schedule = Schedule(blocks.count, blocks.size * count * _NS_PER_BOX)
     stored = number[0].dtype.name if number else None
     kernel = NativeKernel("suppression", suppression_text(stored))
@@ -38,9 +36,7 @@ def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
         most_overlap=float(attributes["limit"]),
     )  # fmt: skip
     names = (order.name, corners.name, *(v.name for v in number), scratch)
-    emit(tuner, kernel, schedule, arguments, names, target)
-    emit_epilogue(compute, tuner, target, INT32)
-    return True
+    return emit_raw(compute, tuner, INT32, kernel, (schedule, arguments), inputs=names)
 
 
 def suppression_text(number: str | None) -> str:

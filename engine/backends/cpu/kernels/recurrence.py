@@ -20,10 +20,9 @@ from math import trunc
 import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.codegen.schedule import Schedule, emit_raw
 from engine.backends.cpu.codegen.task_partition import cut_step, reading_ns
 from engine.backends.cpu.codegen.tiles import Tile, by_height, host_tile
 from engine.backends.cpu.kernels.matmul.matmul import tune_matmul
@@ -106,15 +105,13 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     scratch = tuner.temporary(groups * parts * MARK_BYTES // 4 + states, FLOAT32)
     initial = [given[s].name if s in given else right for s in ("h", "c")]
     names = (inputs, right, after, *initial, scratch)
-    target = raw_output(compute, tuner, FLOAT32)
     kernel = NativeKernel(kind, recurrence_text(kind, tile))
     tasks = groups * parts
     copy_ns = states / tasks * COPY_NS + 10.0
-    for phase, task_ns in ((BEGIN, copy_ns), (STEPS, steps * step_ns / parts + 50.0), (END, copy_ns)):
-        if phase != END or attributes["states"]:
-            emit(tuner, kernel, Schedule(tasks, task_ns), arguments(phase=phase), names, target)
-    emit_epilogue(compute, tuner, target, FLOAT32)
-    return True
+    phases = {BEGIN: copy_ns, STEPS: steps * step_ns / parts + 50.0}
+    phases |= {END: copy_ns} if attributes["states"] else {}
+    runs = [(Schedule(tasks, task_ns), arguments(phase=phase)) for phase, task_ns in phases.items()]
+    return emit_raw(compute, tuner, FLOAT32, kernel, *runs, inputs=names)
 
 
 @dataclass(frozen=True)

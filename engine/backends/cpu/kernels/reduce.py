@@ -54,7 +54,6 @@ _RUN_ARGUMENTS = ArgumentBlock(
     "results last_size extent parts part_size", _RUNS.arguments, "divisor", reals="divisor"
 )
 
-_INTEGER_COLUMNS = TaskGrid(column="last_size")
 _INTEGERS = {"int32": "i32", "int64": "i64", "uint32": "u32", "uint64": "u64"}
 """Types that are added up as they are stored, by the prelude's names."""
 
@@ -99,7 +98,7 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
         is_covered = x.dtype.name in _INTEGERS and compute.body.dtype == x.dtype.name and not are_runs
         if not is_covered or kind == "mean" or term != "element":
             return False
-        _emit_integers(compute, tuner, kind, (outer, extent, inner))
+        _emit_columns(compute, tuner, _Work(kind, term, (outer, extent, inner), x.name))
         return True
     emit_step = _emit_runs if are_runs else _emit_columns
     tasks = outer if are_runs else outer * -(-inner // BLOCK_COLUMNS)
@@ -129,25 +128,22 @@ def _column_arguments(row_axes: int) -> ArgumentBlock:
     return ArgumentBlock(_COLUMN_ARGUMENTS, " ".join(f"d{axis}" for axis in range(row_axes)))
 
 
-def _integer_arguments(row_axes: int) -> ArgumentBlock:
-    """The same for integers."""
-    axes = " ".join(f"d{axis}" for axis in range(row_axes))
-    return ArgumentBlock("extent last_size", _INTEGER_COLUMNS.arguments, axes)
-
-
 def _emit_columns(compute: Compute, tuner: Tuner, work: _Work) -> None:
     outer, extent, inner = work.sizes
-    rows = compute.space[:-1]
+    rows, storage = compute.space[:-1], compute.body.dtype
     block = smallest(BLOCK_COLUMNS, inner)
     blocks = (Blocks(work.parts, -(-extent // work.parts)), Blocks(-(-inner // block), block))
     total_ns = prod(work.sizes) * _NS_PER_ELEMENT + outer * inner * _NS_PER_RESULT
     described = _column_arguments(len(rows))
-    epilogue = print_epilogue(compute, described.end, row_axes=len(rows))
+    epilogue = print_epilogue(compute, described.end, row_axes=len(rows), core=storage)
     sizes = described.values(
         extent=extent, last_size=inner, **_COLUMNS.values(*blocks), divisor=work.divisor,
         **{f"d{axis}": size for axis, size in enumerate(rows)},
     )  # fmt: skip
-    kernel = NativeKernel(f"reduce_{work.kind}", columns_text(work.kind, work.term, len(rows), epilogue))
+    name, text = f"reduce_{work.kind}", columns_text(work.kind, work.term, len(rows), epilogue)
+    if storage in _INTEGERS:
+        name, text = f"{name}_{storage}", integers_text(work.kind, storage, len(rows), epilogue)
+    kernel = NativeKernel(name, text)
     schedule = Schedule.over(blocks, total_ns, outer, _NS_PER_TASK)
     emit(tuner, kernel, schedule, sizes, work.inputs, compute.output.name, epilogue)
 
@@ -167,23 +163,6 @@ def _emit_runs(compute: Compute, tuner: Tuner, work: _Work) -> None:
     total_ns = outer * extent * _NS_PER_ELEMENT + results * _NS_PER_RUN
     schedule = Schedule.over((blocks,), total_ns, start_ns=_NS_PER_TASK)
     emit(tuner, kernel, schedule, sizes, work.inputs, compute.output.name, epilogue)
-
-
-def _emit_integers(compute: Compute, tuner: Tuner, kind: str, sizes: tuple[int, int, int]) -> None:
-    outer, extent, inner = sizes
-    rows, dtype = compute.space[:-1], compute.operands[0].dtype
-    block = smallest(BLOCK_COLUMNS, inner)
-    blocks = Blocks(-(-inner // block), block)
-    described = _integer_arguments(len(rows))
-    epilogue = print_epilogue(compute, described.end, row_axes=len(rows), core=dtype.name)
-    arguments = described.values(
-        extent=extent, last_size=inner, **_INTEGER_COLUMNS.values(blocks),
-        **{f"d{axis}": size for axis, size in enumerate(rows)},
-    )  # fmt: skip
-    kernel = NativeKernel(f"reduce_{kind}_{dtype.name}", integers_text(kind, dtype.name, len(rows), epilogue))
-    total_ns = prod(sizes) * _NS_PER_ELEMENT * dtype.itemsize / 4
-    schedule = Schedule.over((blocks,), total_ns, outer, _NS_PER_TASK)
-    emit(tuner, kernel, schedule, arguments, (compute.operands[0].name,), compute.output.name, epilogue)
 
 
 _WIDE = {
@@ -282,13 +261,13 @@ def integers_text(kind: str, storage: str, row_axes: int, epilogue: Epilogue) ->
     short, size = _INTEGERS[storage], 8 if storage.endswith("64") else 4
     joined = f"reduce_{REDUCTIONS[kind]}(load_{short}(tile, k), load_{short}(source, k))"
     lead = [
-        *_integer_arguments(row_axes).prologue("x", epilogue=epilogue),
+        *_column_arguments(row_axes).prologue("x", epilogue=epilogue),
         f"tile = stack_bytes({BLOCK_COLUMNS * size})",
         *epilogue.kernel,
     ]
     task = [
-        *_INTEGER_COLUMNS.locate("line"),
-        "columns, first_column = column1 - column0, column0",
+        *_COLUMNS.locate("i"),
+        "line, columns, first_column = above_column, column1 - column0, column0",
         f"source = x + (line * extent * last_size + column0) * {size}",
         f"copy_bytes(tile, source, columns * {size})",
         "for row in range(1, extent):",

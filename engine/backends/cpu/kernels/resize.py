@@ -6,10 +6,9 @@ from math import prod
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
-from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit, evenly
+from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit_raw, evenly
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
@@ -28,16 +27,13 @@ def tune_nearest(compute: Compute, tuner: Tuner, threads: int) -> bool:
     out_rows, out_columns = (attributes[name] for name in ("out_rows", "out_columns"))
     total_ns = prod(compute.space) * _NS_PER_ELEMENT
     blocks = evenly(out_rows, -(-tasks_wanted(total_ns, threads) // outer))
-    target = raw_output(compute, tuner, x.dtype)
     arguments = _ARGUMENTS.values(
         **_GRID.values(blocks), out_rows=out_rows, out_columns=out_columns, rows=rows, columns=columns,
         row_places=attributes["row_places"], column_places=attributes["column_places"],
     )  # fmt: skip
     kernel = NativeKernel("nearest", nearest_text(x.dtype.itemsize))
     schedule = Schedule.over((blocks,), total_ns, outer, _NS_PER_TASK)
-    emit(tuner, kernel, schedule, arguments, (x.name, places.name), target)
-    emit_epilogue(compute, tuner, target, x.dtype)
-    return True
+    return emit_raw(compute, tuner, x.dtype, kernel, (schedule, arguments), inputs=(x.name, places.name))
 
 
 def nearest_text(size: int) -> str:

@@ -81,8 +81,7 @@ def tune_regions(compute: Compute, tuner: Tuner, threads: int) -> bool:
     kernel = NativeKernel("roi_align", regions_text(ratio, numbers.dtype.name, epilogue))
     schedule = Schedule.over((blocks,), regions * channels * each, regions, _NS_PER_TASK)
     inputs = (x.name, places.name, numbers.name)
-    emit(tuner, kernel, schedule, arguments, inputs, compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, arguments, inputs, compute.output.name, epilogue)
 
 
 def regions_text(ratio: int, number: str, epilogue: Epilogue) -> str:

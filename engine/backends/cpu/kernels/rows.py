@@ -18,74 +18,7 @@ _NS_PER_ELEMENT = {"softmax": 0.35, "logarithm": 0.35, "mean": 0.2, "square": 0.
 _NS_PER_ROW = 25.0
 _ARGUMENTS = ArgumentBlock("extent masked epsilon", reals="epsilon")
 
-_HELPERS = """
-row_top = make_row_top({lanes})
-row_sum = make_row_sum({lanes})
-row_squares = make_row_squares({lanes})
-row_exp = make_row_exp({lanes})
-row_scale = make_row_scale({lanes})
-row_shift = make_row_shift({lanes})
-
-
-@helper
-def rest_of(pad, source, count, filling):
-    # The elements behind the last whole vector, filled up to one; how many there are.
-    whole = count - op_rem(count, _types.int64({lanes}))
-    for j in range({lanes}):
-        store_f32(pad, j, load_f32(source, whole + j) if whole + j < count else filling)
-    return count - whole
-
-
-@helper
-def top_of(pad, source, count):
-    top = row_top(0, source, op_div(count, _types.int64({lanes})))
-    if rest_of(pad, source, count, -INF):
-        top = max(top, row_top(0, pad, 1))
-    return top
-
-
-@helper
-def sum_of(pad, source, count):
-    total = row_sum(0, source, op_div(count, _types.int64({lanes})))
-    if rest_of(pad, source, count, 0.0):
-        total += row_sum(0, pad, 1)
-    return total
-
-
-@helper
-def squares_of(pad, source, count, mean):
-    total = row_squares(0, source, op_div(count, _types.int64({lanes})), mean)
-    if rest_of(pad, source, count, mean):
-        total += row_squares(0, pad, 1, mean)
-    return total
-
-
-@helper
-def exp_of(pad, target, source, count, top):
-    total = row_exp(target, source, op_div(count, _types.int64({lanes})), top)
-    rest = rest_of(pad, source, count, -INF)
-    if rest:
-        total += row_exp(target + (count - rest) * 4, pad, 1, top)
-    return total
-
-
-@helper
-def scale_of(pad, target, source, count, center, factor):
-    row_scale(target, source, op_div(count, _types.int64({lanes})), center, factor)
-    rest = rest_of(pad, source, count, 0.0)
-    if rest:
-        row_scale(target + (count - rest) * 4, pad, 1, center, factor)
-
-
-@helper
-def shift_of(pad, target, source, count, first, second):
-    row_shift(target, source, op_div(count, _types.int64({lanes})), first, second)
-    rest = rest_of(pad, source, count, 0.0)
-    if rest:
-        row_shift(target + (count - rest) * 4, pad, 1, first, second)
-
-
-"""
+_OPERATIONS = ("top", "sum", "squares", "exp", "scale", "shift")
 
 
 def tune_softmax(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -112,8 +45,7 @@ def _emit(compute: Compute, tuner: Tuner, kind: str, masked: int, epsilon: float
     row_ns = extent * (_NS_PER_ELEMENT[kind] + 0.1) + _NS_PER_ROW
     arguments = _ARGUMENTS.values(extent=extent, masked=masked, epsilon=epsilon)
     kernel = NativeKernel(kind, rows_text(kind, host_tile().lanes, epilogue))
-    emit(tuner, kernel, Schedule(rows, row_ns), arguments, (x.name,), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, Schedule(rows, row_ns), arguments, (x.name,), compute.output.name, epilogue)
 
 
 def rows_text(kind: str, lanes: int, epilogue: Epilogue) -> str:
@@ -129,11 +61,11 @@ def rows_text(kind: str, lanes: int, epilogue: Epilogue) -> str:
     if kind in ("softmax", "logarithm"):
         measure = [
             "top = _types.float32(-INF)",
-            *over("top = max(top, top_of(pad, source, columns))"),
+            *over("top = max(top, row_top(0, source, columns))"),
             "if masked and top == -INF:",
             "    top = _types.float32(0.0)",
             "total = 0.0",
-            *over("total += exp_of(pad, work, source, columns, top)"),
+            *over("total += row_exp(work, source, columns, top)"),
             "if masked and total == 0.0:",
             "    total = 1.0",
         ]
@@ -142,30 +74,28 @@ def rows_text(kind: str, lanes: int, epilogue: Epilogue) -> str:
             work = [
                 # A row of one block has computed its exponentials.
                 f"if extent > {BLOCK}:",
-                "    exp_of(pad, work, source, columns, top)",
-                f"row_scale(work, work, op_div(columns + {lanes - 1}, _types.int64({lanes})),"
-                " _types.float32(0.0), share)",
+                "    row_exp(work, source, columns, top)",
+                "row_scale(work, work, columns, _types.float32(0.0), share)",
             ]
         else:
             measure.append(f"share = op_log({total})")
-            work = ["shift_of(pad, work, source, columns, top, share)"]
+            work = ["row_shift(work, source, columns, top, share)"]
     else:
         measure = ["center = _types.float32(0.0)", "total = 0.0"]
         if kind == "mean":
             measure += [
-                *over("total += sum_of(pad, source, columns)"),
+                *over("total += row_sum(0, source, columns)"),
                 "center = _types.float32(total / extent)",
             ]
         measure += [
             "total = 0.0",
-            *over("total += squares_of(pad, source, columns, center)"),
+            *over("total += row_squares(0, source, columns, center)"),
             "factor = _types.float32(1.0 / op_sqrt(total / extent + epsilon))",
         ]
-        work = ["scale_of(pad, work, source, columns, center, factor)"]
+        work = ["row_scale(work, source, columns, center, factor)"]
     body = [
         *_ARGUMENTS.prologue("x", epilogue=epilogue),
         f"work = stack_bytes({(BLOCK + lanes) * 4})",
-        f"pad = stack_bytes({lanes * 4})",
         *epilogue.kernel,
         "for i0 in range(begin, end):",
         *indent(
@@ -178,4 +108,5 @@ def rows_text(kind: str, lanes: int, epilogue: Epilogue) -> str:
             ]
         ),
     ]
-    return kernel_text(library_text("vectors", "rows") + _HELPERS.format(lanes=lanes), body)
+    made = "".join(f"row_{name} = make_row({name!r}, {lanes})\n" for name in _OPERATIONS)
+    return kernel_text(library_text("vectors", "rows") + made, body)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import computed_type, kernel_text, read_text, write_text
-from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
+from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit_raw
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import BOOL
 from engine.compiler.plan import Compute, Tuner
@@ -30,15 +29,13 @@ def tune_scan(compute: Compute, tuner: Tuner, threads: int) -> bool:
     outer, count, inner = x.shape
     blocks = Blocks(-(-inner // BLOCK_COLUMNS), BLOCK_COLUMNS)
     each = count * inner / blocks.count * _NS_PER_ELEMENT[inner == 1] + count * _NS_PER_ROW * (inner > 1)
-    target = raw_output(compute, tuner, x.dtype)
     kernel = NativeKernel(f"scan_{attributes['kind']}", scan_text(x.dtype.name, str(attributes["kind"])))
     sizes = _ARGUMENTS.values(
         count=count, inner=inner, **_GRID.values(blocks), exclusive=int(attributes["exclusive"]),
         reverse=int(attributes["reverse"]),
     )  # fmt: skip
-    emit(tuner, kernel, Schedule(outer * blocks.count, each + _NS_PER_TASK), sizes, (x.name,), target)
-    emit_epilogue(compute, tuner, target, x.dtype)
-    return True
+    step = Schedule(outer * blocks.count, each + _NS_PER_TASK), sizes
+    return emit_raw(compute, tuner, x.dtype, kernel, step, inputs=(x.name,))
 
 
 def scan_text(storage: str, kind: str) -> str:

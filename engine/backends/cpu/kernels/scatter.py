@@ -11,10 +11,9 @@ from math import prod
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
-from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.codegen.schedule import Schedule, emit_raw
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
 
@@ -60,16 +59,14 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
         parts = max(1, min(parts, threads, places if whole else inner // _LEAST_COLUMNS))
     # Tasks that share an outermost entry look through the same targets.
     each = moving / parts + finding / (parts if by_outer else 1)
-    target = raw_output(compute, tuner, data.dtype)
     text = scatter_text(short, data.dtype.itemsize, reduction, whole)
     sizes = _ARGUMENTS.values(
         outer=outer, places=places, inner=inner, rows=rows, count=count, columns=columns,
         by_outer=int(by_outer), parts=parts,
     )  # fmt: skip
     names = (data.name, targets.name, updates.name)
-    emit(tuner, NativeKernel(f"scatter_{reduction}", text), Schedule(parts, each), sizes, names, target)
-    emit_epilogue(compute, tuner, target, data.dtype)
-    return True
+    kernel, step = NativeKernel(f"scatter_{reduction}", text), (Schedule(parts, each), sizes)
+    return emit_raw(compute, tuner, data.dtype, kernel, step, inputs=names)
 
 
 def scatter_text(short: str, size: int, reduction: str, whole: bool) -> str:

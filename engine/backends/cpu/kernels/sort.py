@@ -8,10 +8,9 @@ and sorted when their memory is full. A few wanted ones are inserted where they 
 from __future__ import annotations
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit, evenly
+from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit_raw, evenly
 from engine.backends.cpu.codegen.task_partition import CHUNKS_PER_THREAD
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import INT32, INT64, arithmetic_type, as_dtype
@@ -121,7 +120,6 @@ def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
     room = smallest(count, 2 * keep + ROOM) + BLOCK
     blocks = evenly(total, threads * CHUNKS_PER_THREAD)
     scratch = tuner.temporary(blocks.count * 3 * room, INT64)
-    target = raw_output(compute, tuner, INT32)
     sorted_ns = smallest(count, 4 * keep) * _NS_PER_SORTED
     each = blocks.size * (count * _NS_PER_ELEMENT + sorted_ns + _NS_PER_ROW)
     stored = lengths[0].dtype.name if lengths else None
@@ -130,9 +128,8 @@ def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
     sizes = _ARGUMENTS.values(
         rows=total, count=count, inner=inner, keep=keep, room=room, **_GRID.values(blocks),
     )  # fmt: skip
-    emit(tuner, NativeKernel("sort", text), Schedule(blocks.count, each), sizes, names, target)
-    emit_epilogue(compute, tuner, target, INT32)
-    return True
+    step = Schedule(blocks.count, each), sizes
+    return emit_raw(compute, tuner, INT32, NativeKernel("sort", text), step, inputs=names)
 
 
 def sort_text(storage: str, descending: bool, lengths: str | None) -> str:

@@ -59,8 +59,7 @@ def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     else:
         kernel = NativeKernel("transpose", tiles_text(lanes, size, rank, epilogue, is_plain))
     schedule = Schedule(batch * per_batch, each)
-    emit(tuner, kernel, schedule, sizes, (x.name,), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, sizes, (x.name,), compute.output.name, epilogue)
 
 
 def _is_plain(compute: Compute, x: Value) -> bool:

@@ -48,8 +48,7 @@ def tune_leaves(compute: Compute, tuner: Tuner, threads: int) -> bool:
         "leaves", leaves_text(COMPARISONS[attributes["mode"]], attributes["missing"], epilogue)
     )
     schedule, names = Schedule.over((blocks,), total * each), (x.name, nodes, roots.name)
-    emit(tuner, kernel, schedule, arguments, names, compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, arguments, names, compute.output.name, epilogue)
 
 
 def leaves_text(comparison: str, has_missing: bool, epilogue: Epilogue) -> str:

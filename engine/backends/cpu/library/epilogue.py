@@ -9,7 +9,7 @@ recipe).
 
 from llvmlite import ir
 
-from engine.backends.cpu.library.vectors import _SINGLE
+from engine.backends.cpu.library.vectors import _SINGLE, first_lanes, write_lanes
 
 # Words at the address of a tile's ends: where its first result goes, bytes from pixel to pixel, how many
 # columns and pixels are meant, and the operands' addresses or numbers.
@@ -59,10 +59,8 @@ class EpilogueWriter:
         if kind in ("min", "max") and parts[1][0] in _NUMBERS:
             # Bounds that are numbers take one instruction: of a comparison with a NaN it yields the NaN.
             return b.where(b > a if kind == "max" else a > b, a)
-        if kind == "max":
-            return a.where(a.differs(a), a.where(a > b, b))
-        if kind == "min":
-            return a.where(a.differs(a), a.where(b > a, b))
+        if kind in ("min", "max"):
+            return a.extreme(">" if kind == "max" else "<", b)
         return {"add": a.__add__, "sub": a.__sub__, "mul": a.__mul__}[kind](b)
 
     def _scalar(self, address):
@@ -90,17 +88,8 @@ class EpilogueWriter:
                 for result, place, _, _ in results:
                     (out + place).write(result)
             with part:
-                flags = [self._first(self.word(_COLUMNS) - self._kind.count * v) for v in range(vectors)]
+                columns = [self.word(_COLUMNS) - self._kind.count * v for v in range(vectors)]
+                flags = [first_lanes(count, self._kind.count) for count in columns]
                 for result, place, is_there, v in results:
                     with builder.if_then(is_there.value):
-                        self._store_masked(result, out + place, flags[v])
-
-    def _first(self, columns):
-        """A flag for each of so many first elements."""
-        count = columns.to(ir.IntType(32)).spread(self._kind.count)
-        return count > count.of(count.type, list(range(self._kind.count)))
-
-    def _store_masked(self, result, place, flags):
-        pointer = place.like(place.at(self._kind))
-        align = place.of(ir.IntType(32), 4)
-        result.named(f"llvm.masked.store.v{self._kind.count}f32.p0", ir.VoidType(), pointer, align, flags)
+                        write_lanes(out + place, result, flags[v])

@@ -13,6 +13,7 @@ from engine.backends.cpu.library.vectors import (
     _folded,
     _loop,
     _opaque,
+    add_products,
     prefetch_line,
 )
 
@@ -43,17 +44,14 @@ def _fixed(addresses):
     return [partial(lambda address: address, address) for address in addresses]
 
 
-def _add_products(pixels, offset, weights, vectors, lanes, totals):
+def _multiply_pixels(pixels, offset, weights, vectors, lanes, totals):
     """Sums with one number of each pixel, `offset` bytes behind its address, times a row of weights.
 
     `pixels` are functions that give the addresses.
     """
-    right, sums = weights.read_row(ir.VectorType(_SINGLE, lanes), vectors), []
-    for r, pixel in enumerate(pixels):
-        left = (pixel() + offset).read(_SINGLE).spread(lanes)
-        for v in range(vectors):
-            sums.append(left.times_plus(right[v], totals[r * vectors + v]))
-    return sums
+    right = weights.read_row(ir.VectorType(_SINGLE, lanes), vectors)
+    lefts = ((pixel() + offset).read(_SINGLE).spread(lanes) for pixel in pixels)
+    return add_products(lefts, right, totals)
 
 
 def _walk(offset, end, step, right, right_step, sums, body):
@@ -103,7 +101,7 @@ def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
                     for u in range(count):
                         row = right + width * u
                         prefetch_line(asked + (row >> shift))
-                        sums = _add_products(pixels, offset + 4 * u, row, vectors, lanes, sums)
+                        sums = _multiply_pixels(pixels, offset + 4 * u, row, vectors, lanes, sums)
                     return sums
 
                 return body
@@ -150,7 +148,7 @@ def make_plane_tile(rows, vectors, lanes, recipe=None):
             pixels = _fixed([table.word(r) for r in range(rows)])
 
         def body(places, totals):
-            return _add_products(pixels, places[0].word(), places[1], vectors, lanes, totals)
+            return _multiply_pixels(pixels, places[0].word(), places[1], vectors, lanes, totals)
 
         zeros = _zeros(rows * vectors, lanes, depth)
         _, sums = _counted_loop(depth, [offsets, weights], [8, width], zeros, body)
@@ -176,12 +174,8 @@ def make_sum_tile(rows, outputs, lanes):
             pixels = [places[0].word(r) for r in range(rows)]
 
             def body(offset, right, sums):
-                columns, following = right.read_row(kind, outputs), []
-                for r in range(rows):
-                    numbers = (pixels[r] + offset).read(kind)
-                    for j, column in enumerate(columns):
-                        following.append(numbers.times_plus(column, sums[r * outputs + j]))
-                return following
+                columns = right.read_row(kind, outputs)
+                return add_products(((pixel + offset).read(kind) for pixel in pixels), columns, sums)
 
             step = 4 * lanes
             _, right, sums = _walk(taps.constant(0), whole, step, places[1], width, totals, body)

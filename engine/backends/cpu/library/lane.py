@@ -190,6 +190,13 @@ class Lane:
         """This lane where `condition` holds, else `other`."""
         return self.like(self.builder.select(condition.value, self.value, self.constant(other).value))
 
+    def extreme(self, symbol: str, other: Any) -> "Lane":
+        """The larger (`>`) or smaller (`<`) of two floats; NaN if either is."""
+        # The comparison comes first, of which LLVM makes faster reductions. With a constant on the left, the
+        # test for NaN vanishes, and one instruction remains.
+        further = self.compare(symbol, other)
+        return self.where(self.differs(self), self.where(further, other))
+
     def times_plus(self, factor: Any, term: Any) -> "Lane":
         """self * factor + term, fused if the processor can."""
         product = self.builder.fmul(self.value, self.constant(factor).value, flags=("contract",))

@@ -13,7 +13,7 @@ from numba import types
 
 from engine.backends.cpu.library.instruction import instruction
 from engine.backends.cpu.library.products import _multiplied
-from engine.backends.cpu.library.vectors import _counted_loop
+from engine.backends.cpu.library.vectors import _counted_loop, add_products, first_lanes, read_lanes
 
 _BYTE, _WORD32 = ir.IntType(8), ir.IntType(32)
 _GROUP, _TILE, _PANEL_TILES = 64, 1024, 2048
@@ -144,12 +144,9 @@ def make_vector_product(rows, column_tiles, bytewise, lanes):
         def multiply(a_place, b_place, totals):
             def quad(places, totals):
                 right = [(places[1] + place).read(numbers) for place in places_in_panel]
-                sums = []
-                for r in range(rows):
-                    left = (places[0] + a_row * r).read(ir.FloatType(), align=2).spread(lanes)
-                    for v in range(vectors):
-                        sums.append(dot(left, right[v], totals[r * vectors + v]))
-                return sums
+                starts = (places[0] + a_row * r for r in range(rows))
+                lefts = (start.read(ir.FloatType(), align=2).spread(lanes) for start in starts)
+                return add_products(lefts, right, totals, dot)
 
             return _counted_loop(groups.constant(16), [a_place, b_place], [4, _GROUP], totals, quad)[1]
 
@@ -169,15 +166,9 @@ def make_vector_product(rows, column_tiles, bytewise, lanes):
 
 def _part(source, count, vectors):
     """`count` float32s as vectors, padded with zeros. Reads nothing beyond them."""
-    limit, align = _spread_number(count), count.of(_WORD32, 4)
     zeros = count.of(_SINGLES, 0.0)
-    found = []
-    for v in range(vectors):
-        inside = limit > limit.of(_NUMBERS, [16 * v + k for k in range(16)])
-        place = source + _GROUP * v
-        pointer = place.like(place.at(_SINGLES))
-        found.append(pointer.named("llvm.masked.load.v16f32.p0", _SINGLES, align, inside, zeros))
-    return found
+    starts = [(source + _GROUP * v, count - 16 * v) for v in range(vectors)]
+    return [read_lanes(place, first_lanes(left, 16), zeros) for place, left in starts]
 
 
 def _to_nearest(part, lanes):

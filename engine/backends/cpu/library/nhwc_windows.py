@@ -34,7 +34,7 @@ def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
         def elements_of(now):
             return at(sources, now[0].word())
 
-        def add_products(now, totals):
+        def add_weighted(now, totals):
             row = at([weights], now[0].word(1)) * pixels
             trio = zip(elements_of(now), row, totals, strict=True)
             return [element.times_plus(weight, total) for element, weight, total in trio]
@@ -47,9 +47,9 @@ def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
 
         first = [source.of(vector, 0.0)] * pixels * vectors
         if recipe is not None:
-            EpilogueWriter(recipe, target, lanes).store(run(add_products, first), vectors)
+            EpilogueWriter(recipe, target, lanes).store(run(add_weighted, first), vectors)
         elif kind == "taps":
-            target.write_row(run(add_products, first))
+            target.write_row(run(add_weighted, first))
         elif kind == "average":
             share = factor.spread(lanes)
             target.write_row([total * share for total in run(add, first)])

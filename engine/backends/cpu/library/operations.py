@@ -118,13 +118,7 @@ def _remainder(a, b):
 
 
 def _extreme(symbol):
-    def step(a, b):
-        if not a.is_float:
-            return a.where(a.compare(symbol, b), b)
-        # A constant comes first, where the test for NaN vanishes and one instruction remains.
-        return a.where(a.differs(a), a.where(a.compare(symbol, b), b))
-
-    return step
+    return lambda a, b: a.extreme(symbol, b) if a.is_float else a.where(a.compare(symbol, b), b)
 
 
 def _shift_left(a, b):

@@ -5,6 +5,8 @@ A tile's sums stay in registers; its rows' addresses are written as few pointers
 step, which processors add for nothing.
 """
 
+from functools import partial
+
 from llvmlite import ir
 
 from engine.backends.cpu.library.instruction import instruction
@@ -16,6 +18,7 @@ from engine.backends.cpu.library.vectors import (
     _folded,
     _loop,
     _opaque,
+    add_products,
     prefetch_line,
 )
 
@@ -96,15 +99,14 @@ def make_product_tile(rows, vectors, lanes, form="float32", has_steps=False):
         double = _opaque(a_row << 1)
         multiples = [None, a_row, double]
 
-        def add_products(a_places, b_place, turn, totals):
-            right, sums = b_place.read_row(kind, vectors), []
-            for r in range(rows):
+        def add_column(a_places, b_place, turn, totals):
+            def left(r):
                 place, step = a_places[r // _ROWS_OF_POINTER], multiples[r % _ROWS_OF_POINTER]
                 place = place if step is None else place + step
-                left = (place + word * turn).read(element).spread(lanes)
-                for v in range(vectors):
-                    sums.append(_multiplied(form, left, right[v], totals[r * vectors + v]))
-            return sums
+                return (place + word * turn).read(element).spread(lanes)
+
+            right = b_place.read_row(kind, vectors)
+            return add_products(map(left, range(rows)), right, totals, partial(_multiplied, form))
 
         def turns(count):
             def body(places, totals):
@@ -112,7 +114,7 @@ def make_product_tile(rows, vectors, lanes, form="float32", has_steps=False):
                 totals = list(totals)
                 for u in range(count):
                     own = slice(u % sets * size, (u % sets + 1) * size)
-                    totals[own] = add_products(a_places, b_place, u, totals[own])
+                    totals[own] = add_column(a_places, b_place, u, totals[own])
                     b_place += b_row
                 return totals
 
@@ -157,12 +159,7 @@ def make_dot_tile(rows, columns, lanes, width):
     def dot_tile(a, a_row, b, b_row, k, c, ahead):
         def body(places, totals):
             rights = [(places[1] + k * (4 * j)).read(kind) for j in range(columns)]
-            sums = []
-            for r in range(rows):
-                left = (places[0] + a_row * r).read(kind)
-                for j, right in enumerate(rights):
-                    sums.append(left.times_plus(right, totals[r * columns + j]))
-            return sums
+            return add_products(((places[0] + a_row * r).read(kind) for r in range(rows)), rights, totals)
 
         zeros = [k.of(kind, 0)] * (rows * columns)
         _, totals = _counted_loop(k / lanes, [a, b], [4 * lanes] * 2, zeros, body)

@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba import types
 
 from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.vectors import _counted_loop, _folded
+from engine.backends.cpu.library.vectors import _counted_loop, _folded, first_lanes
 
 _NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf")}
 
@@ -18,8 +18,7 @@ def _joined(kind, total, element):
         return total + element
     if kind == "prod":
         return total * element
-    further = total.compare(">" if kind == "max" else "<", element)
-    return total.where(total.differs(total), total.where(further, element))
+    return total.extreme(">" if kind == "max" else "<", element)
 
 
 def _passed(term, element, center):
@@ -97,8 +96,7 @@ def make_run_tile(kind, term, vectors, lanes):
         some, rest = rest / lanes, rest % lanes
         places, first = _counted_loop(some, places, [4 * lanes], totals[:1], body)
         # Of the last vector only the first elements count.
-        left = rest.to(ir.IntType(32)).spread(lanes)
-        last = at(places[0]).where(left > left.of(left.type, list(range(lanes))), neutral)
+        last = at(places[0]).where(first_lanes(rest, lanes), neutral)
         found = _tree(kind, [*first, *totals[1:], last])
         return _folded(found, partial(_joined, kind))
 

@@ -1,15 +1,20 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Vectorised row operations of softmax and normalisations: maximum, sums, exponentials, scaling.
+"""Vectorised row operations of softmax and normalisations: maximum, sums, exponentials, scaling."""
 
-Counts are vectors, addresses bytes; what a row lacks to whole vectors is filled up by the caller.
-"""
+from typing import Any
 
 from llvmlite import ir
 from numba import types
 
 from engine.backends.cpu.library.functions import exp_near
 from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, _folded
+from engine.backends.cpu.library.vectors import (
+    _SINGLE,
+    _counted_loop,
+    _folded,
+    first_lanes,
+    read_lanes,
+)
 
 
 def larger(a, b):
@@ -29,52 +34,51 @@ def _share(x, top):
     return zero.where(is_zero, exp_near(zero.where(is_zero, x)))
 
 
-def _make_row(lanes, neutral, step, join, numbers, writes):
-    """A loop over a row: `step(x, *numbers)` gives what joins the total, and is stored where it `writes`."""
+_ROWS: dict[str, Any] = {
+    "top": (lambda x: x, larger, 0, False),
+    "sum": (lambda x: x, added, 0, False),
+    "squares": (lambda x, mean: (x - mean) * (x - mean), added, 1, False),
+    "exp": (_share, added, 1, True),
+    "scale": (lambda x, center, factor: (x - center) * factor, None, 2, True),
+    "shift": (lambda x, first, second: x - first - second, None, 2, True),
+}
+"""What is made of an element and some numbers, what joins it, how many numbers, and whether it is stored."""
+
+
+def make_row(name, lanes):
+    """row(target, source, count, *numbers): an operation of `_ROWS` on each element; gives what they join to.
+
+    Addresses are bytes. Whole vectors are stored, so up to `lanes` - 1 elements behind the last one too.
+    """
+    step, join, numbers, writes = _ROWS[name]
     kind = ir.VectorType(_SINGLE, lanes)
 
     @instruction(*[types.int64] * 3, *[types.float32] * numbers, result=types.float32 if join else types.void)
     def row(target, source, count, *scalars):
         spread = [number.spread(lanes) for number in scalars]
+        nothing = source.of(kind, float("-inf") if join is larger else 0.0)
+        rest = count % lanes
 
-        def body(places, totals):
-            value = step(places[0].read(kind), *spread)
+        def take(places, flags=None):
+            x = places[0].read(kind) if flags is None else read_lanes(places[0], flags, nothing)
+            value = step(x, *spread)
+            value = value if flags is None else value.where(flags, nothing)
             if writes:
                 places[1].write(value)
-            return [join(totals[0], value)] if join else []
+            return value
 
-        totals = [source.of(kind, neutral)] if join else []
-        _, totals = _counted_loop(count, [source, target], [4 * lanes] * 2, totals, body)
-        return _folded(totals[0], join) if join else None
+        def body(places, totals):
+            value = take(places)
+            return [join(total, value) for total in totals]
+
+        def last(places, totals):
+            value = take(places, first_lanes(rest, lanes))
+            return [join(total, _folded(value, join)) for total in totals]
+
+        steps, totals = [4 * lanes] * 2, [nothing] if join else []
+        places, totals = _counted_loop(count / lanes, [source, target], steps, totals, body)
+        folded, has_rest = [_folded(total, join) for total in totals], (rest > 0).to(ir.IntType(64))
+        _, totals = _counted_loop(has_rest, places, steps, folded, last)
+        return totals[0] if join else None
 
     return row
-
-
-def make_row_top(lanes):
-    """row_top(0, source, count): the largest element."""
-    return _make_row(lanes, float("-inf"), lambda x: x, larger, 0, False)
-
-
-def make_row_sum(lanes):
-    """row_sum(0, source, count): the sum."""
-    return _make_row(lanes, 0.0, lambda x: x, added, 0, False)
-
-
-def make_row_squares(lanes):
-    """row_squares(0, source, count, mean): the sum of squared differences to the mean."""
-    return _make_row(lanes, 0.0, lambda x, mean: (x - mean) * (x - mean), added, 1, False)
-
-
-def make_row_exp(lanes):
-    """row_exp(target, source, count, top): target = exp(source - top); gives its sum."""
-    return _make_row(lanes, 0.0, _share, added, 1, True)
-
-
-def make_row_scale(lanes):
-    """row_scale(target, source, count, center, factor): target = (source - center) * factor."""
-    return _make_row(lanes, 0.0, lambda x, center, factor: (x - center) * factor, None, 2, True)
-
-
-def make_row_shift(lanes):
-    """row_shift(target, source, count, first, second): target = source - first - second."""
-    return _make_row(lanes, 0.0, lambda x, first, second: x - first - second, None, 2, True)

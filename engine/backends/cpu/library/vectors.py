@@ -73,6 +73,31 @@ def _folded(vector, join):
     return vector.first()
 
 
+def add_products(lefts, rights, totals, multiply=Lane.times_plus):
+    """Sums, row by row, of which each gets the product of one of the left and one of the right."""
+    pairs = ((left, right) for left in lefts for right in rights)
+    return [multiply(*pair, total) for pair, total in zip(pairs, totals, strict=True)]
+
+
+def first_lanes(count, lanes):
+    """A flag for each of the first `count` elements of a vector."""
+    places = count.to(ir.IntType(32)).spread(lanes)
+    return places > places.of(places.type, list(range(lanes)))
+
+
+def read_lanes(source, flags, others):
+    """The float32s of a vector with a flag, of `others` the rest. Reads nothing else."""
+    pointer, align = source.like(source.at(others.type)), source.of(ir.IntType(32), 4)
+    return pointer.named(f"llvm.masked.load.v{others.type.count}f32.p0", others.type, align, flags, others)
+
+
+def write_lanes(target, vector, flags):
+    """Store the float32s of a vector with a flag."""
+    pointer, align = target.like(target.at(vector.type)), target.of(ir.IntType(32), 4)
+    name = f"llvm.masked.store.v{vector.type.count}f32.p0"
+    vector.named(name, ir.VoidType(), pointer, align, flags)
+
+
 def make_copy_run(vectors, lanes):
     """copy_run(target, source): one vector row of float32s, which need not be aligned."""
     kind = ir.VectorType(_SINGLE, lanes)
@@ -100,12 +125,6 @@ def prefetch_line(address, nearness=3):
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
     function = address.builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
     address.builder.call(function, [pointer, *(ir.Constant(number, n) for n in (0, nearness, 1))])
-
-
-@instruction()
-def prefetch(address):
-    """Prefetch the cache line at an address, which may be invalid."""
-    prefetch_line(address)
 
 
 def make_split_pairs(lanes):
@@ -165,11 +184,6 @@ def make_transpose_tile(lanes, size):
     return transpose_tile
 
 
-def _larger(total, run):
-    """The larger of two, NaN included."""
-    return total.where(total.differs(total), total.where(total > run, run))
-
-
 def find_largest(lowest, count, run, elements_of, store):
     """The maximum of several vectors, NaN included.
 
@@ -181,7 +195,7 @@ def find_largest(lowest, count, run, elements_of, store):
     first, lanes = [lowest] * count, lowest.type.count
 
     def take_larger(now, totals):
-        return [_larger(total, element) for element, total in zip(elements_of(now), totals, strict=True)]
+        return [total.extreme(">", x) for x, total in zip(elements_of(now), totals, strict=True)]
 
     def take_larger_or_flag(now, totals):
         *totals, flag = totals

@@ -10,7 +10,7 @@ signs, and infinity, whose rounding errors were the least of those tried. All ve
 from llvmlite import ir
 
 from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, prefetch_line
+from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, add_products, prefetch_line
 
 _LOW, _HIGH = 0.5**0.5, 2.0**0.5
 
@@ -134,21 +134,18 @@ def make_block_tile(rows, vectors, lanes):
     def block_tile(a, a_block, b, k, c, c_row, next_b, next_step):
         half = k * next_step
 
-        def add_products(places, totals):
+        def add_row(places, totals):
             a_place, b_place, next_place = places
             prefetch_line(next_place, 2)
             prefetch_line(next_place + half, 2)
-            right, sums = b_place.read_row(kind, vectors), []
-            for r in range(rows):
-                left = (a_place + 4 * r * lanes).read(_SINGLE).spread(lanes)
-                for v in range(vectors):
-                    sums.append(left.times_plus(right[v], totals[r * vectors + v]))
-            return sums
+            right = b_place.read_row(kind, vectors)
+            lefts = ((a_place + 4 * r * lanes).read(_SINGLE).spread(lanes) for r in range(rows))
+            return add_products(lefts, right, totals)
 
         def add_block(places, totals):
             *starts, left = places
             count = left.where(left < lanes, lanes)
-            return _counted_loop(count, starts, [4, width, next_step], totals, add_products)[1]
+            return _counted_loop(count, starts, [4, width, next_step], totals, add_row)[1]
 
         zeros = [k.of(kind, 0.0)] * (rows * vectors)
         steps = [a_block, width * lanes, next_step * lanes, -lanes]

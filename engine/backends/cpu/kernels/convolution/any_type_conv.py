@@ -180,8 +180,7 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     text = any_type_conv_text(words, heights, epilogue, zero_type, has_sums, is_plain)
     kernel, schedule = NativeKernel("any_type_conv", text), Schedule.over(blocks, nanoseconds, batch * group)
     inputs = (planes.name, left, *(zero.name for zero in zeros))
-    emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
 
 
 @deferrable

@@ -86,8 +86,7 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         pitch=_reach(win, 1, columns.size),
     )  # fmt: skip
     kernel = NativeKernel("first_layer_conv", first_layer_conv_text(tile, epilogue, len(compute.space)))
-    emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
 
 
 def _in_place(win: Windows) -> bool:

@@ -33,9 +33,9 @@ from engine.backends.cpu.kernels.matmul.low_precision import (
     SLACK_BYTES,
     SUMS,
     column_scales,
+    columns_text,
     head_text,
     memory_text,
-    multiply_text,
     near_columns,
     pack_columns,
     product_ns,
@@ -276,8 +276,7 @@ def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithm
     schedule = Schedule.over(blocks, batch * nanoseconds, batch)
     text = conv_text(arithmetic, len(compute.space), cells.packed_rows, epilogue)
     kernel = NativeKernel(f"conv_{arithmetic.precision}", text)
-    emit(tuner, kernel, schedule, sizes, (x.name, *constants), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, sizes, (x.name, *constants), compute.output.name, epilogue)
 
 
 @storable
@@ -384,30 +383,22 @@ def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Ep
         "end_range(state, ranges)",
         "factor, step, zero = load_f32(ranges, 0), load_f32(ranges, 1), load_i64(ranges, 1)",
     ]
-    columns = [
-        "columns = min(columns_at_once, task_columns - c0)",
-        "right = w + ((output0 + c0) >> 5) * panel_bytes",
-        "first_column = output0 + c0",
-        "done = 0",
-        "i, j = _types.int64(0), _types.int64(0)",
-        "while done < positions:",
-        "    count = min(rows_at_once, positions - done)",
-        "    left_cell = band + done * pitch",
-        *indent(multiply_text(arithmetic, "left_cell")),
-        "    for r in range(count):",
-        "        if j < wide:",
-        "            pixel = (row0 + i) * out_columns + column0 + j",
-        *indent(indent(indent(where))),
-        "            tile = sums + r * columns_at_once * 4",
-        "            start = (i0 * out_rows * out_columns + pixel) * n_size + first_column",
-        *indent(indent(indent(scale_text(arithmetic, "step", "zero")))),
-        *indent(indent(indent(epilogue.store))),
-        "        j += 1",
-        "        if j == row_cells:",
-        "            i, j = i + 1, _types.int64(0)",
-        "    done += rows_at_once",
-        "c0 += columns_at_once",
+    store = [
+        "i = op_div(done, row_cells)",
+        "j = done - i * row_cells",
+        "for r in range(count):",
+        "    if j < wide:",
+        "        pixel = (row0 + i) * out_columns + column0 + j",
+        *indent(indent(where)),
+        "        tile = sums + r * columns_at_once * 4",
+        "        start = (i0 * out_rows * out_columns + pixel) * n_size + first_column",
+        *indent(indent(scale_text(arithmetic, "step", "zero"))),
+        *indent(indent(epilogue.store)),
+        "    j += 1",
+        "    if j == row_cells:",
+        "        i, j = i + 1, _types.int64(0)",
     ]
+    right = "w + (first_column >> 5) * panel_bytes"
     lead = [
         *_ARGUMENTS.prologue("x", "w", *(["scales"] if bytewise else []), epilogue=epilogue),
         "factor, zero = _types.float32(1.0), _types.int64(0)",
@@ -430,9 +421,7 @@ def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Ep
         " row_phases, phases, rows + row_reach, row_cells, region, pitch, groups, x_row, x_column,"
         " x_channel, factor, zero)",
         "positions = (rows - 1) * row_cells + wide",
-        "c0 = 0",
-        "while c0 < task_columns:",
-        *indent(columns),
+        *columns_text(arithmetic, "output0", right, "positions", store),
     ]
     head = head_text(arithmetic) + _TEXT + (_ROWS if packed_rows else _PIXELS)
     return kernel_text(head + (_MEASURE if bytewise else ""), lead, task, release_text(arithmetic))

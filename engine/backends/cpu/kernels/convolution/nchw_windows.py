@@ -182,8 +182,7 @@ def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows, words: Words, 
     )
     kernel, names = NativeKernel("plane_conv", text), (x.name, weights, *(z.name for z in zero))
     schedule = Schedule.over((cut.rows,), batch * group * nanoseconds, batch * group)
-    emit(tuner, kernel, schedule, arguments, names, compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, arguments, names, compute.output.name, epilogue)
 
 
 @storable
@@ -328,8 +327,7 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     )  # fmt: skip
     kernel = NativeKernel(f"plane_pool_{kind}", plane_pool_text(kind, epilogue))
     schedule = Schedule.over((cut.rows,), count * nanoseconds, count)
-    emit(tuner, kernel, schedule, arguments, (x.name,), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, arguments, (x.name,), compute.output.name, epilogue)
 
 
 def plane_pool_text(kind: str, epilogue: Epilogue) -> str:

@@ -14,7 +14,7 @@ from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent
 from engine.backends.cpu.codegen.schedule import emit
 from engine.backends.cpu.codegen.tiles import AVX512, NEON, Tile, host_tile
-from engine.backends.cpu.kernels.convolution.indirect_conv import (
+from engine.backends.cpu.kernels.convolution.nhwc_conv import (
     NS_PER_ADDRESS,
     NHWCConv,
     nhwc_conv_of,
@@ -71,8 +71,7 @@ def tune_small_output_conv(compute: Compute, tuner: Tuner, threads: int) -> bool
     kernel = NativeKernel(
         "small_output_conv", small_output_conv_text(tile, rows, outputs, epilogue, len(compute.space))
     )
-    emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
 
 
 def _shape(conv: NHWCConv, tile: Tile) -> tuple[int, int] | None:

@@ -79,8 +79,7 @@ def tune_any_type_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     text = any_type_matmul_text(words, epilogue, a_zeros[0].dtype.name if a_zeros else "", has_sums)
     kernel, schedule = NativeKernel("any_type_matmul", text), Schedule.over(blocks, nanoseconds, batch)
     inputs = (left.name, right, *constants, *(zero.name for zero in a_zeros))
-    emit(tuner, kernel, schedule, arguments, inputs, compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, arguments, inputs, compute.output.name, epilogue)
 
 
 def _total_text(has_sums: bool) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from engine.backends.cpu.codegen.printer import indent
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.kernels.matmul.precision import Arithmetic
 from engine.backends.cpu.library import library_text
@@ -213,16 +214,18 @@ def release_text(arithmetic: Arithmetic) -> list[str]:
     return ["release_tiles(shapes)"] if arithmetic.unit == "amx" else []
 
 
-def multiply_text(arithmetic: Arithmetic, left: str = "left") -> list[str]:
-    """Statements that multiply `count` rows from the address `left` on with `columns` columns, into `sums`.
+def columns_text(arithmetic: Arithmetic, first: str, right: str, whole: str, store: list[str]) -> list[str]:
+    """Statements that multiply the `whole` band, so many rows, with `task_columns` columns, some at a time.
 
-    They take `right`, where the columns start, `pitch`, `offsets`, `taps`, `depth` (groups), `panel_bytes`
-    (from one panel to the next), `columns_at_once` and `g0`, the first group, with which sums start.
+    first: the first column of the task; right: where the column `first_column` is. store: statements about
+    the results of `count` rows from `done` on and of `columns` columns, in `sums`. They take `pitch`,
+    `offsets`, `taps`, `depth` (groups), `panel_bytes` (from one panel to the next), `columns_at_once`,
+    `rows_at_once` and `g0`, the first group, with which sums start.
     """
     rest = "offsets, taps, depth, panel, target, columns_at_once * 4, g0"
     lines = ["c = 0", "panel = right", "while c < columns:", "    m = 0", "    while m < count:"]
     lines += [
-        f"        source = {left} + m * pitch",
+        "        source = band + (done + m) * pitch",
         "        target = sums + (m * columns_at_once + c) * 4",
     ]
     for k, (name, rows) in enumerate((("few", arithmetic.few_rows), ("block", arithmetic.rows))):
@@ -235,4 +238,16 @@ def multiply_text(arithmetic: Arithmetic, left: str = "left") -> list[str]:
             f"                {name}_1(source, pitch, {rest})",
             f"            m += {rows}",
         ]
-    return [*lines, f"    c += {PANEL}", "    panel += panel_bytes"]
+    lines += [f"    c += {PANEL}", "    panel += panel_bytes"]
+    return [
+        "c0 = 0",
+        "while c0 < task_columns:",
+        f"    columns, first_column = min(columns_at_once, task_columns - c0), {first} + c0",
+        f"    right = {right}",
+        "    done = 0",
+        f"    while done < {whole}:",
+        f"        count = min(rows_at_once, {whole} - done)",
+        *indent(indent([*lines, *store])),
+        "        done += rows_at_once",
+        "    c0 += columns_at_once",
+    ]

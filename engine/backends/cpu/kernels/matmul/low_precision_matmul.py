@@ -24,9 +24,9 @@ from engine.backends.cpu.kernels.matmul.low_precision import (
     PANEL_GROUP_BYTES,
     SUMS,
     column_scales,
+    columns_text,
     head_text,
     memory_text,
-    multiply_text,
     near_columns,
     pack_columns,
     product_ns,
@@ -134,8 +134,7 @@ def tune_low_precision_matmul(compute: Compute, tuner: Tuner, threads: int, arit
     epilogue = print_epilogue(compute, _ARGUMENTS.end)
     schedule = Schedule.over((cut.columns, cut.rows), batch * total_ns, batch)
     kernel = NativeKernel(f"matmul_{arithmetic.precision}", matmul_text(arithmetic, epilogue))
-    emit(tuner, kernel, schedule, sizes, (a.name, *constants), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, sizes, (a.name, *constants), compute.output.name, epilogue)
 
 
 @storable
@@ -191,24 +190,15 @@ def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:
     step, zero = f"load_f32(ranges, 4 * ({entry}) + 1)", f"load_i64(ranges, 2 * ({entry}) + 1)"
     size, last = arithmetic.group, "ranges" if bytewise else "a_column"
     measure = ["measure_rows(state, ranges, a + (batch * a_batch + m0 * a_row) * 4, rows, k_size, a_row)"]
-    block = [
-        "columns = min(columns_at_once, task_columns - c0)",
-        "right = b + batch * b_batch + ((column0 + c0) >> 5) * panel_bytes + g0 * 2048",
-        "done = 0",
-        "while done < rows:",
-        "    count = min(rows_at_once, rows - done)",
-        "    left = band + done * pitch",
-        *indent(multiply_text(arithmetic)),
-        "    if g0 + depth >= groups:",
-        "        first_column = column0 + c0",
-        "        for r in range(count):",
-        "            i1 = m0 + done + r",
-        "            tile = sums + r * columns_at_once * 4",
-        "            start = (i0 * m_size + i1) * n_size + first_column",
-        *indent(indent(indent(scale_text(arithmetic, step, zero)))),
-        *indent(indent(indent(epilogue.store))),
-        "    done += rows_at_once",
-        "c0 += columns_at_once",
+    right = "b + batch * b_batch + (first_column >> 5) * panel_bytes + g0 * 2048"
+    store = [
+        "if g0 + depth >= groups:",
+        "    for r in range(count):",
+        "        i1 = m0 + done + r",
+        "        tile = sums + r * columns_at_once * 4",
+        "        start = (i0 * m_size + i1) * n_size + first_column",
+        *indent(indent(scale_text(arithmetic, step, zero))),
+        *indent(indent(epilogue.store)),
     ]
     lead = [
         *_ARGUMENTS.prologue("a", "b", *(["scales"] if bytewise else []), epilogue=epilogue),
@@ -229,9 +219,7 @@ def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:
         f"    first = a + (batch * a_batch + m0 * a_row + g0 * {size} * a_column) * 4",
         f"    wanted = min(depth * {size}, k_size - g0 * {size})",
         f"    round_rows(band, first, rows, wanted, a_row, {last}, pitch)",
-        "    c0 = 0",
-        "    while c0 < task_columns:",
-        *indent(indent(block)),
+        *indent(columns_text(arithmetic, "column0", right, "rows", store)),
         "    g0 += groups_at_once",
     ]
     return kernel_text(head_text(arithmetic) + _ROUND_ROWS[bytewise], lead, task, release_text(arithmetic))

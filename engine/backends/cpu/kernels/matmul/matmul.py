@@ -104,8 +104,7 @@ def tune_matmul(
     )  # fmt: skip
     kernel = NativeKernel("matmul", matmul_text(tile, epilogue, narrow, any_count=n > narrow))
     schedule = Schedule.over(blocks, total_ns, batch)
-    emit(tuner, kernel, schedule, sizes, (left, right), compute.output.name, epilogue)
-    return True
+    return emit(tuner, kernel, schedule, sizes, (left, right), compute.output.name, epilogue)
 
 
 def blocks_of_product(

@@ -12,6 +12,7 @@ from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import kernel_text
 from engine.backends.cpu.codegen.schedule import Schedule, emit
 from engine.backends.cpu.codegen.tiles import Tile
+from engine.backends.cpu.kernels.transpose import band_text
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import Size
@@ -39,7 +40,6 @@ _ARGUMENTS = ArgumentBlock(
 
 _HELPERS = """
 copy_run = make_copy_run(1, {lanes})
-transpose_tile = make_transpose_tile({lanes}, 4)
 
 
 @helper
@@ -57,19 +57,14 @@ def pack_rows(target, target_row, source, source_row, rows, columns):
 
 @helper
 def lay_columns(target, target_row, source, source_row, source_column, rows, columns):
-    done_rows = 0
-    if source_row == 1:
-        done_rows = rows - op_rem(rows, _types.int64({lanes}))
-        done_columns = columns - op_rem(columns, _types.int64({lanes}))
-        for j in range(0, done_columns, {lanes}):
-            for r in range(0, done_rows, {lanes}):
-                place = target + (r * target_row + j) * 4
-                origin = source + (r + j * source_column) * 4
-                transpose_tile(origin, source_column * 4, place, target_row * 4)
-        for j in range(done_columns, columns):
-            for r in range(done_rows):
-                store_f32(target, r * target_row + j, load_f32(source, r + j * source_column))
-    for r in range(done_rows, rows):
+    r = 0
+    while source_row == 1 and r < rows:
+        # At the end, a square covers some rows again.
+        r = max(min(r, rows - {lanes}), 0)
+        place = target + r * target_row * 4
+        turn(source + r * 4, source_column * 4, place, target_row * 4, columns, min({lanes}, rows - r))
+        r += {lanes}
+    for r in range(rows if source_row != 1 else 0):
         for j in range(columns):
             store_f32(target, r * target_row + j, load_f32(source, r * source_row + j * source_column))
 """
@@ -145,5 +140,5 @@ def panels_text(lanes: int) -> str:
         "        for j in range(wanted, width):",
         "            store_f32(target, r * width + j, 0.0)",
     ]
-    head = library_text("vectors") + _HELPERS.format(lanes=lanes)
+    head = library_text("vectors") + band_text(lanes, 4, "turn") + _HELPERS.format(lanes=lanes)
     return kernel_text(head, lead, task)
