@@ -121,7 +121,7 @@ def _emit(
     """Emit a step over targets from a tensor to a table."""
     divisors = ("count", "columns")
     return kernels.emit(
-        tuner, ThreadStep(sizes[0], lines, _NAMES, sizes, [(source, "int32")], table, divisors)
+        tuner, ThreadStep(sizes[0], lines, _NAMES, sizes, [(source, "int32")], table, divisors=divisors)
     )
 
 
@@ -137,7 +137,7 @@ def _raise_statements(kernels: Kernels) -> list[str]:
         f"int place = {kernels.element(0, 't')};",
         f"int line = {kernels.divide('t', 'columns')}, row = {kernels.divide('line', 'count')};",
         "if (place >= 0 && place < places)",
-        f"    {kernels.raised(place, 'line - row * count')}",
+        f"    {kernels.atomic('max', kernels.output, place, 'line - row * count')}",
     ]
 
 

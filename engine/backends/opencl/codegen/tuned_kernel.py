@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from engine.backends.opencl.codegen.functions import divider, functions_for
+from engine.backends.opencl.codegen.functions import functions_for
 from engine.backends.opencl.codegen.printer import AxisSplit, OpenCLPrinter, Signature, extensions
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute
@@ -125,21 +125,6 @@ class Epilogue:
 def axis_names(compute: Compute, rank: int, names: Mapping[int, str]) -> dict[int, str]:
     """Names of the space's axes, if they are those of the hint's output, which has `rank` axes."""
     return dict(names) if len(compute.space) == rank else {}
-
-
-def divide(number: str, by: str) -> str:
-    """Source of `number` / `by`, an argument listed in `divisor_names`."""
-    return f"k_quotient({number}, {by}_magic, {by}_shift)"
-
-
-def divisor_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of the numbers that divide by others, see `divider`."""
-    return tuple(f"{name}_{part}:uint32" for name in names for part in ("magic", "shift"))
-
-
-def divisor_values(values: Sequence[int]) -> tuple[int, ...]:
-    """Values of the arguments named by `divisor_names`."""
-    return tuple(part for value in values for part in divider(largest(1, value)))
 
 
 def build(
