@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from engine.backends.gpu.division import divisor, divisor_names
 from engine.compiler.plan import Compute, Tuner
 
 GROUP = 64
@@ -53,9 +54,15 @@ class ThreadStep:
     ns: float = 500.0
 
     @property
-    def divided_by(self) -> list[int]:
-        """The values of the divisors."""
-        return [self.values[self.names.index(name)] for name in self.divisors]
+    def argument_names(self) -> list[str]:
+        """Names of its arguments, and behind them of those by which it divides."""
+        return [*self.names, *divisor_names([*self.divisors])]
+
+    @property
+    def argument_values(self) -> list[int]:
+        """Their values."""
+        sizes = (self.values[self.names.index(name)] for name in self.divisors)
+        return [*self.values, *(part for size in sizes for part in divisor(size))]
 
 
 class Kernels(ABC):
@@ -149,10 +156,6 @@ class Kernels(ABC):
     @abstractmethod
     def lane(self, vector: str, number: int) -> str:
         """The text of an element of a vector."""
-
-    @abstractmethod
-    def divide(self, number: str, by: str) -> str:
-        """Source of the quotient of a non-negative number by a divisor."""
 
     @abstractmethod
     def atomic(self, operation: str, array: str, position: str, number: str) -> str:

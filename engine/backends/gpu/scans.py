@@ -6,6 +6,7 @@ its block for each element; here one thread goes through a block.
 
 from __future__ import annotations
 
+from engine.backends.gpu.division import divide
 from engine.backends.gpu.kernels import GROUP, Kernels, Store, ThreadStep
 from engine.backends.operands import emit
 from engine.base.dtypes import INT32, INT64
@@ -64,12 +65,12 @@ def _emit_marks(compute: Compute, tuner: Tuner, kernels: Kernels, shape: tuple[i
     lines = [
         "if (t >= total) return;",
         f"if ({kernels.load(0, 't', mask.dtype.name)} == 0) return;",
-        f"int row = {kernels.divide('t', 'count')}, rest = t - row * count;",
+        f"int row = {divide('t', 'count')}, rest = t - row * count;",
         f"int slot = row * room + {kernels.element(1, 't')} - 1;",
     ]
     for axis, size in reversed([*enumerate(axes, 1)]):
         lines += [
-            f"int rest{axis} = {kernels.divide('rest', size)};",
+            f"int rest{axis} = {divide('rest', size)};",
             f"{kernels.output}[{axis} * room + slot] = rest - rest{axis} * {size};",
             f"rest = rest{axis};",
         ]

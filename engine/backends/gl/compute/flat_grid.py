@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
-from engine.backends.gl.compute.printer import divisor, flat_thread, function, shader_text
+from engine.backends.gl.compute.printer import flat_thread, function, shader_text
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import argument, argument_vectors
@@ -26,18 +26,6 @@ def flat_grid(threads: int, target: Target) -> tuple[int, int, int]:
     return across, -(-groups // across), 1
 
 
-def divide(number: str, by: str) -> str:
-    """Source of `number` / `by`, one of a step's divisors."""
-    return f"k_divide({number}, {by}_multiplier, {by}_shift)"
-
-
-def _arguments(step: ThreadStep) -> tuple[list[str], list[int]]:
-    """Names and values of a step's arguments: its own, what divides by some of them, and `FIRST_GROUP`."""
-    names = [*step.names, *(f"{name}_{part}" for name in step.divisors for part in ("multiplier", "shift"))]
-    values = [*step.values, *(part for value in step.divided_by for part in divisor(value))]
-    return [*names, *FIRST_GROUP], [*values, 0, 0, 0]
-
-
 def _head(step: ThreadStep) -> str:
     return "".join(f"{line}\n" for line in (*step.shared, *step.functions))
 
@@ -47,7 +35,7 @@ def emit_threads(tuner: Tuner, step: ThreadStep, target: Target) -> bool:
     grid = flat_grid(step.threads, target)
     if not grid_fits(grid, target):
         return False
-    names, values = _arguments(step)
+    names, values = [*step.argument_names, *FIRST_GROUP], (*step.argument_values, 0, 0, 0)
     body = [*(f"int {name} = {argument(k)};" for k, name in enumerate(names)), THREAD, *step.lines]
     tensors, kinds = zip(*step.inputs, strict=True)
     widths = tuple(step.widths) or (1,) * len(kinds)
@@ -61,7 +49,7 @@ def emit_threads(tuner: Tuner, step: ThreadStep, target: Target) -> bool:
     rounds = tuple(names.index(name) for name in step.rounds)
     first_group = len(names) - len(FIRST_GROUP)
     kernel = ShaderKernel(source, params, kinds, widths, first_group, True, rounds, step.ns)
-    tuner.emit(kernel, grid, tuple(values), tensors, step.output)
+    tuner.emit(kernel, grid, values, tensors, step.output)
     return True
 
 
@@ -72,7 +60,7 @@ def emit_finished(compute: Compute, tuner: Tuner, step: ThreadStep, target: Targ
     finish, grid = Epilogue(compute, operands, 0, target, kinds), flat_grid(step.threads, target)
     if not finish.fits() or not grid_fits(grid, target):
         return False
-    names, values = _arguments(step)
+    names, values = [*step.argument_names, *FIRST_GROUP], (*step.argument_values, 0, 0, 0)
     main = _head(step) + finish.main(names, [THREAD, *step.lines])
     rounds = [names.index(name) for name in step.rounds]
     kernel = finish.kernel_for(

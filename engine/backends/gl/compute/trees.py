@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from engine.backends.forests import node_records
-from engine.backends.gl.compute.flat_grid import divide, emit_finished
+from engine.backends.gl.compute.flat_grid import emit_finished
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes
+from engine.backends.gpu.division import divide
 from engine.backends.gpu.kernels import GROUP, ThreadStep
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from engine.backends.gl.compute.conv import tune_conv
-from engine.backends.gl.compute.flat_grid import divide, emit_finished, emit_threads
+from engine.backends.gl.compute.flat_grid import emit_finished, emit_threads
 from engine.backends.gl.compute.matmul import tune_matmul
 from engine.backends.gl.compute.memory import buffer_size
 from engine.backends.gl.compute.packed_matmul import read_texels
@@ -87,9 +87,6 @@ class ComputeKernels(Kernels):
 
     def lane(self, vector: str, number: int) -> str:
         return f"{vector}.{COMPONENTS[number]}"
-
-    def divide(self, number: str, by: str) -> str:
-        return divide(number, by)
 
     def atomic(self, operation: str, array: str, position: str, number: str) -> str:
         return f"atomic{operation.title()}({array}[{position}], {number});"

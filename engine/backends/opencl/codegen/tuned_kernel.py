@@ -143,8 +143,8 @@ def build(
     """A kernel from its body.
 
     The epilogue's buffers come first, then `operands` (of type `item` or what they name after a colon), then
-    the output `y`. Bodies use the names of `_ITEMS` for that type. `numbers` are ints or what they name after
-    a colon, before the epilogue's and `FIRST_GROUP`.
+    the output `y`. Bodies use the names of `_ITEMS` for that type. `numbers` are ints, before the
+    epilogue's and `FIRST_GROUP`.
     """
     inputs = list(epilogue.kernel.buffers) if epilogue else []
     aliases = []
@@ -152,8 +152,7 @@ def build(
         name, _, kind = operand.partition(":")
         aliases.append(f"#define {name} b{len(inputs)}")
         inputs.append(kind or item)
-    own: list[ArithmeticType] = ["uint32" if n.endswith(":uint32") else "index" for n in numbers]
-    numbers = [n.partition(":")[0] for n in numbers]
+    own: list[ArithmeticType] = ["index" for _ in numbers]
     names = [*numbers, *(epilogue.names if epilogue else []), *FIRST_GROUP]
     types: list[ArithmeticType] = [*own, *(epilogue.types if epilogue else []), "index", "index", "index"]
     signature = Signature.of(len(inputs), types)

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
+from engine.backends.gpu.division import divisors
 from engine.backends.gpu.symbolic_arrays import (
     SymbolicArray,
     SymbolicSlots,
+    SymbolicWords,
     Values,
     Variables,
-    check_limits,
     owned,
 )
 from engine.backends.growable import GrowableBlock
-from engine.backends.opencl.codegen.functions import dividers
-from engine.backends.opencl.codegen.printer import LOCAL_SIZE, GenericSource, argument_word
+from engine.backends.opencl.codegen.printer import LOCAL_SIZE, GenericSource
 from engine.backends.opencl.codegen.storage import device_dtype
 from engine.backends.opencl.codegen.tuned_kernel import FIRST_GROUP
 from engine.backends.opencl.execution.dispatches import (
@@ -37,7 +37,6 @@ from engine.backends.opencl.execution.dispatches import (
 from engine.backends.opencl.execution.memory import CLBuffer
 from engine.backends.opencl.execution.programs import Compiled, set_arguments
 from engine.compiler.plan import Plan, Step
-from engine.kernels.c_printer import saturate
 from engine.kernels.size import Number, has_sizes, hint_of
 
 if TYPE_CHECKING:
@@ -126,55 +125,6 @@ def _form(number: Number, numbers: Variables) -> tuple[int | None, Any]:
     return int(isinstance(hint_of(number), float)), numbers.index(number)  # type: ignore[arg-type]
 
 
-class _SymbolicArguments:
-    """The arguments of all steps that are set for each size, as 32-bit words."""
-
-    def __init__(self, numbers: Variables) -> None:
-        self.positions: list[int] = []
-        """Each word's position among the arguments of its kernel."""
-        self._integers, self._floats = SymbolicArray(numbers), SymbolicArray(numbers, is_float=True)
-        self._divisors = SymbolicArray(numbers)
-        self._places: list[tuple[int, int, int]] = []
-        self._float_places: list[int] = []
-        self._divisor_places: list[int] = []
-
-    def add(self, position: int, value: Number, kind: str) -> None:
-        """An argument that is open."""
-        if argument_word(kind) == "float":  # type: ignore[arg-type]
-            self._floats.add(value)
-            self._float_places.append(len(self.positions))
-        else:
-            self._integers.add(value)
-            limits = saturate(-(2**63), kind), saturate(2**63, kind)
-            self._places.append((len(self.positions), *limits))
-        self.positions.append(position)
-
-    def add_divisor(self, position: int, divisor: Number) -> None:
-        """Three arguments: a number that is open, and what divides by it."""
-        self._divisors.add(divisor)
-        self._divisor_places.append(len(self.positions))
-        self.positions += range(position, position + 3)
-
-    def close(self) -> None:
-        """No more are added."""
-        self._filled = self._integers.close(), self._floats.close(), self._divisors.close()
-        self._where = np.array(self._places, np.int64).reshape(-1, 3).T.copy()
-        self._float_where = np.array(self._float_places, np.int64)
-        self._divisor_where = np.array(self._divisor_places, np.int64)
-
-    def words(self, given: Values) -> np.ndarray:
-        """The bits of the arguments, as int32."""
-        integers, floats, divisors = (fill(given) for fill in self._filled)
-        words = np.empty(len(self.positions), np.uint32)
-        places, low, high = self._where
-        words[places] = check_limits(integers, low, high).astype(np.uint32)
-        words[self._float_where] = floats.astype(np.float32).view(np.uint32)
-        divisors = np.maximum(divisors, 1)
-        at = self._divisor_where
-        words[at], words[at + 1], words[at + 2] = divisors, *dividers(divisors)
-        return words
-
-
 class CLTemplate:
     """An OpenCL plan with symbolic sizes."""
 
@@ -196,7 +146,9 @@ class CLTemplate:
         self._constants = {name: b.mem for name, b in owned(constants, constants, CLBuffer).items()}
         self._kernels = _Kernels()
         self._steps: list[_SymbolicStep] = []
-        self._arguments = _SymbolicArguments(numbers)
+        # Words of numbers that are set for each size, with their positions among a kernel's arguments.
+        words = SymbolicWords(numbers, lambda sizes: (np.maximum(sizes, 1), *divisors(sizes)))
+        self._word_positions: list[int] = []
         # Of each step: its space, and the elements of the largest dispatch.
         grids = SymbolicArray(numbers)
         locals_: list[tuple[int, ...]] = []
@@ -211,20 +163,20 @@ class CLTemplate:
             compiled = backend.programs.get(step.kernel)
             own = _SymbolicStep(step, compiled, numbers)
             self._steps.append(own)
-            mem, word = len(self._mem_positions), len(self._arguments.positions)
-            is_plain.append(self._add_arguments(own))
+            mem, word = len(self._mem_positions), len(self._word_positions)
+            is_plain.append(self._add_arguments(own, words))
             for position, name in enumerate((*step.inputs, step.output)):
                 if name in tensors:
                     self._mem_positions.append(position)
                     self._mem_tensors.append(tensors[name])
-            mem_end, word_end = len(self._mem_positions), len(self._arguments.positions)
+            mem_end, word_end = len(self._mem_positions), len(self._word_positions)
             self._own.append((slice(2 * mem, 2 * mem_end), slice(2 * word, 2 * word_end)))
             is_generic = isinstance(compiled.source, GenericSource)
             grid = (prod(step.space), 1, 1) if is_generic else step.space
             for size in (*grid, largest_dispatch(compiled, step)):
                 grids.add(size)
             locals_.append((*compiled.source.local, 1, 1)[:3] if not is_generic else (0, 1, 1))
-        self._arguments.close()
+        self._words = words.close()
         self._is_plain = np.array(is_plain, bool)
         self._locals = np.array(locals_, np.int64).reshape(-1, 3)
         self._grids, self._elements = grids.close(), elements.close()
@@ -232,27 +184,33 @@ class CLTemplate:
         self._latest: tuple[Sequence[int | float], Values, list[tuple[GrowableBlock[Any], int]]] | None = None
         self.numbers: tuple[Number, ...] = numbers.numbers
 
-    def _add_arguments(self, own: _SymbolicStep) -> bool:
+    def _add_arguments(self, own: _SymbolicStep, words: SymbolicWords) -> bool:
         """Set what is the same for all sizes, and note what is not; False where numbers are no arguments."""
         step, source = own.step, own.compiled.source
         signature = source.signature
         if signature.in_buffer or "float64" in signature.arguments:
             return False
         begin = signature.inputs + 1
+
+        def opened(position: int, count: int = 1) -> int:
+            """Some more words, for arguments from a position on."""
+            self._word_positions += range(position, position + count)
+            return words.add(np.zeros(count, np.int32))
+
         hinted = replace(step, space=tuple(map(hint_of, step.space)), values=tuple(map(hint_of, step.values)))
         kinds = signature.arguments
         for k, value in enumerate(step.values):
             if has_sizes([value]):
-                self._arguments.add(begin + k, value, kinds[k])
+                words.fill_in(opened(begin + k), kinds[k : k + 1], [value])
         if isinstance(source, GenericSource):
             fixed = source.values(hinted.values, hinted.space, 0, prod(hinted.space))
             at = begin + len(step.values)
             total = prod(step.space)
             if has_sizes([total]):
-                self._arguments.add(at, total, "index")
+                words.fill_in(opened(at), ["index"], [total])
             for k, divisor in enumerate(source.axes.divisors(step.space)):
                 if has_sizes([divisor]):
-                    self._arguments.add_divisor(at + 2 + 3 * k, divisor)
+                    words.divide_by(opened(at + 2 + 3 * k, 3), divisor)
         else:
             fixed = [*hinted.values, *[0] * len(FIRST_GROUP)]
         typed = signature.numbers(fixed)
@@ -293,8 +251,8 @@ class CLTemplate:
         tensors += [b.mem for b in owned(buffers, self._outer, CLBuffer).values()]
         mems: list[Any] = [None] * (2 * len(self._mem_positions))
         mems[::2], mems[1::2] = self._mem_positions, [tensors[k] for k in self._mem_tensors]
-        words: list[Any] = [None] * (2 * len(self._arguments.positions))
-        words[::2], words[1::2] = self._arguments.positions, list(self._arguments.words(given))
+        words: list[Any] = [None] * (2 * len(self._word_positions))
+        words[::2], words[1::2] = self._word_positions, list(self._words(given))
         settings: list[Setting] = []
         commands: list[Command] = []
         memory: list[Any] = []

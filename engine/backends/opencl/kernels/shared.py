@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from engine.backends.gpu.kernels import GROUP, Kernels, Store, ThreadStep
-from engine.backends.opencl.codegen.functions import divider
 from engine.backends.opencl.codegen.printer import OpenCLPrinter, element
 from engine.backends.opencl.codegen.tuned_kernel import Epilogue, build, indent
 from engine.backends.opencl.kernels.sort import SORTED_ALONE, sort_statements
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import largest
 
 INPUTS = "XLPE"
 """Names of the tensors that a `ThreadStep` reads."""
@@ -54,9 +52,6 @@ class CLKernels(Kernels):
     def lane(self, vector: str, number: int) -> str:
         return f"{vector}.s{number:x}"
 
-    def divide(self, number: str, by: str) -> str:
-        return f"k_quotient({number}, {by}_magic, {by}_shift)"
-
     def atomic(self, operation: str, array: str, position: str, number: str) -> str:
         return f"atomic_{operation}({array} + {position}, {number});"
 
@@ -81,17 +76,15 @@ class CLKernels(Kernels):
     ) -> bool:
         local = 1 if step.is_alone else GROUP
         thread = f"int t = (f0 + (int)get_group_id(0)) * {local} + (int)get_local_id(0);"
-        divisors = [f"{name}_{part}:uint32" for name in step.divisors for part in ("magic", "shift")]
-        values = [part for value in step.divided_by for part in divider(largest(1, value))]
         tensors, kinds = zip(*step.inputs, strict=True)
         loose = [f"typedef float{k} loose{k} __attribute__((aligned(4)));" for k in (8, 16)]
         kernel = build(
             indent([*step.shared, thread, *lines], 1), epilogue,
-            [f"{name}:{kind}" for name, kind in zip(INPUTS, kinds, strict=False)], [*step.names, *divisors],
+            [f"{name}:{kind}" for name, kind in zip(INPUTS, kinds, strict=False)], step.argument_names,
             (local, 1, 1), rounds=step.rounds, area=step.area, output=step.kind,
             head=indent([*loose, *step.functions], 0),
         )  # fmt: skip
         more, inputs = ([], ()) if epilogue is None else (epilogue.values, epilogue.inputs)
         grid = (-(-step.threads // local), 1, 1)
-        tuner.emit(kernel, grid, (*step.values, *values, *more), (*inputs, *tensors), output)
+        tuner.emit(kernel, grid, (*step.argument_values, *more), (*inputs, *tensors), output)
         return True
