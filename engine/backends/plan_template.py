@@ -55,25 +55,32 @@ class FilledSizes(NamedTuple):
         outer: Its inputs and outputs, in the plan's order.
         memory: Bytes of the blocks of memory that it uses, by their numbers.
         numbers: Those that are looked up.
+        block: Where the program's commands are written.
     """
 
     program: Program
     outer: Sequence[DeviceBuffer]
     memory: Mapping[int, int]
     numbers: Sequence[int]
+    block: object
 
 
 class NativeSizes(Protocol):
     """Computes the numbers of a plan, and its program, without Python."""
 
     def fill(
-        self, sizes: Sequence[int], memory: Sequence[GrowableMemory[int, DeviceBuffer]]
+        self,
+        sizes: Sequence[int],
+        memory: Sequence[GrowableMemory[int, DeviceBuffer]],
+        before: FilledSizes | None = None,
     ) -> FilledSizes | None:
         """The program for some sizes; None where guards refuse them.
 
         Args:
             sizes: The symbolic numbers.
             memory: That of inputs and outputs, in the plan's order, which grows where it is too small.
+            before: What was made for other sizes that are not needed any more. Its program is used again,
+                if it is not in flight and its memory suffices.
         """
         ...
 

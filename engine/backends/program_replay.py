@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -67,6 +67,9 @@ class ProgramReplay:
             is_apart: Whether `run_apart` was the latest run.
         """
         return None
+
+    def resize(self, targets: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> None:
+        """Follow the program to other sizes; see `engine.backends.plan_template.NativeSizes.fill`."""
 
     def let_go(self) -> None:
         """Drop the memory of inputs and outputs before other programs run."""

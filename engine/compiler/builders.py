@@ -14,7 +14,7 @@ from engine.base.memory.out_of_memory import MOST_BYTES, out_of_memory
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo
-from engine.compiler.repeated import aligned, repeat_of
+from engine.compiler.repeated import aligned, repeat_of, with_numbers_of_runs
 from engine.graph.model import Layer
 from engine.kernels.evaluate import TooLongError, evaluate
 from engine.kernels.evaluate_sizes import evaluate_few, evaluate_sizes, holds_sizes
@@ -109,6 +109,8 @@ class ShapeBuilder(Builder):
         """How many bytes the host may work out for the layer; None where it is no part of a loop."""
         self.known_bytes = 0
         self.yields_nothing = False
+        self.runs: list[int] = []
+        """How many runs the layer has, where it has any."""
 
     def made(self, shape: tuple[int, ...]) -> None:
         """Record the shape of a tensor that the layer creates."""
@@ -130,6 +132,10 @@ class ShapeBuilder(Builder):
                     f"its {count:,} steps come to more than {MOST_MADE:,} tensors in the plan, as each makes"
                     f" {made}; {ADVICE}"
                 )
+
+    def varies(self, runs: int) -> bool:
+        self.runs.append(runs)
+        return False
 
     def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
         return tuple([self._own(s) for s in states]) if "repeat" in self.whole_layers else None
@@ -289,6 +295,9 @@ class PlanBuilder(ShapeBuilder):
     recorded: Sequence[Shapes] | None = None
     """What this layer made in each of the model's samples; None where the samples say nothing."""
 
+    has_varying_runs = False
+    """Whether the layer has not as many runs in all of the model's samples."""
+
     memo: PlanMemo | None = None
     """Where the tensors of earlier plans are, if the layer may make the same ones."""
 
@@ -299,13 +308,17 @@ class PlanBuilder(ShapeBuilder):
         """What the layers of a body have made in a run that is to be repeated."""
         self._first = 0
 
+    def varies(self, runs: int) -> bool:
+        return self.has_varying_runs
+
     def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
         self._first = len(self.computes)
         return super().before_runs(states)
 
     def _own(self, state: Value) -> Value:
         value = super()._own(state)
-        value.signature = self.signature(state.shape)
+        # Samples of few runs have made none, but what comes before the first run.
+        value.signature = state.signature
         return value
 
     def repeats(
@@ -321,7 +334,8 @@ class PlanBuilder(ShapeBuilder):
         others, (whole, *besides) = self.computes[: self._first], self.computes[end:]
         self.computes = [*self.of_run, *self.computes[self._first : end]]
         states = self._own_states(states)
-        body = fuse_elementwise(self.computes, [*(after for _, after in states), *kept], self.fan_in)
+        wanted = [*(after for _, after in states), *kept]
+        body = with_numbers_of_runs(fuse_elementwise(self.computes, wanted, self.fan_in), wanted)
         layer = self.layer.name, self.layer.op_type
         repeat = repeat_of(layer, outputs, count, first, states, body, kept, made)
         # Random numbers are drawn again in each run.

@@ -25,7 +25,7 @@ from engine.compiler.size_tensors import sizes_computed
 from engine.compiler.trace import InputShapes, ShapeOf, Tracer, live
 from engine.compiler.walk import Elements
 from engine.graph.model import Model
-from engine.kernels.value import Value, leaves
+from engine.kernels.value import Entry, Value, leaves
 
 Place = Literal["native", "cpu"]
 
@@ -86,6 +86,10 @@ class Lowered:
     def apart(self) -> Lowered:
         """The plan without symbolic sizes, which can be continued with any data."""
         return self
+
+    def entry(self, name: str) -> Entry:
+        """An output."""
+        return self.trace.values[name]
 
     def kernels(self, place: Place = "native") -> list[AnyKernel]:
         """The kernels of all steps at a place."""

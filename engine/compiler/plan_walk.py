@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,8 @@ class SampleWalk(Walk):
         # There are several of these for a model.
         self.most_seconds /= 4
         self.shapes: dict[LayerKey, Shapes | None] = {}
+        self.runs: dict[str, set[int]] = {}
+        """The numbers of runs that each layer has."""
 
     def learn(self, elements: Elements) -> None:
         """Receive the data that a stop needs; `run` then continues."""
@@ -57,6 +59,8 @@ class SampleWalk(Walk):
 
     def built(self, builder: ShapeBuilder) -> None:
         super().built(builder)
+        if builder.runs:
+            self.runs.setdefault(builder.layer.name, set()).update(builder.runs)
         self._record((builder.layer.name, builder.phase), builder.shapes)
 
     def yielded(self, layer: Layer, outputs: Sequence[Value]) -> None:
@@ -73,6 +77,8 @@ class PlanWalk(Walk):
     make_builder = PlanBuilder
     samples: Sequence[Mapping[LayerKey, Shapes | None]] | None = None
     """What the layers made in each of the model's samples, None without."""
+    varying: Set[str] = frozenset()
+    """The layers that have other numbers of runs in other samples."""
     memo: PlanMemo | None = None
 
     def __init__(self, *given: Any) -> None:
@@ -83,6 +89,7 @@ class PlanWalk(Walk):
         made = super().building(frame, phase, foldable)
         assert isinstance(made, PlanBuilder)
         made.recorded = self._recorded((frame.layer.name, phase))
+        made.has_varying_runs = frame.layer.name in self.varying
         if len(self.frames) == 1 and phase == "kernel":
             made.memo = self.memo
         return made

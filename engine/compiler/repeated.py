@@ -9,10 +9,11 @@ a step with a `Window`: parts begin at multiples of `ALIGNMENT` elements, so tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from engine.compiler.fusion import narrowed
 from engine.compiler.plan import BufferSpec, Compute, RepeatedSteps, Step, Window
 from engine.compiler.plan_memo import LoweredFormula
 from engine.kernels.expr import LOOPS, Expr, RunNumber, arg, clamp, index, lit, nodes, run_number, substitute
@@ -109,6 +110,28 @@ def _sole_makers(
         and c.output not in elsewhere
         and not any(node.op in LOOPS for node in nodes(c.body))
     }
+
+
+def with_numbers_of_runs(body: Sequence[Compute], wanted: Iterable[Value]) -> list[Compute]:
+    """Put integers that follow from a run's number alone into the formulas that read them.
+
+    `wanted` are tensors that are read otherwise.
+    """
+    read = {value.root for value in wanted}
+    numbers: dict[Value, Expr] = {}
+    found: list[Compute] = []
+    for compute in body:
+        if numbers and compute.hint is None:
+            inner = substitute(compute.body, lambda x: numbers.get(x.attr) if x.op == "load" else None)
+            compute = compute if inner is compute.body else replace(compute, body=inner)
+        output = compute.output
+        is_number = output.shape == () and output.dtype.kind == "i" and compute.hint is None
+        if is_number and not compute.reads and not compute.body.free:
+            numbers[output] = narrowed(compute.body, output)
+        else:
+            read.update(compute.reads)
+        found.append(compute)
+    return [compute for compute in found if compute.output not in numbers or compute.output in read]
 
 
 def repeat_of(

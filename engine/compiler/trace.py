@@ -10,7 +10,7 @@ coincidence that the samples suggest and the run refutes is never believed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, combinations, count, repeat
 from math import prod
@@ -88,6 +88,8 @@ class Sample:
 
     shapes: dict[str, tuple[int, ...]]
     layers: dict[LayerKey, Shapes | None]
+    runs: dict[str, set[int]] = field(default_factory=dict)
+    """The numbers of runs of layers that have several."""
     steps: int = 0
     complete: bool = False
     fits: bool = False
@@ -296,6 +298,8 @@ class Tracer:
             for key, made in walk.shapes.items():
                 if found.layers.setdefault(key, made) != made:
                     found.layers[key] = None
+            for name, runs in walk.runs.items():
+                found.runs.setdefault(name, set()).update(runs)
             found.steps = max(found.steps, walk.steps)
             if not guesses.conditions:
                 break
@@ -367,11 +371,21 @@ class Tracer:
             walk.bind(frame, as_entries(results, value), empty=True)
         return self._finish(walk, tuple(received))
 
+    @cached_property
+    def varying(self) -> frozenset[str]:
+        """The layers that have not as many runs in all samples."""
+        runs: dict[str, set[int]] = {}
+        for sample in self.samples:
+            for name, numbers in sample.runs.items():
+                runs.setdefault(name, set()).update(numbers)
+        return frozenset(name for name, numbers in runs.items() if len(numbers) > 1)
+
     def _plan_walk(self, frames: list[Frame], learned: Elements) -> PlanWalk:
         walk = PlanWalk(self.graphs, frames, learned, self.fan_in, self.count, self.whole_layers)
         walk.memo = self.memo
         if self.samples or not self.is_dynamic:
             walk.samples = [s.layers for s in self.samples]
+        walk.varying = self.varying
         return walk
 
     def _finish(self, walk: PlanWalk, received: tuple[Value, ...]) -> Trace:

@@ -7,6 +7,7 @@ because attributes and constants hold arrays.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -128,6 +129,18 @@ class Layer(_Record):
         if self.subgraphs:
             names |= dict.fromkeys(self.captures)
         return tuple(names)
+
+    def with_subgraphs(self, change: Callable[[Model], Model]) -> Layer:
+        """A copy with changed subgraphs; the layer itself if none changes."""
+
+        def changed(value: Any) -> Any:
+            if isinstance(value, Model):
+                return change(value)
+            return tuple(map(changed, value)) if isinstance(value, tuple) else value
+
+        made = self.replace(attributes={name: changed(value) for name, value in self.attributes.items()})
+        is_same = all(map(operator.is_, made.subgraphs, self.subgraphs))
+        return self if is_same else made
 
     def __str__(self) -> str:
         return f"layer '{self.name}' ({qualified_op(self.domain, self.op_type)})"

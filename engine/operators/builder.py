@@ -137,6 +137,10 @@ class Builder(ABC):
     def absent(self) -> None:
         """An empty optional."""
 
+    def varies(self, runs: int) -> bool:
+        """Whether a layer that has so many runs has others at other input shapes."""
+        return False
+
     def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
         """Placeholders of the states before an iteration of a repeat.
 

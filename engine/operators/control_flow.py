@@ -111,7 +111,7 @@ def loop(
     if condition is not None and not truth(k, condition):
         limit = 0
     if always_goes_on(body) or not limit:
-        return CountedLoop(body, limit, carried, looks_for_all=bool(carried) and limit <= MOST_RUNS)
+        return CountedLoop(body, limit, carried, looks_for_all=limit <= MOST_RUNS)
     return DataEndedLoop(body, limit, carried)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from engine.base.errors import ShapeError
 from engine.graph.model import UNTYPED, Input, Layer, Model, Output
+from engine.graph.new_layers import NewLayers, names_in
 from engine.kernels.expr import Expr, arg
 from engine.kernels.value import Entry, Value
 from engine.operators.builder import Builder
@@ -106,48 +106,12 @@ def scan_with_batches(
     return layer.replace(inputs=tuple(taken), attributes=attributes, version=Parts.VERSION)
 
 
-class Parts:
+class Parts(NewLayers):
     """Builds subgraphs around a body, with names that the body does not use."""
 
-    VERSION = 18
-    """The operator set that they are of."""
-
     def __init__(self, layer: Layer, body: Model) -> None:
-        self.layers: list[Layer] = []
-        self.constants: dict[str, np.ndarray] = {}
+        super().__init__(layer.name, names_in(body))
         self._layer = layer
-        self._taken = set(body.captures)
-        for graph in (body, *(inner for each in body.walk() for inner in each.subgraphs)):
-            self._taken.update(graph.constants, (item.name for item in graph.inputs), graph.captures)
-            self._taken.update(name for each in graph.layers for name in each.outputs)
-
-    def name(self, like: str) -> str:
-        """Return an unused name."""
-        name, number = like, 2
-        while name in self._taken:
-            name, number = f"{like} ({number})", number + 1
-        self._taken.add(name)
-        return name
-
-    def constant(self, array: np.ndarray) -> str:
-        """Add a constant and return its name."""
-        name = self.name("constant")
-        self.constants[name] = array
-        return name
-
-    def add(
-        self,
-        op_type: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str] = (),
-        attributes: Mapping[str, Any] | None = None,
-    ) -> str:
-        """Add a layer; the name of its first output, which is a new one unless outputs are given."""
-        outputs = tuple(outputs) or (self.name(op_type),)
-        name = f"{self._layer.name} {op_type} {len(self.layers)}"
-        made = Layer(op_type, name, tuple(inputs), outputs, attributes or {}, "", self.VERSION)
-        self.layers.append(made)
-        return outputs[0]
 
     def reversed(self, x: str, length: str) -> str:
         """The first `length` entries of a tensor from their end on."""

@@ -107,11 +107,13 @@ def one_hot(k: Builder, indices: Value, depth: Value, values: Value, *, axis: in
         k.error(f"takes one depth and two values, not {depth} and {values}")
     size = int(np.asarray(depth.known).reshape(-1)[0])
     axis = k.axis(axis, indices.rank + 1)
-    outer, inner = prod(indices.shape[:axis]), prod(indices.shape[axis:])
-    rows = k.alias(indices, (outer, inner))
+    outer = prod(indices.shape[:axis])
+    # A loop over no axes would take longer than the element.
+    inner = (prod(indices.shape[axis:]),) if axis < indices.rank else ()
+    rows = k.alias(indices, (outer, *inner))
 
-    def formula(o: Expr, c: Expr, i: Expr) -> Expr:
-        return values.at(select(eq(from_end(rows[o, i], size), c), lit(1), lit(0)))
+    def formula(o: Expr, c: Expr, *i: Expr) -> Expr:
+        return select(eq(from_end(rows[(o, *i)], size), c), values.at(lit(1)), values.at(lit(0)))
 
-    hot = k.compute((outer, size, inner), values.dtype, formula)
+    hot = k.compute((outer, size, *inner), values.dtype, formula)
     return k.alias(hot, (*indices.shape[:axis], size, *indices.shape[axis:]))

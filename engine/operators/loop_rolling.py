@@ -47,7 +47,9 @@ class RolledLoop:
         them: such runs are made one by one as long as there are not too many, if their states `may_be_sizes`.
         """
         first = [s for s in states if isinstance(s, Value) and s.bound is None and s.dtype.kind != "O"]
-        if len(first) < len(states) or count < REPEATED:
+        # One plan for all numbers, but for a single run, which takes no copies of states.
+        fewest = 2 if k.varies(count) else REPEATED
+        if len(first) < len(states) or count < fewest:
             return None
         are_known = any(s.known is not None and s.dtype.kind in "iub" for s in first)
         if may_be_sizes and are_known and count < MOST_COUNTED:

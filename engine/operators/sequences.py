@@ -80,9 +80,14 @@ def sequence_length(k: Builder, sequence: ListValue) -> Value:
 
 
 @operator("ConcatFromSequence", since=11)
-def concat_from_sequence(k: Builder, sequence: ListValue, *, axis: int, new_axis: int = 0) -> Value:
-    """The tensors one after another along an axis, or stacked along a new one."""
-    if not sequence.items:
+def concat_from_sequence(k: Builder, sequence: Entry, *, axis: int, new_axis: int = 0) -> Value:
+    """The tensors one after another along an axis, or stacked along a new one.
+
+    Instead of a sequence, `count_loops` gives a tensor that has its tensors along the first axis.
+    """
+    if isinstance(sequence, Value) and sequence.rank and sequence.shape[0]:
+        return joined_rows(k, sequence, axis, bool(new_axis))
+    if not isinstance(sequence, ListValue) or not sequence.items:
         k.error("cannot join the tensors of an empty sequence: their shape is not known")
     parts = list(sequence.items)
     if sequence.rows is not None and len(parts) >= REPEATED:

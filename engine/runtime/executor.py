@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from threading import get_ident
 from typing import Any, overload
@@ -111,19 +111,18 @@ class Executor(Disposable):
                 given = () if inputs else named
             elif len(inputs) == 1 and type(inputs[0]) is dict:
                 given = inputs[0]
-            if self._latest is path and path.take_again(given, is_kept):
+            is_latest = self._latest is path
+            if is_latest and path.form is not None and path.take_again(given, is_kept):
                 path.turn += 1
                 return
             ordered: Any = self._inputs.in_order(given) if type(given) is dict else given
             if path.take(ordered, given):
-                self._took(path)
+                if is_latest:
+                    path.turn += 1
+                else:
+                    self._took(path)
                 return
-            other = self._path_for(ordered)
-            if other is None:
-                other = self._scheduled_symbolically(ordered)
-            elif not other.take(ordered):
-                other = None
-            if other is not None:
+            if (other := self._take_other(ordered)) is not None:
                 self._took(other)
                 return
             if self._count is not None:
@@ -131,8 +130,8 @@ class Executor(Disposable):
         checked = self._checked(inputs, named)
         with self._entered():
             if self._symbolic_path is not None and self._latest is None and not self._session.cache.plans:
-                path = self._scheduled_symbolically(checked.in_order)
-                if path is not None:
+                ordered = checked.in_order
+                if (path := self._scheduled_symbolically(ordered, _shapes_of(ordered))) is not None:
                     self._took(path)
                     return
             recorded = self._session.recorded_plan(checked.shapes, checked.known)
@@ -188,25 +187,28 @@ class Executor(Disposable):
         """The latest fast path, if inputs need nothing but the same shapes and types to take it again."""
         self._check_alive()
         path = self._latest_path
-        return path if path is not None and path.is_plain else None
+        if path is None or not path.is_plain:
+            return None
+        if self._symbolic_path is not None:
+            self._symbolic_path.keep(path)
+        return path
 
-    def _path_for(self, given: Sequence[Any]) -> FastPath | None:
-        """The fast path of a plan that was used before, for inputs of other shapes than the last ones."""
-        shapes = []
-        for item in given:
-            if type(item) is np.ndarray:
-                shapes.append(item.shape)
-            elif type(item) is Tensor and (data := item.elements_on_cpu) is not None:
-                shapes.append(data.shape_or_none)
-            else:
-                shapes.append(getattr(item, "sizes_or_none", None))
-        return None if None in shapes else self._session.cache.fast_path(tuple(shapes))
+    def _take_other(self, given: tuple[Any, ...]) -> FastPath | None:
+        """Schedule inputs of other shapes, by a plan that was used before or by one for all sizes.
 
-    def _scheduled_symbolically(self, given: tuple[Any, ...]) -> FastPath | None:
+        Returns the fast path that took them; None if none did.
+        """
+        shapes = _shapes_of(given)
+        path: FastPath | None = self._session.cache.fast_path(shapes)
+        if path is None:
+            return self._scheduled_symbolically(given, shapes)
+        return path if path.take(given) else None
+
+    def _scheduled_symbolically(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> FastPath | None:
         """Schedule inputs of sizes never seen, if the plan of the latest ones takes them; their fast path."""
         if self._symbolic_path is None or not self._symbolic_path.is_next:
             self._prepare_symbolic_path()
-        return None if self._symbolic_path is None else self._symbolic_path.schedule(given)
+        return None if self._symbolic_path is None else self._symbolic_path.schedule(given, shapes)
 
     def _prepare_symbolic_path(self) -> None:
         """Prepare what `_scheduled_symbolically` uses, while loading or when another plan was used."""
@@ -313,7 +315,10 @@ class Executor(Disposable):
         run = self._latest
         if type(run) is FastPath and (found := run.outputs.get(name) or run.output(name)) is not None:
             storage, name, dtype, location = found
-            return Tensor.of(storage(self, run, name, dtype, location))
+            # As `Tensor.of` for storage that is not its own: a call takes a tenth of this.
+            tensor = Tensor.__new__(Tensor)
+            tensor._data = storage(self, run, name, dtype, location)
+            return tensor
         return self._output_of(self._latest_run(), name)
 
     @overload
@@ -356,3 +361,16 @@ class Executor(Disposable):
         self._latest = self._latest_path = self._symbolic_path = None
         self._kept.clear()
         unfinished.work.discard(self)
+
+
+def _shapes_of(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The shapes of arrays and tensors; None among them where one is not known, or for anything else."""
+    shapes: list[Any] = []
+    for item in given:
+        if type(item) is np.ndarray:
+            shapes.append(item.shape)
+        elif type(item) is Tensor and (data := item.elements_on_cpu) is not None:
+            shapes.append(data.shape_or_none)
+        else:
+            shapes.append(getattr(item, "sizes_or_none", None))
+    return tuple(shapes)

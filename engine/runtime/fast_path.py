@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from engine.backends.plan_template import FilledSizes
 from engine.backends.program_replay import ProgramReplay
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.base.dtypes import TEXT
@@ -40,6 +41,9 @@ class FastPath(Run):
         program: The program.
         targets: The buffers of the inputs; None for an input that nothing reads.
         inputs: Shape and type of each input.
+        shapes: The shapes alone.
+        replay: What runs the program with new inputs.
+        form: The type of the collection that the last inputs came in; None if they cannot come again.
     """
 
     # Outputs, by their buffers, that stay there, and the turn in which others do not. Defaults of the class:
@@ -52,8 +56,9 @@ class FastPath(Run):
     # If the last schedule was given tensors only: each one's position or name, its storage and elements.
     _same: Sequence[tuple[int | str, Tensor, CPUTensorData, np.ndarray]] = ()
     _arrays: Sequence[np.ndarray] = ()
-    # The type of the collection they came in, by position or by name; None if they cannot come again.
-    _form: type | None = None
+    form: type | None = None
+    filled: FilledSizes | None = None
+    """What `SymbolicFastPath` fills in again for other sizes."""
     # `changes.latest` when the inputs of `set_input` were last checked.
     _checked: object = None
 
@@ -79,17 +84,27 @@ class FastPath(Run):
         # Elements of inputs on which the plan depends.
         self._decided = [(names.index(name), digest(array)) for name, array in known.items()] if known else ()
         self._count = count
-        shapes = [shape for shape, _ in inputs]
+        self.shapes = tuple([shape for shape, _ in inputs])
+        shapes = [*self.shapes]
         taken = names
         if count is not None:
             taken = (*names, SCHEDULE_COUNT)
             shapes.append(count.shape)
         found = [recorded.inputs.get(name) for name in taken]
         self.targets = [places[0][1] if places else None for places in found]
-        self._replay = replay or self.backend.program_replay(self.program, self.targets, shapes, in_place)
+        self.replay = replay or self.backend.program_replay(self.program, self.targets, shapes, in_place)
         self._values: dict[str | int | None, tuple[str, Value]] = {}
         self._objects: dict[str | int | None, tuple[str, Value]] = {}
         self.outputs: dict[str | int | None, Found] = {}
+
+    def resize(self, shapes: Sequence[tuple[int, ...]], targets: list[Any]) -> None:
+        """Follow the plan to inputs of other shapes, in these buffers; not while it is the latest run."""
+        self.shapes = tuple(shapes)
+        self.inputs = [(shape, dtype) for shape, (_, dtype) in zip(shapes, self.inputs, strict=True)]
+        self.targets = targets
+        self.replay.resize(targets, shapes)
+        self._values, self._objects, self.outputs = {}, {}, {}
+        self._fixed = ()
 
     @classmethod
     def of(
@@ -136,7 +151,9 @@ class FastPath(Run):
             known, kind, dtype = self._objects.get(name), ObjectsOutput, TEXT
         if known is None:
             return None
-        location = self.locate(known[1])
+        location, entry = self.locate(known[1]), self.recorded.lowered.trace.values[known[0]]
+        if isinstance(entry, ObjectsValue):
+            location = location.of(entry.objects)
         found = kind, known[0], dtype or known[1].dtype, location
         if not self._has_own(known[1]):
             self.outputs[name] = found
@@ -144,7 +161,7 @@ class FastPath(Run):
 
     def fix_outputs(self) -> None:
         """Keep outputs in the program's buffers from the next schedule on: recorded commands use these."""
-        self._fixed = self._replay.outputs
+        self._fixed = self.replay.outputs
 
     def fixed_output(self, name: str | int | None) -> Location | None:
         """The location of an output after `fix_outputs`, which is not the present one while `has_own`."""
@@ -153,16 +170,12 @@ class FastPath(Run):
 
     def _named(self, name: str | int | None) -> tuple[str, Value] | None:
         """The name and the value of an output that is a plain tensor."""
-        if not self._values and not self._objects:
-            trace = self.recorded.lowered.trace
-            for number, item in enumerate(self.session.source.outputs):
-                entry, values = trace.values[item.name], self._values
-                if isinstance(entry, ObjectsValue):
-                    entry, values = entry.items[0], self._objects
-                if isinstance(entry, Value) and entry.bound is None:
-                    values[item.name] = values[number] = item.name, entry
-                    if number == 0:
-                        values[None] = values[0]
+        if name not in self._values and (known := self.session.output_names.get(name)) is not None:
+            entry, values = self.recorded.lowered.entry(known), self._values
+            if isinstance(entry, ObjectsValue):
+                entry, values = entry.items[0], self._objects
+            if isinstance(entry, Value) and entry.bound is None:
+                values[name] = known, entry
         return self._values.get(name)
 
     @property
@@ -171,11 +184,11 @@ class FastPath(Run):
         return self._own_turn == self.turn
 
     def _has_own(self, value: Value) -> bool:
-        return self._own_turn == self.turn and value.root.name in self._replay.own
+        return self._own_turn == self.turn and value.root.name in self.replay.own
 
     def locate(self, value: Value) -> Location:
         """The location of a tensor of the latest schedule."""
-        own = self._replay.own_output(value.root.name) if self._has_own(value) else None
+        own = self.replay.own_output(value.root.name) if self._has_own(value) else None
         if own is None:
             return super().locate(value)
         # Who looks at an output has no use for copies that take its memory over.
@@ -188,28 +201,28 @@ class FastPath(Run):
         if known is None:
             return None
         root = known[1].root.name
-        if root not in self._replay.outputs or root in self._fixed:
+        if root not in self.replay.outputs or root in self._fixed:
             return None
         value = known[1]
-        return self._replay.take_output(root, value.shape, value.size, self._own_turn == self.turn)
+        return self.replay.take_output(root, value.shape, value.size, self._own_turn == self.turn)
 
     def let_go(self) -> None:
         """Release the plan, and inputs and outputs: a schedule of another plan follows."""
         super().let_go()
         if self._tensors:
-            self._form = self._checked = None
+            self.form = self._checked = None
             self._tensors = self._arrays = self._same = ()
-        self._replay.let_go()
+        self.replay.let_go()
+
+    @property
+    def is_released(self) -> bool:
+        """Whether its plan is: the cache has dropped it."""
+        return self.recorded.fast_path is not self
 
     @property
     def is_plain(self) -> bool:
         """Whether the plan depends on the shapes and types of its inputs only."""
         return not self._decided and self._count is None
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the inputs."""
-        return tuple(shape for shape, _ in self.inputs)
 
     def take_again(self, given: Named | Positional, is_kept: bool = False) -> bool:
         """Schedule if the inputs are the same tensors as last time, with unchanged storage.
@@ -226,7 +239,7 @@ class FastPath(Run):
             Whether it was scheduled.
         """
         if not is_kept or self._checked is not changes.latest:
-            if type(given) is not self._form or len(given) != len(self._same):
+            if type(given) is not self.form or len(given) != len(self._same):
                 return False
             mark = changes.latest
             try:
@@ -239,7 +252,7 @@ class FastPath(Run):
                 return False
             if is_kept:
                 self._checked = mark
-        repeat, tensors = self._replay, self._tensors
+        repeat, tensors = self.replay, self._tensors
         if not (repeat.again(tensors) or repeat.run(self._arrays, tensors)):
             self._run(self._arrays, tensors)
         return True
@@ -265,16 +278,16 @@ class FastPath(Run):
         if self._decided and not self._are_as_decided(inputs):
             return False
         arrays: Any = inputs if self._count is None else (*inputs, self._count)
-        if not self._replay.run(arrays):
+        if not self.replay.run(arrays):
             self._run(arrays)
         return True
 
     def _run(self, feeds: Sequence[Any], tensors: Sequence[CPUTensorData | None] = ()) -> None:
         """Take inputs and enqueue the program, with memory of their own for outputs that were copied."""
-        if not self._replay.run_apart(feeds, tensors, self._fixed):
+        if not self.replay.run_apart(feeds, tensors, self._fixed):
             self._submit(feeds)
             return
-        self._own_turn, own = self.turn + 1, self._replay.own
+        self._own_turn, own = self.turn + 1, self.replay.own
         for key in [*self.outputs]:
             if (self._values.get(key) or self._objects[key])[1].root.name in own:
                 del self.outputs[key]
@@ -322,17 +335,17 @@ class FastPath(Run):
         if self._count is not None:
             tensors.append(None)
             feeds.append(self._count)
-        self._form = self._checked = None
+        self.form = self._checked = None
         if is_awaited:
             self._tensors = self._arrays = ()
             self._submit(feeds)
             return True
         self._tensors, self._arrays = tensors, feeds
-        if not self._replay.run(feeds, tensors):
+        if not self.replay.run(feeds, tensors):
             self._run(feeds, tensors)
         if given is not None and is_of_tensors:
             keys = self._names if type(given) is dict else range(len(inputs))
-            self._form = type(given)
+            self.form = type(given)
             # The number of schedules may come last.
             self._same = list(zip(keys, inputs, tensors, feeds, strict=False))  # type: ignore[arg-type]
         return True

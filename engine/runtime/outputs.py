@@ -271,14 +271,17 @@ class ObjectsOutput(RunOutput):
     def _is_buffer(self) -> bool:
         return False
 
-    def request(self) -> PendingRead:
-        return DerivedRead(self.objects, super().request())
+    def _locate(self) -> Location | None:
+        location = super()._locate()
+        if location is not None:
+            self._location = location = location.of(self.objects)
+        return location
 
-    def download(self, out: np.ndarray | None = None) -> np.ndarray:
-        if not self.run.finished:
-            return TensorData.download(self, out)
-        found = self.objects(RunOutput.download(self))
-        return found if out is None else delivered(found, out)
+    def requested(self) -> PendingRead:
+        return DerivedRead(self.objects, super().requested())
+
+    def _read_bounded(self, out: np.ndarray | None) -> np.ndarray:
+        return delivered(self.objects(super()._read_bounded(None)), out)
 
 
 def data_at(location: Location) -> TensorData:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from engine.backends.growable import REFUSED
 from engine.backends.plan_template import FilledSizes
+from engine.backends.program_replay import ProgramReplay
 from engine.base import instrumentation
 from engine.compiler.lower import Place
 from engine.runtime.fast_path import FastPath
@@ -19,6 +21,12 @@ from engine.runtime.plans.specialized_plan import SpecializedPlan
 from engine.runtime.plans.symbolic_plans import SymbolicPlan
 from engine.runtime.tensor import Tensor
 
+_PASSING = 2
+"""How many paths are filled in again: one more than that whose outputs may still be read."""
+
+_SEEN = 1 << 12
+"""How many sizes are remembered that were scheduled once."""
+
 
 class SymbolicFastPath:
     """Schedules inputs of other shapes than those before, by one plan for all sizes.
@@ -28,6 +36,9 @@ class SymbolicFastPath:
     call says whether the plan takes the sizes, and makes the program; that is enqueued, and only then is
     written down what later schedules and the outputs need. Where anything is unusual it does nothing, and
     the session's way tells what is wrong.
+
+    Sizes that come for the first time get the recorded plan, and the memory of the program, of others that
+    came once; those that come back get a plan of their own.
 
     Args:
         session: The session.
@@ -45,41 +56,42 @@ class SymbolicFastPath:
         self._backend = session.backends[self._place]
         self._names = tuple(item.name for item in session.source.inputs)
         self._in_place = [name not in sized.shown for name in self._names]
-        # Of each input: its type, its rank, and its dimensions, those that are open as `~number` of the size.
-        self._inputs: list[tuple[np.dtype, int, list[int]]] = []
+        # Of each input: its type, and its dimensions, those that are open as `~number` of the size.
+        self._inputs: list[tuple[np.dtype, list[int]]] = []
         # Where the sizes are found: the input and its axis.
         self._found: list[tuple[int, int]] = []
         known: dict[object, int] = {}
         for number, item in enumerate(session.source.inputs):
             assert item.shape is not None
-            rank = len(item.shape)
             dims = [dim if isinstance(dim, int) else 0 for dim in item.shape]
-            for axis, key in session.symbolic_plans.sizes.keys(item.name, item.name, rank):
+            for axis, key in session.symbolic_plans.sizes.keys(item.name, item.name, len(dims)):
                 if key not in known:
                     known[key] = len(self._found)
                     self._found.append((number, axis))
                 dims[axis] = ~known[key]
-            self._inputs.append((item.dtype, rank, dims))
+            self._inputs.append((item.dtype, dims))
         recorder = session.recorder
-        self._outer = [
-            (spec.name, recorder.shared_buffer(self._place, spec.name, spec.dtype, spec.role == "input"))
+        self._places = [(self._place, spec.name) for spec, _ in self._segment.outer]
+        self._memory = [
+            recorder.shared_buffer(self._place, spec.name, spec.dtype, spec.role == "input")
             for spec, _ in self._segment.outer
         ]
-        self._memory = [shared for _, shared in self._outer]
+        self._noted = [(at, shared) for at, shared in enumerate(self._memory) if shared.is_noted]
         order = [spec.name for spec, _ in self._segment.outer]
         self._read = [order.index(name) if name in order else None for name in self._names]
+        # The paths that are filled in again, and the sizes that they had.
+        self._passing: list[FastPath] = []
+        self._seen: set[tuple[int, ...]] = set()
 
     @property
     def is_next(self) -> bool:
         """Whether its plan is the most recently used one, which the session tries first."""
-        ready = self._session.symbolic_plans.ready
-        return bool(ready) and ready[0] is self.sized and self.sized._recorded is self._made
+        return self._session.symbolic_plans.first is self.sized and self.sized._recorded is self._made
 
     @classmethod
     def of(cls, session: Session) -> SymbolicFastPath | None:
         """Return that of the plan that the session tries first; None if the plan is not of such a kind."""
-        ready, sizes = session.symbolic_plans.ready, session.symbolic_plans.sizes
-        sized = ready[0] if ready else None
+        sized, sizes = session.symbolic_plans.first, session.symbolic_plans.sizes
         made = None if sized is None else sized._recorded
         if sized is None or made is None or len(made.segments) != 1 or sized.lowered.trace.stop is not None:
             return None
@@ -96,77 +108,138 @@ class SymbolicFastPath:
             return None
         return cls(session, sized)
 
-    def schedule(self, given: tuple[Any, ...]) -> FastPath | None:
-        """Schedule inputs; returns the fast path of their sizes. None where the usual way has to be taken."""
-        session = self._session
-        shapes = None if instrumentation.installed else self._shapes(given)
-        if shapes is None:
+    def schedule(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> FastPath | None:
+        """Schedule inputs of some shapes; returns the fast path. None where the usual way has to be taken."""
+        sizes = None if instrumentation.installed else self._sizes(given, shapes)
+        if sizes is None:
             return None
-        sizes = tuple([shapes[number][axis] for number, axis in self._found])
-        for shape, (_, _, dims) in zip(shapes, self._inputs, strict=True):
-            if shape != tuple([dim if dim >= 0 else sizes[~dim] for dim in dims]) or 0 in shape:
-                return None
-        key = (tuple(zip(self._names, shapes, strict=True)), ())  # as `Session.key`
-        if (known := session.cache.get(key)) is not None:
-            found: FastPath | None = known.fast_path
-            return found if found is not None and found.take(given) else None
-        try:
-            filled = self._native.fill(sizes, self._memory)
-        except REFUSED:
-            return None
+        session, key, path = self._session, None, None
+        if sizes in self._seen:
+            key = self._key(shapes)
+            if (known := session.cache.get(key)) is not None:
+                found: FastPath | None = known.fast_path
+                return found if found is not None and found.take(given) else None
+        else:
+            path = self._unused()
+        filled = self._filled(sizes, None if path is None else path.filled)
+        if path is not None and (filled is None or filled.program is not path.program):
+            session.cache.drop(session.cache.plans, path)
+            path = None
         if filled is None:
             return None
-        if self._segment.unbound and self._segment.needed(filled.numbers):
-            return None
         targets = [None if at is None else filled.outer[at] for at in self._read]
-        replay = self._backend.program_replay(filled.program, targets, shapes, self._in_place)
+        if path is None:
+            replay = self._backend.program_replay(filled.program, targets, shapes, self._in_place)
+        else:
+            session.cache.forget_fast_path(path)
+            path.resize(shapes, targets)
+            replay = path.replay
         is_taken = Tensor not in map(type, given) and replay.run(given)
         # The threads of jobs are at work from here on.
-        recorded = self._recorded(key[0], sizes, filled)
-        inputs = [(shape, dtype) for shape, (dtype, _, _) in zip(shapes, self._inputs, strict=True)]
+        if path is None:
+            path = self._new_path(key, shapes, sizes, filled, replay)
+        else:
+            self._fill_in(path.recorded, shapes, sizes, filled)
+        if key is None:
+            self._passing.append(path)
+            session.cache.keep_fast_path(path, path.recorded)
+            path.filled = filled
+            if len(self._seen) == _SEEN:
+                self._seen.clear()
+            self._seen.add(sizes)
+        return path if is_taken or path.take(given) else None
+
+    def keep(self, path: FastPath) -> None:
+        """Let a path have its sizes for good, as others refer to it."""
+        if path in self._passing:
+            self._passing.remove(path)
+            self._session.cache.rename(path, self._key(path.shapes))
+
+    def _sizes(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> tuple[int, ...] | None:
+        """The sizes of inputs of the right types and shapes, none of them empty; None for any others."""
+        if len(shapes) != len(self._inputs):
+            return None
+        try:
+            sizes = tuple([shapes[number][axis] for number, axis in self._found])
+        except (IndexError, TypeError):
+            return None
+        for item, shape, (dtype, dims) in zip(given, shapes, self._inputs, strict=True):
+            if type(item) is not np.ndarray and (type(item) is not Tensor or item.elements_on_cpu is None):
+                return None
+            if item.dtype != dtype or shape != tuple([dim if dim >= 0 else sizes[~dim] for dim in dims]):
+                return None
+            if 0 in shape:
+                return None
+        return sizes
+
+    def _key(self, shapes: Sequence[tuple[int, ...]]) -> object:
+        """That of a plan for these shapes in the cache."""
+        return self._session.key(dict(zip(self._names, shapes, strict=True)), {})
+
+    def _unused(self) -> FastPath | None:
+        """Take out the path to fill in: of sizes scheduled once, not last. None if another may be made."""
+        if len(self._passing) < _PASSING:
+            return None
+        path = self._passing.pop(1 if self._passing[0].recorded.users else 0)
+        return None if path.is_released else path
+
+    def _filled(self, sizes: tuple[int, ...], before: FilledSizes | None) -> FilledSizes | None:
+        """The program for some sizes; None if the plan does not take them, or has to be bound first."""
+        try:
+            filled = self._native.fill(sizes, self._memory, before)
+        except REFUSED:
+            return None
+        if filled is not None and self._segment.unbound and self._segment.needed(filled.numbers):
+            return None
+        return filled
+
+    def _new_path(
+        self,
+        key: object,
+        shapes: tuple[tuple[int, ...], ...],
+        sizes: tuple[int, ...],
+        filled: FilledSizes,
+        replay: ProgramReplay,
+    ) -> FastPath:
+        """A path, and its plan in the cache. Without a key, they are filled in again for other sizes."""
+        session = self._session
+        recorded = RecordedPlan(self._specialized(shapes, sizes, filled), blocks=filled.memory)
+        recorded.placement = {name: place for place, name in self._places}
+        self._fill_in(recorded, shapes, sizes, filled)
+        inputs = [(shape, dtype) for shape, (dtype, _) in zip(shapes, self._inputs, strict=True)]
         recorded.fast_path = path = FastPath(
             session, recorded, self._names, inputs, self._in_place, replay=replay
         )
-        session.cache.keep(key, recorded)
-        session.cache.keep_fast_path(key, recorded)
-        return path if is_taken or path.take(given) else None
+        session.cache.keep(path if key is None else key, recorded)
+        if key is not None:
+            session.cache.keep_fast_path(key, recorded)
+        return path
 
-    def _shapes(self, given: tuple[Any, ...]) -> list[tuple[int, ...]] | None:
-        """The shapes of inputs of the right types and ranks; None for any others."""
-        found = []
-        if len(given) != len(self._inputs):
-            return None
-        for item, (dtype, rank, _) in zip(given, self._inputs, strict=True):
-            array = item
-            if type(item) is not np.ndarray:
-                data = item.elements_on_cpu if type(item) is Tensor else None
-                if data is None:
-                    return None
-                array = data.elements
-            shape = array.shape
-            if array.dtype != dtype or len(shape) != rank:
-                return None
-            found.append(shape)
-        return found
-
-    def _recorded(
-        self, shapes: tuple[tuple[str, Any], ...], sizes: tuple[int, ...], filled: FilledSizes
-    ) -> RecordedPlan:
-        """The recorded plan of some sizes, of which the program is made."""
-        session, made, place = self._session, self._made, self._place
-        recorded = RecordedPlan(
-            SpecializedPlan(
-                lambda: made.trace(filled.numbers), self.sized, sizes,
-                InputsRequest(session, dict(shapes), {}),
-            ),
-            submissions=[Submission(place, filled.program, partial(self.sized.plan_of, sizes, 0))],
-            blocks=filled.memory,
-        )  # fmt: skip
-        for (name, shared), buffer in zip(self._outer, filled.outer, strict=True):
-            session.recorder.shared(recorded, place, name, shared, buffer)
-            recorded.placement[name] = place
-            if shared.is_noted:
-                recorded.inputs[name] = [(place, buffer)]
+    def _fill_in(
+        self,
+        recorded: RecordedPlan,
+        shapes: tuple[tuple[int, ...], ...],
+        sizes: tuple[int, ...],
+        filled: FilledSizes,
+    ) -> None:
+        """Have a recorded plan say what its program is, and where its inputs and outputs are."""
+        session, place = self._session, self._place
+        recorded.lowered = self._specialized(shapes, sizes, filled)
+        recorded.submissions = [Submission(place, filled.program, partial(self.sized.plan_of, sizes, 0))]
+        recorded.buffers.update(zip(self._places, filled.outer, strict=True))
+        recorded.owned = list(filled.outer)
+        for at, shared in self._noted:
+            buffer = filled.outer[at]
+            session.recorder.note(shared, buffer.elements)
+            recorded.inputs[self._places[at][1]] = [(place, buffer)]
         session.symbolic_plans.mark_served()
         session.background_plans.allocate_ahead()
-        return recorded
+
+    def _specialized(
+        self, shapes: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], filled: FilledSizes
+    ) -> SpecializedPlan:
+        session, trace = self._session, self._made.trace
+        return SpecializedPlan(
+            trace, filled.numbers, self.sized, sizes,
+            lambda: InputsRequest(session, dict(zip(self._names, shapes, strict=True)), {}),
+        )  # fmt: skip

@@ -122,14 +122,12 @@ class Transform:
         """Rotation in the world; may be set to a number of degrees around z."""
         if self._parent is None:
             return self._rotation
-        return self._parent.rotation.then_local(self._rotation)
+        return self._parent.rotation * self._rotation
 
     @rotation.setter
     def rotation(self, value: Rotation) -> None:
         world = _as_quaternion(value)
-        self.local_rotation = (
-            world if self._parent is None else self._parent.rotation.inverse().then_local(world)
-        )
+        self.local_rotation = world if self._parent is None else self._parent.rotation.inverse() * world
 
     @property
     def angle(self) -> float:
@@ -212,7 +210,7 @@ class Transform:
 
     def rotate(self, degrees: float, axis: Iterable[float] = (0.0, 0.0, 1.0)) -> None:
         """Turn by `degrees` around one of the object's own axes."""
-        self.local_rotation = self._rotation.then_local(Quaternion.from_axis(degrees, axis))
+        self.local_rotation = self._rotation * Quaternion.from_axis(degrees, axis)
 
     def look_at(self, target: Iterable[float], up: Iterable[float] | None = None) -> None:
         """Turn the object's x axis towards a point in the x-y plane.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from numbers import Real
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast, overload
 
 import numpy as np
 from pyglm import glm
@@ -178,11 +178,19 @@ class Quaternion(NamedTuple):
         """Turn around z, then x, then y (Unity's order), each in degrees."""
         x, y, z = Vec3.of(degrees)
         turn_y, turn_x = cls.from_axis(y, (0, 1, 0)), cls.from_axis(x, (1, 0, 0))
-        return turn_y.then_local(turn_x).then_local(cls.from_axis(z))
+        return turn_y * turn_x * cls.from_axis(z)
 
-    def then_local(self, other: Quaternion) -> Quaternion:
-        """The rotation that applies `other` first, in this rotation's own frame (the product)."""
-        return _quaternion(dquat(*self) * dquat(*other))
+    @overload  # type: ignore[override]
+    def __mul__(self, other: Quaternion) -> Quaternion: ...
+
+    @overload
+    def __mul__(self, other: Vec3) -> Vec3: ...
+
+    def __mul__(self, other: Quaternion | Vec3) -> Quaternion | Vec3:
+        """Rotate a vector, or combine with a rotation that is applied first, as in Unity (the product)."""
+        if isinstance(other, Quaternion):
+            return _quaternion(dquat(*self) * dquat(*other))
+        return self.rotate(other) if isinstance(other, Vec3) else NotImplemented
 
     def inverse(self) -> Quaternion:
         """The opposite rotation."""

@@ -6,7 +6,8 @@ Each round has sizes of its own for the model's dynamic dimensions, from the fir
 whose plans and kernels are cached on disk, as in a game's second start. `schedule` is what the call takes at
 sizes never seen, `first ten` the longest of the first ten; `again` at the same ones a second time; `whole`
 with the outputs read, beside onnxruntime's first run at that size (a ratio above 1: this engine is faster).
-`plans` is how many serve all sizes.
+Both get the same arrays, a few sizes a turn, before which the threads of the other sleep. `plans` is how many
+serve all sizes.
 
 `call` is the longest engine call of a frame from schedule to answer at a size never seen, the median over the
 sizes, and `longest` the longest of all: CPU time of the frame's thread, without what OpenGL drivers take for
@@ -31,6 +32,7 @@ from engine import Model, ModelLoader, Worker, background_planning
 from engine.backends.gl.commands import Replayer
 from gameglue.host.garbage_collection import freeze_garbage_collector
 from gameglue.profiling.benchmark_cases import onnxruntime_call
+from gameglue.profiling.compare import until_quiet
 from tests.benchmarks.setting import (
     BenchmarkParser,
     chosen_backends,
@@ -45,6 +47,12 @@ T = TypeVar("T")
 
 _PAUSE = 0.002
 """Seconds between two polls."""
+
+_TURN = 8
+"""Sizes of a turn."""
+
+_TRIES = 100
+"""How often sizes are drawn before those that were drawn already are taken."""
 
 MODELS = [ASSETS / name / f"{name}.onnx" for name in ("swarm", "digits", "gesture", "chatter", "othello")]
 
@@ -92,27 +100,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measured(worker: Worker, path: Path, options: argparse.Namespace) -> list[str]:
     """The figures of one model on one backend, as text."""
     peer = onnxruntime_call(path, 2)
-    rng = np.random.default_rng(4)
     new: list[float] = []
     again: list[float] = []
     whole: list[float] = []
     theirs: list[float] = []
-    for _ in range(options.rounds):
-        inputs = _inputs(worker.model, rng, options.least, options.most)
-        times = []
-        for _ in range(2):
+    different = [*_different(worker.model, options)]
+    for first in range(0, len(different), _TURN):
+        turn = different[first : first + _TURN]
+        until_quiet()
+        for inputs in turn:
+            times = []
+            for _ in range(2):
+                begin = perf_counter()
+                worker.schedule(inputs)
+                scheduled = perf_counter()
+                for item in worker.model.outputs:
+                    worker.peek_output(item.name).download_to_array()
+                times.append((scheduled - begin, perf_counter() - begin))
+            new.append(times[0][0])
+            again.append(times[1][0])
+            whole.append(times[0][1])
+        until_quiet()
+        for inputs in turn:
             begin = perf_counter()
-            worker.schedule(inputs)
-            scheduled = perf_counter()
-            for item in worker.model.outputs:
-                worker.peek_output(item.name).download_to_array()
-            times.append((scheduled - begin, perf_counter() - begin))
-        begin = perf_counter()
-        peer(inputs)
-        theirs.append(perf_counter() - begin)
-        new.append(times[0][0])
-        again.append(times[1][0])
-        whole.append(times[0][1])
+            peer(inputs)
+            theirs.append(perf_counter() - begin)
     ratio = median(theirs) / median(whole)
     shown = [median(new), max(new[:10]), max(new), median(again), median(whole), median(theirs)]
     sized = len(worker._session.symbolic_plans.ready)
@@ -153,10 +165,9 @@ class _CallClock:
 
 def _in_frames(worker: Worker, options: argparse.Namespace) -> list[str]:
     """The median and the maximum of the longest call at each size, as text."""
-    rng = np.random.default_rng(4)
     longest = []
-    for _ in range(options.rounds):
-        inputs, clock = _inputs(worker.model, rng, options.least, options.most), _CallClock()
+    for inputs in _different(worker.model, options):
+        clock = _CallClock()
         with background_planning(), clock.watching():
             clock.call(partial(worker.schedule, inputs))
             tensor = worker.peek_output()
@@ -165,6 +176,19 @@ def _in_frames(worker: Worker, options: argparse.Namespace) -> list[str]:
                 sleep(_PAUSE)
         longest.append(clock.longest)
     return [f"{median(longest):.2f}", f"{max(longest):.2f}"]
+
+
+def _different(model: Model, options: argparse.Namespace) -> Iterator[dict[str, np.ndarray]]:
+    """Inputs of different sizes; of equal ones only where there are few others."""
+    rng, seen = np.random.default_rng(4), set[object]()
+    for _ in range(options.rounds):
+        for _ in range(_TRIES):
+            inputs = _inputs(model, rng, options.least, options.most)
+            sizes = tuple(array.shape for array in inputs.values())
+            if sizes not in seen:
+                break
+        seen.add(sizes)
+        yield inputs
 
 
 def _inputs(model: Model, rng: np.random.Generator, least: int, most: int) -> dict[str, np.ndarray]:

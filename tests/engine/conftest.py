@@ -20,6 +20,12 @@ _DEVICES = {"gl": "gl_device", "opencl": "cl_device"}
 MakeWorker = Callable[..., Worker]
 
 
+def device_for(channel: str, request: pytest.FixtureRequest) -> Any:
+    """The device on which tests run a backend: a fixture, which skips the test where there is none."""
+    name = table.named(channel).device
+    return request.getfixturevalue(_DEVICES[name]) if name in _DEVICES else name
+
+
 @pytest.fixture(params=CHANNELS)
 def channel(request: pytest.FixtureRequest) -> str:
     """Each backend in turn."""
@@ -33,11 +39,9 @@ def make_worker(request: pytest.FixtureRequest) -> Iterator[MakeWorker]:
 
     def make(model: Model, channel: str, **options: Any) -> Worker:
         options.setdefault("allow_fallback", False)
-        entry = table.named(channel)
         if "device" not in options:
-            name = entry.device
-            options["device"] = request.getfixturevalue(_DEVICES[name]) if name in _DEVICES else name
-        worker = Worker(model, entry.backend_type, **options)
+            options["device"] = device_for(channel, request)
+        worker = Worker(model, table.named(channel).backend_type, **options)
         made.append(worker)
         return worker
 

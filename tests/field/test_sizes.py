@@ -1,4 +1,4 @@
-"""Models of the field suite at many sizes: one plan for all answers as a plan for each set does."""
+"""Models of the field suite at many sizes: on every backend, one plan for all answers as one for each set."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from engine import BackendType, ModelLoader, Worker
+from engine import ModelLoader, Worker
+from engine.backends import table
 from engine.base.errors import EngineError
+from tests.engine.conftest import CHANNELS, device_for
 from tests.field.feeds import read_feeds
 from tests.field.preparing import SOURCES, SourceFailed, prepare
 from tests.open_sizes import check_sizes, plan_apart
 
 IS_WHOLE = os.environ.get("GAMEGLUE_FIELD", "sample") == "all"
 
-COUNT = 50 if IS_WHOLE else 20
-"""How many sets of sizes each model is run at."""
+COUNTS = {"cpu": 50 if IS_WHOLE else 20}
+OTHERS = 50 if IS_WHOLE else 4
+"""How many sets of sizes each model is run at, by backend, and on the others: they may be software here."""
 
 MOST_ELEMENTS = 1 << 22
 """Elements of inputs above which a model takes too long for that many sizes."""
@@ -33,7 +36,9 @@ def models() -> Iterator[Path]:
 
 
 @pytest.mark.long
-def test_any_sizes_answer_as_plans_of_their_own_do() -> None:
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_any_sizes_answer_as_plans_of_their_own_do(channel: str, request: pytest.FixtureRequest) -> None:
+    backend, device = table.named(channel).backend_type, device_for(channel, request)
     checked = 0
     for path in models():
         feeds = read_feeds(path)
@@ -47,10 +52,14 @@ def test_any_sizes_answer_as_plans_of_their_own_do() -> None:
             continue
         if sum(array.size for array in feeds[0].values()) > MOST_ELEMENTS:
             continue
-        try:
-            with Worker(model, BackendType.CPU) as worker, Worker(model, BackendType.CPU) as apart:
-                assert check_sizes(worker, plan_apart(apart), feeds[0], COUNT, seed=5), path.name
-        except AssertionError as error:
-            raise AssertionError(f"{path.name}: {error}") from error
+        with (
+            Worker(model, backend, device=device) as worker,
+            plan_apart(Worker(model, backend, device=device)) as apart,
+        ):
+            try:
+                count = COUNTS.get(channel, OTHERS)
+                assert check_sizes(worker, apart, feeds[0], count, seed=5), path.name
+            except AssertionError as error:
+                raise AssertionError(f"{path.name}: {error}") from error
         checked += 1
     assert checked

@@ -65,7 +65,7 @@ def segments_of(commands: Sequence[Command]) -> list[Command | JoinedSegment]:
 
 def _item(command: ScheduleCommand, latest: dict[int, FastPath]) -> Item | None:
     fast_path, values = command.fast_path, command.worker._inputs.completed(command.given)
-    if fast_path is None or values is None or fast_path.recorded.fast_path is not fast_path:
+    if fast_path is None or values is None or fast_path.is_released:
         return None
     slots: dict[str, Slot] = {}
     for number, (name, value) in enumerate(zip(command.worker._inputs.names, values, strict=True)):

@@ -8,6 +8,7 @@ from engine.backends.cpu.kernels.argmax import tune_position
 from engine.backends.cpu.kernels.compress import tune_compress, tune_count, tune_nonzero, tune_select
 from engine.backends.cpu.kernels.concat import tune_concat
 from engine.backends.cpu.kernels.convolution.any_type_conv import tune_any_type_conv
+from engine.backends.cpu.kernels.convolution.byte_windows import tune_byte_pool
 from engine.backends.cpu.kernels.convolution.first_layer_conv import tune_first_layer_conv
 from engine.backends.cpu.kernels.convolution.low_precision_conv import tune_low_precision_conv
 from engine.backends.cpu.kernels.convolution.nchw_windows import tune_pool
@@ -66,6 +67,7 @@ WORD_RULES: dict[str, Rule] = {
     "shifted_matmul": tune_any_type_matmul,
     "conv": tune_any_type_conv,
     "shifted_conv": tune_any_type_conv,
+    "pool": tune_byte_pool,
 }
 """For what the rules above leave: other element types, zero points, and weights that are computed."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from abc import abstractmethod
+from collections.abc import Sequence
 from copy import copy
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -89,10 +90,9 @@ class GLObjects:
     def __init__(self, device: GLDevice | SharedContext) -> None:
         self.device = device
         self._names: dict[str, list[int]] = {}
-        # May run on any thread: the device calls it later.
-        deletion = partial(_delete, device.gl, self._names)
-        self._finalizer = weakref.finalize(self, device.call_later, deletion)
-        self._finalizer.atexit = False
+        self._finalizer: weakref.finalize | None = None
+        self.is_released = False
+        """Whether `release` was called."""
 
     def generate(self, kind: str, context: GLDevice | SharedContext | None = None) -> int:
         """The name of a new object; `kind` as in glGen<kind>.
@@ -101,17 +101,23 @@ class GLObjects:
         framebuffers.
         """
         name = generate(getattr((context or self.device).gl, f"glGen{kind}"))
-        self._names.setdefault(kind, []).append(name)
+        self.own(kind, [name])
         return name
+
+    def own(self, kind: str, names: Sequence[int]) -> None:
+        """Have objects deleted with this one."""
+        if self._finalizer is None:
+            # May run on any thread: the device calls it later.
+            deletion = partial(_delete, self.device.gl, self._names)
+            self._finalizer = weakref.finalize(self, self.device.call_later, deletion)
+            self._finalizer.atexit = False
+        self._names.setdefault(kind, []).extend(names)
 
     def release(self) -> None:
         """Delete the objects; OpenGL keeps them until issued commands are done. Idempotent."""
-        self._finalizer()
-
-    @property
-    def is_released(self) -> bool:
-        """Whether `release` was called."""
-        return not self._finalizer.alive
+        self.is_released = True
+        if self._finalizer is not None:
+            self._finalizer()
 
 
 def _delete(gl: GLFunctions, names: dict[str, list[int]]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -68,6 +69,7 @@ def type_refusal(dtypes: Iterable[np.dtype | str]) -> str | None:
     return None
 
 
+@cache
 def memory_dtype(dtype: np.dtype | str) -> np.dtype:
     """The NumPy type of an element in memory. Raises KeyError for float64."""
     return np.dtype(FORMS[dtype if isinstance(dtype, str) else dtype.name].memory)
@@ -76,6 +78,8 @@ def memory_dtype(dtype: np.dtype | str) -> np.dtype:
 def to_memory(data: np.ndarray) -> np.ndarray:
     """A tensor's values as in GL memory, contiguous and 1-D; wider integers wrap (`check_integers`)."""
     flat, memory = np.ascontiguousarray(data).reshape(-1), memory_dtype(data.dtype)
+    if flat.dtype == memory:
+        return flat
     return flat.view(memory) if data.dtype.name == "bfloat16" else to_numbers(flat).astype(memory, copy=False)
 
 

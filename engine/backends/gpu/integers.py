@@ -9,7 +9,7 @@ from engine.base.errors import InputError
 
 def beyond_32_bits(array: np.ndarray) -> int | None:
     """An element of a 64-bit integer array that 32 bits cannot hold, or None."""
-    if array.dtype not in (np.int64, np.uint64) or not array.size:
+    if array.dtype.kind not in "iu" or array.dtype.itemsize < 8 or not array.size:
         return None
     info = np.iinfo(np.int32 if array.dtype == np.int64 else np.uint32)
     low, high = int(array.min()), int(array.max())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.compiler.passes.channels_last import channels_last
+from engine.compiler.passes.count_loops import count_loops
 from engine.compiler.passes.drop_unit_axes import drop_unit_axes
 from engine.compiler.passes.fold_batch_norm import fold_batch_norm
 from engine.compiler.passes.fold_constants import fold_constants, fold_weights
@@ -16,6 +17,7 @@ from engine.compiler.passes.fuse_qdq import fuse_qdq
 from engine.compiler.passes.gather_before_unpack import gather_before_unpack
 from engine.compiler.passes.promote_float16 import promote_float16
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
+from engine.compiler.passes.sink_dequantize import sink_dequantize
 from engine.compiler.passes.unpack_weights import unpack_weights
 from engine.graph.model import Model
 
@@ -23,6 +25,7 @@ Pass = Callable[[Model], Model]
 
 PASSES: tuple[Pass, ...] = (
     fold_constants,
+    count_loops,
     gather_before_unpack,
     promote_float16,
     fold_batch_norm,
@@ -72,6 +75,7 @@ __all__ = [
     "PassRecord",
     "applied",
     "channels_last",
+    "count_loops",
     "drop_unit_axes",
     "fold_batch_norm",
     "fold_constants",
@@ -84,5 +88,6 @@ __all__ = [
     "optimize",
     "promote_float16",
     "remove_dead_layers",
+    "sink_dequantize",
     "unpack_weights",
 ]

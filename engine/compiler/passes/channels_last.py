@@ -99,13 +99,7 @@ class _Rewriting:
         """Rewrite a layer's subgraphs; values of this graph that they read keep the model's layout."""
         for name in layer.dependencies:
             self.as_first(name)
-
-        def rewritten(value: Any) -> Any:
-            if isinstance(value, Model):
-                return _Rewriting(value, self).result()
-            return tuple(map(rewritten, value)) if isinstance(value, tuple) else value
-
-        return layer.replace(attributes={name: rewritten(v) for name, v in layer.attributes.items()})
+        return layer.with_subgraphs(lambda body: _Rewriting(body, self).result())
 
     def keep(self, layer: Layer) -> None:
         """Keep a layer as it is in the model."""

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from engine.base.dtypes import integer_range
-from engine.compiler.passes.patterns import Patterns, replace_layers
+from engine.compiler.passes.patterns import BYTES, Levels, Patterns, replace_layers
 from engine.graph.model import CONTRIB, Layer, Model
-
-_BYTES = ("int8", "uint8")
-
-
-@dataclass(frozen=True)
-class _Levels:
-    """A quantised tensor: its name and those of its scale and zero point, whose elements are known."""
-
-    name: str
-    scale_name: str
-    zero_name: str
-    scale: np.ndarray
-    zero: np.ndarray
-
-    @property
-    def names(self) -> tuple[str, str, str]:
-        """As a layer of integers takes them."""
-        return self.name, self.scale_name, self.zero_name
 
 
 def fuse_qdq(model: Model) -> Model:
@@ -63,21 +43,16 @@ class _Joining:
             return self.model
         return replace_layers(self.model, self.made, self.gone, self.constants)
 
-    def levels_of(self, name: str) -> _Levels | None:
+    def levels_of(self, name: str) -> Levels | None:
         """The quantised value, scale and zero point of a DequantizeLinear's output."""
         layer = self.patterns.maker(name, "DequantizeLinear")
-        if layer is None or len(layer.inputs) < 3 or layer.attributes.get("block_size"):
-            return None
-        scale, zero = (self.patterns.constant(n) for n in layer.inputs[1:3])
-        if scale is None or zero is None or scale.dtype != np.float32 or zero.dtype.name not in _BYTES:
-            return None
-        levels = _Levels(layer.inputs[0], layer.inputs[1], layer.inputs[2], scale, zero)
-        elements = self.patterns.constant(levels.name)
-        if scale.size == 1:
+        levels = None if layer is None else self.patterns.levels(layer)
+        if layer is None or levels is None or levels.scale.size == 1:
             return levels
+        elements = self.patterns.constant(levels.name)
         # Scales of many lines: only of weights, and along the axis of their outputs.
         axis = int(layer.attributes.get("axis", 1))
-        if elements is None or scale.ndim != 1 or not -elements.ndim <= axis < elements.ndim:
+        if elements is None or levels.scale.ndim != 1 or not -elements.ndim <= axis < elements.ndim:
             return None
         return levels if self.lines_of(name, elements.ndim) == axis % elements.ndim else None
 
@@ -107,14 +82,11 @@ class _Joining:
 
     def rounds_to_bytes(self, layer: Layer, between: list[Layer]) -> bool:
         """Whether a QuantizeLinear has one scale and bytes for results, to which it limits `between` too."""
-        if len(layer.inputs) < 3 or layer.attributes.get("block_size") or layer.attributes.get("precision"):
+        levels = self.patterns.levels(layer)
+        if levels is None or levels.scale.size != 1:
             return False
-        scale, zero = (self.patterns.constant(name) for name in layer.inputs[1:3])
-        if scale is None or zero is None or scale.size != 1 or zero.dtype.name not in _BYTES:
-            return False
-        if scale.dtype != np.float32:
-            return False
-        ends = [(end - float(zero.reshape(-1)[0])) * float(scale.reshape(-1)[0]) for end in _ends(zero)]
+        zero, scale = (float(array.reshape(-1)[0]) for array in (levels.zero, levels.scale))
+        ends = [(end - zero) * scale for end in levels.ends]
         for other in between:
             bounds = self.bounds_of(other)
             if bounds is None or bounds[0] > ends[0] or bounds[1] < ends[1]:
@@ -134,7 +106,7 @@ class _Joining:
             found.append(float(number))
         return found[0], found[1]
 
-    def bias(self, layer: Layer, x: _Levels, w: _Levels) -> str | None:
+    def bias(self, layer: Layer, x: Levels, w: Levels) -> str | None:
         """The bias in units of both scales, '' if there is none; None if it exceeds int32."""
         name = layer.inputs[2] if len(layer.inputs) > 2 else ""
         if not name:
@@ -153,7 +125,7 @@ class _Joining:
         self.constants[made] = levels.astype(np.int32)
         return made
 
-    def conv(self, layer: Layer, x: _Levels, w: _Levels) -> Layer | None:
+    def conv(self, layer: Layer, x: Levels, w: Levels) -> Layer | None:
         weights = self.patterns.constant(w.name)
         if weights is None or (bias := self.bias(layer, x, w)) is None:
             return None
@@ -162,7 +134,7 @@ class _Joining:
         inputs = (*x.names, *w.names, *target.inputs[1:3], *([bias] if bias else []))
         return self.integers(layer, "QLinearConv", inputs, target.outputs, 10)
 
-    def matmul(self, layer: Layer, a: _Levels, b: _Levels) -> Layer | None:
+    def matmul(self, layer: Layer, a: Levels, b: Levels) -> Layer | None:
         weights = self.patterns.constant(b.name)
         if b.scale.size != 1 and (weights is None or weights.ndim != 2):
             return None
@@ -175,7 +147,7 @@ class _Joining:
         inputs = (a.name, b.name, a.scale_name, b.scale_name, a.zero_name, b.zero_name)
         return self.integers(layer, "MatMulIntegerToFloat", inputs, layer.outputs, 1, CONTRIB)
 
-    def gemm(self, layer: Layer, a: _Levels, b: _Levels) -> Layer | None:
+    def gemm(self, layer: Layer, a: Levels, b: Levels) -> Layer | None:
         weights = self.patterns.constant(b.name)
         if weights is None or layer.attributes.get("alpha", 1.0) != 1.0:
             return None
@@ -198,18 +170,12 @@ class _Joining:
 _RULES: dict[str, Any] = {"Conv": _Joining.conv, "MatMul": _Joining.matmul, "Gemm": _Joining.gemm}
 
 
-def _ends(zero: np.ndarray) -> tuple[int, int]:
-    """The lowest and the highest level."""
-    low, high = integer_range(zero.dtype.name)
-    return int(low), int(high)
-
-
 def is_joinable(layer: Layer, patterns: Patterns) -> bool:
     """Whether a DequantizeLinear of constants makes weights that `fuse_qdq` may want as integers."""
     if layer.op_type != "DequantizeLinear" or layer.domain or not layer.outputs:
         return False
     elements = patterns.constant(layer.inputs[0])
-    if elements is None or elements.dtype.name not in _BYTES or prod(elements.shape) < 2:
+    if elements is None or elements.dtype.name not in BYTES or prod(elements.shape) < 2:
         return False
     readers = patterns.readers(layer.outputs[0])
     return bool(readers) and all(

@@ -2,9 +2,60 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
+from engine.base.dtypes import integer_range
 from engine.graph.model import Layer, Model
+
+BYTES = ("int8", "uint8")
+
+_FLOAT = 1
+"""ONNX's number for float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """Bytes that stand for floats: their name and those of their scale and zero point, which are known.
+
+    Of a QuantizeLinear, the name is that of the floats.
+    """
+
+    name: str
+    scale_name: str
+    zero_name: str
+    scale: np.ndarray
+    zero: np.ndarray
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """As a layer of integers takes them."""
+        return self.name, self.scale_name, self.zero_name
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The lowest and the highest level."""
+        return integer_range(self.zero.dtype.name)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether there is one scale, floats grow with their levels, and each is rounded to its own again."""
+        if self.scale.size != 1 or self.zero.size != 1 or not self.scale.item() > 0:
+            return False
+        every, zero = np.arange(self.ends[0], self.ends[1] + 1), np.int64(self.zero.item())
+        with np.errstate(all="ignore"):
+            floats = (every - zero).astype(np.float32) * self.scale.reshape(-1)
+            return np.array_equal(np.rint(floats / self.scale.reshape(-1)) + zero, every)
+
+    def has_levels_of(self, other: Levels) -> bool:
+        """Whether bytes of both stand for the same floats."""
+        pairs = (self.scale, other.scale), (self.zero, other.zero)
+        return all(a.dtype == b.dtype and a.size == b.size and a.tobytes() == b.tobytes() for a, b in pairs)
+
+    def of(self, name: str) -> Levels:
+        """Other bytes with the same scale and zero point."""
+        return replace(self, name=name)
 
 
 class Patterns:
@@ -35,6 +86,26 @@ class Patterns:
     def constant(self, name: str) -> np.ndarray | None:
         """The elements of a constant."""
         return self.model.constants.get(name)
+
+    def levels(self, layer: Layer) -> Levels | None:
+        """Scale and zero point of a layer between floats and bytes; None for any other, and for blocks."""
+        if (
+            layer.op_type not in ("QuantizeLinear", "DequantizeLinear")
+            or layer.domain
+            or len(layer.inputs) < 3
+        ):
+            return None
+        if any(layer.attributes.get(name) for name in ("block_size", "precision")):
+            return None
+        if layer.op_type == "DequantizeLinear" and layer.attributes.get("output_dtype", _FLOAT) not in (
+            0,
+            _FLOAT,
+        ):
+            return None
+        scale, zero = (self.constant(name) for name in layer.inputs[1:3])
+        if scale is None or zero is None or scale.dtype != np.float32 or zero.dtype.name not in BYTES:
+            return None
+        return Levels(layer.inputs[0], layer.inputs[1], layer.inputs[2], scale, zero)
 
     def scalar(self, name: str) -> float | None:
         """The element of a one-element constant that broadcasts without changing a shape."""

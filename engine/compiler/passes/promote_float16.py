@@ -377,13 +377,7 @@ class _Scope:
         for name in layer.inputs:
             self._make(name)
 
-        def rebuilt(value: Any) -> Any:
-            if isinstance(value, tuple):
-                return tuple(map(rebuilt, value))
-            return bodies.get(id(value), value)
-
-        attributes = {key: rebuilt(value) for key, value in layer.attributes.items()}
-        self.layers.append(layer.replace(attributes=attributes))
+        self.layers.append(layer.with_subgraphs(lambda body: bodies[id(body)]))
 
     def _layer(self, op_type: str, source: str, name: str, to: int = 0) -> Layer:
         """A layer of one input and one output; `to` is the type that it converts to."""

@@ -64,6 +64,15 @@ class CommandList:
         made.run_request = ctypes.c_int64(address + 8 * request)
         return made
 
+    def become(self, count: int, rows: np.ndarray | None = None) -> None:
+        """Take the commands, at least one, that have been written in place of those before.
+
+        Without `rows` they are `within` a block, and so is what runs them.
+        """
+        self._rows, self.count = rows, count
+        if rows is not None:
+            self._request[2] = count
+
     @property
     def array(self) -> np.ndarray:
         """The rows."""

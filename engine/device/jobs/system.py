@@ -171,6 +171,16 @@ class RepeatedJob:
         self.handle = JobHandle(system, record, None)
         self.again: Callable[[], int] = functools.partial(system._submit, record.request)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no thread reads the list any more."""
+        words, base = self.handle._words, self.handle._base
+        return words[base + _STATE] == 1 and words[base + _USERS] == 0
+
+    def resize(self, count: int) -> None:
+        """Run so many commands from now on. Only where the job `is_idle`."""
+        self.handle._words[self.handle._base + _COUNT] = count
+
     def __del__(self) -> None:
         # It may be running still. No lock, as this may come at any time, and `append` needs none; no globals,
         # as at exit there may be none.

@@ -59,6 +59,19 @@ class PlanCache:
         if fast_path is not None and self.plans.get(key) is recorded:
             self._fast_paths[fast_path.shapes] = key, fast_path
 
+    def forget_fast_path(self, fast_path: Any) -> None:
+        """Let `fast_path` not find this one any more."""
+        found = self._fast_paths.get(fast_path.shapes)
+        if found is not None and found[1] is fast_path:
+            del self._fast_paths[fast_path.shapes]
+
+    def rename(self, key: object, other: object) -> None:
+        """Give a plan another key, unless another plan has that."""
+        if other in self.plans:
+            return
+        recorded = self.plans[other] = self.plans.pop(key)
+        self.keep_fast_path(other, recorded)
+
     def keep(self, key: object, recorded: RecordedPlan) -> None:
         """Add a plan; older ones may be dropped."""
         self._keep(self.plans, key, recorded)
@@ -112,7 +125,7 @@ class PlanCache:
             self.continuations.pop(recorded, None)
             self._memory.remove(recorded)
             if recorded.fast_path is not None:
-                self._fast_paths.pop(recorded.fast_path.shapes, None)
+                self.forget_fast_path(recorded.fast_path)
             recorded.release()
 
     def release(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import product
 from typing import TYPE_CHECKING
 
 from engine.base.errors import EngineError
 from engine.compiler.plan import AnyKernel
-from engine.compiler.trace import InputShapes
+from engine.compiler.trace import EQUAL, SAMPLES, InputShapes
 from engine.runtime.plans.plan_requests import InputsRequest
 from engine.runtime.plans.symbolic_continuations import likely_continuations, likely_elements
 from engine.runtime.plans.symbolic_plans import SymbolicPlan
@@ -16,12 +18,17 @@ if TYPE_CHECKING:
     from engine.runtime.plans.session import Session
 
 
-def likely_symbolic_plan(session: Session, shapes: InputShapes) -> SymbolicPlan | None:
-    """The plan for all sizes like these, made now unless there is one; None if there can be none."""
+def likely_symbolic_plan(
+    session: Session, shapes: InputShapes, sizes: Sequence[int] = EQUAL[-1]
+) -> SymbolicPlan | None:
+    """The plan for all sizes like these, made now unless there is one; None if there can be none.
+
+    `sizes` are guesses at elements of inputs on which plans depend.
+    """
     # Where a size is a number of steps, a plan serves one length: none is known to come.
     if not session.backends["native"].plans_for_all_sizes or session.planner.tracer.grows_with_sizes:
         return None
-    known = likely_elements(session, shapes)
+    known = likely_elements(session, shapes, sizes)
     return None if known is None else InputsRequest(session, shapes, known).found_or_made()
 
 
@@ -34,10 +41,12 @@ def kernels_of_others(session: Session) -> list[AnyKernel]:
     kernels: list[AnyKernel] = []
     tracer, native = session.planner.tracer, session.backends["native"]
     others = tracer.others()
-    for shapes in [*tracer.representatives(), *others]:
+    # A loop of one run has a plan of its own.
+    guesses = [EQUAL[-1], *(SAMPLES[:1] if session.host_inputs and tracer.varying else ())]
+    for shapes, sizes in product([*tracer.representatives(), *others], guesses):
         # The model may not accept sizes that were only guessed.
         with suppress(EngineError):
-            if (opened := likely_symbolic_plan(session, shapes)) is not None:
+            if (opened := likely_symbolic_plan(session, shapes, sizes)) is not None:
                 for sized in (opened, *likely_continuations(session, opened)):
                     kernels += sized.lowered.kernels()
                     if on_cpu := sized.lowered.kernels("cpu"):

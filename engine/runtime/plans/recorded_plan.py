@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from engine.backends.base import Backend, Compiling, DeviceBuffer, Program, Read
-from engine.backends.readback import ArrivedRead, PendingRead, delivered
+from engine.backends.readback import ArrivedRead, DerivedRead, PendingRead, delivered
 from engine.base.generators import SmallSteps
 from engine.compiler.lower import Lowered, Place
 from engine.compiler.plan import Plan
@@ -63,9 +63,37 @@ class Location:
             return np.empty(value.shape, value.dtype)
         return value.known.reshape(value.shape).copy()
 
+    def of(self, objects: Callable[[np.ndarray], np.ndarray]) -> ObjectsLocation:
+        """The location of the objects of these elements."""
+        return ObjectsLocation(self.value, self.backend, self.buffer, objects=objects)
+
     def seen_in(self, flat: np.ndarray) -> np.ndarray:
         """The tensor's elements in a copy of its buffer, which may be larger."""
         return flat[: self.value.size].reshape(self.value.shape)
+
+
+@dataclass
+class ObjectsLocation(Location):
+    """The location of the numbers that Python objects stand for. What is read are the objects."""
+
+    objects: Callable[[np.ndarray], np.ndarray] = field(kw_only=True)
+
+    @cached_property
+    def read(self) -> Read:
+        """Waits for the numbers and returns their objects."""
+        numbers, objects = self.reader(self.value.shape), self.objects
+
+        def read(out: np.ndarray | None) -> np.ndarray:
+            found = objects(numbers(None))
+            return found if out is None else delivered(found, out)
+
+        return read
+
+    @cached_property
+    def request(self) -> Callable[[], PendingRead]:
+        """A function that starts a readback of the current numbers."""
+        request = Location(self.value, self.backend, self.buffer).request
+        return lambda: DerivedRead(self.objects, request())
 
 
 Transfers: TypeAlias = "tuple[tuple[str, DeviceBuffer, DeviceBuffer], ...]"

@@ -209,12 +209,16 @@ class Recorder:
         self, recorded: RecordedPlan, place: Place, name: str, shared: SharedBuffer, buffer: DeviceBuffer
     ) -> None:
         """Give a plan a buffer for an input or output in such memory."""
-        if shared.is_noted:
-            shared.note(buffer.elements)
-            if shared.wants_more(buffer.elements):
-                self.near.append(shared)
+        self.note(shared, buffer.elements)
         recorded.buffers[place, name] = buffer
         recorded.owned.append(buffer)
+
+    def note(self, shared: SharedBuffer, elements: int) -> None:
+        """Record the size of a plan's buffer in such memory, if nothing else does."""
+        if shared.is_noted:
+            shared.note(elements)
+            if shared.wants_more(elements):
+                self.near.append(shared)
 
     @contextmanager
     def _allocating(self, backend: Backend, name: str, elements: int, dtype: np.dtype) -> Iterator[None]:

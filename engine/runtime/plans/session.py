@@ -87,6 +87,12 @@ class Session:
         """The planner, created on first use: not needed if all plans are read from disk."""
         return Planner(self.model, self.backends["native"], self.backends.get("cpu"), self.packed, self.pool)
 
+    @cached_property
+    def output_names(self) -> Mapping[str | int | None, str]:
+        """The names of outputs by what they are asked for: name, number, or None for the first."""
+        names = [item.name for item in self.source.outputs]
+        return {name: name for name in names} | dict(enumerate(names)) | {None: names[0]}
+
     # Making plans
 
     def prepare(self, progress: Progress | None = None) -> int:

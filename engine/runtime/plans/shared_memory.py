@@ -53,8 +53,9 @@ class SharedBuffer(GrowableBlock[DeviceBuffer]):
 
     def wants_more(self, size: int) -> bool:
         """Whether a step is to be allocated ahead: on the CPU, of large buffers only."""
-        is_worth = not self.backend.is_host or self.nbytes(size) >= LEAST_TOUCHED
-        return is_worth and super().wants_more(size)
+        if not super().wants_more(size):
+            return False
+        return not self.backend.is_host or self.nbytes(size) >= LEAST_TOUCHED
 
     def take(self, size: int, memory: DeviceBuffer) -> None:
         """Use new memory, unless the current one is as large. Plans hold the previous memory."""

@@ -65,20 +65,26 @@ def of_entry(entry: Entry, numbers: list[Number]) -> Callable[[Values], Entry]:
     return of_value(entry, numbers)
 
 
-def of_trace(trace: Trace, names: Collection[str], numbers: list[Number]) -> Callable[[Values], Trace]:
-    """Return a function that fills in the named entries of a trace, and its stop."""
-    entries = {name: of_entry(entry, numbers) for name, entry in trace.values.items() if name in names}
-    received = of_values(trace.received, numbers)
-    stop = None if trace.stop is None else of_stop(trace.stop, numbers)
-    # Reports say at which layer a plan stops.
-    layer = trace.layer
+class TraceTemplate:
+    """The named entries of a trace, and its stop, to be filled in together or one by one.
 
-    def filled(values: Values) -> Trace:
-        found = {name: entry(values) for name, entry in entries.items()}
-        end = None if stop is None else stop(values)
-        return Trace(found, [], {}, [], end, [], received(values), layer)
+    Attributes:
+        entries: A function for each entry.
+    """
 
-    return filled
+    def __init__(self, trace: Trace, names: Collection[str], numbers: list[Number]) -> None:
+        self.entries = {
+            name: of_entry(entry, numbers) for name, entry in trace.values.items() if name in names
+        }
+        self._received = of_values(trace.received, numbers)
+        self._stop = None if trace.stop is None else of_stop(trace.stop, numbers)
+        self._layer = trace.layer  # reports say at which layer a plan stops
+
+    def filled(self, values: Values) -> Trace:
+        """The trace."""
+        found = {name: entry(values) for name, entry in self.entries.items()}
+        end = None if self._stop is None else self._stop(values)
+        return Trace(found, [], {}, [], end, [], self._received(values), self._layer)
 
 
 def of_stop(stop: Stop, numbers: list[Number]) -> Callable[[Values], Stop]:

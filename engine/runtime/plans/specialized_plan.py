@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.compiler.lower import Fallback, Lowered, Segment
 from engine.compiler.plan_walk import Trace
+from engine.kernels.value import Entry
+from engine.runtime.plans.size_substitution import TraceTemplate
 
 if TYPE_CHECKING:
     from engine.runtime.plans.plan_requests import PlanRequest
@@ -19,20 +21,25 @@ class SpecializedPlan(Lowered):
 
     def __init__(
         self,
-        make_trace: Callable[[], Trace],
+        template: TraceTemplate,
+        numbers: Sequence[Any],
         sized: SymbolicPlan,
         sizes: tuple[int, ...],
-        request: PlanRequest,
+        make_request: Callable[[], PlanRequest],
     ) -> None:
-        self._make_trace = make_trace
+        self._template, self._numbers = template, numbers
         self.sized = sized
         self.sizes = sizes
-        self._request = request
+        self._make_request = make_request
 
     @cached_property
     def trace(self) -> Trace:  # type: ignore[override]
         """The tensors, with their sizes."""
-        return self._make_trace()
+        return self._template.filled(self._numbers)
+
+    def entry(self, name: str) -> Entry:
+        """An output, without the rest of the trace."""
+        return self._template.entries[name](self._numbers)
 
     @property
     def segments(self) -> list[Segment]:  # type: ignore[override]
@@ -47,7 +54,7 @@ class SpecializedPlan(Lowered):
     @cached_property
     def apart(self) -> Lowered:
         """The plan made for these sizes alone, whose continuation needs no symbolic sizes."""
-        return self._request.apart()
+        return self._make_request().apart()
 
     @cached_property
     def continuable(self) -> SymbolicPlan | None:
@@ -55,4 +62,4 @@ class SpecializedPlan(Lowered):
 
         None where that is not possible.
         """
-        return self.sized if self.sized.lowered.trace.frames else self._request.openly()
+        return self.sized if self.sized.lowered.trace.frames else self._make_request().openly()

@@ -162,12 +162,14 @@ def likely_continuations(session: Session, sized: SymbolicPlan) -> Iterator[Symb
             break
 
 
-def likely_elements(session: Session, shapes: InputShapes) -> Elements | None:
+def likely_elements(
+    session: Session, shapes: InputShapes, sizes: Sequence[int] = EQUAL[-1]
+) -> Elements | None:
     """Guesses at the elements of inputs on which plans depend; None if there is no guess at one of them."""
     types = {item.name: item.dtype for item in session.source.inputs}
     given = {name: shapes[name] for name in session.host_inputs}
     values = tuple(Value(name, shape, types[name]) for name, shape in leaf_shapes(given).items())
-    found = DataGuesses(EQUAL[-1], True).answer(Stop(values))
+    found = DataGuesses(sizes, True).answer(Stop(values))
     if found is None:
         return None
     return {value.name: np.asarray(found[value.name]).reshape(value.shape) for value in values}

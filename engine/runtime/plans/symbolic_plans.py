@@ -66,7 +66,7 @@ class _Recorded:
     """Backend objects for filling in sizes; created when the plan is first used."""
 
     segments: list[SymbolicSegment]
-    trace: Callable[[Sequence[Any]], Trace]
+    trace: size_substitution.TraceTemplate
     inputs: Callable[[Trace], Sequence[Value]]
     places: list[Places]
     program: Any
@@ -192,7 +192,8 @@ class SymbolicPlan:
             if self._is_start and trace.stop is not None:
                 kept.update(value.name for value in session.extra_inputs())
             places = session.recorder.places_of(inputs(trace), self.lowered.segments, kept)
-            filled = size_substitution.of_trace(trace, size_substitution.outer_names(session.source), numbers)
+            names = size_substitution.outer_names(session.source)
+            filled = size_substitution.TraceTemplate(trace, names, numbers)
             program = self.recorder.program(numbers)
         make_table = partial(self.recorder.table, numbers, self.record)
         if trace.stop is None:
@@ -224,9 +225,12 @@ class SymbolicPlan:
             yield from segment.binding(session, numbers)
         if self._recorded is not made:
             return None  # released meanwhile
-        trace, recorder = made.trace(numbers), session.recorder
-        recorded = RecordedPlan(SpecializedPlan(lambda: trace, self, sizes, request))
-        inputs = made.inputs(trace)
+        recorder, lowered = (
+            session.recorder,
+            SpecializedPlan(made.trace, numbers, self, sizes, lambda: request),
+        )
+        recorded = RecordedPlan(lowered)
+        inputs = made.inputs(lowered.trace)
         try:
             make_plans = [partial(self.plan_of, sizes, k) for k in range(len(made.segments))]
             near: Sequence[GrowableMemory[Any, Any]] = ()
@@ -296,6 +300,14 @@ class SymbolicPlans:
     def ready(self) -> list[SymbolicPlan]:
         """Those that can be used, the most recently used first."""
         return [plan for plan in self._plans if plan.is_usable]
+
+    @property
+    def first(self) -> SymbolicPlan | None:
+        """The most recently used one of `ready`; None if there is none."""
+        for plan in self._plans:
+            if plan.is_usable:
+                return plan
+        return None
 
     @property
     def waiting(self) -> list[SymbolicPlan]:

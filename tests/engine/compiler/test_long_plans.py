@@ -86,7 +86,8 @@ def growing(runs: int, constant: int) -> Model:
         y = Loop(most, yes, x) <
             body = step (int64 i, bool go, float[n] s) => (bool again, float[m] t) {{
                 limit = Constant<value = int64 {{{runs}}}>()
-                again = LessOrEqual(i, limit)
+                square = Mul(i, i)
+                again = LessOrEqual(square, limit)
                 size = Constant<value = int64[1] {{{constant}}}>()
                 zeros = ConstantOfShape(size)
                 zero = ReduceSum<keepdims = 0>(zeros)

@@ -207,3 +207,17 @@ def test_nan_reaches_what_it_touches(make_worker: MakeWorker, channel: str, know
         (found,) = answers(make_worker(ModelLoader.load(made), channel), feeds)
         assert 0 < np.isnan(expected).sum() < expected.size
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=str(attributes))
+
+
+@pytest.mark.spread
+def test_integers_with_any_number_of_results(channel: str, make_worker: MakeWorker) -> None:
+    """Planes of a few results and of many, with one worker."""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.integers(-128, 127, (40, 36, 3, 3)).astype(np.int8), "z": np.array(7, np.uint8)}
+    nodes = [node("ConvInteger", ["x", "w", "z"], ["y"], strides=(2, 2), pads=(1,) * 4)]
+    source = proto(nodes, {"x": ("uint8", ["n", 36, "h", "w"])}, {"y": ("int32", None)}, weights)
+    worker = make_worker(ModelLoader.load(source), channel)
+    for shape in ((1, 36, 4, 4), (2, 36, 9, 8), (1, 36, 1, 1), (3, 36, 6, 2), (1, 36, 7, 7)):
+        x = rng.integers(0, 255, shape, endpoint=True).astype(np.uint8)
+        (expected,) = open_session(source).run(None, {"x": x})
+        np.testing.assert_array_equal(answers(worker, x)[0], expected)

@@ -64,7 +64,7 @@ def loop(steps: int = 10, state: str = "s2 = Identity(r)", stacked: str = "y = N
     }}""")
 
 
-def mixed(steps: int, first: str, wanted: str) -> Model:
+def mixed(steps: int, first: str, wanted: str, change: str = "Add(c, three)") -> Model:
     """A counter, flags and floats as states and as results."""
     return load(f"""g (float[{steps}, 3] x, float[2, 3] z)
         => ({", ".join(TYPES[name] + " " + name for name in wanted.split(", "))}) {{
@@ -79,8 +79,8 @@ def mixed(steps: int, first: str, wanted: str) -> Model:
                     bool[2, 3] b) {{
                 again = Identity(go)
                 e = Gather<axis = 0>(x, i)
-                one = Constant<value = int64 {{3}}>()
-                c2 = Add(c, one)
+                three = Constant<value = int64 {{3}}>()
+                c2 = {change}
                 d = Cast<to = 1>(c)
                 q = Div(e, d)
                 t = Add(s, q)
@@ -122,7 +122,8 @@ REPEATED = {
     "integers alone are read": mixed(12, COMPUTED, wanted="n, ns"),
     "flags alone are read": mixed(9, COMPUTED, wanted="bs"),
     "floats alone are read": mixed(9, COMPUTED, wanted="ys"),
-    "a counter that is known": mixed(20, KNOWN, wanted=ALL),
+    "a counter that is known": mixed(9, KNOWN, wanted=ALL),
+    "a number that is known": mixed(20, KNOWN, wanted=ALL, change="Sub(three, c)"),
 }
 
 
@@ -193,7 +194,7 @@ UNROLLED = {
     "a state that is constant": loop(
         9, state="two = Constant<value = int64[2] {2, 3}>() s2 = ConstantOfShape(two)"
     ),
-    "a counter that is known": mixed(9, KNOWN, wanted=ALL),
+    "a number that is known": mixed(9, KNOWN, wanted=ALL, change="Sub(three, c)"),
 }
 """What no run stands for: the plan has each."""
 

@@ -60,3 +60,15 @@ def test_large_windows_of_narrow_floats(channel: str, make_worker: MakeWorker) -
     windows = np.lib.stride_tricks.sliding_window_view(padded, (9, 9), (2, 3))
     (actual,) = answers(make_worker(ModelLoader.load(source), channel), x)
     np.testing.assert_array_equal(actual, np.nanmean(windows, (-2, -1)).astype(np.float16))
+
+
+@pytest.mark.spread
+def test_bytes_of_any_size(channel: str, make_worker: MakeWorker) -> None:
+    """Maxima of bytes in planes smaller and larger than what a task holds, with one worker."""
+    nodes = [node("MaxPool", ["x"], ["y"], kernel_shape=(3, 3), strides=(2, 2), pads=(1,) * 4)]
+    source = proto(nodes, {"x": ("int8", ["n", 20, "h", "w"])}, {"y": ("int8", None)})
+    worker, rng = make_worker(ModelLoader.load(source), channel), np.random.default_rng(0)
+    for shape in ((1, 20, 6, 5), (2, 20, 61, 64), (1, 20, 1, 1), (1, 20, 3, 700)):
+        x = rng.integers(-128, 127, shape, endpoint=True).astype(np.int8)
+        (expected,) = open_session(source).run(None, {"x": x})
+        np.testing.assert_array_equal(answers(worker, x)[0], expected)

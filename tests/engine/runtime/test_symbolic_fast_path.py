@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import BackendType, ModelLoader, Tensor, Worker, background_planning
-from engine.base.errors import InputError
+from engine import BackendType, CommandBuffer, ModelLoader, Tensor, Worker, background_planning
+from engine.base.errors import InputError, StaleTensorError
+from engine.runtime.inputs import InputValue
 from engine.runtime.plan_store import files
 from engine.runtime.plans.shared_memory import SharedBuffer
 from engine.runtime.symbolic_fast_path import SymbolicFastPath
 from tests.engine.runtime.plans.test_symbolic_plans import Inputs
 from tests.graphs import node, proto
+from tests.sequence_networks import CACHED, decoder, decoder_inputs
 
 WIDTH = 64
 
@@ -39,8 +41,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     calls: list[bool] = []
     original = SymbolicFastPath.schedule
 
-    def schedule(self: SymbolicFastPath, given: object) -> object:
-        found = original(self, given)  # type: ignore[arg-type]
+    def schedule(self: SymbolicFastPath, *inputs: object) -> object:
+        found = original(self, *inputs)  # type: ignore[arg-type]
         calls.append(found is not None)
         return found
 
@@ -65,17 +67,101 @@ def worker() -> Iterator[Worker]:
         yield made
 
 
-def test_each_new_size_is_filled_in_once(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def answers(worker: Worker, rows: int) -> None:
+    """Schedule a size, and check the answer."""
+    given = feeds(rows)
+    worker.schedule(given)
+    found = worker.peek_output("y").download_to_array()
+    assert worker.peek_output().shape == (rows, 8)
+    sums = given["x"] + given["z"]
+    np.testing.assert_allclose(found, sums @ worker.model.constants["w"], rtol=1e-4, atol=1e-4)
+
+
+def test_sizes_that_come_back_get_a_plan_of_their_own(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with counted(monkeypatch) as calls:
-        for rows in (5, 9, 33, 5, 9, 200):
-            given = feeds(rows)
-            worker.schedule(given)
-            found = worker.peek_output("y").download_to_array()
-            assert worker.peek_output().shape == (rows, 8)
-            sums = given["x"] + given["z"]
-            np.testing.assert_allclose(found, sums @ worker.model.constants["w"], rtol=1e-4, atol=1e-4)
-    assert calls == [True] * 4
-    assert len(worker._session.cache.plans) == 5
+        for rows in (5, 9, 33, 5, 5, 200, 9, 5, 9):
+            answers(worker, rows)
+    assert calls == [True] * 6
+    # Two for sizes that came once, and those of 5 and of 9.
+    assert len(worker._session.cache.plans) == 4
+
+
+def test_sizes_that_come_once_share_a_program(worker: Worker) -> None:
+    programs = set()
+    answers(worker, 60)  # memory for all of them
+    for rows in range(20, 60):
+        answers(worker, rows)
+        assert worker._latest is not None
+        (submission,) = worker._latest.recorded.submissions
+        programs.add(id(submission.program))
+        assert worker.peek_output().shape == (rows, 8)
+        assert submission.plan.buffers["x"].elements == rows * WIDTH
+    assert len(programs) <= 3
+    assert len(worker._session.cache.plans) == 2
+
+
+def test_an_output_of_other_sizes_is_stale(worker: Worker) -> None:
+    """Though the same objects hold its successor: they were filled in again."""
+    worker.schedule(feeds(5))
+    output = worker.peek_output()
+    later = worker.peek_output()
+    later.readback_request()
+    for rows in (6, 7, 8):
+        worker.schedule(feeds(rows))
+        with pytest.raises(StaleTensorError):
+            output.download_to_array()
+    assert later.download_to_array().shape == (5, 8)
+
+
+def test_copies_of_outputs_are_read_in_place_at_each_length() -> None:
+    """As arrays of the same elements, which are copied."""
+    model = ModelLoader.load(decoder())
+    Worker(model, BackendType.CPU).dispose()
+    given = decoder_inputs(0, CACHED[0])
+    token, *cached = given
+    outputs = [name.removeprefix("past_") for name in cached]
+    feeds: dict[str, InputValue] = dict(given)
+    arrays: dict[str, InputValue] = dict(given)
+    with Worker(model, BackendType.CPU) as worker, Worker(model, BackendType.CPU) as other:
+        for _ in range(24):
+            worker.schedule(feeds)
+            other.schedule(arrays)
+            for name in ("logits", *outputs):
+                np.testing.assert_array_equal(
+                    worker.peek_output(name).download_to_array(), other.peek_output(name).download_to_array()
+                )
+            feeds = {token: given[token], **dict(zip(cached, map(worker.copy_output, outputs), strict=True))}
+            read = [other.peek_output(name).download_to_array() for name in outputs]
+            arrays = {token: given[token], **dict(zip(cached, read, strict=True))}
+        assert len(worker._session.cache.plans) == len(other._session.cache.plans) == 2
+
+
+def test_refused_sizes_leave_the_outputs_of_those_before(worker: Worker) -> None:
+    answers(worker, 5)
+    answers(worker, 6)
+    expected = worker.peek_output().download_to_array()
+    right = feeds(7)
+    with pytest.raises(InputError):
+        worker.schedule({**right, "z": right["z"][:6]})
+    np.testing.assert_array_equal(worker.peek_output().download_to_array(), expected)
+    answers(worker, 7)
+
+
+def test_a_command_buffer_keeps_the_sizes_that_it_was_recorded_with(worker: Worker) -> None:
+    answers(worker, 4)
+    given, buffer = feeds(5), CommandBuffer()
+    expected = (given["x"] + given["z"]) @ worker.model.constants["w"]
+    buffer.schedule_worker(worker, given)
+    for _ in range(3):
+        for others in ((), (6, 7, 8)):
+            for rows in others:
+                answers(worker, rows)
+            buffer.execute()
+            np.testing.assert_allclose(
+                worker.peek_output().download_to_array(), expected, rtol=1e-4, atol=1e-4
+            )
 
 
 def test_tensors_of_known_sizes_take_the_plan_that_there_is(
@@ -89,7 +175,7 @@ def test_tensors_of_known_sizes_take_the_plan_that_there_is(
         np.testing.assert_allclose(
             worker.peek_output().download_to_array(), expected @ weights, rtol=1e-4, atol=1e-4
         )
-    assert len(worker._session.cache.plans) == 3
+    assert len(worker._session.cache.plans) == 2
 
 
 def test_wrong_inputs_raise_what_they_always_do(worker: Worker) -> None:

@@ -114,6 +114,11 @@ def test_a_quaternion_matches_the_axis_formula() -> None:
     rotation = Quaternion.from_axis(degrees, axis)
     assert rotation.rotate(v) == pytest.approx(tuple(expected))
     assert rotation.inverse().rotate(expected) == pytest.approx(tuple(v))
+    assert rotation * Vec3(*v) == rotation.rotate(v)
+    assert (rotation.inverse() * rotation).rotate(v) == pytest.approx(tuple(v))
+    for wrong in (2, (1.0, 2.0, 3.0)):
+        with pytest.raises(TypeError):
+            rotation * wrong  # type: ignore[operator]
 
 
 def test_an_object_cannot_hang_under_itself() -> None:
@@ -130,7 +135,7 @@ def test_rotations_keep_double_precision() -> None:
     """Some ways into PyGLM round to single precision; what is right to 1e-14 takes none of those."""
     rotation = Quaternion()
     for degrees, axis in ((77.0, (1.0, 2.0, -0.5)), (13.0, (0.1, -3.0, 0.7)), (-150.0, (0.0, 0.0, 1.0))):
-        rotation = rotation.then_local(Quaternion.from_axis(degrees, axis))
+        rotation = rotation * Quaternion.from_axis(degrees, axis)
     for turned in (
         rotation,
         rotation.inverse(),

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.output_memory import OutputMemory
-from engine.backends.cpu.execution.program import CPUProgram, released
+from engine.backends.cpu.execution.program import CPUProgram, is_free, released
 from engine.backends.cpu.execution.stream import JobStream
 from engine.backends.program_replay import ProgramReplay
 from engine.backends.tensor_data import CPUTensorData
@@ -44,7 +44,9 @@ class CPUReplay(ProgramReplay):
         "_in_place",
         "_is_small",
         "_program",
+        "_resized",
         "_saved_ns",
+        "_shapes",
         "_stream",
         "_targets",
         "_views",
@@ -62,19 +64,23 @@ class CPUReplay(ProgramReplay):
     ) -> None:
         self._stream = stream
         self._program = program
-        self._targets = targets
         self._in_place = in_place
-        self._views = []
+        self._elsewhere: ZeroCopyCommands | None = None
+        self.resize(targets, shapes)
+
+    def resize(self, targets: Sequence[CPUBuffer], shapes: Sequence[tuple[int, ...]]) -> None:
+        self._targets, self._shapes = targets, shapes
+        # Views of the inputs' buffers in their shapes, made when an array is first copied to one.
+        self._views: list[np.ndarray] = []
         self._is_small, self._saved_ns = True, 0.0
-        for buffer, shape, may in zip(targets, shapes, in_place, strict=True):
-            view = seen(buffer, shape)
-            self._views.append(view)
-            if (nbytes := view.nbytes) >= IN_PLACE_BYTES:
+        for buffer, shape, may in zip(targets, shapes, self._in_place, strict=True):
+            if (nbytes := prod(shape) * buffer.dtype.itemsize) >= IN_PLACE_BYTES:
                 self._is_small = self._is_small and nbytes < SHORT_IN_PLACE_BYTES
                 self._saved_ns += nbytes * _COPY_NS if may else 0.0
-        self.outputs = program.outputs
+        self.outputs = self._program.outputs
         self.own: Mapping[str, OutputMemory] = {}
-        self._elsewhere: ZeroCopyCommands | None = None
+        # Commands of other sizes.
+        self._resized, self._elsewhere = self._elsewhere, None
 
     def run(
         self,
@@ -95,7 +101,7 @@ class CPUReplay(ProgramReplay):
             return True
         if self.own:
             self.own = {}
-        for number, view in enumerate(self._views):
+        for number, view in enumerate(self._views or self._seen()):
             view[...] = arrays[number]
         if program.is_short:
             program.run_here()
@@ -130,7 +136,9 @@ class CPUReplay(ProgramReplay):
         """Run a copy of the commands, which reads inputs in place and writes outputs to new memory."""
         program, stream, here = self._program, self._stream, self._elsewhere
         if here is None:
-            here = ZeroCopyCommands(program, self._targets, self._in_place, stream.jobs)
+            here, self._resized = self._resized, None
+            if here is None or not here.resize(program, self._targets):
+                here = ZeroCopyCommands(program, self._targets, self._in_place, stream.jobs)
             self._elsewhere = here
         if is_quick and not tensors:
             here.aim_for_now(arrays)
@@ -138,7 +146,7 @@ class CPUReplay(ProgramReplay):
             here.aim(arrays, tensors)
         self.own = here.aim_outputs(own, stream)
         for number in here.copied:
-            self._views[number][...] = arrays[number]
+            (self._views or self._seen())[number][...] = arrays[number]
         if is_quick:
             program.run_copy_here(here.run_here, self._saved_ns)
             return
@@ -154,6 +162,10 @@ class CPUReplay(ProgramReplay):
             job = here.job.handle
         for tensor in here.read:
             tensor.add_reader(job)
+
+    def _seen(self) -> list[np.ndarray]:
+        self._views = [seen(buffer, shape) for buffer, shape in zip(self._targets, self._shapes, strict=True)]
+        return self._views
 
     def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
         here = self._elsewhere
@@ -201,10 +213,14 @@ class ZeroCopyCommands:
     """
 
     __slots__ = (
+        "_ahead",
         "_allowed",
         "_home",
+        "_may",
         "_outputs",
+        "_own",
         "_places",
+        "_rows",
         "_words",
         "commands",
         "copied",
@@ -222,19 +238,16 @@ class ZeroCopyCommands:
     ) -> None:
         assert program.commands is not None
         block: np.ndarray = program.commands.keep_alive[0]  # type: ignore[index]
-        own = block.copy()
-        rows = program.commands.array.copy()
-        rows[:, 1] += own.ctypes.data - block.ctypes.data
-        self.commands = CommandList(rows, (own, program.commands))
+        self._own = own = block.copy()
+        self._rows, self._ahead = program.commands.array.copy(), own.ctypes.data - block.ctypes.data
+        self._rows[:, 1] += self._ahead
+        self.commands = CommandList(self._rows, (own, program.commands.keep_alive))
         self.run_here = jobs.inline_runner(self.commands)
         self._words = own.data
         self._places = [program.places.get(buffer.address, ()) for buffer in inputs]
         self._home = [buffer.address for buffer in inputs]
-        self._allowed = [
-            may and buffer.array.nbytes >= IN_PLACE_BYTES for may, buffer in zip(allowed, inputs, strict=True)
-        ]
-        self._outputs = program.outputs
-        self.moved: tuple[str, ...] = ()
+        self._may = allowed
+        self._see(program, inputs)
         # What `aim` was given; None where the commands may read what is gone.
         self.tensors: Sequence[CPUTensorData | None] | None = None
         self.job: RepeatedJob | None = None  # what runs it as it is aimed
@@ -242,6 +255,30 @@ class ZeroCopyCommands:
         self.read: list[CPUTensorData] = []
         self.copied: list[int] = []
         self.held: object = None
+
+    def _see(self, program: CPUProgram, inputs: Sequence[CPUBuffer]) -> None:
+        """Note the inputs and outputs of some sizes."""
+        self._allowed = [
+            may and buffer.elements * buffer.dtype.itemsize >= IN_PLACE_BYTES
+            for may, buffer in zip(self._may, inputs, strict=True)
+        ]
+        self._outputs = program.outputs
+        self.moved: tuple[str, ...] = ()
+
+    def resize(self, program: CPUProgram, inputs: Sequence[CPUBuffer]) -> bool:
+        """Follow the program to other sizes, with buffers where they were; False if that cannot be now."""
+        assert program.commands is not None
+        rows, count = program.commands.array, program.commands.count
+        if not is_free(self) or count > len(self._rows):
+            return False
+        self.let_go()
+        self._own[:] = program.commands.keep_alive[0]  # type: ignore[index]
+        own = self._rows[:count]
+        own[:] = rows
+        own[:, 1] += self._ahead
+        self.commands.become(count, own)
+        self._see(program, inputs)
+        return True
 
     def is_bound_to(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> bool:
         """Whether the commands read these tensors in place."""

@@ -11,6 +11,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.execution.arguments import as_word
 from engine.backends.cpu.execution.memory import CPUBuffer
+from engine.backends.cpu.execution.program import is_free
 from engine.backends.cpu.execution.template_source import ALL, LAYOUT, SHORT, layout_function
 from engine.backends.growable import GrowableMemory
 from engine.backends.plan_template import FilledSizes
@@ -68,6 +69,7 @@ class NativeSizes:
         self._rooms: list[Any] = []
         self._arena: np.ndarray | None = None
         self._given: list[int] = []
+        self._outer: list[tuple[Any, int]] = []  # memory of inputs and outputs, where their elements are
         self._used: dict[int, int] = {}
         numbered = [table.place(number) for number in template.numbers]
         sized = [table.place(number) for number in elements]
@@ -112,12 +114,18 @@ class NativeSizes:
         return None if table is None else cls(template, backend, table, numbers, elements)
 
     def fill(
-        self, sizes: Sequence[int], memory: Sequence[GrowableMemory[int, DeviceBuffer]]
+        self,
+        sizes: Sequence[int],
+        memory: Sequence[GrowableMemory[int, DeviceBuffer]],
+        before: FilledSizes | None = None,
     ) -> FilledSizes | None:
         """The program for some sizes, see `engine.backends.plan_template.NativeSizes`."""
-        if not self._blocks:
-            self._blocks = self._new_blocks()
-        block, address = found = self._blocks.pop()
+        program: Any = None if before is None else before.program
+        if before is not None and is_free(program) and self._backend.stream.is_idle():
+            found: Any = before.block
+        else:
+            before, found = None, self._new_block()
+        block, address = found
         words, results = block.data, self._template.results
         for _ in range(3):  # inputs and outputs may have to grow first, then temporaries
             rooms: list[Any] = [shared.memory for shared in memory]
@@ -134,15 +142,20 @@ class NativeSizes:
                 shared.of(words[place] or 1)
             self._backend.arena_of(words[results + 1])
         if state < 0:
-            self._blocks.append(found)
+            if before is None:
+                self._blocks.append(found)
             return None
-        outer = [room.first(words[place] or 1) for room, place in zip(self._rooms, self._sized, strict=True)]
+        outer = [room.first(words[place] or 1) for room, place in self._outer]
+        if before is not None and before.memory is self._used:
+            if self._template.refill(program, block, outer):
+                return FilledSizes(program, outer, self._used, before.numbers, found)
         program = self._template.program_in(block, address, arena, outer)
-        return FilledSizes(program, outer, self._used, _LookedUp(words, self._looked_up))
+        return FilledSizes(program, outer, self._used, _LookedUp(words, self._looked_up), found)
 
     def _take_memory(self, rooms: list[CPUBuffer | None], arena: np.ndarray) -> None:
         """Have the next blocks use this memory; where there is none yet, none is enough."""
         self._rooms, self._arena = rooms, arena
+        self._outer = [*zip(rooms, self._sized, strict=True)]
         there = [room for room in rooms if room is not None]
         addresses = [0 if room is None else room.address for room in rooms]
         elements = [-1 if room is None else room.elements for room in rooms]
@@ -151,8 +164,10 @@ class NativeSizes:
         if len(arena):
             self._used[address_of(arena)] = len(arena)
 
-    def _new_blocks(self) -> list[tuple[np.ndarray, int]]:
-        nbytes = self._words.nbytes
-        blocks = np.empty((max(1, _AT_ONCE // nbytes), len(self._words)), np.int64)
-        begin = address_of(blocks)
-        return [(block, begin + number * nbytes) for number, block in enumerate(blocks)]
+    def _new_block(self) -> tuple[np.ndarray, int]:
+        if not self._blocks:
+            nbytes = self._words.nbytes
+            blocks = np.empty((max(1, _AT_ONCE // nbytes), len(self._words)), np.int64)
+            begin = address_of(blocks)
+            self._blocks = [(block, begin + number * nbytes) for number, block in enumerate(blocks)]
+        return self._blocks.pop()

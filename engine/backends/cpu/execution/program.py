@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from time import perf_counter_ns
+from sys import getrefcount
+from time import perf_counter_ns, thread_time_ns
+from typing import Protocol
 
 import numpy as np
 
@@ -32,8 +34,28 @@ _MOST_TRIED_NS = 2_000_000.0
 _HOPELESS = 3.0
 """A program that takes this many times as long as it may is not tried again."""
 
+_REFERENCES = 3
+"""References to commands that have no job: their owner's, that of what runs them here, and a call's."""
+
 _ENOUGH = 3
 """How many programs of the same kernels have to run before others are expected to exceed their estimates."""
+
+
+class _Runnable(Protocol):
+    """Commands, what runs them on the calling thread, and the job that runs them on others, if any."""
+
+    @property
+    def commands(self) -> CommandList | None: ...
+
+    @property
+    def job(self) -> RepeatedJob | None: ...
+
+
+def is_free(item: _Runnable) -> bool:
+    """Whether nothing runs commands, may still read them, or keeps them for later: they may be changed."""
+    if item.job is None:
+        return getrefcount(item.commands) == _REFERENCES
+    return item.job.is_idle and getrefcount(item.commands) == _REFERENCES + 1
 
 
 class MeasuredRate:
@@ -94,15 +116,28 @@ class CPUProgram(Program):
         pace: MeasuredRate,
     ) -> None:
         self.commands: CommandList | None = commands
-        self.nanoseconds = nanoseconds
         self.places = places
-        self.outputs = outputs
         self.job: RepeatedJob | None = None  # what runs it on its own
         self._pace = pace
-        self.fastest_ns = nanoseconds * pace.ratio
+        self._run: Callable[[], object] = jobs.inline_runner(commands)
+        self._expect(nanoseconds, outputs)
+
+    def refill(
+        self, count: int, nanoseconds: float, outputs: Mapping[str, tuple[CPUBuffer, Sequence[int]]]
+    ) -> None:
+        """Become the program of other sizes, whose commands are written in place of those before."""
+        assert self.commands is not None
+        self.commands.become(count)
+        if self.job is not None:
+            self.job.resize(count)
+        self._expect(nanoseconds, outputs)
+
+    def _expect(self, nanoseconds: float, outputs: Mapping[str, tuple[CPUBuffer, Sequence[int]]]) -> None:
+        """Note what is known of sizes with which it has not run."""
+        self.nanoseconds, self.outputs = nanoseconds, outputs
+        self.fastest_ns = nanoseconds * self._pace.ratio
         self._trials = TRIALS
         self.is_new = True
-        self._run: Callable[[], object] = jobs.inline_runner(commands)
         self.is_short = nanoseconds < TRIAL_NS and self.fastest_ns < INLINE_NS
         self.run_here: Callable[[], object] = partial(self._try_here, self._run)
 
@@ -145,9 +180,11 @@ class CPUProgram(Program):
 
     def _try_here(self, run: Callable[[], object]) -> None:
         """Run on this thread with an eye on the clock: estimates are rough."""
-        before = perf_counter_ns()
+        before, before_here = perf_counter_ns(), thread_time_ns()
         run()
-        took = perf_counter_ns() - before
+        took, here = perf_counter_ns() - before, thread_time_ns() - before_here
+        # Another thread may have had the core meanwhile. Systems that count in long ticks say 0.
+        took = min(took, here or took)
         self.fastest_ns = took if self._trials == TRIALS else min(self.fastest_ns, took)
         if self.nanoseconds:
             self._pace.learn(took / self.nanoseconds)

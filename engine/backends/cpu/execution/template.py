@@ -135,6 +135,9 @@ class CPUTemplate:
         self._commands, self._request = layout.commands, layout.request
         self.results, self._given = layout.results, layout.given
         self._outer, self._form = layout.outer, layout.form
+        self._written = [
+            at for at, (_, role, places) in enumerate(layout.outer) if role == "output" and places
+        ]
         self.layout = layout.layout
         self._layout_address = address_of(self.layout)
         self._lay_out = layout_function()
@@ -175,17 +178,30 @@ class CPUTemplate:
         """The program in a block that `lay_out` has filled in, over these inputs and outputs."""
         held: list[Any] = [arena, self._constants]
         inputs: dict[int, list[int]] = {}
-        outputs: dict[str, tuple[CPUBuffer, list[int]]] = {}
-        for (name, role, places), buffer in zip(self._outer, outer, strict=True):
+        for (_, role, places), buffer in zip(self._outer, outer, strict=True):
             assert isinstance(buffer, CPUBuffer)
             held.append(buffer.array)
             if role == "input":
                 inputs[buffer.address] = places
-            elif role == "output" and places:
-                outputs[name] = buffer, places
+        outputs = self._outputs(outer)
         number, nanoseconds = _RESULTS.unpack_from(block.data, 8 * self.results)
         commands = CommandList.within(block, address, self._commands, number, self._request, (block, held))
         return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, outputs, self._pace)
+
+    def refill(self, program: CPUProgram, block: np.ndarray, outer: Sequence[DeviceBuffer]) -> bool:
+        """Have a program follow its block, which `lay_out` has filled in again over the same memory.
+
+        Returns whether that is possible: not for a program that has no commands, before or now.
+        """
+        number, nanoseconds = _RESULTS.unpack_from(block.data, 8 * self.results)
+        if not number or program.commands is None or not program.commands.count:
+            return False
+        program.refill(number, nanoseconds, self._outputs(outer))
+        return True
+
+    def _outputs(self, outer: Sequence[DeviceBuffer]) -> dict[str, tuple[CPUBuffer, list[int]]]:
+        """The buffers of outputs that kernels write, and the words that have their addresses."""
+        return {self._outer[at][0]: (outer[at], self._outer[at][2]) for at in self._written}  # type: ignore[misc]
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableMemory[Any, Any], Any]]:
         """Return nothing: CPU memory takes no frame time until it is used."""

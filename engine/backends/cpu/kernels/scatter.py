@@ -1,7 +1,8 @@
-"""Scatters: each task copies some rows or columns and applies their updates in order.
+"""Scatters: each task copies a part of the data and applies the updates of that part in order.
 
-So the additions to an element come in the order of the updates, for any number of threads. No task has a
-range of places: whether an update falls into it would be a branch that no processor foresees.
+So the additions to an element come in the order of the updates, for any number of threads. Where a row of
+updates has one target, a task has a range of places; it lists its updates first, without a branch, which no
+processor would foresee. Where each element has its own target, a task has some columns.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from engine.backends.cpu.codegen.schedule import Schedule, emit
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
 
-_NS_PER_BYTE = 0.1
+_NS_PER_BYTE = 0.03
 _NS_PER_TARGET = 0.5
-_NS_PER_ELEMENT = 0.5
+_NS_PER_ELEMENT = 0.2
 
 _LEAST_COLUMNS = 16
 """Columns that are worth a task of their own: a line of the cache."""
+
+_AT_ONCE = 1024
+"""Updates that a task looks through at once."""
 
 _ARGUMENTS = ArgumentBlock("outer places inner rows count columns by_outer parts")
 
@@ -48,13 +52,14 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
         return False
     (outer, places, inner), (rows, count, columns) = data.shape, updates.shape
     whole = bool(attributes["whole"])
-    copying = data.size * data.dtype.itemsize * _NS_PER_BYTE
-    writing = updates.size * _NS_PER_ELEMENT
-    parts = tasks_wanted(copying + writing, threads)
+    moving = data.size * data.dtype.itemsize * _NS_PER_BYTE + updates.size * _NS_PER_ELEMENT
+    finding = prod(targets.shape) * _NS_PER_TARGET
+    parts = tasks_wanted(moving + finding, threads)
     by_outer = outer >= parts
     if not by_outer:
-        parts = max(1, min(parts, threads, inner // _LEAST_COLUMNS))
-    each = (copying + writing) / parts + prod(targets.shape) * _NS_PER_TARGET / (parts if by_outer else 1)
+        parts = max(1, min(parts, threads, places if whole else inner // _LEAST_COLUMNS))
+    # Tasks that share an outermost entry look through the same targets.
+    each = moving / parts + finding / (parts if by_outer else 1)
     target = raw_output(compute, tuner, data.dtype)
     text = scatter_text(short, data.dtype.itemsize, reduction, whole)
     sizes = _ARGUMENTS.values(
@@ -69,52 +74,78 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def scatter_text(short: str, size: int, reduction: str, whole: bool) -> str:
     """Source of the kernel. `whole`: a row of an update has one target."""
-    names = ("out", "data", "targets", "updates")
     value = f"load_{short}(updates, from_at + i)"
     if reduction != "none":
         step = (_STEPS_OF_BOOL if short == "bool" else _STEPS)[reduction]
         value = f"{step}(load_{short}(out, to_at + i), {value})"
     store = f"store_{short}(out, to_at + i, {value})"
-    move = ["for i in range(width):", f"    {store}"]
-    if whole:
-        if reduction == "none":
-            run = f"copy_bytes(out + to_at * {size}, updates + from_at * {size}, width * {size})"
-            move = [f"if width >= {256 // size}:", f"    {run}", "else:", *indent(move)]
-        each = [
-            "place = to_int64(load_i32(targets, o * count + r))",
-            "if place >= 0 and place < places:",
-            "    to_at, from_at = (o * places + place) * inner + first, (o * count + r) * columns + first",
-            *indent(move),
-        ]
-    else:
-        move = [
-            "place = to_int64(load_i32(targets, from_at + i))",
-            "if place >= 0 and place < places:",
-            "    to_at = (o * places + place) * inner + first",
-            f"    {store}",
-        ]
-        each = ["from_at = (o * count + r) * columns + first", "for i in range(width):", *indent(move)]
-    walk = ["for r in range(count):", *indent(each)]
+    lead = [*_ARGUMENTS.prologue("out", "data", "targets", "updates")]
     if not whole:
-        # A loop over one element would take longer than the element.
-        line = ["for r in range(count):", "    from_at, i = o * count + r, _types.int64(0)", *indent(move)]
-        walk = ["if inner * columns == 1:", *indent(line), "else:", *indent(walk)]
-    lead = [*_ARGUMENTS.prologue(*names)]
-    task = [
-        "begin_row, end_row, first, last = 0, outer, 0, inner",
+        return kernel_text(library_text(), lead, _columns_text(store, size))
+    lead.append(f"chosen = stack_bytes({4 * _AT_ONCE})")
+    return kernel_text(library_text(), lead, _rows_text(store, size, reduction))
+
+
+def _rows_text(store: str, size: int, reduction: str) -> list[str]:
+    """A task of updates with a target for each row: a range of places, or a part of the outermost axis."""
+    move = ["for i in range(columns):", f"    {store}"]
+    if reduction == "none":
+        run = f"copy_bytes(out + to_at * {size}, updates + from_at * {size}, columns * {size})"
+        move = [f"if columns >= {256 // size}:", f"    {run}", "else:", *indent(move)]
+    return [
+        "row0, row1, begin, end = 0, outer, 0, places",
         "if by_outer:",
-        "    begin_row, end_row = task * outer // parts, (task + 1) * outer // parts",
+        "    row0, row1 = task * outer // parts, (task + 1) * outer // parts",
+        "else:",
+        "    begin, end = task * places // parts, (task + 1) * places // parts",
+        "if end - begin == places:",
+        f"    at = row0 * places * inner * {size}",
+        f"    copy_bytes(out + at, data + at, (row1 - row0) * places * inner * {size})",
+        "else:",
+        "    for o in range(outer):",
+        f"        at = (o * places + begin) * inner * {size}",
+        f"        copy_bytes(out + at, data + at, (end - begin) * inner * {size})",
+        "for o in range(row0, min(row1, rows)):",
+        f"    for first in range(0, count, {_AT_ONCE}):",
+        "        found = 0",
+        f"        for r in range(first, min(first + {_AT_ONCE}, count)):",
+        "            place = to_int64(load_i32(targets, o * count + r))",
+        "            store_i32(chosen, found, r)",
+        "            found += to_int64((place >= begin) & (place < end))",
+        "        for k in range(found):",
+        "            from_row = o * count + to_int64(load_i32(chosen, k))",
+        "            to_at = (o * places + to_int64(load_i32(targets, from_row))) * inner",
+        "            from_at = from_row * columns",
+        *indent(indent(indent(move))),
+    ]
+
+
+def _columns_text(store: str, size: int) -> list[str]:
+    """A task of updates with a target for each element: some columns, or a part of the outermost axis."""
+    move = [
+        "place = to_int64(load_i32(targets, from_at + i))",
+        "if place >= 0 and place < places:",
+        "    to_at = (o * places + place) * inner + first",
+        f"    {store}",
+    ]
+    each = ["from_at = (o * count + r) * columns + first", "for i in range(width):", *indent(move)]
+    # A loop over one element would take longer than the element.
+    line = ["for r in range(count):", "    from_at, i = o * count + r, _types.int64(0)", *indent(move)]
+    walk = ["for r in range(count):", *indent(each)]
+    return [
+        "row0, row1, first, last = 0, outer, 0, inner",
+        "if by_outer:",
+        "    row0, row1 = task * outer // parts, (task + 1) * outer // parts",
         "else:",
         "    first, last = task * inner // parts, (task + 1) * inner // parts",
         "if last - first == inner:",
-        f"    at = begin_row * places * inner * {size}",
-        f"    copy_bytes(out + at, data + at, (end_row - begin_row) * places * inner * {size})",
+        f"    at = row0 * places * inner * {size}",
+        f"    copy_bytes(out + at, data + at, (row1 - row0) * places * inner * {size})",
         "else:",
         "    for place in range(outer * places):",
         f"        at = (place * inner + first) * {size}",
         f"        copy_bytes(out + at, data + at, (last - first) * {size})",
         "width = min(last, columns) - first",
-        "for o in range(begin_row, min(end_row, rows)):",
-        *indent(walk),
+        "for o in range(row0, min(row1, rows)):",
+        *indent(["if inner * columns == 1:", *indent(line), "else:", *indent(walk)]),
     ]
-    return kernel_text(library_text(), lead, task)

@@ -259,3 +259,28 @@ def make_channel_tile(pixels, channels, lanes, signed):
         target.write_row(_counted_loop(taps, [offsets, weights], steps, first * pixels, body)[1])
 
     return channel_tile
+
+
+def make_channel_pool(pixels, channels, signed):
+    """channel_pool(source, step, offsets, taps, target): the largest bytes of windows, channel by channel.
+
+    `pixels` of so many channels are `step` bytes apart. Tap t reads `offsets[t]` bytes behind a pixel's.
+    """
+    kind, lowest = ir.VectorType(ir.IntType(8), channels), -128 if signed else 0
+
+    @instruction()
+    def channel_pool(source, step, offsets, taps, target):
+        sources = [source]
+        for _ in range(pixels - 1):
+            sources.append(sources[-1] + step)
+
+        def body(places, totals):
+            offset = places[0].word()
+            runs = [(start + offset).read(kind, align=1) for start in sources]
+            runs = [Lane(run.builder, run.value, signed) for run in runs]
+            return [run.where(run > total, total) for run, total in zip(runs, totals, strict=True)]
+
+        first = [source.of(kind, lowest)] * pixels
+        target.write_row(_counted_loop(taps, [offsets], [8], first, body)[1])
+
+    return channel_pool

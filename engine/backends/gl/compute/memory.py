@@ -128,7 +128,7 @@ class SharedMemory(GLMemory):
         """The GL names of new textures, which are deleted with this memory."""
         names = np.empty(count, np.uint32)
         self.device.gl.glGenTextures(count, names.ctypes.data)
-        self._names.setdefault("Textures", []).extend(names.tolist())
+        self.own("Textures", names.tolist())
         return names
 
 

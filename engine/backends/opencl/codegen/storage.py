@@ -7,6 +7,8 @@ codes, as one byte each.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from engine.base.dtypes import CODE_TYPES, as_dtype, from_numbers, to_numbers
@@ -51,6 +53,7 @@ WRAP: dict[str, str] = {
 """How a computed int is wrapped into a type of less than a byte before it is stored in one."""
 
 
+@cache
 def device_dtype(dtype: np.dtype | str) -> np.dtype:
     """The NumPy type of an element in device memory."""
     name = np.dtype(dtype).name
@@ -59,8 +62,8 @@ def device_dtype(dtype: np.dtype | str) -> np.dtype:
 
 def to_device(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Convert values to device memory format, 1-D. Integers beyond 32 bits wrap (see `check_integers`)."""
-    flat = np.ascontiguousarray(data).reshape(-1).astype(dtype, copy=False)
-    return to_numbers(flat).astype(device_dtype(dtype), copy=False)
+    flat, memory = np.ascontiguousarray(data).reshape(-1).astype(dtype, copy=False), device_dtype(dtype)
+    return flat if flat.dtype == memory else to_numbers(flat).astype(memory, copy=False)
 
 
 def from_device(data: np.ndarray, dtype: np.dtype) -> np.ndarray:

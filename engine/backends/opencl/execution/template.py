@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,17 +50,63 @@ Setting = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
 
 
 class _Kernels:
-    """The kernels of a template, and which program's arguments they have."""
+    """The kernels of a template's steps as a whole, and which program's arguments they have."""
 
-    latest: object = None
+    latest: CLTemplateProgram | None = None
+
+    def __init__(self) -> None:
+        self._kernels: list[tuple[Any, slice]] = []
+        self._positions: list[int] = []
+        self._tensors: list[int] = []
+        self._open: list[tuple[Any, tuple[Any, ...]]] = []
+        self._words = np.zeros(0, np.int32)
+
+    def add(self, kernel: Any, tensors: Mapping[int, int]) -> None:
+        """A kernel, and which tensors its buffers are, by the positions of its arguments."""
+        begin = 2 * len(self._positions)
+        self._positions += tensors.keys()
+        self._tensors += tensors.values()
+        self._kernels.append((kernel, slice(begin, 2 * len(self._positions))))
+
+    def close(self, open_words: Sequence[tuple[Any, slice]], positions: Sequence[int]) -> None:
+        """All are added; of some, words are arguments, each with its position."""
+        self._words = np.zeros(len(positions), np.int32)
+        view = memoryview(self._words)  # type: ignore[arg-type]
+        each = [item for k, at in enumerate(positions) for item in (at, view[k : k + 1])]
+        self._open = [(kernel, tuple(each[2 * own.start : 2 * own.stop])) for kernel, own in open_words]
+
+    def bind(self, tensors: Sequence[Any]) -> None:
+        """Set the buffers."""
+        arguments: list[Any] = [None] * (2 * len(self._positions))
+        arguments[::2], arguments[1::2] = self._positions, [tensors[k] for k in self._tensors]
+        for kernel, own in self._kernels:
+            set_arguments(kernel, tuple(arguments[own]), ())
+
+    def fill_in(self, words: np.ndarray) -> None:
+        """Set the numbers."""
+        self._words[:] = words
+        for kernel, arguments in self._open:
+            set_arguments(kernel, (), arguments)
 
 
 class CLTemplateProgram(CLProgram):
-    """A program of a template: one size of a plan."""
+    """A program of a template: one size of a plan.
+
+    Args:
+        kernels: The kernels that it shares with others.
+        tensors: Their buffers that differ by size.
+        words: Their numbers that do.
+        settings: What sets the arguments of its other kernels.
+        commands: The dispatches.
+        slots: The shared buffers.
+        memory: Buffers of its own.
+    """
 
     def __init__(
         self,
         kernels: _Kernels,
+        tensors: list[Any],
+        words: np.ndarray,
         settings: list[Setting],
         commands: list[Command],
         slots: list[Any],
@@ -67,16 +114,23 @@ class CLTemplateProgram(CLProgram):
     ) -> None:
         super().__init__([*commands], memory)
         self._kernels = kernels
+        self._tensors = tensors
+        self._words = words
         self._settings = settings
         self._slots = slots
 
     def activate(self) -> None:
         """Set this program's arguments on the shared kernels."""
         kernels = self._kernels
-        if kernels.latest is self:
+        before = kernels.latest
+        if before is self:
             return
         # None while they are set: an error leaves some of each.
         kernels.latest = None
+        # Most sizes share their memory, as it was allocated for larger ones.
+        if before is None or not all(map(is_, before._tensors, self._tensors)):
+            kernels.bind(self._tensors)
+        kernels.fill_in(self._words)
         for kernel, buffers, numbers in self._settings:
             set_arguments(kernel, buffers, numbers)
         kernels.latest = self
@@ -90,6 +144,7 @@ class CLTemplateProgram(CLProgram):
         super().release()
         if self._kernels.latest is self:
             self._kernels.latest = None
+        self._tensors.clear()
         self._settings.clear()
         self._slots.clear()
 
@@ -97,10 +152,22 @@ class CLTemplateProgram(CLProgram):
 class _SymbolicStep:
     """A step: its kernels, one for each dispatch, and its sizes and values as numbers to fill in."""
 
-    def __init__(self, step: Step, compiled: Compiled, numbers: Variables) -> None:
+    def __init__(
+        self,
+        step: Step,
+        compiled: Compiled,
+        numbers: Variables,
+        tensors: Mapping[str, int],
+        constants: Mapping[str, Any],
+    ) -> None:
         self.step = step
         self.compiled = compiled
-        self.local = compiled.source.local
+        operands = [*enumerate((*step.inputs, step.output))]
+        self.tensors = {position: tensors[name] for position, name in operands if name in tensors}
+        """Those whose memory differs by size, by the positions of arguments."""
+        fixed = [(position, constants[name]) for position, name in operands if name in constants]
+        self.constants = tuple([item for pair in fixed for item in pair])
+        """Buffers of the other arguments, each after its position."""
         self.kernels: list[Any] = []
         """That of the whole step, and those of the dispatches that it was ever cut into."""
         self._numbers = [_form(number, numbers) for number in (*step.space, *step.values)]
@@ -143,48 +210,48 @@ class CLTemplate:
         tensors = {name: number for number, name in enumerate(lifetimes)}
         self._outer = plan.given(constants)
         tensors |= {name: number for number, name in enumerate(self._outer, len(specs))}
-        self._constants = {name: b.mem for name, b in owned(constants, constants, CLBuffer).items()}
+        mems = {name: b.mem for name, b in owned(constants, constants, CLBuffer).items()}
         self._kernels = _Kernels()
         self._steps: list[_SymbolicStep] = []
-        # Words of numbers that are set for each size, with their positions among a kernel's arguments.
+        # Words of numbers that are set for each size, and each one's position among a kernel's arguments.
         words = SymbolicWords(numbers, lambda sizes: (np.maximum(sizes, 1), *divisors(sizes)))
-        self._word_positions: list[int] = []
+        positions: list[int] = []
         # Of each step: its space, and the elements of the largest dispatch.
         grids = SymbolicArray(numbers)
         locals_: list[tuple[int, ...]] = []
-        # Of each step, in the lists of all arguments and their positions: which are its own.
-        self._mem_positions: list[int] = []
-        self._mem_tensors: list[int] = []
-        self._own: list[tuple[slice, slice]] = []
+        # The kernels of which numbers are open, and which of all words are theirs.
+        open_words: list[tuple[Any, slice]] = []
         is_plain = []
         for step in plan.steps:
             if any(type(size) is int and size == 0 for size in step.space):
                 continue
             compiled = backend.programs.get(step.kernel)
-            own = _SymbolicStep(step, compiled, numbers)
+            own = _SymbolicStep(step, compiled, numbers, tensors, mems)
             self._steps.append(own)
-            mem, word = len(self._mem_positions), len(self._word_positions)
-            is_plain.append(self._add_arguments(own, words))
-            for position, name in enumerate((*step.inputs, step.output)):
-                if name in tensors:
-                    self._mem_positions.append(position)
-                    self._mem_tensors.append(tensors[name])
-            mem_end, word_end = len(self._mem_positions), len(self._word_positions)
-            self._own.append((slice(2 * mem, 2 * mem_end), slice(2 * word, 2 * word_end)))
+            begin = len(positions)
+            is_plain.append(self._add_arguments(own, words, positions))
+            if is_plain[-1]:
+                self._kernels.add(own.kernels[0], own.tensors)
+            if len(positions) > begin:
+                open_words.append((own.kernels[0], slice(begin, len(positions))))
             is_generic = isinstance(compiled.source, GenericSource)
             grid = (prod(step.space), 1, 1) if is_generic else step.space
             for size in (*grid, largest_dispatch(compiled, step)):
                 grids.add(size)
             locals_.append((*compiled.source.local, 1, 1)[:3] if not is_generic else (0, 1, 1))
         self._words = words.close()
+        self._kernels.close(open_words, positions)
         self._is_plain = np.array(is_plain, bool)
+        self._whole = [own.kernels[0] if own.kernels else None for own in self._steps]
+        self._work_groups = [own.compiled.source.local for own in self._steps]
         self._locals = np.array(locals_, np.int64).reshape(-1, 3)
         self._grids, self._elements = grids.close(), elements.close()
         self._values = numbers.values
         self._latest: tuple[Sequence[int | float], Values, list[tuple[GrowableBlock[Any], int]]] | None = None
         self.numbers: tuple[Number, ...] = numbers.numbers
 
-    def _add_arguments(self, own: _SymbolicStep, words: SymbolicWords) -> bool:
+    @staticmethod
+    def _add_arguments(own: _SymbolicStep, words: SymbolicWords, positions: list[int]) -> bool:
         """Set what is the same for all sizes, and note what is not; False where numbers are no arguments."""
         step, source = own.step, own.compiled.source
         signature = source.signature
@@ -194,7 +261,7 @@ class CLTemplate:
 
         def opened(position: int, count: int = 1) -> int:
             """Some more words, for arguments from a position on."""
-            self._word_positions += range(position, position + count)
+            positions.extend(range(position, position + count))
             return words.add(np.zeros(count, np.int32))
 
         hinted = replace(step, space=tuple(map(hint_of, step.space)), values=tuple(map(hint_of, step.values)))
@@ -214,13 +281,8 @@ class CLTemplate:
         else:
             fixed = [*hinted.values, *[0] * len(FIRST_GROUP)]
         typed = signature.numbers(fixed)
-        mems = [
-            (k, self._constants[name])
-            for k, name in enumerate((*step.inputs, step.output))
-            if name in self._constants
-        ]
         pairs = [item for pair in enumerate(typed, begin) for item in pair]
-        set_arguments(own.kernel(0), tuple(item for pair in mems for item in pair), tuple(pairs))
+        set_arguments(own.kernel(0), own.constants, tuple(pairs))
         return True
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableBlock[Any], int]]:
@@ -247,35 +309,28 @@ class CLTemplate:
         work = np.where(is_generic[:, None], 1, sizes * self._locals)
         work[is_generic, 0] = -(-counts[is_generic] // LOCAL_SIZE) * LOCAL_SIZE
         slots = [slot.of(size) for slot, size in rooms]
-        tensors = [slots[k] for k in self._slots.of]
+        tensors = [slots[k] for k in self._slots.of.tolist()]
         tensors += [b.mem for b in owned(buffers, self._outer, CLBuffer).values()]
-        mems: list[Any] = [None] * (2 * len(self._mem_positions))
-        mems[::2], mems[1::2] = self._mem_positions, [tensors[k] for k in self._mem_tensors]
-        words: list[Any] = [None] * (2 * len(self._word_positions))
-        words[::2], words[1::2] = self._word_positions, list(self._words(given))
         settings: list[Setting] = []
+        items = [tuple(n[: len(local)]) for n, local in zip(work.tolist(), self._work_groups, strict=True)]
+        whole: list[Command] = [*zip(self._whole, items, self._work_groups, strict=True)]
         commands: list[Command] = []
         memory: list[Any] = []
-        lists = is_whole.tolist(), counts.tolist(), work.tolist()
-        for own, (buffers_of, words_of), is_one, count, items in zip(
-            self._steps, self._own, *lists, strict=True
-        ):
-            if not count:
-                continue
-            step_mems = tuple(mems[buffers_of])
-            if is_one:
-                kernel, local = own.kernels[0], own.local
-                settings.append((kernel, step_mems, tuple(words[words_of])))
-                commands.append((kernel, tuple(items[: len(local)]), local))
-            else:
-                self._add_parts(own, given, step_mems, settings, commands, memory)
-        return CLTemplateProgram(self._kernels, settings, commands, slots, memory)
+        begin = 0
+        for k in np.flatnonzero(~is_whole | (counts == 0)).tolist():
+            commands += whole[begin:k]
+            begin = k + 1
+            if counts[k]:
+                self._add_parts(self._steps[k], given, tensors, settings, commands, memory)
+        commands += whole[begin:]
+        words = self._words(given)
+        return CLTemplateProgram(self._kernels, tensors, words, settings, commands, slots, memory)
 
     def _add_parts(
         self,
         own: _SymbolicStep,
         given: Values,
-        mems: tuple[Any, ...],
+        tensors: Sequence[Any],
         settings: list[Setting],
         commands: list[Command],
         memory: list[Any],
@@ -284,12 +339,10 @@ class CLTemplate:
         step = own.filled(given)
         signature = own.compiled.source.signature
         begin = signature.inputs + 1
+        open_ones = tuple([item for at, k in own.tensors.items() for item in (at, tensors[k])])
         for number, (values, size) in enumerate(dispatches(own.compiled, step), 1):
             numbers: list[Any] = list(signature.numbers(values))
-            buffers = mems
-            for position, name in enumerate((*step.inputs, step.output)):
-                if name in self._constants:
-                    buffers += (position, self._constants[name])
+            buffers = own.constants + open_ones
             if signature.in_buffer:
                 memory.append(self._backend.numbers_in_buffer(numbers[0]))
                 buffers, numbers = (*buffers, begin, memory[-1]), []

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -143,6 +145,18 @@ def test_a_reader_writes_into_the_array_that_it_is_given(backend: CPUBackend) ->
         read(np.zeros(20, np.float32))
 
 
+def set_clocks(
+    monkeypatch: pytest.MonkeyPatch, microseconds: Sequence[int], of_thread: Sequence[int] | None = None
+) -> None:
+    """Let runs take so long; `of_thread` is without other threads, None on a system with long ticks."""
+    for clock, taken in (
+        ("perf_counter_ns", microseconds),
+        ("thread_time_ns", of_thread or [0] * len(microseconds)),
+    ):
+        stamps = iter([stamp for took in taken for stamp in (0, 1000 * took)])
+        monkeypatch.setattr(f"engine.backends.cpu.execution.program.{clock}", partial(next, stamps))
+
+
 @pytest.mark.parametrize(
     ("microseconds", "is_short"), [((900, 30, *[70] * 6), True), ((900, 61, *[70] * 6), False)]
 )
@@ -153,8 +167,7 @@ def test_what_a_plan_takes_decides_where_it_runs(
     x, y = backend.create(5, F32), backend.create(5, F32)
     backend.upload(x, np.zeros(5, np.float32))
     program = backend.record(chain(5, 2), {"x": x, "y": y})
-    stamps = iter([stamp for took in microseconds for stamp in (0, 1000 * took)])
-    monkeypatch.setattr("engine.backends.cpu.execution.program.perf_counter_ns", lambda: next(stamps))
+    set_clocks(monkeypatch, microseconds)
     for _ in microseconds:
         assert program.is_short
         backend.run(program)
@@ -177,8 +190,7 @@ def test_a_program_may_take_as_long_as_it_saves(
     assert not program.is_short
     assert not program.is_quick(saved_ns)  # at the first run of sizes that may not come again
     program.mark_enqueued()
-    stamps = iter([stamp for took in microseconds for stamp in (0, 1000 * took)])
-    monkeypatch.setattr("engine.backends.cpu.execution.program.perf_counter_ns", lambda: next(stamps))
+    set_clocks(monkeypatch, microseconds)
     for _ in microseconds:
         assert program.is_quick(saved_ns)
         assert not program.is_quick(0.0)
@@ -187,6 +199,19 @@ def test_a_program_may_take_as_long_as_it_saves(
     program.run_copy_here(lambda: runs.append(1), saved_ns)
     assert len(runs) == len(microseconds) + 1
     assert not program.is_short
+
+
+def test_interrupted_runs_give_no_program_up(backend: CPUBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program's own time counts, not that of a thread that had the core meanwhile."""
+    n, saved_ns = 300_000, 100_000.0
+    program = backend.record(chain(n, 3), {"x": backend.create(n, F32), "y": backend.create(n, F32)})
+    program.mark_enqueued()
+    set_clocks(monkeypatch, [4900, 4200, *[4100] * 6], [900, 159, *[300] * 6])
+    for _ in range(8):
+        assert program.is_quick(saved_ns)
+        program.run_copy_here(lambda: None, saved_ns)
+    assert program.is_quick(saved_ns)
+    assert program.fastest_ns == 159_000
 
 
 def test_what_programs_took_is_remembered_for_other_sizes(backend: CPUBackend) -> None:

@@ -186,9 +186,14 @@ def test_narrow_floats_are_moved(dtype: Any, rng: np.random.Generator) -> None:
     check("ScatterND", [data, rng.integers(0, 50, (70, 1)), updates])
 
 
-def test_many_updates_of_one_place_come_in_order(rng: np.random.Generator) -> None:
-    data, updates = (rng.standard_normal(shape).astype(np.float32) for shape in ((300, 40), (2000, 40)))
-    check("ScatterND", [data, rng.integers(0, 2, (2000, 1)), updates], {"reduction": "add"})
+@pytest.mark.parametrize("places", [2, 300])
+@pytest.mark.parametrize("reduction", ["add", "none"])
+def test_many_updates_of_one_place_come_in_order(
+    places: int, reduction: str, rng: np.random.Generator
+) -> None:
+    """With tasks that have a range of places each: updates of all, or only of one task's."""
+    data, updates = (rng.standard_normal(shape).astype(np.float32) for shape in ((300, 40), (3000, 40)))
+    check("ScatterND", [data, rng.integers(0, places, (3000, 1)), updates], {"reduction": reduction})
 
 
 # Choosing

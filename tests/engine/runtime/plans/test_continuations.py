@@ -332,7 +332,7 @@ def test_a_session_counts_who_uses_a_plan(make_worker: MakeWorker) -> None:
     session: Session = worker._session
     for n in (1, 2, 3, 2):
         worker.schedule(np.ones(n, np.float32), np.ones(n, np.float32))
-    users = {dict(key[0])["a"]: recorded.users for key, recorded in session.cache.plans.items()}  # type: ignore[index]
+    users = {recorded.fast_path.shapes[0]: recorded.users for recorded in session.cache.plans.values()}
     assert users == {(1,): 0, (2,): 1, (3,): 0}
 
 

@@ -131,8 +131,8 @@ def test_another_number_of_runs_compiles_nothing(
         worker.schedule(x, np.array(runs))
         stacked = worker.peek_output("all").download_to_array()
         np.testing.assert_array_equal(stacked, [x * n for n in range(2, runs + 2)])
-    # Lengths that one plan serves ask once.
-    assert len(compiled) >= 5
+    # One plan serves all numbers but 1.
+    assert compiled
     assert sum(compiled) == 0
 
 

@@ -59,11 +59,12 @@ def test_hundreds_of_sizes_leave_few_entries(
 ) -> None:
     monkeypatch.setattr(plan_cache, "KEPT_BYTES", 24 * PLAN_BYTES)
     worker = make_worker(squares(), channel)
-    for n in range(1, 60 if channel != "cpu" else 300):
-        asked(worker, n)
+    for _ in range(2):  # on the CPU, sizes that came once share two plans
+        for n in range(1, 60 if channel != "cpu" else 300):
+            asked(worker, n)
     found = entries(worker)
     assert KEPT_PLANS <= found["plans"] == found["counted"] <= 25
-    assert found["found by shapes"] == found["fast paths"] == found["plans"]
+    assert found["found by shapes"] == found["plans"] <= found["fast paths"] <= found["plans"] + 2
     assert found["symbolic plans"] <= 4
 
 
@@ -108,10 +109,10 @@ def test_large_temporaries_push_plans_out(
     # The sizes of one plan share their temporaries; on the CPU, all plans do.
     shared = make_worker(squares(), channel)
     own = plan_apart(make_worker(squares(), channel))
-    for n in range(256, 256 + 32):
+    for n in [*range(256, 256 + 32)] * 2:
         asked(shared, n)
         asked(own, n)
-    assert len(shared._session.cache.plans) == 32
+    assert 32 <= len(shared._session.cache.plans) <= 34
     found = len(own._session.cache.plans)
     assert found == 32 if channel == "cpu" else KEPT_PLANS <= found < 24
 
@@ -190,10 +191,12 @@ def test_the_fast_path_keeps_a_plan_in_use(make_worker: MakeWorker, monkeypatch:
     """What is found by its shapes alone counts as used, and is not the first to be dropped."""
     monkeypatch.setattr(plan_cache, "KEPT_BYTES", 0)
     worker = make_worker(squares(), "cpu")
-    asked(worker, 3)
-    kept = next(iter(worker._session.cache.plans.values()))
+    for n in (3, *range(10, 10 + 2 * KEPT_PLANS), 3):
+        asked(worker, n)
+    kept = worker._latest
+    assert kept is not None
     for n in range(10, 10 + 2 * KEPT_PLANS):
         asked(worker, n)
         asked(worker, 3)
-    assert kept in worker._session.cache.plans.values()
+    assert kept.recorded in worker._session.cache.plans.values()
     assert len(worker._session.cache.plans) == KEPT_PLANS

@@ -18,7 +18,8 @@ from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
 from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, Tile, by_height
-from engine.backends.cpu.kernels.convolution.byte_depthwise import tune_byte_depthwise
+from engine.backends.cpu.kernels.convolution.byte_windows import tune_byte_depthwise
+from engine.backends.cpu.kernels.convolution.few_pixels_conv import tune_few_pixels_conv
 from engine.backends.cpu.kernels.convolution.nchw_staging import (
     Planes,
     in_place,
@@ -30,6 +31,7 @@ from engine.backends.cpu.kernels.convolution.nchw_windows import tune_plane_conv
 from engine.backends.cpu.kernels.matmul.words import (
     Words,
     byte_shift,
+    corrected_text,
     elements_of,
     emit_rows_of_words,
     known_zeros,
@@ -137,6 +139,8 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         return True
     if group > 1 and tune_plane_conv(compute, tuner, win, words, threads):
         return True
+    if tune_few_pixels_conv(compute, tuner, win, words, threads):
+        return True
     if w_zero is not None and w_zero.size not in (1, w.shape[0]):
         return False
     in_bytes = words.form == "bytes"
@@ -152,7 +156,7 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         rows = emit_rows_of_words(tuner, w, (1, w.shape[0], k), (0, k, 1), words, w_zero)
         left, pitch = rows.name, rows.row
     planes = _lay_out(tuner, x, x_zero, win, words)
-    total = _total_text(has_sums) if in_bytes else ""
+    total = corrected_text(has_sums) if in_bytes else ""
     epilogue = print_epilogue(compute, _ARGUMENTS.end, core=compute.body.dtype, total=total)
     pixels = win.out[0] * win.out[1]
     gathered = batch * group * depth * pixels * words.size / 16.0
@@ -213,14 +217,6 @@ def _lay_out(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Wo
     return stage_planes(tuner, x, zero, win, words)
 
 
-def _total_text(has_sums: bool) -> str:
-    """A sum of products of shifted bytes, corrected for zero points and shifts."""
-    if not has_sums:
-        return "to_int32(read_int32(tile, column) - row_total)"
-    moved = "row_zero * (read_int32(column_sums, column) - all_zeros)"
-    return f"to_int32(read_int32(tile, column) - row_total - {moved})"
-
-
 def any_type_conv_text(
     words: Words, heights: list[int], epilogue: Epilogue, x_zero: str, has_sums: bool
 ) -> str:
@@ -244,10 +240,10 @@ def any_type_conv_text(
         *(["row_zero = to_int32(load_i32(w + i1 * pitch, depth + 1))"] if has_sums else []),
     ]
     store = [
-        "for m in range(m0, m1):",
-        "i1 = group * m_size + m",
-        f"tile = sums + (m - m0) * {width}",
-        "start = (image * m_size + m) * p_size + first_column",
+        "for i in range(m, m + rows):",
+        "i1 = group * m_size + i",
+        f"tile = total + (i - m) * {width}",
+        "start = (image * m_size + i) * p_size + first_column",
         *row,
     ]
 
@@ -259,10 +255,14 @@ def any_type_conv_text(
         "while m < m1:",
         "    left = lefts + m * pitch",
         "    remaining = m1 - m",
-        f"    target = sums + (m - m0) * {width} if w0 == 0 else more",
+        # Sums of one pass are stored while they are in the nearest cache.
+        f"    total = sums + (m - m0) * {width} if depth > {WORDS_AT_ONCE} else sums",
+        "    target = total if w0 == 0 else more",
         *indent(by_height(heights, "remaining", product)),
         "    if w0 != 0:",
-        f"        add_words(sums + (m - m0) * {width}, more, rows * {step})",
+        f"        add_words(total, more, rows * {step})",
+        "    if w0 + count == depth:",
+        *indent(indent(epilogue.store_tile(step, store))),
         "    m += rows",
     ]
     column_sums = [
@@ -285,7 +285,6 @@ def any_type_conv_text(
         *indent(column_sums if has_sums else []),
         *indent(products),
         f"    w0 += {WORDS_AT_ONCE}",
-        *epilogue.store_tile(step, store),
     ]
     lead = [
         *_ARGUMENTS.prologue("x", "w", *(["x_zeros"] if x_zero else []), epilogue=epilogue),

@@ -385,6 +385,14 @@ def _panels_text(words: Words, dtype: str, zero: str) -> str:
     return kernel_text(library_text(), lead, task)
 
 
+def corrected_text(has_sums: bool) -> str:
+    """A sum of a convolution's shifted bytes at `column`, corrected for zero points and shifts."""
+    if not has_sums:
+        return "to_int32(read_int32(tile, column) - row_total)"
+    moved = "row_zero * (read_int32(column_sums, column) - all_zeros)"
+    return f"to_int32(read_int32(tile, column) - row_total - {moved})"
+
+
 def known_zeros(zero: Value | None, shift: int) -> np.ndarray:
     """Constant zero points, shifted by `shift`; a zero if there are none."""
     found = np.zeros(1, np.int32) if zero is None or zero.known is None else zero.known
