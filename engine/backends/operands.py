@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -27,14 +28,19 @@ _WIDE: dict[str, np.dtype] = {"float32": FLOAT32, "float64": np.dtype(np.float64
 Fits = Callable[[int, np.dtype], bool]
 """Whether a tensor of so many elements of a type fits in a buffer."""
 
-Divide = Callable[[str, str], str]
-"""The text of a quotient of a number that is not negative and an argument: a division takes much longer."""
-
 
 @storable
 def flattened(elements: np.ndarray) -> np.ndarray:
     """All elements in row-major order, 1-D."""
     return np.ascontiguousarray(elements).reshape(-1)
+
+
+def rows_of(value: Value, tuner: Tuner) -> str:
+    """The tensor of a matrix's rows as they are: known ones may have no buffer of their own (see `plain`)."""
+    known = value.known
+    return (
+        value.root.name if known is None else tuner.constant(f"{value.name}:rows", partial(flattened, known))
+    )
 
 
 def plain(compute: Compute, tuner: Tuner, fits: Fits) -> Compute | None:

@@ -114,11 +114,8 @@ class PlanTemplate:
         self._plan = plan
         self._constants = dict(constants)
         self.numbers: tuple[Number, ...] = tuple(plan.numbers())
-        # Without the unsigned words that divide by a size, which exceed 31 bits at any.
         self._open = [
-            place
-            for place, x in enumerate(self.numbers)
-            if isinstance(x, Size) and isinstance(x.hint, int) and x.hint < 2**31
+            k for k, x in enumerate(self.numbers) if isinstance(x, Size) and isinstance(x.hint, int)
         ]
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableMemory[Any, Any], Any]]:

@@ -14,10 +14,8 @@ import numpy as np
 
 from engine.backends.gl.glsl_functions import functions_for
 from engine.backends.gl.storage import FORMS
-from engine.backends.gpu.symbolic_arrays import SymbolicArray, Values, Variables, check_limits
 from engine.base.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.c_printer import COMMON, CPrinter, saturate
-from engine.kernels.size import Number, Size
 
 COMPONENTS = "xyzw"
 
@@ -37,50 +35,6 @@ def pack_arguments(
             words[k : k + 1].view(np.uint32)[0] = saturate(int(value), kind) & 0xFFFFFFFF
     words[len(types) : len(types) + len(extra)] = extra
     return words
-
-
-class SymbolicWords:
-    """The uniform arrays of a plan's steps in one array, with words that are open."""
-
-    def __init__(self, numbers: Variables) -> None:
-        self._blocks: list[np.ndarray] = []
-        self._count = 0
-        self._integers, self._floats = SymbolicArray(numbers), SymbolicArray(numbers, is_float=True)
-        self._places: list[tuple[int, int, int]] = []
-        self._float_places: list[int] = []
-
-    def add(self, words: np.ndarray) -> int:
-        """Append an array in the format of `pack_arguments`; returns its start."""
-        self._blocks.append(words)
-        self._count += len(words)
-        return self._count - len(words)
-
-    def fill_in(self, begin: int, types: Sequence[ArithmeticType], values: Sequence[Number]) -> None:
-        """Mark symbolic values to be filled in from a word on."""
-        for place, (kind, value) in enumerate(zip(types, values, strict=True), begin):
-            if not isinstance(value, Size):
-                continue
-            if kind in ("float32", "float64"):
-                self._floats.add(value)
-                self._float_places.append(place)
-            else:
-                self._integers.add(value)
-                self._places.append((place, saturate(-(2**63), kind), saturate(2**63, kind)))
-
-    def close(self) -> Callable[[Values], np.ndarray]:
-        """Return a function that fills in the symbolic values."""
-        whole = np.concatenate([np.zeros(0, np.int32), *self._blocks])
-        places, low, high = np.array(self._places, np.int64).reshape(-1, 3).T.copy()
-        float_places = np.array(self._float_places, np.int64)
-        integers, floats = self._integers.close(), self._floats.close()
-
-        def filled(values: Values) -> np.ndarray:
-            words = whole.copy()
-            words[places] = check_limits(integers(values), low, high).astype(np.uint32).view(np.int32)
-            words.view(np.float32)[float_places] = floats(values)
-            return words
-
-        return filled
 
 
 def argument_vectors(count: int) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from engine.backends.operands import Fits, emit
+from engine.backends.gpu.kernels import GROUP, Kernels, Store, ThreadStep
+from engine.backends.operands import emit, rows_of
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import Expr, arg, cast, eq, fold, index, lit, reduce, select
@@ -24,51 +25,45 @@ NAMES = ("threads", "strips", "n", "k", "per_row")
 """Arguments of a product: a row of x serves `per_row` products; `threads` tiles of rows and strips."""
 
 
+TILE = (4, 4)
+"""Rows and columns of a product that a thread computes."""
+
+_ROUND_NS, _STORE_ROUNDS = 3.8, 32
+
+
 @dataclass(frozen=True)
 class ExpertProduct:
-    """The step that multiplies: x by weights, for the products listed in `slots`.
+    """The step that multiplies: x by weights (experts, n, k), for the products listed in `slots`.
 
-    weights: (experts, n, k), or as the backend has laid them out. slots: int32, those of a tile one after
-    another, below 0 where a tile has none. values: as `NAMES` has them.
+    slots: int32, those of a tile one after another, below 0 where a tile has none. values: as `NAMES` has
+    them.
     """
 
     x: Value
-    weights: str
+    w: Value
     slots: str
     chosen: Value
     values: tuple[int, ...]
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The tensors that it reads."""
-        return (self.x.root.name, self.weights, self.slots, self.chosen.root.name)
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Their element types."""
-        return ("float32", "float32", "int32", "int32")
+    def inputs(self, weights: str) -> list[tuple[str, str]]:
+        """The tensors that it reads, with their element types; `weights` as they are laid out."""
+        pairs = (self.slots, "int32"), (self.chosen.root.name, "int32")
+        return [(self.x.root.name, "float32"), (weights, "float32"), *pairs]
 
 
-def tune_experts(
-    compute: Compute,
-    tuner: Tuner,
-    fits: Fits,
-    tile: tuple[int, int],
-    pack_experts: Callable[[Value], str],
-    multiply: Callable[[ExpertProduct], bool],
-    most_rounds: int | None = None,
+Multiply = Callable[[ExpertProduct, Compute, Tuner, Kernels], bool]
+"""Emits the product, if it can."""
+
+
+def tune_experts(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+    """Rule for hints of kinds "expert_matmul" and "unpacked_expert_matmul" of float32."""
+    return emit_experts(compute, tuner, kernels, TILE, _multiply)
+
+
+def emit_experts(
+    compute: Compute, tuner: Tuner, kernels: Kernels, tile: tuple[int, int], multiply: Multiply
 ) -> bool:
-    """Rule for hints of kinds "expert_matmul" and "unpacked_expert_matmul" of float32.
-
-    Args:
-        compute: the step.
-        tuner: takes the steps that replace it.
-        fits: whether a tensor fits in a buffer.
-        tile: how many rows and columns of a product a thread computes.
-        pack_experts: emits the step that lays weights (experts, n, k) out for `multiply`; returns its tensor.
-        multiply: emits the product, if it can.
-        most_rounds: after how many rounds a driver ends a thread's loops, if it does.
-    """
+    """Emit the steps for tiles of so many rows and columns a thread, which `multiply` computes."""
     (chosen, x, *rest), attributes = compute.operands, compute.attributes
     if compute.body.dtype != "float32" or x.dtype != FLOAT32 or chosen.dtype != INT32:
         return False
@@ -79,14 +74,14 @@ def tune_experts(
     (experts, n, k), (rows, count, _) = sizes, compute.space
     strips = -(-n // tile[1])
     places = experts * k * strips * tile[1]
-    if places > MOST_UNPACKED or not fits(places, FLOAT32):
+    if places > MOST_UNPACKED or not kernels.fits(places, FLOAT32):
         return False
     is_open = not chosen.is_static(0)
     few, many = deferred(_divided, rows, count, experts)
     if not is_open and not many:
         return False
     pairs = many * count
-    if most_rounds is not None and 2 * pairs + experts > most_rounds:
+    if 2 * pairs + experts > kernels.most_rounds:
         return False
     tiles = pairs // tile[0] + smallest(experts, pairs)
     slots = _listed(tuner, chosen, experts, pairs, tiles, tile[0])
@@ -104,7 +99,7 @@ def tune_experts(
     else:
         w = rest[0]
     values = tiles * strips, strips, n, k, count if attributes["shared"] else 1
-    if not multiply(ExpertProduct(x, pack_experts(w), slots, chosen, values)):
+    if not multiply(ExpertProduct(x, w, slots, chosen, values), compute, tuner, kernels):
         return False
     if is_open:
         part = replace(compute, space=(few, *compute.space[1:]), hint=None).numbered()
@@ -144,3 +139,52 @@ def _listed(tuner: Tuner, chosen: Value, experts: int, pairs: int, tiles: int, r
     slots = tuner.temporary(tiles * rows, INT32)
     emit(tuner, cast(pair, "int32"), (tiles * rows,), INT32, slots)
     return slots
+
+
+def _multiply(product: ExpertProduct, compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+    """Emit the product; returns False if it exceeds the driver's loop or binding limits."""
+    k = product.values[NAMES.index("k")]
+    if k + _STORE_ROUNDS > kernels.most_rounds:
+        return False
+    is_wide = type(k) is int and k % 4 == 0
+    inputs = product.inputs(rows_of(product.w, tuner))
+    step = ThreadStep(
+        product.values[0], (), NAMES, product.values, inputs, compute.output.name,
+        widths=(4, 4, 1, 1) if is_wide else (), rounds=("k",), area=GROUP * TILE[0] * TILE[1],
+        ns=GROUP * _ROUND_NS,
+    )  # fmt: skip
+    return kernels.emit_finished(compute, tuner, step, lambda store: _statements(kernels, is_wide, store))
+
+
+def _statements(kernels: Kernels, is_wide: bool, store: Store) -> list[str]:
+    """Statements of thread `t`, which reads four numbers along k at a time where that divides it."""
+    rows, columns = map(range, TILE)
+    at = [(r, c) for r in rows for c in columns]
+    kind, term = (kernels.vector(), "dot(x{}, w{})") if is_wide else ("float", "x{} * w{}")
+
+    def fetch(slot: int, position: str) -> str:
+        return kernels.load_vector(slot, position) if is_wide else kernels.load(slot, position, "float32")
+
+    return [
+        "if (t >= threads) return;",
+        f"int tile = t / max(strips, 1), column = (t - tile * strips) * {TILE[1]}, first = tile * {TILE[0]};",
+        *(f"int pair{r} = {kernels.element(2, f'first + {r}')};" for r in rows),
+        "if (pair0 < 0) return;",
+        f"int expert = {kernels.element(3, 'pair0')}, rounds = k / {4 if is_wide else 1};",
+        # Rows and columns that are not there repeat another one, and are not stored.
+        *(f"int line{c} = (expert * n + min(column + {c}, n - 1)) * rounds;" for c in columns),
+        *(f"int row{r} = max(pair{r}, 0) / max(per_row, 1) * rounds;" for r in rows),
+        *(f"float sum{r}_{c} = 0.0f;" for r, c in at),
+        "for (int at = 0; at < rounds; ++at) {",
+        *(f"    {kind} w{c} = {fetch(1, f'line{c} + at')};" for c in columns),
+        *(f"    {kind} x{r} = {fetch(0, f'row{r} + at')};" for r in rows),
+        *(f"    sum{r}_{c} += {term.format(r, c)};" for r, c in at),
+        "}",
+        f"int pairs[{TILE[0]}] = {{{', '.join(f'pair{r}' for r in rows)}}};",
+        f"float sums[{len(at)}] = {{{', '.join(f'sum{r}_{c}' for r, c in at)}}};",
+        f"for (int r = 0; r < {TILE[0]}; ++r) {{",
+        f"    for (int j = 0; j < {TILE[1]} && pairs[r] >= 0 && column + j < n; ++j) {{",
+        *(f"        {line}" for line in store("pairs[r] * n + column + j", f"sums[r * {TILE[1]} + j]")),
+        "    }",
+        "}",
+    ]

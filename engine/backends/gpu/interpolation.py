@@ -6,11 +6,11 @@ several groups of places read a plane, its channels are put last, so that a thre
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from engine.backends.operands import Fits, emit
+from engine.backends.gpu.kernels import GROUP, Kernels, ThreadStep
+from engine.backends.operands import emit
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import index
@@ -21,6 +21,8 @@ WIDTH = 4
 
 NAMES = ("total", "places", "taps", "channels", "groups", "size")
 """Arguments of a step of `total` threads: elements of a blend are `taps`, and those of a plane `size`."""
+
+_TAP_NS = 5.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ class Interpolation:
         return places, self.count**self.axes, self.channels, groups, self.planes.shape[2]
 
     @property
+    def tables(self) -> list[tuple[str, str]]:
+        """The tables' tensors and element types."""
+        return [(self.elements.root.name, "int32"), (self.shares.root.name, "float32")]
+
+    @property
     def is_read_once(self) -> bool:
         """Whether each plane is read by one group of positions only, so that packing would not pay."""
         return self.elements.shape[1] == 1
@@ -66,19 +73,31 @@ class Interpolation:
         return self.images * (self.channels // WIDTH) * groups * places
 
 
-def tune_blend(compute: Compute, fits: Fits, emit_blend: Callable[[Interpolation], bool]) -> bool:
-    """Rule for hints of kind "blend" of float32; `emit_blend` emits the step, if it can."""
+def blend_of(compute: Compute, kernels: Kernels) -> Interpolation | None:
+    """The step of a hint of kind "blend"; None for other types than float32."""
     planes, elements, shares = compute.operands
     types = (planes.dtype, elements.dtype, shares.dtype, compute.output.dtype)
     if compute.epilogue is not None or types != (FLOAT32, INT32, FLOAT32, FLOAT32):
-        return False
-    if not planes.is_static(1) or planes.shape[1] % WIDTH or not fits(2 * planes.size, FLOAT32):
-        return False
-    axes = compute.attributes["axes"]
-    return emit_blend(Interpolation(planes, elements, shares, axes, compute.output.name))
+        return None
+    if not planes.is_static(1) or planes.shape[1] % WIDTH or not kernels.fits(2 * planes.size, FLOAT32):
+        return None
+    return Interpolation(planes, elements, shares, compute.attributes["axes"], compute.output.name)
 
 
-def laid_out(blend: Interpolation, tuner: Tuner) -> str:
+def tune_blend(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+    """Rule for hints of kind "blend"."""
+    blend = blend_of(compute, kernels)
+    if blend is None:
+        return False
+    planes, width = _laid_out(blend, tuner), 1 if blend.is_read_once else WIDTH
+    inputs = [(planes, "float32"), *blend.tables]
+    return kernels.emit(tuner, ThreadStep(
+        blend.total, _statements(blend, kernels), NAMES, (blend.total, *blend.numbers), inputs, blend.target,
+        "float32", (width, 1, 1), rounds=("taps",), area=WIDTH * GROUP, ns=GROUP * _TAP_NS,
+    ))  # fmt: skip
+
+
+def _laid_out(blend: Interpolation, tuner: Tuner) -> str:
     """Emit the step that packs planes with channels last; returns its tensor."""
     if blend.is_read_once:
         return blend.planes.root.name
@@ -89,19 +108,12 @@ def laid_out(blend: Interpolation, tuner: Tuner) -> str:
     return name
 
 
-def sums(
-    blend: Interpolation,
-    vector: str,
-    zero: str,
-    number: Callable[[str], str],
-    share: Callable[[str], str],
-    found: str,
-) -> list[str]:
+def sums(blend: Interpolation, kernels: Kernels, width: int, found: str) -> list[str]:
     """Statements that set `sum0`, a blend whose first entries are at `from`.
 
-    vector, zero: the type of the numbers of several channels, and their 0. number, share: the text of an
-    element of the tables. found: the text of the channels' elements at `at`.
+    width: how many channels it has. found: the text of the channels' elements at `at`.
     """
+    vector, zero = kernels.vector(width), kernels.made("0.0f", width)
     names = " + ".join(f"at{axis}" for axis in range(blend.axes))
     lines = [f"int at = {names};", f"{vector} sum{blend.axes} = {found};"]
     for axis in reversed(range(blend.axes)):
@@ -109,36 +121,31 @@ def sums(
         lines = [
             f"{vector} sum{axis} = {zero};",
             f"for (int k{axis} = 0; k{axis} < {blend.count}; ++k{axis}) {{",
-            f"    int at{axis} = {number(entry)};",
+            f"    int at{axis} = {kernels.element(1, entry)};",
             f"    if (at{axis} < 0) continue;",
             *(f"    {line}" for line in lines),
-            f"    sum{axis} += {share(entry)} * sum{axis + 1};",
+            f"    sum{axis} += {kernels.load(2, entry, 'float32')} * sum{axis + 1};",
             "}",
         ]
     return lines
 
 
-def statements(
-    blend: Interpolation, vector: str, made: str, pixel: Callable[[str], str], one: Callable[[str], str],
-    number: Callable[[str], str], share: Callable[[str], str], output: str,
-) -> list[str]:  # fmt: skip
-    """Statements of thread `t`.
-
-    vector, made: the type of four floats, and the word that makes one of its elements. pixel, one: the text
-    of four floats of the planes at a position, counted in vectors, and of one. number, share: see `sums`.
-    output: the output's name.
-    """
-    found = pixel("(n * size + at) * blocks + block")
+def _statements(blend: Interpolation, kernels: Kernels) -> list[str]:
+    """Statements of thread `t`."""
+    found = kernels.load_vector(0, "(n * size + at) * blocks + block")
     if blend.is_read_once:
         first = f"(n * channels + block * {WIDTH}) * size + at"
-        found = f"{made}({', '.join(one(f'{first} + {k} * size') for k in range(WIDTH))})"
-    zero = f"{made}({', '.join(['0.0'] * WIDTH)})"
+        each = [kernels.load(0, f"{first} + {k} * size", "float32") for k in range(WIDTH)]
+        found = kernels.made(", ".join(each))
+    stores = [
+        f"{kernels.output}[to + {k} * groups * places] = {kernels.lane('sum0', k)};" for k in range(WIDTH)
+    ]
     return [
         "if (t >= total) return;",
         f"int blocks = channels / {WIDTH}, rest = t / places, p = t - rest * places;",
         "int g = rest % groups, plane = rest / groups, block = plane % blocks, n = plane / blocks;",
         f"int from = (n * groups + g) * {blend.axes * blend.count} * places + p;",
-        *sums(blend, vector, zero, number, share, found),
+        *sums(blend, kernels, WIDTH, found),
         f"int to = ((n * channels + block * {WIDTH}) * groups + g) * places + p;",
-        *(f"{output}[to + {k} * groups * places] = sum0.{lane};" for k, lane in enumerate("xyzw")),
+        *stores,
     ]

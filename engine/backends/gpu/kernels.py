@@ -9,13 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from engine.backends.gpu.expert_matmul import ExpertProduct
-from engine.backends.gpu.interpolation import Interpolation
-from engine.backends.gpu.non_max_suppression import Suppression
-from engine.backends.gpu.roi_align import Regions
-from engine.backends.gpu.scans import Blocks, MarkedRows, Marks
-from engine.compiler.plan import Tuner
-from engine.kernels.value import Value
+from engine.backends.gpu.division import divisor, divisor_names
+from engine.compiler.plan import Compute, Tuner
 
 GROUP = 64
 """Threads in a group."""
@@ -23,15 +18,22 @@ GROUP = 64
 Text = Callable[[str, str], str]
 """Prints a text from two others."""
 
+Store = Callable[[str, str], Sequence[str]]
+"""Prints the statements that apply a step's epilogue to a value, and store it at a position."""
+
 
 @dataclass(frozen=True)
 class ThreadStep:
-    """A step with one thread per element that stores int32s at any position.
+    """A step of a row of threads, which store at any position.
 
-    lines: statements of thread `t`. names, values: its arguments. divisors: names of those by which it
-    divides. inputs: the tensors that it reads, each with its element type. shared: declarations of memory
-    that a group shares. area, ns: what a group computes, in multiplications, and in nanoseconds of one
-    processor.
+    lines: statements of thread `t`. names, values: its arguments. inputs: the tensors that it reads, each
+    with its element type. output: the tensor that it stores to. kind: that one's element type. widths: how
+    many elements a load of each input yields, by default one. divisors: names of the arguments by which it
+    divides. shared: declarations of memory that a group shares. functions: source of functions that it calls.
+    rounds: names of arguments whose product is how often a thread's loop runs. is_coherent: whether threads
+    read what others of their group have stored. is_alone: whether a thread computes so much that on
+    processors it is a group of its own. area, ns: what a group computes in a round, in multiplications, and
+    in nanoseconds of one processor.
     """
 
     threads: int
@@ -40,19 +42,31 @@ class ThreadStep:
     values: tuple[int, ...]
     inputs: Sequence[tuple[str, str]]
     output: str
+    kind: str = "int32"
+    widths: Sequence[int] = ()
     divisors: Sequence[str] = ()
     shared: Sequence[str] = ()
+    functions: Sequence[str] = ()
+    rounds: Sequence[str] = ()
+    is_coherent: bool = False
+    is_alone: bool = False
     area: int = GROUP
     ns: float = 500.0
 
     @property
-    def divided_by(self) -> list[int]:
-        """The values of the divisors."""
-        return [self.values[self.names.index(name)] for name in self.divisors]
+    def argument_names(self) -> list[str]:
+        """Names of its arguments, and behind them of those by which it divides."""
+        return [*self.names, *divisor_names([*self.divisors])]
+
+    @property
+    def argument_values(self) -> list[int]:
+        """Their values."""
+        sizes = (self.values[self.names.index(name)] for name in self.divisors)
+        return [*self.values, *(part for size in sizes for part in divisor(size))]
 
 
 class Kernels(ABC):
-    """Spelling of the shared kernels in a backend's language, and the backend's own kernels.
+    """Spelling of the shared kernels in a backend's language.
 
     Functions that emit a step return False where they cannot.
     """
@@ -63,11 +77,14 @@ class Kernels(ABC):
     shared: ClassVar[str]
     """The word before a variable that a group shares."""
 
+    static: ClassVar[str] = ""
+    """What stands before a function."""
+
     barrier: ClassVar[str]
     """The statement that waits for a group's other threads."""
 
-    tile: tuple[int, int]
-    """How many rows and columns of a product with chosen weights a thread computes."""
+    full_barrier: ClassVar[str]
+    """The same, after which threads also see what the others have stored in the output."""
 
     most_rounds: int = 1 << 30
     """After how many rounds a driver ends a thread's loops."""
@@ -75,18 +92,35 @@ class Kernels(ABC):
     alone: int = 0
     """How many elements a thread sorts by itself; 0 where a group sorts in shared memory."""
 
-    emit_sorted_block: Callable[[Tuner, ThreadStep, str, Text, Text, bool], bool] | None = None
-    """Emits the step that sorts blocks of `alone` elements, where a backend has its own, of rows of so many.
+    longest_row: int = 1 << 14
+    """Marks of a row up to which one group, or thread alone, looks at all of them."""
 
-    Then come what prints the statement that sets a variable to the key at a position of `row`, and the text
-    of where in the row the element at a position and a slot is, and whether the output takes that alone.
+    widths: tuple[int, ...] = (4,)
+    """Elements of the vectors of floats, the longest first; more than one where a thread is a processor's."""
+
+    sorted_block: Callable[[str, Text, Text, bool], tuple[list[str], list[str]]] | None = None
+    """Prints a function's source and the statements that sort a block of `alone` elements, where a backend
+    has its own.
+
+    From how many elements the row has, what prints the statement that sets a variable to the key at a
+    position of `row`, and the text of where in the row the element at a position and a slot is, and whether
+    the output takes that alone.
     """
 
     as_int: ClassVar[str]
-    """The form of an integer of another type as an int."""
+    """The form of a number of another type as an int."""
+
+    as_float: ClassVar[str]
+    """The form of an int as a float."""
 
     bits: ClassVar[str]
     """The form of the bits of a float32 as an int."""
+
+    from_bits: ClassVar[str]
+    """The form of a float32 by its bits, an int."""
+
+    bit_place: ClassVar[str]
+    """The form of the number of the only bit of a uint."""
 
     @abstractmethod
     def fits(self, elements: int, dtype: np.dtype) -> bool:
@@ -96,6 +130,14 @@ class Kernels(ABC):
     def load(self, slot: int, position: str, kind: str) -> str:
         """The text of an element of an input."""
 
+    @abstractmethod
+    def load_vector(self, slot: int, position: str, width: int = 4) -> str:
+        """The text of several floats of an input, at a position that is counted in vectors."""
+
+    @abstractmethod
+    def load_word(self, slot: int, position: str) -> str:
+        """The text of a uint of four bytes of an input, at a position that is counted in words."""
+
     def element(self, slot: int, position: str, kind: str = "int32") -> str:
         """The text of an element of an input as an int: an integer of a type, or the bits of a float32."""
         found = self.load(slot, position, kind)
@@ -104,45 +146,27 @@ class Kernels(ABC):
         return (self.bits if kind == "float32" else self.as_int).format(found)
 
     @abstractmethod
-    def divide(self, number: str, by: str) -> str:
-        """Source of the quotient of a non-negative number by a divisor."""
+    def vector(self, width: int = 4) -> str:
+        """The type of several floats."""
 
     @abstractmethod
-    def raised(self, position: str, number: str) -> str:
-        """The statement that raises an element of the output to a number at least, for all threads."""
+    def made(self, numbers: str, width: int = 4) -> str:
+        """The text of a vector of these floats, or of one for all elements."""
+
+    @abstractmethod
+    def lane(self, vector: str, number: int) -> str:
+        """The text of an element of a vector."""
+
+    @abstractmethod
+    def atomic(self, operation: str, array: str, position: str, number: str) -> str:
+        """The statement that combines an element with a number, for all threads: "max" or "or"."""
 
     @abstractmethod
     def emit(self, tuner: Tuner, step: ThreadStep) -> bool:
-        """Emit a step of a row of threads."""
+        """Emit a step."""
 
     @abstractmethod
-    def emit_blocks(self, tuner: Tuner, blocks: Blocks) -> bool:
-        """Emit the last step of a running sum."""
-
-    @abstractmethod
-    def emit_rows(self, tuner: Tuner, rows: MarkedRows) -> bool:
-        """Emit the step that goes through whole rows of marks."""
-
-    @abstractmethod
-    def emit_marks(self, tuner: Tuner, marks: Marks) -> bool:
-        """Emit the step that writes positions of marks."""
-
-    @abstractmethod
-    def emit_means(self, tuner: Tuner, step: Regions) -> bool:
-        """Emit the step that takes means over bins of regions."""
-
-    @abstractmethod
-    def emit_blend(self, tuner: Tuner, blend: Interpolation) -> bool:
-        """Emit the steps that blend elements of planes at listed positions."""
-
-    @abstractmethod
-    def emit_suppression(self, tuner: Tuner, step: Suppression) -> bool:
-        """Emit a step of non-maximum suppression."""
-
-    @abstractmethod
-    def pack_experts(self, tuner: Tuner, weights: Value) -> str:
-        """Emit the step that lays weights (experts, n, k) out for `emit_product`; returns its tensor."""
-
-    @abstractmethod
-    def emit_product(self, tuner: Tuner, product: ExpertProduct) -> bool:
-        """Emit a product with the weights of chosen experts."""
+    def emit_finished(
+        self, compute: Compute, tuner: Tuner, step: ThreadStep, lines: Callable[[Store], Sequence[str]]
+    ) -> bool:
+        """Emit a step of these lines, whose results get the epilogue of `compute`."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.backends.gpu.kernels import Kernels, ThreadStep
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferrable, deferred, smallest
@@ -31,6 +32,8 @@ NAMES = ("rows", "count", "most", "classes", "limit_bits", "begin", "end", "roun
 _ROUNDS = 1 << 14
 """Rounds of a step's loops, so that no dispatch takes long."""
 
+AREA, _ROUND_NS = 32, 3.0
+
 
 @dataclass(frozen=True)
 class Suppression:
@@ -47,30 +50,31 @@ class Suppression:
         """The tensors that it reads."""
         return (self.order, self.corners, *([] if self.number is None else [self.number]))
 
+    @property
+    def inputs(self) -> list[tuple[str, str]]:
+        """Their names and element types."""
+        return [(v.root.name, v.dtype.name) for v in self.operands]
 
-@dataclass(frozen=True)
-class Dialect:
-    """The spelling of a kernel in a language.
-
-    vector: the type of four floats. corners: the text of those of a box. order, number: the text of an
-    element. output: the name of the output. limit: the limit as a float. mark: the statement that sets bits
-    of a word of `free`, an atomic or. place: the text of the number of the only bit of an int. barrier: for
-    shared and global memory.
-    """
-
-    vector: str
-    corners: Callable[[str], str]
-    order: Callable[[str], str]
-    number: Callable[[str], str] | None
-    output: str
-    limit: str
-    mark: Callable[[str, str], str]
-    place: Callable[[str], str]
-    barrier: str
+    def total(self, kernels: Kernels, row: str) -> str:
+        """The text of how many candidates a row has."""
+        return "count" if self.number is None else kernels.element(2, row, self.number.dtype.name)
 
 
-def tune_suppression(compute: Compute, tuner: Tuner, emit_step: Callable[[Tuner, Suppression], bool]) -> bool:
-    """Rule for hints of kind "suppression"; `emit_step` emits a step, if it can."""
+def tune_suppression(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+    """Rule for hints of kind "suppression"."""
+
+    def emit_step(step: Suppression) -> bool:
+        most, rounds = (step.values[NAMES.index(name)] for name in ("most", "rounds"))
+        # Boxes that join a row, and slots that are cleared, are further rounds.
+        if rounds + 2 * most > kernels.most_rounds:
+            return False
+        return kernels.emit(tuner, _thread_step(step, kernels))
+
+    return emit_steps(compute, emit_step)
+
+
+def emit_steps(compute: Compute, emit_step: Callable[[Suppression], bool]) -> bool:
+    """Emit the steps of a hint of kind "suppression", if there are such; `emit_step` emits one."""
     (order, corners, *rest), attributes = compute.operands, compute.attributes
     if compute.epilogue is not None or compute.output.dtype != INT32 or corners.dtype != FLOAT32:
         return False
@@ -82,7 +86,7 @@ def tune_suppression(compute: Compute, tuner: Tuner, emit_step: Callable[[Tuner,
         rounds = -(-(end - start) // GROUP) * (most + 2 * GROUP)
         values = rows, count, most, attributes["classes"], limit, start, end, rounds
         step = Suppression(order, corners, rest[0] if rest else None, values, compute.output.name)
-        if not emit_step(tuner, step):
+        if not emit_step(step):
             return False
         start = start + span
     return True
@@ -99,10 +103,10 @@ def _span(most: int) -> int:
     return GROUP * max(1, _ROUNDS // (most + 2 * GROUP))
 
 
-def overlap_function(vector: str, kind: str) -> list[str]:
+def overlap_function(kernels: Kernels) -> list[str]:
     """Source of the function `overlaps` of two boxes; empty boxes never overlap."""
     return [
-        f"{kind} overlaps({vector} a, {vector} b, float limit) {{",
+        f"{kernels.static}bool overlaps({kernels.vector()} a, {kernels.vector()} b, float limit) {{",
         "    float height = min(a.z, b.z) - max(a.x, b.x), width = min(a.w, b.w) - max(a.y, b.y);",
         "    float inner = max(height, 0.0f) * max(width, 0.0f);",
         "    float area_a = max(a.z - a.x, 0.0f) * max(a.w - a.y, 0.0f);",
@@ -114,50 +118,56 @@ def overlap_function(vector: str, kind: str) -> list[str]:
     ]
 
 
-def declarations(memory: str, vector: str) -> list[str]:
-    """Shared memory of a group: kept boxes, the block's boxes and bits, and the number kept."""
-    return [
-        f"{memory} {vector} held[{AT_HAND}];",
-        f"{memory} {vector} boxes[{GROUP}];",
-        f"{memory} uint met[{2 * GROUP}];",
-        f"{memory} uint free[2];",
-        f"{memory} int now[1];",
+def _thread_step(step: Suppression, kernels: Kernels) -> ThreadStep:
+    """The step of a group for each row."""
+    vector = kernels.vector()
+    # Kept boxes, the block's boxes and bits, and the number kept.
+    kept = [f"{vector} held[{AT_HAND}]", f"{vector} boxes[{GROUP}]"]
+    shared = [
+        f"{kernels.shared} {name};"
+        for name in (*kept, f"uint met[{2 * GROUP}]", "uint free[2]", "int now[1]")
     ]
+    return ThreadStep(
+        step.values[0] * GROUP, _statements(step, kernels), NAMES, step.values, step.inputs, step.target,
+        widths=(1, 4, 1)[: len(step.inputs)],
+        shared=shared, functions=overlap_function(kernels), rounds=("rounds",), is_coherent=True, area=AREA,
+        ns=GROUP * _ROUND_NS,
+    )  # fmt: skip
 
 
-def statements(dialect: Dialect) -> list[str]:
-    """Statements of thread `t`, with the `declarations`."""
-    o, limit = dialect.output, dialect.limit
+def _statements(step: Suppression, kernels: Kernels) -> list[str]:
+    """Statements of thread `t`."""
+    o, limit = kernels.output, kernels.from_bits.format("limit_bits")
+    kind = step.order.dtype.name
 
     def box(position: str) -> str:
-        return dialect.corners(f"images + {dialect.order(f'candidates + {position}')}")
+        return kernels.load_vector(1, f"images + {kernels.element(0, f'candidates + {position}', kind)}")
 
-    number = "count" if dialect.number is None else dialect.number("row")
     next_bit = [
         "uint bit = rest & (~rest + 1u);",
-        f"int m = {_WORD} * w + {dialect.place('bit')};",
+        f"int m = {_WORD} * w + {kernels.bit_place.format('bit')};",
     ]
     return [
         f"int row = t / {GROUP}, lane = t - row * {GROUP}, own = row * (most + 1);",
         "int kept = 0, total = 0;",
         "int images = row / max(classes, 1) * count, candidates = row * count;",
-        f"if (row < rows) total = min(end, {number});",
+        f"if (row < rows) total = min(end, {step.total(kernels, 'row')});",
         f"if (row < rows && begin > 0) kept = {o}[own + most];",
         f"for (int k = lane; k < most && row < rows && begin == 0; k += {GROUP}) {o}[own + k] = 0;",
         f"for (int k = lane; k < min(kept, {AT_HAND}); k += {GROUP}) held[k] = {box(f'{o}[own + k]')};",
         "if (lane < 2) free[lane] = 0u;",
-        dialect.barrier,
+        kernels.full_barrier,
         f"for (int start = begin; start < total && kept < most; start += {GROUP}) {{",
         "    int p = start + lane;",
         "    bool is_free = p < total;",
-        f"    {dialect.vector} box = {box('min(p, total - 1)')};",
+        f"    {kernels.vector()} box = {box('min(p, total - 1)')};",
         f"    for (int k = 0; k < min(kept, {AT_HAND}) && is_free; ++k)",
         f"        is_free = !overlaps(box, held[k], {limit});",
         f"    for (int k = {AT_HAND}; k < kept && is_free; ++k)",
         f"        is_free = !overlaps(box, {box(f'{o}[own + k]')}, {limit});",
         "    boxes[lane] = box;",
-        f"    if (is_free) {dialect.mark(f'lane / {_WORD}', f'1u << lane % {_WORD}')}",
-        f"    {dialect.barrier}",
+        f"    if (is_free) {kernels.atomic('or', 'free', f'lane / {_WORD}', f'1u << lane % {_WORD}')}",
+        f"    {kernels.full_barrier}",
         "    uint low = free[0], high = free[1], low_kept = 0u, high_kept = 0u;",
         "    for (int w = 0; w < 2; ++w) {",
         f"        int below = clamp(lane - {_WORD} * w, 0, {_WORD});",
@@ -169,7 +179,7 @@ def statements(dialect: Dialect) -> list[str]:
         "        }",
         "        met[2 * lane + w] = word;",
         "    }",
-        f"    {dialect.barrier}",
+        f"    {kernels.full_barrier}",
         # One thread goes through the bits: in software, each group of lanes that does so takes its time.
         "    for (int w = 0; w < 2 && lane == 0; ++w) {",
         "        for (uint rest = w == 0 ? low : high; rest != 0u && kept < most; rest &= rest - 1u) {",
@@ -183,7 +193,7 @@ def statements(dialect: Dialect) -> list[str]:
         "    }",
         "    if (lane == 0) now[0] = kept;",
         "    if (lane < 2) free[lane] = 0u;",
-        f"    {dialect.barrier}",
+        f"    {kernels.full_barrier}",
         "    kept = now[0];",
         "}",
         f"if (lane == 0 && row < rows) {o}[own + most] = kept;",

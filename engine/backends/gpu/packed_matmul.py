@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from engine.backends.operands import Fits, emit, widened
+from engine.backends.gpu.kernels import GROUP, Kernels, Store, ThreadStep
+from engine.backends.operands import emit, widened
 from engine.base.dtypes import FLOAT32, UINT8
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import index, lit
@@ -24,6 +25,11 @@ FEW_ROWS = 4
 MOST_UNPACKED = 1 << 25
 """Elements of a matrix that is unpacked whole."""
 
+NAMES = ("m", "n", "words", "blocks", "zero_bytes")
+"""Arguments of a kernel that reads packed weights; so many `words` are a row of them."""
+
+_LANES, _WORD_NS = 32, 10.0
+_COLUMNS = GROUP // _LANES
 _BITS = (4, 8)
 _BLOCKS = (32, 64, 128, 256)
 _SCALES = ("float32", "float16", "bfloat16")
@@ -58,15 +64,21 @@ class PackedRows:
         return -(-self.blocks * self.bits // 8)
 
     @property
-    def operands(self) -> list[Value]:
-        """The tensors that a kernel reads, in order."""
-        return [self.a, self.words, self.scales, *([] if self.zeros is None else [self.zeros])]
+    def inputs(self) -> list[tuple[str, str]]:
+        """The tensors that a kernel reads, in order, with their element types."""
+        operands = [self.a, self.words, self.scales, *([] if self.zeros is None else [self.zeros])]
+        return [(v.root.name, v.dtype.name) for v in operands]
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """Arguments of a kernel, as `NAMES` has them."""
+        return (self.rows, self.n, self.k * self.bits // 32, self.blocks, self.zero_bytes)
 
 
 def tune_packed(
     compute: Compute,
     tuner: Tuner,
-    fits: Fits,
+    kernels: Kernels,
     read_packed: Callable[[PackedRows], bool],
     multiply: Callable[[Compute], bool],
 ) -> bool:
@@ -75,7 +87,7 @@ def tune_packed(
     Args:
         compute: the step.
         tuner: takes the steps that replace it.
-        fits: whether a tensor fits in a buffer.
+        kernels: of the backend.
         read_packed: emits the kernel for a few rows.
         multiply: the rule for a product of float32 matrices.
     """
@@ -86,7 +98,7 @@ def tune_packed(
     a, (m, n, k) = hint.operands[0], (hint.attributes[name] for name in ("m", "n", "k"))
     is_open = not a.is_static(0)
     is_readable = _layout_of(hint) is not None
-    is_unpackable = n * k <= MOST_UNPACKED and fits(n * k, FLOAT32)
+    is_unpackable = n * k <= MOST_UNPACKED and kernels.fits(n * k, FLOAT32)
     few, many, unpacked = deferred(_divided, m, n, is_readable, is_unpackable)
     has_few, has_many = is_open or few > 0, is_unpackable and (is_open or many > 0)
     if has_few and not is_readable:
@@ -135,3 +147,65 @@ def _rows_of(hint: Hint, a: Value) -> PackedRows:
     _, words, scales, *zeros = hint.operands
     m, n, k, bits, block = (hint.attributes[name] for name in ("m", "n", "k", "bits", "block"))
     return PackedRows(m, n, k, bits, block, a, words, scales, zeros[0] if zeros else None)
+
+
+def scale_of(rows: PackedRows, kernels: Kernels, column: str) -> str:
+    """The text of the scale of a column's `block`."""
+    return kernels.load(2, f"{column} * blocks + block", rows.scales.dtype.name)
+
+
+def zero_of(rows: PackedRows, kernels: Kernels, column: str) -> str:
+    """The text of the zero point of a column's `block`."""
+    if rows.zeros is None:
+        return f"{1 << (rows.bits - 1)}.0f"
+    if rows.bits == 8:
+        return kernels.as_float.format(f"({kernels.load(3, f'{column} * zero_bytes + block', 'uint8')})")
+    byte = kernels.load(3, f"{column} * zero_bytes + block / 2", "uint8")
+    return kernels.as_float.format(f"({byte} >> (block % 2 * 4) & 15)")
+
+
+def read_by_group(rows: PackedRows, compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+    """Emit the kernel for a few rows: 32 threads share a column, and neighbours read neighbouring words."""
+    if rows.k * rows.bits // 32 > kernels.most_rounds:
+        return False
+    threads = rows.rows * -(-rows.n // _COLUMNS) * GROUP
+    step = ThreadStep(
+        threads, (), NAMES, rows.values, rows.inputs, compute.output.name,
+        widths=(4, 1, 1, 1)[: len(rows.inputs)], shared=[f"{kernels.shared} float sums[{GROUP}];"],
+        rounds=("words",), area=32 // rows.bits * _COLUMNS, ns=_COLUMNS * _WORD_NS,
+    )  # fmt: skip
+    return kernels.emit_finished(compute, tuner, step, lambda store: _group_statements(rows, kernels, store))
+
+
+def _group_statements(rows: PackedRows, kernels: Kernels, store: Store) -> list[str]:
+    """Statements of thread `t`."""
+    per_word, mask = 32 // rows.bits, (1 << rows.bits) - 1
+    vectors = per_word // 4
+    products = []
+    for v in range(vectors):
+        numbers = [kernels.as_float.format(f"(q >> {rows.bits * (4 * v + k)} & {mask}u)") for k in range(4)]
+        x = kernels.load_vector(0, f"a + word * {vectors} + {v}")
+        products.append(f"part += dot({x}, {kernels.made(', '.join(numbers))} - zero);")
+    return [
+        f"int group = t / {GROUP}, place = t - group * {GROUP}, lane = place % {_LANES};",
+        f"int across = max((n + {_COLUMNS - 1}) / {_COLUMNS}, 1), row = group / across;",
+        f"int column = (group - row * across) * {_COLUMNS} + place / {_LANES}, a = row * words * {vectors};",
+        "float sum = 0.0f;",
+        "if (column < n && row < m) {",
+        f"    for (int word = lane; word < words; word += {_LANES}) {{",
+        f"        uint q = {kernels.load_word(1, 'column * words + word')};",
+        f"        int block = word / {rows.block // per_word};",
+        f"        float zero = {zero_of(rows, kernels, 'column')}, part = 0.0f;",
+        *(f"        {line}" for line in products),
+        f"        sum += part * {scale_of(rows, kernels, 'column')};",
+        "    }",
+        "}",
+        "sums[place] = sum;",
+        f"for (int other = {_LANES // 2}; other > 0; other /= 2) {{",
+        f"    {kernels.barrier}",
+        "    if (lane < other) sums[place] += sums[place + other];",
+        "}",
+        "if (lane == 0 && column < n && row < m) {",
+        *(f"    {line}" for line in store("row * n + column", "sums[place]")),
+        "}",
+    ]

@@ -1,106 +1,86 @@
-"""RoiAlign on GPUs, with channels last so that a thread reads several at once."""
+"""RoiAlign on GPUs, with channels last so that a thread reads several at once.
+
+A thread computes the channels of a vector of a bin; on a processor all of a bin, one vector after another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from engine.backends.operands import Fits, emit
+from engine.backends.gpu.kernels import GROUP, Kernels, ThreadStep
+from engine.backends.operands import emit
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import index
 from engine.kernels.value import Value
 
-WIDTH = 4
-"""Of how many channels their number has to be a multiple."""
-
-NAMES = ("total", "bins", "channels", "height", "width", "images")
+_NAMES = ("total", "bins", "channels", "height", "width", "images")
 """Arguments of a step; `total` bins of all regions."""
 
-
-@dataclass(frozen=True)
-class Regions:
-    """A step: `x` (images, height, width, channels), places and image numbers as the hint has them."""
-
-    x: str
-    places: Value
-    numbers: Value
-    channels: int
-    ratio: int
-    values: tuple[int, ...]
-    target: str
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The tensors that it reads."""
-        return (self.x, self.places.root.name, self.numbers.root.name)
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Their element types."""
-        return ("float32", "float32", self.numbers.dtype.name)
+_SAMPLE_NS = 10.0
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """The spelling of a kernel in a language.
-
-    vector: the type of several channels; zero: their 0. pixel: the text of those at a position of x, counted
-    in vectors. place, number: the text of an element. cast: the text of a number as another type. store:
-    statements that store `sum`.
-    """
-
-    vector: str
-    zero: str
-    cast: Callable[[str, str], str]
-    pixel: Callable[[str], str]
-    place: Callable[[str], str]
-    number: Callable[[str], str]
-    store: list[str]
-
-
-def tune_regions(compute: Compute, tuner: Tuner, fits: Fits, emit_means: Callable[[Regions], bool]) -> bool:
-    """Rule for hints of kind "roi_align"; `emit_means` emits the step, if it can."""
+def tune_regions(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+    """Rule for hints of kind "roi_align" of float32."""
     (x, places, numbers), ratio = compute.operands, compute.attributes["ratio"]
     types = {x.dtype, places.dtype, compute.output.dtype}
-    if compute.epilogue is not None or types != {FLOAT32} or not x.is_static(1) or x.shape[1] % WIDTH:
+    if compute.epilogue is not None or types != {FLOAT32} or not x.is_static(1):
         return False
-    if not fits(x.size, FLOAT32):
+    width = next((w for w in kernels.widths if x.shape[1] % w == 0), 0)
+    if not width or not kernels.fits(x.size, FLOAT32):
         return False
-    images, channels, height, width = x.shape
+    images, channels, height, size = x.shape
     regions, _, bins = compute.space
-    last = Value(tuner.temporary(x.size, FLOAT32), (images, height, width, channels), FLOAT32)
+    last = Value(tuner.temporary(x.size, FLOAT32), (images, height, size, channels), FLOAT32)
     n, h, w, c = map(index, range(4))
     emit(tuner, x[n, c, h, w], last.shape, FLOAT32, last.name)
-    values = regions * bins, bins, channels, height, width, images
-    return emit_means(Regions(last.name, places, numbers, channels, ratio, values, compute.output.name))
+    lines, is_alone = _statements(kernels, ratio, width, numbers.dtype.name), len(kernels.widths) > 1
+    begin = [f"int blocks = channels / {width};"]
+    if is_alone:
+        begin += ["if (t >= total) return;", "for (int block = 0; block < blocks; ++block) {"]
+        lines = [*begin, *(f"    {line}" for line in lines), "}"]
+    else:
+        lines = [
+            *begin,
+            "int block = t % max(blocks, 1);",
+            "t /= max(blocks, 1);",
+            "if (t >= total) return;",
+            *lines,
+        ]
+    vectors = 1 if is_alone else channels // width
+    total, group = regions * bins, 1 if is_alone else GROUP
+    inputs = [(last.name, "float32"), (places.root.name, "float32"), (numbers.root.name, numbers.dtype.name)]
+    return kernels.emit(tuner, ThreadStep(
+        total * vectors, lines, _NAMES, (total, bins, channels, height, size, images), inputs,
+        compute.output.name, "float32", (width, 1, 1), is_alone=is_alone,
+        area=group * 4 * ratio**2 * channels // vectors, ns=group * _SAMPLE_NS * ratio**2,
+    ))  # fmt: skip
 
 
-def statements(dialect: Dialect, ratio: int) -> list[str]:
+def _statements(kernels: Kernels, ratio: int, width: int, kind: str) -> list[str]:
     """Statements that store the channels from vector `block` on, of `blocks`, in the bin `t` of all."""
-    vector = dialect.vector
     corners = [(f"{a} + {b}", f"{u} * {v}") for a, u in (("low", "(1.0f - dy)"), ("high", "dy"))
                for b, v in (("left", "(1.0f - dx)"), ("right", "dx"))]  # fmt: skip
-    terms = [f"{dialect.pixel(f'({at}) * blocks + block')} * ({share})" for at, share in corners]
+    pixels = [kernels.load_vector(0, f"({at}) * blocks + block", width) for at, _ in corners]
+    terms = [f"{pixel} * ({share})" for pixel, (_, share) in zip(pixels, corners, strict=True)]
     return [
         "int region = t / max(bins, 1), p = t - region * bins;",
-        f"int image = min(max({dialect.number('region')}, 0), images - 1) * height;",
+        f"int image = min(max({kernels.element(2, 'region', kind)}, 0), images - 1) * height;",
         f"int down = region * {2 * ratio} * bins + p, along = down + {ratio} * bins;",
-        f"{vector} sum = {dialect.zero};",
+        f"{kernels.vector(width)} sum = {kernels.made('0.0f', width)};",
         f"for (int i = 0; i < {ratio}; ++i) {{",
-        f"    float v = {dialect.place('down + i * bins')};",
-        f"    int row = min(max({dialect.cast('int', 'v')}, 0), height - 1);",
+        f"    float v = {kernels.load(1, 'down + i * bins', 'float32')};",
+        f"    int row = min(max({kernels.as_int.format('v')}, 0), height - 1);",
         "    int low = (image + row) * width, high = (image + min(row + 1, height - 1)) * width;",
-        f"    float dy = v - {dialect.cast('float', 'row')};",
+        f"    float dy = v - {kernels.as_float.format('row')};",
         f"    for (int j = 0; j < {ratio}; ++j) {{",
-        f"        float u = {dialect.place('along + j * bins')};",
-        f"        int left = min(max({dialect.cast('int', 'u')}, 0), width - 1);",
+        f"        float u = {kernels.load(1, 'along + j * bins', 'float32')};",
+        f"        int left = min(max({kernels.as_int.format('u')}, 0), width - 1);",
         "        int right = min(left + 1, width - 1);",
-        f"        float dx = u - {dialect.cast('float', 'left')};",
-        f"        {vector} found = {' + '.join(terms)};",
+        f"        float dx = u - {kernels.as_float.format('left')};",
+        f"        {kernels.vector(width)} found = {' + '.join(terms)};",
         "        if (v >= 0.0f && u >= 0.0f) sum += found;",
         "    }",
         "}",
         f"sum /= {float(ratio**2)}f;",
-        *dialect.store,
+        f"int to = (region * channels + block * {width}) * bins + p;",
+        *(f"{kernels.output}[to + {k} * bins] = {kernels.lane('sum', k)};" for k in range(width)),
     ]

@@ -6,129 +6,106 @@ its block for each element; here one thread goes through a block.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from engine.backends.operands import Divide, emit
+from engine.backends.gpu.division import divide
+from engine.backends.gpu.kernels import GROUP, Kernels, Store, ThreadStep
+from engine.backends.operands import emit
 from engine.base.dtypes import INT32, INT64
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import lit
-from engine.kernels.value import Value
+
+_WORDS = {"float32": "float", "int32": "int"}
+_NAMES = ("threads", "count", "inner", "blocks", "exclusive", "reverse")
+_ROW_NAMES = ("rows", "count", "room")
+_NS = 10.0
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """A prefix sum or product of x (outer, count, inner), with the total `before` each block."""
-
-    x: Value
-    before: Value
-    kind: str
-    block: int
-    exclusive: bool
-    reverse: bool
-
-    @property
-    def threads(self) -> int:
-        """Number of threads, one per block."""
-        return self.before.size
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """Kernel arguments: count, inner, blocks, exclusive, reverse."""
-        _, count, inner = self.x.shape
-        return count, inner, self.before.shape[1], int(self.exclusive), int(self.reverse)
-
-
-def tune_scan(compute: Compute, emit_blocks: Callable[[Blocks], bool]) -> bool:
-    """Rule for hints of kind "scan"; False for a row that is one block.
-
-    `emit_blocks` emits the kernel, if there is one for the types.
-    """
+def tune_scan(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+    """Rule for hints of kind "scan" of float32 and int32; False for a row that is one block."""
     operands, attributes = compute.operands, compute.attributes
     if len(operands) == 1:
         return False
     x, before = operands
-    return emit_blocks(
-        Blocks(
-            x, before, attributes["kind"], attributes["block"], attributes["exclusive"], attributes["reverse"]
-        )
-    )
+    word, block = _WORDS.get(compute.body.dtype), attributes["block"]
+    if word is None or before.arithmetic != compute.body.dtype:
+        return False
+    join, neutral = ("+", 0) if attributes["kind"] == "sum" else ("*", 1)
+
+    def lines(store: Store) -> list[str]:
+        return [
+            "if (t >= threads) return;",
+            "int line = t / max(inner, 1), i = t - line * inner;",
+            "int o = line / max(blocks, 1), block = line - o * blocks;",
+            f"{word} before = {kernels.load(1, 't', before.dtype.name)};",
+            f"{word} part = {neutral};",
+            f"for (int k = block * {block}; k < min((block + 1) * {block}, count); ++k) {{",
+            "    int at = (o * count + (reverse != 0 ? count - 1 - k : k)) * inner + i;",
+            f"    {word} after = part {join} {kernels.load(0, 'at', x.dtype.name)};",
+            *(f"    {line}" for line in store("at", f"before {join} (exclusive != 0 ? part : after)")),
+            "    part = after;",
+            "}",
+        ]
+
+    _, count, inner = x.shape
+    flags = int(attributes["exclusive"]), int(attributes["reverse"])
+    step = ThreadStep(
+        before.size, (), _NAMES, (before.size, count, inner, before.shape[1], *flags),
+        [(v.root.name, v.dtype.name) for v in operands], compute.output.name, area=GROUP * block,
+        ns=GROUP * block * _NS,
+    )  # fmt: skip
+    return kernels.emit_finished(compute, tuner, step, lines)
 
 
-@dataclass(frozen=True)
-class Marks:
-    """The set elements of mask (rows, count), with its inclusive prefix sum.
+def _emit_marks(compute: Compute, tuner: Tuner, kernels: Kernels, shape: tuple[int, ...]) -> bool:
+    """Emit the step in which each set element of a mask writes its position where the running sum says.
 
-    shape: of a row, as what the indices are meant. Output is (rows, axes, room).
+    shape: of a row, as what the indices are meant. The output is (rows, axes, room).
     """
-
-    mask: Value
-    through: Value
-    shape: tuple[int, ...]
-    room: int
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Sizes of the axes after the first."""
-        return self.shape[1:]
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """Kernel arguments: total, count, room, and `sizes`."""
-        return (self.mask.size, self.mask.shape[1], self.room, *self.sizes)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the numbers."""
-        return ("total", "count", "room", *(f"size{axis}" for axis in range(1, len(self.shape))))
-
-    @property
-    def divisors(self) -> tuple[str, ...]:
-        """Names of the divisors among the arguments: `count`, and those of `sizes`."""
-        return ("count", *self.names[3:])
-
-    def statements(self, divide: Divide, output: str) -> list[str]:
-        """Statements that store the indices of element `t` of row `row` at `slot`."""
-        lines = ["int rest = t - row * count;"]
-        for axis in range(len(self.shape) - 1, 0, -1):
-            lines += [
-                f"int rest{axis} = {divide('rest', f'size{axis}')};",
-                f"{output}[{axis} * room + slot] = rest - rest{axis} * size{axis};",
-                f"rest = rest{axis};",
-            ]
-        return [*lines, f"{output}[slot] = rest;"]
+    mask, through = compute.operands
+    axes = [f"size{axis}" for axis in range(1, len(shape))]
+    lines = [
+        "if (t >= total) return;",
+        f"if ({kernels.load(0, 't', mask.dtype.name)} == 0) return;",
+        f"int row = {divide('t', 'count')}, rest = t - row * count;",
+        f"int slot = row * room + {kernels.element(1, 't')} - 1;",
+    ]
+    for axis, size in reversed([*enumerate(axes, 1)]):
+        lines += [
+            f"int rest{axis} = {divide('rest', size)};",
+            f"{kernels.output}[{axis} * room + slot] = rest - rest{axis} * {size};",
+            f"rest = rest{axis};",
+        ]
+    lines.append(f"{kernels.output}[slot] = rest;")
+    return kernels.emit(tuner, ThreadStep(
+        mask.size, lines, ("total", "count", "room", *axes),
+        (mask.size, mask.shape[1], compute.space[-1], *shape[1:]),
+        [(mask.root.name, mask.dtype.name), (through.root.name, "int32")], compute.output.name,
+        compute.output.dtype.name, divisors=("count", *axes),
+    ))  # fmt: skip
 
 
-LONGEST_ROW = 1 << 14
-"""Marks of a row up to which one group looks at all of them."""
+def _emit_rows(compute: Compute, tuner: Tuner, kernels: Kernels, room: int) -> bool:
+    """Emit the step that goes through whole rows of marks: positions of the set ones, or only their number.
 
-ROW_NAMES = ("rows", "count", "room")
-"""Arguments of a kernel for whole rows."""
-
-
-@dataclass(frozen=True)
-class MarkedRows:
-    """The set elements of each row of mask (rows, count): their positions, or only their number."""
-
-    mask: Value
-    room: int
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """Kernel arguments in the order of `ROW_NAMES`."""
-        return (*self.mask.shape, self.room)
-
-
-def row_statements(group: int, is_marked: str, barrier: str, output: str, has_room: bool) -> list[str]:
-    """Statements of thread `t`, with one group per row: each thread scans a part of the row.
-
-    Args:
-        group: how many threads a group has. They share `sums`, if they are several.
-        is_marked: the text of whether the mask holds at position `p`.
-        barrier: the statement for shared memory.
-        output: the name of the output.
-        has_room: whether it takes positions.
+    A group goes through a row, each thread through a part; where threads sort alone, each through whole rows.
+    False for long rows.
     """
+    mask, group = compute.operands[0], 1 if kernels.alone else GROUP
+    if compute.epilogue is not None or not mask.is_static(1) or mask.shape[1] > kernels.longest_row:
+        return False
+    rows, count = mask.shape
+    if 2 * -(-count // group) + room + GROUP > kernels.most_rounds:
+        return False
+    return kernels.emit(tuner, ThreadStep(
+        rows * group, _row_statements(kernels, group, mask.dtype.name, bool(room)), _ROW_NAMES,
+        (rows, count, room), [(mask.root.name, mask.dtype.name)], compute.output.name,
+        compute.output.dtype.name, shared=[f"{kernels.shared} int sums[{group}];"] if group > 1 else [],
+        rounds=("count",), is_alone=group == 1, area=2, ns=GROUP // group * _NS,
+    ))  # fmt: skip
+
+
+def _row_statements(kernels: Kernels, group: int, kind: str, has_room: bool) -> list[str]:
+    """Statements of thread `t`: several of a group share `sums`. has_room: whether positions are stored."""
+    is_marked, output = f"{kernels.load(0, 'p', kind)} != 0", kernels.output
     lines = [
         f"int row = t / {group}, lane = t - row * {group}, each = (count + {group - 1}) / {group};",
         "int begin = min(lane * each, count), end = row < rows ? min(begin + each, count) : 0;",
@@ -139,7 +116,7 @@ def row_statements(group: int, is_marked: str, barrier: str, output: str, has_ro
         lines += [
             counted,
             "sums[lane] = found;",
-            barrier,
+            kernels.barrier,
             f"for (int k = 0; k < {group}; ++k) {{ if (k < lane) slot += sums[k]; total += sums[k]; }}",
         ]
     elif not has_room:
@@ -158,41 +135,29 @@ def row_statements(group: int, is_marked: str, barrier: str, output: str, has_ro
     ]
 
 
-def _has_short_rows(compute: Compute) -> bool:
-    mask = compute.operands[0]
-    return compute.epilogue is None and mask.is_static(1) and mask.shape[1] <= LONGEST_ROW
-
-
-def tune_count(compute: Compute, emit_rows: Callable[[MarkedRows], bool]) -> bool:
+def tune_count(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
     """Rule for hints of kind "count": False for long rows, whose running sum has the number."""
-    return _has_short_rows(compute) and emit_rows(MarkedRows(compute.operands[0], 0))
+    return _emit_rows(compute, tuner, kernels, 0)
 
 
-def tune_select(
-    compute: Compute,
-    tuner: Tuner,
-    emit_marks: Callable[[Marks], bool],
-    emit_rows: Callable[[MarkedRows], bool],
-) -> bool:
+def tune_select(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
     """Rule for hints of kind "select".
 
     A group goes through a short row. In longer ones, each marked place writes its position where the running
-    sum says. `emit_marks` and `emit_rows` emit the kernel, if there is one.
+    sum says.
     """
-    mask, through = compute.operands
     output = compute.output
     if compute.epilogue is not None or output.dtype != INT32:
         return False
-    if _has_short_rows(compute) and emit_rows(MarkedRows(mask, compute.space[-1])):
+    if _emit_rows(compute, tuner, kernels, compute.space[-1]):
         return True
     # Slots that stand for nothing are read all the same.
     emit(tuner, lit(0, "int32"), (output.size,), INT32, output.name)
-    return emit_marks(Marks(mask, through, mask.shape[1:], compute.space[-1]))
+    return _emit_marks(compute, tuner, kernels, compute.operands[0].shape[1:])
 
 
-def tune_nonzero(compute: Compute, emit_marks: Callable[[Marks], bool]) -> bool:
+def tune_nonzero(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
     """Rule for hints of kind "nonzero": the same with the index along each axis."""
-    mask, through = compute.operands
     if compute.epilogue is not None or compute.output.dtype != INT64:
         return False
-    return emit_marks(Marks(mask, through, tuple(compute.attributes["shape"]), compute.space[-1]))
+    return _emit_marks(compute, tuner, kernels, tuple(compute.attributes["shape"]))

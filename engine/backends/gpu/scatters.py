@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from engine.backends.gpu.division import divide
 from engine.backends.gpu.kernels import Kernels, ThreadStep
 from engine.backends.gpu.sorts import sorted_pairs
 from engine.backends.operands import emit, emit_result
@@ -121,7 +122,7 @@ def _emit(
     """Emit a step over targets from a tensor to a table."""
     divisors = ("count", "columns")
     return kernels.emit(
-        tuner, ThreadStep(sizes[0], lines, _NAMES, sizes, [(source, "int32")], table, divisors)
+        tuner, ThreadStep(sizes[0], lines, _NAMES, sizes, [(source, "int32")], table, divisors=divisors)
     )
 
 
@@ -135,9 +136,9 @@ def _raise_statements(kernels: Kernels) -> list[str]:
     return [
         "if (t >= total) return;",
         f"int place = {kernels.element(0, 't')};",
-        f"int line = {kernels.divide('t', 'columns')}, row = {kernels.divide('line', 'count')};",
+        f"int line = {divide('t', 'columns')}, row = {divide('line', 'count')};",
         "if (place >= 0 && place < places)",
-        f"    {kernels.raised(place, 'line - row * count')}",
+        f"    {kernels.atomic('max', kernels.output, place, 'line - row * count')}",
     ]
 
 
@@ -151,8 +152,8 @@ def _run_statements(kernels: Kernels) -> list[str]:
     own, previous = (kernels.element(0, f"2 * ({at})") for at in ("t", "max(t - 1, 0)"))
     return [
         "if (t >= total) return;",
-        f"int line = {kernels.divide('t', 'count')}, slot = t - line * count;",
-        f"int row = {kernels.divide('line', 'columns')}, column = line - row * columns;",
+        f"int line = {divide('t', 'count')}, slot = t - line * count;",
+        f"int row = {divide('line', 'columns')}, column = line - row * columns;",
         f"int own = {own}, previous = slot > 0 ? {previous} : -1;",
         f"if (own != previous && own >= 0 && own < places) {entry.format('own')}] = slot;",
         f"if (own != previous && previous >= 0 && previous < places) {entry.format('previous')} + 1] = slot;",

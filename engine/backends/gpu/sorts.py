@@ -8,7 +8,6 @@ Parallel Merging Made Simple, 2012). Runs are cut to what is requested.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from engine.backends.gpu.kernels import GROUP, Kernels, ThreadStep
 from engine.backends.operands import emit, emit_result
@@ -104,32 +103,31 @@ def sorted_pairs(
     span = deferred(_span, count, block)
     blocks = -(-count // block)
     segments = lines * blocks
-    emit_alone = kernels.emit_sorted_block
+    sorted_block = kernels.sorted_block
     threads = segments if kernels.alone else -(-segments // (block // span)) * GROUP
     # Those of a group.
-    together = block * (GROUP if kernels.alone and emit_alone is None else 1)
+    together = block * (GROUP if kernels.alone and sorted_block is None else 1)
     values: tuple[int, ...] = count, inner, blocks, segments, span, keep
     lengths, places = ([(v.root.name, v.dtype.name)] if v is not None else [] for v in (length, listed))
     length_of = _length_of(kernels, length)
     can_end = bool(output) and is_fixed and rows.is_static(2) and inner == 1
-    is_last = can_end and emit_alone is not None and count <= block
-    step = ThreadStep(
-        threads, (), BLOCK_NAMES, values, [(source, kind), *lengths, *places], output if is_last else runs[0],
-        area=together * _BLOCK_AREA, ns=together * _BLOCK_NS,
-    )  # fmt: skip
-    if emit_alone is not None:
-        is_emitted = emit_alone(tuner, step, length_of("row"), read, place, is_last)
-        if is_last:
-            runs[0] = step.output
+    is_last = can_end and sorted_block is not None and count <= block
+    shared: list[str] = []
+    functions: list[str] = []
+    if is_last:
+        runs[0] = output
+    if sorted_block is not None:
+        functions, statements = sorted_block(length_of("row"), read, place, is_last)
     elif kernels.alone:
-        is_emitted = kernels.emit(
-            tuner, replace(step, lines=_few_statements(kernels, block, length_of, read, place))
-        )
+        statements = _few_statements(kernels, block, length_of, read, place)
     else:
         shared = [f"{kernels.shared} int {name}[{2 * BLOCK}];" for name in ("keys", "places")]
-        is_emitted = kernels.emit(
-            tuner, replace(step, lines=_block_statements(kernels, length_of, read, place), shared=shared)
-        )
+        statements = _block_statements(kernels, length_of, read, place)
+    is_emitted = kernels.emit(tuner, ThreadStep(
+        threads, statements, BLOCK_NAMES, values, [(source, kind), *lengths, *places], runs[0], shared=shared,
+        functions=functions, is_alone=sorted_block is not None, area=together * _BLOCK_AREA,
+        ns=together * _BLOCK_NS,
+    ))  # fmt: skip
     run, merged = block, EACH * (_MORE_ALONE if kernels.alone else 1)
     # Every kernel occurs where the size is not fixed.
     while is_emitted and (run < count or (run == block and not is_fixed)):

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
+from engine.base.dtypes import ArithmeticType
 from engine.compiler.memory_planner import share
+from engine.kernels.c_printer import saturate
 from engine.kernels.size import Number, Size, as_float
 
 B = TypeVar("B", bound=DeviceBuffer)
@@ -88,6 +90,64 @@ class SymbolicArray:
             array = whole.copy()
             array[places] = values[part][indices]
             return array
+
+        return filled
+
+
+class SymbolicWords:
+    """32-bit words with symbolic entries: the arguments of a template's steps, one after another.
+
+    divided: the words of some sizes, an array for each: the sizes, and behind them what divides by them.
+    """
+
+    def __init__(self, numbers: Variables, divided: Callable[[np.ndarray], tuple[np.ndarray, ...]]) -> None:
+        self._blocks: list[np.ndarray] = []
+        self._count = 0
+        self._divided = divided
+        self._integers, self._floats = SymbolicArray(numbers), SymbolicArray(numbers, is_float=True)
+        self._sizes = SymbolicArray(numbers)
+        self._places: list[tuple[int, int, int]] = []
+        self._float_places: list[int] = []
+        self._size_places: list[int] = []
+
+    def add(self, words: np.ndarray) -> int:
+        """Append words, int32; returns the position of the first."""
+        self._blocks.append(words)
+        self._count += len(words)
+        return self._count - len(words)
+
+    def fill_in(self, begin: int, types: Sequence[ArithmeticType], values: Sequence[Number]) -> None:
+        """Mark symbolic values to be filled in from a word on."""
+        for place, (kind, value) in enumerate(zip(types, values, strict=True), begin):
+            if not isinstance(value, Size):
+                continue
+            if kind in ("float32", "float64"):
+                self._floats.add(value)
+                self._float_places.append(place)
+            else:
+                self._integers.add(value)
+                self._places.append((place, saturate(-(2**63), kind), saturate(2**63, kind)))
+
+    def divide_by(self, place: int, size: Number) -> None:
+        """Mark the words of a size, if it is symbolic."""
+        if isinstance(size, Size):
+            self._sizes.add(size)
+            self._size_places.append(place)
+
+    def close(self) -> Callable[[Values], np.ndarray]:
+        """Return a function that fills in the symbolic values."""
+        whole = np.concatenate([np.zeros(0, np.int32), *self._blocks])
+        places, low, high = np.array(self._places, np.int64).reshape(-1, 3).T.copy()
+        float_places, size_places = (np.array(x, np.int64) for x in (self._float_places, self._size_places))
+        integers, floats, sizes = (each.close() for each in (self._integers, self._floats, self._sizes))
+
+        def filled(values: Values) -> np.ndarray:
+            words = whole.copy()
+            words[places] = check_limits(integers(values), low, high).astype(np.uint32).view(np.int32)
+            words.view(np.float32)[float_places] = floats(values)
+            for k, column in enumerate(self._divided(sizes(values))):
+                words[size_places + k] = column
+            return words
 
         return filled
 

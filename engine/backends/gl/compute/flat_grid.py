@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from engine.backends.gl.compute.epilogue import FIRST_GROUP
-from engine.backends.gl.compute.printer import divisor, flat_thread, function, shader_text
+from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
+from engine.backends.gl.compute.printer import flat_thread, function, shader_text
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import argument, argument_vectors
+from engine.backends.gpu.kernels import GROUP, ThreadStep
 from engine.base.dtypes import ArithmeticType
+from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import largest, smallest
 
-LOCAL_SIZE = 64
+LOCAL_SIZE = GROUP
 """Threads in a group."""
 
 THREAD = f"int t = {flat_thread(LOCAL_SIZE)} + group_x * {LOCAL_SIZE};"
@@ -26,55 +26,45 @@ def flat_grid(threads: int, target: Target) -> tuple[int, int, int]:
     return across, -(-groups // across), 1
 
 
-def divide(number: str, by: str) -> str:
-    """Source of `number` / `by`, an argument listed in `divisor_names`."""
-    return f"k_divide({number}, {by}_multiplier, {by}_shift)"
+def _head(step: ThreadStep) -> str:
+    return "".join(f"{line}\n" for line in (*step.shared, *step.functions))
 
 
-def divisor_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of the arguments that divide by others, see `divisor`."""
-    return tuple(f"{name}_{part}" for name in names for part in ("multiplier", "shift"))
+def emit_threads(tuner: Tuner, step: ThreadStep, target: Target) -> bool:
+    """Emit a step; False beyond the device's limits."""
+    grid = flat_grid(step.threads, target)
+    if not grid_fits(grid, target):
+        return False
+    names, values = [*step.argument_names, *FIRST_GROUP], (*step.argument_values, 0, 0, 0)
+    body = [*(f"int {name} = {argument(k)};" for k, name in enumerate(names)), THREAD, *step.lines]
+    tensors, kinds = zip(*step.inputs, strict=True)
+    widths = tuple(step.widths) or (1,) * len(kinds)
+    access = "coherent " if step.is_coherent else ""
+    source = shader_text(
+        (LOCAL_SIZE, 1), step.kind, list(zip(kinds, widths, strict=True)),
+        f"uniform ivec4 A[{argument_vectors(len(names))}];", _head(step) + function("void main()", body),
+        target.texels, access,
+    )  # fmt: skip
+    params: tuple[ArithmeticType, ...] = tuple("index" for _ in names)
+    rounds = tuple(names.index(name) for name in step.rounds)
+    first_group = len(names) - len(FIRST_GROUP)
+    kernel = ShaderKernel(source, params, kinds, widths, first_group, True, rounds, step.ns)
+    tuner.emit(kernel, grid, values, tensors, step.output)
+    return True
 
 
-def divisor_values(values: Sequence[int]) -> tuple[int, ...]:
-    """Values of the arguments named by `divisor_names`."""
-    return tuple(part for value in values for part in divisor(value))
-
-
-def flat_kernel(
-    lines: Sequence[str],
-    names: Sequence[str],
-    kinds: Sequence[str],
-    output: str,
-    target: Target,
-    head: Sequence[str] = (),
-    group_ns: float = 500.0,
-    *,
-    widths: Sequence[int] = (),
-    rounds: Sequence[int] = (),
-    access: str = "",
-) -> ShaderKernel:
-    """Create a kernel from statements that follow the definitions of its arguments and of `t`.
-
-    Args:
-        lines: its statements. They write elements of `o`.
-        names: its arguments, before `FIRST_GROUP`.
-        kinds: storage types of its inputs.
-        output: storage type of the output.
-        target: the device.
-        head: declarations before its function.
-        group_ns: estimated nanoseconds of one processor for a round of a group.
-        widths: how many elements a load of each input yields, by default one.
-        rounds: positions of the arguments whose product is the number of rounds.
-        access: qualifiers of the output.
-    """
-    everything = (*names, *FIRST_GROUP)
-    body = [*(f"int {name} = {argument(k)};" for k, name in enumerate(everything)), THREAD, *lines]
-    main = "".join(f"{line}\n" for line in head)
-    main += function("void main()", body)
-    declaration = f"uniform ivec4 A[{argument_vectors(len(everything))}];"
-    widths = tuple(widths) or (1,) * len(kinds)
-    inputs = list(zip(kinds, widths, strict=True))
-    source = shader_text((LOCAL_SIZE, 1), output, inputs, declaration, main, target.texels, access=access)
-    params: tuple[ArithmeticType, ...] = tuple("index" for _ in everything)
-    return ShaderKernel(source, params, tuple(kinds), widths, len(names), True, tuple(rounds), group_ns)
+def emit_finished(compute: Compute, tuner: Tuner, step: ThreadStep, target: Target) -> bool:
+    """Emit a step whose statements call `finish`, see `Epilogue`; False beyond the device's limits."""
+    tensors, kinds = zip(*step.inputs, strict=True)
+    operands = list(zip(tensors, step.widths or (1,) * len(kinds), strict=True))
+    finish, grid = Epilogue(compute, operands, 0, target, kinds), flat_grid(step.threads, target)
+    if not finish.fits() or not grid_fits(grid, target):
+        return False
+    names, values = [*step.argument_names, *FIRST_GROUP], (*step.argument_values, 0, 0, 0)
+    main = _head(step) + finish.main(names, [THREAD, *step.lines])
+    rounds = [names.index(name) for name in step.rounds]
+    kernel = finish.kernel_for(
+        main, len(names), (LOCAL_SIZE, 1), rounds, step.ns / LOCAL_SIZE, is_folded=True
+    )
+    finish.emit(tuner, kernel, grid, values)
+    return True

@@ -19,7 +19,7 @@ from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
 from engine.backends.gl.compute.printer import flat_thread
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import COMPONENTS
-from engine.backends.operands import flattened
+from engine.backends.operands import rows_of
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import largest, smallest
 from engine.kernels.value import Value
@@ -103,10 +103,7 @@ def tune_pointwise(compute: Compute, tuner: Tuner, target: Target) -> bool:
     structure = _Structure("k4" if c % 4 == 0 else "scalar", b, rows)
     if not target.texels:
         structure = _Structure("scalar", "scalar", rows)
-    name = w.root.name
-    if w.known is not None:
-        name = tuner.constant(f"{w.name}:gl_rows", partial(flattened, w.known))
-    return _emit(compute, tuner, target, product, structure, (name, x.root.name), (0, pixels))
+    return _emit(compute, tuner, target, product, structure, (rows_of(w, tuner), x.root.name), (0, pixels))
 
 
 def _emit(

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
-from engine.backends.gl.compute.flat_grid import LOCAL_SIZE, THREAD, flat_grid
+from engine.backends.gl.compute.flat_grid import emit_finished
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import float_literal
 from engine.backends.gl.storage import lanes
+from engine.backends.gpu.kernels import GROUP, ThreadStep
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import whole
 
@@ -22,7 +22,7 @@ _EACH = 4
 _MOST_REACHED = 32
 _NAMES = (
     "height", "width", "rows", "columns", "threads", "top", "left", "margin_top", "margin_left",
-    "end_h", "end_w", *FIRST_GROUP,
+    "end_h", "end_w",
 )  # fmt: skip
 _COLUMN_NS = 2.0
 # Names of the two axes: of the input, of the output, of the position, and of what is beside the input.
@@ -60,20 +60,15 @@ def tune_pool(compute: Compute, tuner: Tuner, target: Target) -> bool:
     margins = begins if attributes["include_pad"] else (0, 0)
     limits = [n + e if attributes["include_pad"] else n for n, e in zip(sizes, ends, strict=True)]
     threads = x.shape[0] * x.shape[1] * out[other] * -(-out[along] // _EACH)
-    finish = Epilogue(compute, [(x.root.name, 1)], 0, target)
-    grid = flat_grid(threads, target)
-    if not finish.fits() or not grid_fits(grid, target):
-        return False
-    main = _main(finish, kind, (kernel, strides, dilations), along, target.texels)
-    own = (*sizes, *out, threads, *begins, *margins, *limits, 0, 0, 0)
-    round_ns = _COLUMN_NS * reaches[along] * kernel[other]
-    shader = finish.kernel_for(main, len(_NAMES), (LOCAL_SIZE, 1), (), round_ns, is_folded=True)
-    finish.emit(tuner, shader, grid, own)
-    return True
+    lines = _statements(kind, (kernel, strides, dilations), along, target.texels)
+    own = (*sizes, *out, threads, *begins, *margins, *limits)
+    ns = GROUP * _COLUMN_NS * reaches[along] * kernel[other]
+    step = ThreadStep(threads, lines, _NAMES, own, [(x.root.name, "float32")], compute.output.name, ns=ns)
+    return emit_finished(compute, tuner, step, target)
 
 
-def _main(finish: Epilogue, kind: str, windows: Sequence[tuple[int, int]], along: int, texels: bool) -> str:
-    """The main function for windows of a kernel, strides and dilations; neighbours are `along` an axis."""
+def _statements(kind: str, windows: Sequence[tuple[int, int]], along: int, texels: bool) -> list[str]:
+    """The statements for windows of a kernel, strides and dilations; neighbours are `along` an axis."""
     each, other = range(_EACH), 1 - along
     (kernel, step, dilation), (others, stride, apart) = (
         [pair[axis] for pair in windows] for axis in (along, other)
@@ -82,7 +77,6 @@ def _main(finish: Epilogue, kind: str, windows: Sequence[tuple[int, int]], along
     quads = f"(({_COUNTS[along]} + {_EACH - 1}) / {_EACH})"
     down, across = (quads, "columns") if along == 0 else ("rows", quads)
     lines = [
-        THREAD,
         "if (t >= threads) return;",
         f"int across = max({across}, 1), down = max({down}, 1), line = t / across, plane = line / down;",
         "int column = t - line * across, row = line - plane * down;",
@@ -117,4 +111,4 @@ def _main(finish: Epilogue, kind: str, windows: Sequence[tuple[int, int]], along
             inside = " + ".join(f"int({w} >= -{_MARGINS[along]} && {w} < {_ENDS[along]})" for w in places)
             result = f"a{j} / float(counted * ({inside}))"
         lines.append(f"if ({place} + {j} < {_COUNTS[along]}) finish(to + {j} * {to}, {result});")
-    return finish.main(_NAMES, lines)
+    return lines

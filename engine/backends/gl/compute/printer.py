@@ -16,9 +16,9 @@ import numpy as np
 
 from engine.backends.gl.glsl import GLSLPrinter, pack_arguments, unravel
 from engine.backends.gl.storage import decoded, lanes, memory_word, packed, unpacked, word_type
+from engine.backends.gpu.division import divisor
 from engine.kernels.expr import LOOPS, nodes
 from engine.kernels.kernel import Kernel
-from engine.kernels.size import deferrable, deferred
 
 LOCAL_SIZE = 64
 """Threads in a group of a generic kernel."""
@@ -34,10 +34,10 @@ _PER_AXIS = 3
 DIVIDE = """
 int k_divide(int n, int multiplier, int shift) {
     uint high, low;
-    umulExtended(uint(n), uint(multiplier), high, low);
-    return int((high + uint(n)) >> uint(shift));
+    umulExtended(uint(n) << 1u, uint(multiplier), high, low);
+    return int(high >> uint(shift));
 }"""
-"""Quotient of a non-negative n by a divisor that `divisor` prepared: a product is faster than a division."""
+"""The quotient of a non-negative n with the numbers of `divisor`."""
 
 _TEXEL_BUFFER = {"float": "samplerBuffer", "int": "isamplerBuffer", "uint": "usamplerBuffer"}
 
@@ -201,25 +201,3 @@ def arguments(
 ) -> np.ndarray:
     """The contents of `A` for one dispatch of a generic kernel over flat indices begin..end-1."""
     return pack_arguments(kernel.params, values, [begin, end, *axis_values(space)])
-
-
-def divisor(size: int) -> tuple[int, int]:
-    """(multiplier, shift) with which `k_divide` divides any n below 2**31 by `size`; int32 bit patterns."""
-    return _divisor(size) if type(size) is int else deferred(_divisor, size)
-
-
-@deferrable
-def _divisor(size: int) -> tuple[int, int]:
-    size = max(size, 1)
-    shift = (size - 1).bit_length()
-    multiplier = (((1 << 32) * ((1 << shift) - size)) // size + 1) & 0xFFFFFFFF
-    return multiplier - (1 << 32) if multiplier >= 1 << 31 else multiplier, shift
-
-
-def divisors(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`divisor` of each of some sizes: multipliers and shifts."""
-    sizes = np.maximum(sizes, 1)
-    # The exponent of a number is how many bits its integer part has.
-    shifts = np.frexp((sizes - 1).astype(np.float64))[1].astype(np.int64)
-    multipliers = (((1 << shifts) - sizes) << 32) // sizes + 1
-    return multipliers.astype(np.uint32).view(np.int32), shifts

@@ -7,19 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
-from engine.backends.gl.compute.flat_grid import (
-    LOCAL_SIZE,
-    THREAD,
-    divide,
-    divisor_names,
-    divisor_values,
-    flat_grid,
-)
+from engine.backends.gl.compute.flat_grid import emit_finished
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.gl.storage import lanes
+from engine.backends.gpu.division import divide
+from engine.backends.gpu.kernels import GROUP, ThreadStep
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner
 
@@ -28,7 +22,7 @@ _WIDTH = 4
 _MOST_TAPS = 16
 _TAP_NS = 2.0
 _VECTORS = {"float32": "vec4", "int32": "ivec4"}
-_NAMES = ("threads", "outer", "size", "made", "inner", "first")
+_NAMES = ("threads", "outer", "size", "made", "inner", "first", "parts")
 
 
 def tune_resample(compute: Compute, tuner: Tuner, target: Target) -> bool:
@@ -47,26 +41,20 @@ def tune_resample(compute: Compute, tuner: Tuner, target: Target) -> bool:
     each = _EACH_IN_SOFTWARE if target.texels else _EACH
     parts = -(-(outer if is_innermost else inner) // each)
     threads = parts * out * (1 if is_innermost else outer)
-    grid = flat_grid(threads, target)
     is_whole = not is_innermost and attributes["is_inner_static"] and inner % _WIDTH == 0
     width = _WIDTH if is_whole and x.dtype.name in _VECTORS else 1
-    operands = [(x.root.name, width), (rows.root.name, 1), (weights.root.name, 1)]
-    finish = Epilogue(compute, operands, 0, target, (x.dtype.name, "int32", "float32"))
-    if not finish.fits() or not grid_fits(grid, target):
-        return False
-    divisors = ("made",) if is_innermost else ("parts", "made")
-    names = (*_NAMES, "parts", *divisor_names(divisors), *FIRST_GROUP)
-    sizes = {"parts": parts, "made": out}
     values = (threads, outer, size, out, inner, attributes["first"], parts)
-    values = (*values, *divisor_values([sizes[name] for name in divisors]), 0, 0, 0)
     if is_innermost:
         lines = _innermost(taps, each, x.dtype.name, target.texels)
     else:
         lines = _outer(taps, each, x.dtype.name, target.texels, held, width)
-    main = finish.main(names, [THREAD, "if (t >= threads) return;", *lines])
-    shader = finish.kernel_for(main, len(names), (LOCAL_SIZE, 1), (), _TAP_NS * taps * each, is_folded=True)
-    finish.emit(tuner, shader, grid, values)
-    return True
+    inputs = [(x.root.name, x.dtype.name), (rows.root.name, "int32"), (weights.root.name, "float32")]
+    step = ThreadStep(
+        threads, ["if (t >= threads) return;", *lines], _NAMES, values, inputs, compute.output.name,
+        widths=(width, 1, 1), divisors=("made",) if is_innermost else ("parts", "made"),
+        ns=GROUP * _TAP_NS * taps * each,
+    )  # fmt: skip
+    return emit_finished(compute, tuner, step, target)
 
 
 def _sums(taps: int, entry: str, loads: Sequence[str], texels: bool, before: Sequence[str] = ()) -> list[str]:

@@ -23,7 +23,6 @@ from engine.backends.gl.compute.memory import (
     buffer_sizes,
     texture_format,
 )
-from engine.backends.gl.compute.printer import divisors
 from engine.backends.gl.compute.record import (
     BufferRange,
     GLComputeProgram,
@@ -33,11 +32,12 @@ from engine.backends.gl.compute.record import (
     grid_of,
     place_of,
 )
-from engine.backends.gl.glsl import SymbolicWords
 from engine.backends.gl.storage import memory_dtype
+from engine.backends.gpu.division import divisors
 from engine.backends.gpu.symbolic_arrays import (
     SymbolicArray,
     SymbolicSlots,
+    SymbolicWords,
     Values,
     Variables,
     columns,
@@ -46,7 +46,7 @@ from engine.backends.gpu.symbolic_arrays import (
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel
-from engine.kernels.size import Number, has_sizes, hint_of
+from engine.kernels.size import Number, hint_of
 
 if TYPE_CHECKING:
     from engine.backends.gl.compute.backend import GLComputeBackend
@@ -72,10 +72,7 @@ class _TemplateRecorder(Recorder):
     def __init__(self, backend: GLComputeBackend) -> None:
         super().__init__(backend.device, backend.programs, backend.texels)
         self.numbers = Variables()
-        self.words = SymbolicWords(self.numbers)
-        # Sizes of axes that kernels divide by, and where their words begin.
-        self.axes = SymbolicArray(self.numbers)
-        self.axis_places: list[int] = []
+        self.words = SymbolicWords(self.numbers, lambda sizes: (sizes, *divisors(sizes)))
         # Rows of calls, each with where its words begin, or with the number of the tensor or of the view.
         self.word_rows: list[tuple[int, int]] = []
         self.range_rows: list[tuple[int, int]] = []
@@ -104,9 +101,7 @@ class _TemplateRecorder(Recorder):
             total: Any = prod(step.space)
             self.words.fill_in(at, ("index",), (total,))
             for axis, number in enumerate(step.space[1:]):
-                if has_sizes([number]):
-                    self.axes.add(number)
-                    self.axis_places.append(at + 1 + 3 * axis)
+                self.words.divide_by(at + 1 + 3 * axis, number)
             self.per_group.append(elements_of(step.kernel))
             grid: Sequence[Any] = (total, 1, 1)
         else:
@@ -181,7 +176,6 @@ class GLComputeTemplate:
         self._per_group = np.array(recorder.per_group, np.int64)
         self._making = self._make_views(formats)
         self._words, self._elements = recorder.words.close(), elements.close()
-        self._axes, self._axis_places = recorder.axes.close(), np.array(recorder.axis_places, np.int64)
         self._grids = [axis.close() for axis in recorder.grids]
         self._values = numbers.values
         self.numbers: tuple[Number, ...] = numbers.numbers
@@ -213,9 +207,6 @@ class GLComputeTemplate:
         given = self._values(values)
         table = self._commands.table.copy()
         words = self._words(given)
-        axes, places = self._axes(given), self._axis_places
-        words[places] = axes
-        words[places + 1], words[places + 2] = divisors(axes)
         table[self._word_rows, 3] = self._word_offsets + words.ctypes.data
         table[self._dispatch_rows, 1:4] = self._filled_grids(given)
         sizes, starts, total = self._placed(given)

@@ -5,18 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from engine.backends.forests import node_records
-from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
-from engine.backends.gl.compute.flat_grid import (
-    LOCAL_SIZE,
-    THREAD,
-    divide,
-    divisor_names,
-    divisor_values,
-    flat_grid,
-)
+from engine.backends.gl.compute.flat_grid import emit_finished
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes
+from engine.backends.gpu.division import divide
+from engine.backends.gpu.kernels import GROUP, ThreadStep
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner
 from engine.operators.ml.trees import COMPARISONS
@@ -35,20 +29,12 @@ def tune_leaves(compute: Compute, tuner: Tuner, target: Target) -> bool:
     (rows, features), trees, depth = x.shape, roots.size, compute.attributes["depth"]
     if depth > target.limits.max_loop_rounds:
         return False
-    grid = flat_grid(rows * trees, target)
     label = f"{nodes.root.name}:{splits.root.name}:records"
     records = tuner.constant(label, partial(node_records, nodes.known, splits.known))
-    operands = [(x.root.name, 1), (records, 4), (roots.root.name, 1)]
-    finish = Epilogue(compute, operands, 0, target, ("float32", "int32", "int32"))
-    if not finish.fits() or not grid_fits(grid, target):
-        return False
-    names = (*_NAMES, *divisor_names(("rows",)), *FIRST_GROUP)
-    values = (rows * trees, rows, features, depth, *divisor_values([rows]), 0, 0, 0)
     node = "texelFetch(b1, max(at, 0))" if target.texels else "b1[max(at, 0)]"
     value = element("b0", "row * features + node.x", "float32", target.texels)
     passes = f"{value} {COMPARISONS[compute.attributes['mode']]} intBitsToFloat(node.y)"
     lines = [
-        THREAD,
         "if (t >= threads) return;",
         f"int tree = {divide('t', 'rows')}, row = t - tree * rows;",
         f"int at = {element('b2', 'tree', 'int32', target.texels)};",
@@ -58,7 +44,9 @@ def tune_leaves(compute: Compute, tuner: Tuner, target: Target) -> bool:
         "}",
         "finish(t, -1 - at);",
     ]
-    main = finish.main(names, lines)
-    kernel = finish.kernel_for(main, len(names), (LOCAL_SIZE, 1), (3,), _NODE_NS, is_folded=True)
-    finish.emit(tuner, kernel, grid, values)
-    return True
+    inputs = [(x.root.name, "float32"), (records, "int32"), (roots.root.name, "int32")]
+    step = ThreadStep(
+        rows * trees, lines, _NAMES, (rows * trees, rows, features, depth), inputs, compute.output.name,
+        widths=(1, 4, 1), divisors=("rows",), rounds=("depth",), ns=GROUP * _NODE_NS,
+    )  # fmt: skip
+    return emit_finished(compute, tuner, step, target)

@@ -6,39 +6,29 @@ result goes to 32-bit words in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from engine.backends.gl.compute.conv import tune_conv
-from engine.backends.gl.compute.epilogue import grid_fits
-from engine.backends.gl.compute.expert_matmul import TILE, emit_product, pack_experts
-from engine.backends.gl.compute.flat_grid import divide, divisor_names, divisor_values, flat_grid, flat_kernel
-from engine.backends.gl.compute.interpolation import emit_blend
+from engine.backends.gl.compute.flat_grid import emit_finished, emit_threads
 from engine.backends.gl.compute.matmul import tune_matmul
 from engine.backends.gl.compute.memory import buffer_size
-from engine.backends.gl.compute.non_max_suppression import emit_step
-from engine.backends.gl.compute.packed_matmul import read_packed
+from engine.backends.gl.compute.packed_matmul import read_texels
 from engine.backends.gl.compute.pool import tune_pool
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.resize import tune_resample
-from engine.backends.gl.compute.roi_align import emit_means
-from engine.backends.gl.compute.scans import emit_blocks, emit_marks, emit_rows
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.compute.trees import tune_leaves
+from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.gl.storage import lanes, type_refusal, word_type
-from engine.backends.gpu.expert_matmul import ExpertProduct
-from engine.backends.gpu.interpolation import Interpolation
-from engine.backends.gpu.kernels import Kernels, ThreadStep
-from engine.backends.gpu.non_max_suppression import Suppression
-from engine.backends.gpu.packed_matmul import tune_packed
-from engine.backends.gpu.roi_align import Regions
+from engine.backends.gpu.kernels import Kernels, Store, ThreadStep
+from engine.backends.gpu.packed_matmul import PackedRows, read_by_group, tune_packed
 from engine.backends.gpu.rules import SHARED_RULES
-from engine.backends.gpu.scans import Blocks, MarkedRows, Marks
 from engine.backends.gpu.sorts import EACH
-from engine.backends.operands import Fits, plain
+from engine.backends.operands import plain
 from engine.base.dtypes import arithmetic_type
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import FLAT, cast
@@ -66,14 +56,16 @@ class ComputeKernels(Kernels):
     """GLSL versions of the shared kernels."""
 
     output, shared, barrier = "o", "shared", "memoryBarrierShared(); barrier();"
-    as_int, bits = "int({})", "floatBitsToInt({})"
-    tile = TILE
+    full_barrier = "memoryBarrierBuffer(); memoryBarrierShared(); barrier();"
+    as_int, as_float, bits, from_bits = "int({})", "float({})", "floatBitsToInt({})", "intBitsToFloat({})"
+    bit_place = "findLSB({})"
 
     def __init__(self, target: Target) -> None:
         self._target = target
         self.most_rounds = target.limits.max_loop_rounds
-        # Shared memory is slow in software.
-        self.alone = EACH if target.texels else 0
+        if target.texels:
+            # Shared memory is slow in software; longer rows take less time in several dispatches.
+            self.alone, self.longest_row = EACH, 1 << 13
 
     def fits(self, elements: int, dtype: np.dtype) -> bool:
         return buffer_size(elements, dtype) <= self._target.limits.max_storage_block_size
@@ -81,53 +73,43 @@ class ComputeKernels(Kernels):
     def load(self, slot: int, position: str, kind: str) -> str:
         return element(f"b{slot}", position, kind, self._target.texels)
 
-    def divide(self, number: str, by: str) -> str:
-        return divide(number, by)
+    def load_vector(self, slot: int, position: str, width: int = 4) -> str:
+        return f"texelFetch(b{slot}, {position})" if self._target.texels else f"b{slot}[{position}]"
 
-    def raised(self, position: str, number: str) -> str:
-        return f"atomicMax(o[{position}], {number});"
+    def load_word(self, slot: int, position: str) -> str:
+        return f"b{slot}[{position}]"
+
+    def vector(self, width: int = 4) -> str:
+        return "vec4"
+
+    def made(self, numbers: str, width: int = 4) -> str:
+        return f"vec4({numbers})"
+
+    def lane(self, vector: str, number: int) -> str:
+        return f"{vector}.{COMPONENTS[number]}"
+
+    def atomic(self, operation: str, array: str, position: str, number: str) -> str:
+        return f"atomic{operation.title()}({array}[{position}], {number});"
 
     def emit(self, tuner: Tuner, step: ThreadStep) -> bool:
-        grid = flat_grid(step.threads, self._target)
-        if not grid_fits(grid, self._target):
+        return emit_threads(tuner, step, self._target)
+
+    def emit_finished(
+        self, compute: Compute, tuner: Tuner, step: ThreadStep, lines: Callable[[Store], Sequence[str]]
+    ) -> bool:
+        if lanes(compute.output.dtype.name) > 1:
             return False
-        names = (*step.names, *divisor_names(step.divisors))
-        values = (*step.values, *divisor_values(step.divided_by), 0, 0, 0)
-        tensors, kinds = zip(*step.inputs, strict=True)
-        kernel = flat_kernel(step.lines, names, kinds, "int32", self._target, step.shared, step.ns)
-        tuner.emit(kernel, grid, values, tensors, step.output)
-        return True
-
-    def emit_blocks(self, tuner: Tuner, blocks: Blocks) -> bool:
-        return emit_blocks(blocks, tuner.compute, tuner, self._target)
-
-    def emit_rows(self, tuner: Tuner, rows: MarkedRows) -> bool:
-        return emit_rows(rows, tuner.compute, tuner, self._target)
-
-    def emit_marks(self, tuner: Tuner, marks: Marks) -> bool:
-        return emit_marks(marks, tuner.compute, tuner, self._target)
-
-    def emit_means(self, tuner: Tuner, step: Regions) -> bool:
-        return emit_means(step, tuner, self._target)
-
-    def emit_blend(self, tuner: Tuner, blend: Interpolation) -> bool:
-        return emit_blend(blend, tuner, self._target)
-
-    def emit_suppression(self, tuner: Tuner, step: Suppression) -> bool:
-        return emit_step(self._target, tuner, step)
-
-    def pack_experts(self, tuner: Tuner, weights: Value) -> str:
-        return pack_experts(weights, tuner)
-
-    def emit_product(self, tuner: Tuner, product: ExpertProduct) -> bool:
-        return emit_product(product, tuner.compute, tuner, self._target)
+        finished = replace(step, lines=lines(lambda position, value: [f"finish({position}, {value});"]))
+        return emit_finished(compute, tuner, finished, self._target)
 
 
-def _packed(fits: Fits, compute: Compute, tuner: Tuner, target: Target) -> bool:
-    return tune_packed(
-        compute, tuner, fits, lambda rows: read_packed(rows, compute, tuner, target),
-        lambda product: tune_matmul(product, tuner, target),
-    )  # fmt: skip
+def _packed(kernels: Kernels, compute: Compute, tuner: Tuner, target: Target) -> bool:
+    def read(rows: PackedRows) -> bool:
+        if target.texels:
+            return read_texels(rows, compute, tuner, kernels, target)
+        return read_by_group(rows, compute, tuner, kernels)
+
+    return tune_packed(compute, tuner, kernels, read, lambda product: tune_matmul(product, tuner, target))
 
 
 def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
@@ -140,7 +122,7 @@ def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
     if kind in RULES:
         return RULES[kind](compute, tuner, target)
     if kind == "unpacked_matmul":
-        rule: Rule = partial(_packed, kernels.fits)
+        rule: Rule = partial(_packed, kernels)
     else:
         wide_enough = plain(compute, tuner, kernels.fits)
         if wide_enough is None:

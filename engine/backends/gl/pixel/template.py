@@ -14,7 +14,6 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer
 from engine.backends.gl.commands import CommandList
-from engine.backends.gl.glsl import SymbolicWords
 from engine.backends.gl.pixel.growable import Extent, GrowableTexture, TextureKey
 from engine.backends.gl.pixel.layout import ROWS_TOGETHER, Layout, layouts
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture, TextureRange, target_of
@@ -27,11 +26,19 @@ from engine.backends.gl.pixel.record import (
     temporary_kinds,
     texel_nanoseconds,
 )
-from engine.backends.gpu.symbolic_arrays import Slots, SymbolicArray, Values, Variables, columns, owned
+from engine.backends.gpu.symbolic_arrays import (
+    Slots,
+    SymbolicArray,
+    SymbolicWords,
+    Values,
+    Variables,
+    columns,
+    owned,
+)
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
-from engine.kernels.size import Number, has_sizes, hint_of
+from engine.kernels.size import Number, hint_of
 
 if TYPE_CHECKING:
     from engine.backends.gl.pixel.backend import GLPixelBackend
@@ -54,7 +61,7 @@ class _TemplateRecorder(Recorder):
         super().__init__(backend.device, backend.programs, backend.shader)
         self._layers = layers
         self.numbers = Variables()
-        self.words = SymbolicWords(self.numbers)
+        self.words = SymbolicWords(self.numbers, lambda sizes: (sizes, inverses(sizes)))
         # Rows of calls, each with where its words begin, or with the number of the tensor.
         self.word_rows: list[tuple[int, int]] = []
         self.texture_rows: list[tuple[int, int]] = []
@@ -64,9 +71,6 @@ class _TemplateRecorder(Recorder):
         self.shift_words: list[tuple[int, int]] = []
         self.texel_words: list[int] = []
         self.element_words: list[tuple[int, int]] = []
-        # Sizes of axes that shaders divide by, and where their words begin.
-        self.axes = SymbolicArray(self.numbers)
-        self.axis_words: list[int] = []
         self.counts = SymbolicArray(self.numbers)
         self.texel_ns = SymbolicArray(self.numbers, is_float=True)
 
@@ -91,9 +95,7 @@ class _TemplateRecorder(Recorder):
         if shader.rank is not None:
             self.element_words.append((places.elements, number))
             for axis, size in enumerate(step.space[1:]):
-                if has_sizes([size]):
-                    self.axes.add(size)
-                    self.axis_words.append(places.elements + 1 + 2 * axis)
+                self.words.divide_by(places.elements + 1 + 2 * axis, size)
         self.counts.add(prod(step.space))
         self.texel_ns.add(texel_nanoseconds(step.kernel, shader, step.values))
         for unit, tensor in enumerate(inputs):
@@ -158,7 +160,6 @@ class GLPixelTemplate:
         self._element_words, self._element_steps = columns(recorder.element_words)
         self._is_generic = np.zeros(len(recorder.texel_words), bool)
         self._is_generic[self._element_steps] = True
-        self._axes, self._axis_words = recorder.axes.close(), np.array(recorder.axis_words, np.int64)
         self._counts, self._texel_ns = recorder.counts.close(), recorder.texel_ns.close()
         self._words, self._elements = recorder.words.close(), elements.close()
         self._values = recorder.numbers.values
@@ -248,9 +249,6 @@ class GLPixelTemplate:
         words[self._shift_words] = shifts[self._shift_numbers]
         words[self._texel_words] = drawn - 1
         words[self._element_words] = np.maximum(counts[self._element_steps] - 1, 0)
-        axes = self._axes(given)
-        words[self._axis_words] = axes
-        words[self._axis_words + 1] = inverses(axes)
         return words
 
     def _cut(

@@ -6,10 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from engine.kernels.c_printer import COMMON
-from engine.kernels.size import deferrable, deferred
 
 _SAME_NAME = "sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil trunc erf"
 TEMPLATES: Mapping[Any, str] = {
@@ -113,9 +110,9 @@ _FUNCTIONS = {
     vstore_half_rte(a, i, to);
 #endif
 }""",
-    # Exact for 0 <= a < 2^31 with the numbers of `divider`.
-    "k_quotient": "int k_quotient(int a, uint magic, uint shift) {"
-    " return (int)(((ulong)magic * (uint)a) >> shift); }",
+    # The quotient of a non-negative a with the numbers of `divisor`.
+    "k_divide": "int k_divide(int a, int multiplier, int shift) {"
+    " return (int)(((ulong)(uint)multiplier * (uint)a) >> (31 + shift)); }",
 }
 """`vload_half` and its counterpart are a call for each element in processors' compilers, not vectors."""
 _CALL = re.compile(r"\bk_\w+")
@@ -125,21 +122,3 @@ def functions_for(text: str) -> str:
     """Definitions of the functions that `text` calls."""
     wanted = sorted(set(_CALL.findall(text)))
     return "".join(f"static inline {_FUNCTIONS[name]}\n" for name in wanted)
-
-
-def divider(divisor: int) -> tuple[int, int]:
-    """(magic, shift) such that a // divisor == a * magic >> shift for every 0 <= a < 2**31."""
-    return _divider(divisor) if type(divisor) is int else deferred(_divider, divisor)
-
-
-@deferrable
-def _divider(divisor: int) -> tuple[int, int]:
-    bits = (divisor - 1).bit_length()
-    return -(-(1 << (31 + bits)) // divisor), 31 + bits
-
-
-def dividers(divisors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`divider` of each of some numbers: magics and shifts."""
-    # The exponent of a number is how many bits its integer part has.
-    shifts = 31 + np.frexp((divisors - 1).astype(np.float64))[1].astype(np.int64)
-    return -(-(1 << shifts) // divisors), shifts

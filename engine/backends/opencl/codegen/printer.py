@@ -13,7 +13,8 @@ from math import prod
 
 import numpy as np
 
-from engine.backends.opencl.codegen.functions import TEMPLATES, divider, functions_for
+from engine.backends.gpu.division import divisor
+from engine.backends.opencl.codegen.functions import TEMPLATES, functions_for
 from engine.backends.opencl.codegen.storage import WORDS, WRAP
 from engine.base.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.c_printer import CPrinter, saturate
@@ -234,13 +235,13 @@ class AxisSplit:
     @property
     def types(self) -> list[ArithmeticType]:
         """Types of the numbers, in order."""
-        return ["index", "uint32", "uint32"] * len(self.cuts)
+        return ["index" for _ in self.names]
 
     def statements(self, position: str) -> list[str]:
         """Statements that define `i{axis}` for each axis used."""
         lines, rest = [], position
         for k, (_, _, axis) in enumerate(self.cuts):
-            lines.append(f"const int split_q{k} = k_quotient({rest}, split_m{k}, split_s{k});")
+            lines.append(f"const int split_q{k} = k_divide({rest}, split_m{k}, split_s{k});")
             if axis is not None:
                 lines.append(f"const int i{axis} = {rest} - split_q{k} * split_d{k};")
             rest = f"split_q{k}"
@@ -252,8 +253,8 @@ class AxisSplit:
         """The numbers for an index space."""
         numbers: list[int] = []
         for given in self.divisors(space):
-            divisor = largest(1, given)
-            numbers += [divisor, *divider(divisor)]
+            size = largest(1, given)
+            numbers += [size, *divisor(size)]
         return numbers
 
     def divisors(self, space: Sequence[int]) -> list[int]:

@@ -22,7 +22,6 @@ from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Step
 from engine.kernels.expr import RunNumber
 from engine.kernels.kernel import Kernel
-from engine.kernels.size import deferrable, deferred
 
 
 def _barrier(local: int) -> list[str]:
@@ -65,11 +64,8 @@ class _Text:
         lines.append(f"__global {WORDS[kernel.dtype]}* y = {self.names[step.output]};")
         for k, (kind, given) in enumerate(zip(kernel.params, step.values, strict=True)):
             lines.append(f"const {argument_word(kind)} p{k} = {self.number(given, kind)};")
-        # Symbolic numbers are checked for 32 bits with a sign, so these come as such.
-        for name, kind, given in zip(axes.names, axes.types, axes.values(space), strict=True):
-            lines.append(
-                f"const {argument_word(kind)} {name} = {self.number(deferred(_signed, given), 'index')};"
-            )
+        for name, given in zip(axes.names, axes.values(space), strict=True):
+            lines.append(f"const int {name} = {self.number(given, 'index')};")
         if in_strips:
             rows, columns = (self.number(n, "index") for n in (_product(space), step.space[-1]))
             return [
@@ -110,12 +106,6 @@ def _product(sizes: Sequence[int]) -> int:
     for size in sizes:
         total = total * size
     return total
-
-
-@deferrable
-def _signed(word: int) -> int:
-    """The int32 with the bits of a uint32."""
-    return word - (1 << 32) if word >= 1 << 31 else word
 
 
 def print_repeated(repeated: RepeatedKernel, step: Step, local: int) -> tuple[TunedKernel, list[int | float]]:

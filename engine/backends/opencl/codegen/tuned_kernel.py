@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from engine.backends.opencl.codegen.functions import divider, functions_for
+from engine.backends.opencl.codegen.functions import functions_for
 from engine.backends.opencl.codegen.printer import AxisSplit, OpenCLPrinter, Signature, extensions
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute
@@ -127,21 +127,6 @@ def axis_names(compute: Compute, rank: int, names: Mapping[int, str]) -> dict[in
     return dict(names) if len(compute.space) == rank else {}
 
 
-def divide(number: str, by: str) -> str:
-    """Source of `number` / `by`, an argument listed in `divisor_names`."""
-    return f"k_quotient({number}, {by}_magic, {by}_shift)"
-
-
-def divisor_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of the numbers that divide by others, see `divider`."""
-    return tuple(f"{name}_{part}:uint32" for name in names for part in ("magic", "shift"))
-
-
-def divisor_values(values: Sequence[int]) -> tuple[int, ...]:
-    """Values of the arguments named by `divisor_names`."""
-    return tuple(part for value in values for part in divider(largest(1, value)))
-
-
 def build(
     body: str,
     epilogue: Epilogue | None,
@@ -158,8 +143,8 @@ def build(
     """A kernel from its body.
 
     The epilogue's buffers come first, then `operands` (of type `item` or what they name after a colon), then
-    the output `y`. Bodies use the names of `_ITEMS` for that type. `numbers` are ints or what they name after
-    a colon, before the epilogue's and `FIRST_GROUP`.
+    the output `y`. Bodies use the names of `_ITEMS` for that type. `numbers` are ints, before the
+    epilogue's and `FIRST_GROUP`.
     """
     inputs = list(epilogue.kernel.buffers) if epilogue else []
     aliases = []
@@ -167,8 +152,7 @@ def build(
         name, _, kind = operand.partition(":")
         aliases.append(f"#define {name} b{len(inputs)}")
         inputs.append(kind or item)
-    own: list[ArithmeticType] = ["uint32" if n.endswith(":uint32") else "index" for n in numbers]
-    numbers = [n.partition(":")[0] for n in numbers]
+    own: list[ArithmeticType] = ["index" for _ in numbers]
     names = [*numbers, *(epilogue.names if epilogue else []), *FIRST_GROUP]
     types: list[ArithmeticType] = [*own, *(epilogue.types if epilogue else []), "index", "index", "index"]
     signature = Signature.of(len(inputs), types)

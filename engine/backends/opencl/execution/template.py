@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
+from engine.backends.gpu.division import divisors
 from engine.backends.gpu.symbolic_arrays import (
     SymbolicArray,
     SymbolicSlots,
+    SymbolicWords,
     Values,
     Variables,
-    check_limits,
     owned,
 )
 from engine.backends.growable import GrowableBlock
-from engine.backends.opencl.codegen.functions import dividers
-from engine.backends.opencl.codegen.printer import LOCAL_SIZE, GenericSource, argument_word
+from engine.backends.opencl.codegen.printer import LOCAL_SIZE, GenericSource
 from engine.backends.opencl.codegen.storage import device_dtype
 from engine.backends.opencl.codegen.tuned_kernel import FIRST_GROUP
 from engine.backends.opencl.execution.dispatches import (
@@ -38,7 +38,6 @@ from engine.backends.opencl.execution.dispatches import (
 from engine.backends.opencl.execution.memory import CLBuffer
 from engine.backends.opencl.execution.programs import Compiled, set_arguments
 from engine.compiler.plan import Plan, Step
-from engine.kernels.c_printer import saturate
 from engine.kernels.size import Number, has_sizes, hint_of
 
 if TYPE_CHECKING:
@@ -193,55 +192,6 @@ def _form(number: Number, numbers: Variables) -> tuple[int | None, Any]:
     return int(isinstance(hint_of(number), float)), numbers.index(number)  # type: ignore[arg-type]
 
 
-class _SymbolicArguments:
-    """The arguments of all steps that are set for each size, as 32-bit words."""
-
-    def __init__(self, numbers: Variables) -> None:
-        self.positions: list[int] = []
-        """Each word's position among the arguments of its kernel."""
-        self._integers, self._floats = SymbolicArray(numbers), SymbolicArray(numbers, is_float=True)
-        self._divisors = SymbolicArray(numbers)
-        self._places: list[tuple[int, int, int]] = []
-        self._float_places: list[int] = []
-        self._divisor_places: list[int] = []
-
-    def add(self, position: int, value: Number, kind: str) -> None:
-        """An argument that is open."""
-        if argument_word(kind) == "float":  # type: ignore[arg-type]
-            self._floats.add(value)
-            self._float_places.append(len(self.positions))
-        else:
-            self._integers.add(value)
-            limits = saturate(-(2**63), kind), saturate(2**63, kind)
-            self._places.append((len(self.positions), *limits))
-        self.positions.append(position)
-
-    def add_divisor(self, position: int, divisor: Number) -> None:
-        """Three arguments: a number that is open, and what divides by it."""
-        self._divisors.add(divisor)
-        self._divisor_places.append(len(self.positions))
-        self.positions += range(position, position + 3)
-
-    def close(self) -> None:
-        """No more are added."""
-        self._filled = self._integers.close(), self._floats.close(), self._divisors.close()
-        self._where = np.array(self._places, np.int64).reshape(-1, 3).T.copy()
-        self._float_where = np.array(self._float_places, np.int64)
-        self._divisor_where = np.array(self._divisor_places, np.int64)
-
-    def words(self, given: Values) -> np.ndarray:
-        """The bits of the arguments, as int32."""
-        integers, floats, divisors = (fill(given) for fill in self._filled)
-        words = np.empty(len(self.positions), np.uint32)
-        places, low, high = self._where
-        words[places] = check_limits(integers, low, high).astype(np.uint32)
-        words[self._float_where] = floats.astype(np.float32).view(np.uint32)
-        divisors = np.maximum(divisors, 1)
-        at = self._divisor_where
-        words[at], words[at + 1], words[at + 2] = divisors, *dividers(divisors)
-        return words
-
-
 class CLTemplate:
     """An OpenCL plan with symbolic sizes."""
 
@@ -263,7 +213,9 @@ class CLTemplate:
         mems = {name: b.mem for name, b in owned(constants, constants, CLBuffer).items()}
         self._kernels = _Kernels()
         self._steps: list[_SymbolicStep] = []
-        self._arguments = _SymbolicArguments(numbers)
+        # Words of numbers that are set for each size, and each one's position among a kernel's arguments.
+        words = SymbolicWords(numbers, lambda sizes: (np.maximum(sizes, 1), *divisors(sizes)))
+        positions: list[int] = []
         # Of each step: its space, and the elements of the largest dispatch.
         grids = SymbolicArray(numbers)
         locals_: list[tuple[int, ...]] = []
@@ -276,19 +228,19 @@ class CLTemplate:
             compiled = backend.programs.get(step.kernel)
             own = _SymbolicStep(step, compiled, numbers, tensors, mems)
             self._steps.append(own)
-            begin = len(self._arguments.positions)
-            is_plain.append(self._add_arguments(own))
+            begin = len(positions)
+            is_plain.append(self._add_arguments(own, words, positions))
             if is_plain[-1]:
                 self._kernels.add(own.kernels[0], own.tensors)
-            if len(self._arguments.positions) > begin:
-                open_words.append((own.kernels[0], slice(begin, len(self._arguments.positions))))
+            if len(positions) > begin:
+                open_words.append((own.kernels[0], slice(begin, len(positions))))
             is_generic = isinstance(compiled.source, GenericSource)
             grid = (prod(step.space), 1, 1) if is_generic else step.space
             for size in (*grid, largest_dispatch(compiled, step)):
                 grids.add(size)
             locals_.append((*compiled.source.local, 1, 1)[:3] if not is_generic else (0, 1, 1))
-        self._arguments.close()
-        self._kernels.close(open_words, self._arguments.positions)
+        self._words = words.close()
+        self._kernels.close(open_words, positions)
         self._is_plain = np.array(is_plain, bool)
         self._whole = [own.kernels[0] if own.kernels else None for own in self._steps]
         self._work_groups = [own.compiled.source.local for own in self._steps]
@@ -298,27 +250,34 @@ class CLTemplate:
         self._latest: tuple[Sequence[int | float], Values, list[tuple[GrowableBlock[Any], int]]] | None = None
         self.numbers: tuple[Number, ...] = numbers.numbers
 
-    def _add_arguments(self, own: _SymbolicStep) -> bool:
+    @staticmethod
+    def _add_arguments(own: _SymbolicStep, words: SymbolicWords, positions: list[int]) -> bool:
         """Set what is the same for all sizes, and note what is not; False where numbers are no arguments."""
         step, source = own.step, own.compiled.source
         signature = source.signature
         if signature.in_buffer or "float64" in signature.arguments:
             return False
         begin = signature.inputs + 1
+
+        def opened(position: int, count: int = 1) -> int:
+            """Some more words, for arguments from a position on."""
+            positions.extend(range(position, position + count))
+            return words.add(np.zeros(count, np.int32))
+
         hinted = replace(step, space=tuple(map(hint_of, step.space)), values=tuple(map(hint_of, step.values)))
         kinds = signature.arguments
         for k, value in enumerate(step.values):
             if has_sizes([value]):
-                self._arguments.add(begin + k, value, kinds[k])
+                words.fill_in(opened(begin + k), kinds[k : k + 1], [value])
         if isinstance(source, GenericSource):
             fixed = source.values(hinted.values, hinted.space, 0, prod(hinted.space))
             at = begin + len(step.values)
             total = prod(step.space)
             if has_sizes([total]):
-                self._arguments.add(at, total, "index")
+                words.fill_in(opened(at), ["index"], [total])
             for k, divisor in enumerate(source.axes.divisors(step.space)):
                 if has_sizes([divisor]):
-                    self._arguments.add_divisor(at + 2 + 3 * k, divisor)
+                    words.divide_by(opened(at + 2 + 3 * k, 3), divisor)
         else:
             fixed = [*hinted.values, *[0] * len(FIRST_GROUP)]
         typed = signature.numbers(fixed)
@@ -364,7 +323,7 @@ class CLTemplate:
             if counts[k]:
                 self._add_parts(self._steps[k], given, tensors, settings, commands, memory)
         commands += whole[begin:]
-        words = self._arguments.words(given)
+        words = self._words(given)
         return CLTemplateProgram(self._kernels, tensors, words, settings, commands, slots, memory)
 
     def _add_parts(

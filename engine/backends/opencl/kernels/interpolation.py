@@ -1,32 +1,26 @@
-"""Interpolation at listed positions.
+"""Interpolation at listed positions on a CPU.
 
-On a CPU a work-item takes 16 channels of several places, for which they are put last in strips; on a GPU four
-channels of a place.
+A work-item takes 16 channels of several places, for which they are put last in strips.
 """
 
 from __future__ import annotations
 
-from engine.backends.gpu.interpolation import NAMES, Interpolation, laid_out, statements, sums
+from engine.backends.gpu.interpolation import NAMES, Interpolation, blend_of, sums
+from engine.backends.gpu.kernels import Kernels
 from engine.backends.opencl.codegen.tuned_kernel import TunedKernel, build, indent
 from engine.backends.opencl.kernels import cpu_products
 from engine.base.dtypes import FLOAT32
-from engine.compiler.plan import Tuner
+from engine.compiler.plan import Compute, Tuner
 
-_GROUP = 64
 _PLACES = 64
-"""What a work-item computes on a CPU."""
-
-_OPERANDS = ("X", "E:int32", "S")
+"""What a work-item computes."""
 
 
-def emit_blend(blend: Interpolation, tuner: Tuner, form: str) -> bool:
-    """Emit the step."""
-    tables = (blend.elements.root.name, blend.shares.root.name)
-    if form == "gpu":
-        grid = (-(-blend.total // _GROUP), 1, 1)
-        inputs = (laid_out(blend, tuner), *tables)
-        tuner.emit(_gpu(blend), grid, (blend.total, *blend.numbers), inputs, blend.target)
-        return True
+def tune_blend(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+    """Rule for hints of kind "blend"."""
+    blend = blend_of(compute, kernels)
+    if blend is None:
+        return False
     images, channels, size = blend.planes.shape
     places, _, _, groups, _ = blend.numbers
     strips = -(-channels // 16)
@@ -35,29 +29,13 @@ def emit_blend(blend: Interpolation, tuner: Tuner, form: str) -> bool:
     grid = (-(-size // cpu_products.STRIP_ROWS), strips, images)
     tuner.emit(cpu_products.strips("float32"), grid, matrix, (blend.planes.root.name,), packed)
     grid = (-(-places // _PLACES), strips, images * groups)
-    tuner.emit(_cpu(blend), grid, (images * groups, *blend.numbers), (packed, *tables), blend.target)
+    inputs = (packed, *(name for name, _ in blend.tables))
+    tuner.emit(_kernel(blend, kernels), grid, (images * groups, *blend.numbers), inputs, blend.target)
     return True
 
 
-def _gpu(blend: Interpolation) -> TunedKernel:
-    thread = f"const int t = (f0 + (int)get_group_id(0)) * {_GROUP} + (int)get_local_id(0);"
-    lines = statements(
-        blend,
-        "float4",
-        "(float4)",
-        "vload4({}, X)".format,
-        "X[{}]".format,
-        "E[{}]".format,
-        "S[{}]".format,
-        "y",
-    )
-    body = indent([thread, *lines], 1)
-    return build(body, None, _OPERANDS, NAMES, (_GROUP, 1, 1), rounds=("taps",), area=4 * _GROUP)
-
-
-def _cpu(blend: Interpolation) -> TunedKernel:
-    found = "*(__global const loose16*)(X0 + (long)at * 16)"
-    lines = sums(blend, "float16", "0.0f", "E[{}]".format, "S[{}]".format, found)
+def _kernel(blend: Interpolation, kernels: Kernels) -> TunedKernel:
+    lines = sums(blend, kernels, 16, "*(__global const loose16*)(X0 + (long)at * 16)")
     body = f"""\
     const int first = (f0 + (int)get_global_id(0)) * {_PLACES}, strip = f1 + (int)get_global_id(1);
     const int row = f2 + (int)get_global_id(2);
@@ -78,7 +56,7 @@ def _cpu(blend: Interpolation) -> TunedKernel:
             for (int q = 0; q < width; ++q) to[(long)c * pitch + q] = tile[q][c];
     }}
 """
-    area = 16 * _PLACES
     return build(
-        body, None, _OPERANDS, NAMES, (1, 1, 1), rounds=("taps",), area=area, head=cpu_products.LOOSE
-    )
+        body, None, ("X", "L:int32", "P"), NAMES, (1, 1, 1), rounds=("taps",), area=16 * _PLACES,
+        head=cpu_products.LOOSE,
+    )  # fmt: skip

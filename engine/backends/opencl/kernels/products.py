@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.backends.opencl.codegen.tuned_kernel import Epilogue, axis_names
 from engine.backends.opencl.kernels import cpu_products, gpu_products
-from engine.backends.operands import emit, flattened
+from engine.backends.operands import emit, rows_of
 from engine.backends.windows import Windows, windows_first
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import arg, index, lit, load
@@ -71,7 +71,7 @@ def matmul_on_gpu(compute: Compute, tuner: Tuner) -> bool:
     kernel = gpu_products.matmul(epilogue, per_item)
     numbers = (m, n, k, *attributes["a_strides"], *attributes["b_strides"])
     grid = (-(-m // (gpu_products.SIDE * per_item)), -(-n // gpu_products.COLUMNS), batch)
-    inputs = (*epilogue.inputs, a.root.name, _rows(b, tuner))
+    inputs = (*epilogue.inputs, a.root.name, rows_of(b, tuner))
     tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
     return True
 
@@ -189,18 +189,10 @@ def conv_on_gpu(compute: Compute, tuner: Tuner) -> bool:
         -(-positions // gpu_products.COLUMNS),
         geometry.images * geometry.group,
     )
-    inputs = (*epilogue.inputs, source, _rows(w, tuner), taps)
+    inputs = (*epilogue.inputs, source, rows_of(w, tuner), taps)
     kernel = gpu_products.conv(epilogue, per_item)
     tuner.emit(kernel, grid, (*sizes, *epilogue.values), inputs, compute.output.name)
     return True
-
-
-def _rows(w: Value, tuner: Tuner) -> str:
-    """The name of weights as they are: known ones may have no buffer of their own (`operands.plain`)."""
-    known = w.known
-    if known is None:
-        return w.root.name
-    return tuner.constant(f"{w.name}:rows", partial(flattened, known))
 
 
 @storable

@@ -2,93 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
-from engine.backends.gpu.expert_matmul import ExpertProduct
-from engine.backends.gpu.interpolation import Interpolation
-from engine.backends.gpu.kernels import GROUP, Kernels, Text, ThreadStep
-from engine.backends.gpu.non_max_suppression import Suppression
-from engine.backends.gpu.roi_align import Regions
-from engine.backends.gpu.scans import Blocks, MarkedRows, Marks
-from engine.backends.opencl.codegen.printer import element
-from engine.backends.opencl.codegen.tuned_kernel import build, divide, divisor_names, divisor_values, indent
-from engine.backends.opencl.kernels.expert_matmul import TILES, emit_product, pack_experts
-from engine.backends.opencl.kernels.interpolation import emit_blend
-from engine.backends.opencl.kernels.non_max_suppression import emit_alone, emit_step
-from engine.backends.opencl.kernels.roi_align import emit_means
-from engine.backends.opencl.kernels.scans import emit_blocks, emit_marks, emit_rows
-from engine.backends.opencl.kernels.sort import SORT_HEAD, SORTED_ALONE, sort_statements
-from engine.compiler.plan import Tuner
-from engine.kernels.value import Value
+from engine.backends.gpu.kernels import GROUP, Kernels, Store, ThreadStep
+from engine.backends.opencl.codegen.printer import OpenCLPrinter, element
+from engine.backends.opencl.codegen.tuned_kernel import Epilogue, build, indent
+from engine.backends.opencl.kernels.sort import SORTED_ALONE, sort_statements
+from engine.compiler.plan import Compute, Tuner
 
-_INPUTS = "XLP"
+INPUTS = "XLPE"
 """Names of the tensors that a `ThreadStep` reads."""
 
 
 class CLKernels(Kernels):
     """Kernels in OpenCL C, of a form, "cpu" or "gpu"."""
 
-    output, shared, barrier = "y", "__local", "barrier(CLK_LOCAL_MEM_FENCE);"
-    as_int, bits = "(int){}", "as_int({})"
+    output, shared, static, barrier = "y", "__local", "static ", "barrier(CLK_LOCAL_MEM_FENCE);"
+    full_barrier = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"
+    as_int, as_float, bits, from_bits = "(int){}", "(float){}", "as_int({})", "as_float({})"
+    bit_place = "31 - (int)clz({})"
 
     def __init__(self, form: str) -> None:
-        self._form = form
         if form == "cpu":
-            self.emit_sorted_block, self.alone = self._emit_sorted_block, SORTED_ALONE
-        self.tile = TILES[form]
+            self.alone, self.widths, self.sorted_block = SORTED_ALONE, (16, 8, 4), sort_statements
 
     def fits(self, elements: int, dtype: np.dtype) -> bool:
         return True
 
     def load(self, slot: int, position: str, kind: str) -> str:
-        return element(kind, _INPUTS[slot], position)
+        return element(kind, INPUTS[slot], position)
 
-    def divide(self, number: str, by: str) -> str:
-        return divide(number, by)
+    def load_vector(self, slot: int, position: str, width: int = 4) -> str:
+        if width == 4:
+            return f"vload4({position}, {INPUTS[slot]})"
+        # A dereference of this type is one unaligned vector move; PoCL's vload16 is a function call.
+        return f"*(__global const loose{width}*)({INPUTS[slot]} + {width} * ({position}))"
 
-    def raised(self, position: str, number: str) -> str:
-        return f"atomic_max(y + {position}, {number});"
+    def load_word(self, slot: int, position: str) -> str:
+        return f"((__global const uint*){INPUTS[slot]})[{position}]"
+
+    def vector(self, width: int = 4) -> str:
+        return f"float{width}"
+
+    def made(self, numbers: str, width: int = 4) -> str:
+        return f"(float{width})({numbers})"
+
+    def lane(self, vector: str, number: int) -> str:
+        return f"{vector}.s{number:x}"
+
+    def atomic(self, operation: str, array: str, position: str, number: str) -> str:
+        return f"atomic_{operation}({array} + {position}, {number});"
 
     def emit(self, tuner: Tuner, step: ThreadStep) -> bool:
-        thread = f"const int t = (f0 + (int)get_group_id(0)) * {GROUP} + (int)get_local_id(0);"
-        body = indent([*step.shared, thread, *step.lines], 1)
-        return self._emit(tuner, step, body, GROUP)
+        return self._emit(tuner, step, step.lines, None, step.output)
 
-    def _emit_sorted_block(
-        self, tuner: Tuner, step: ThreadStep, length: str, read: Text, place: Text, is_last: bool
+    def emit_finished(
+        self, compute: Compute, tuner: Tuner, step: ThreadStep, lines: Callable[[Store], Sequence[str]]
     ) -> bool:
-        return self._emit(tuner, step, sort_statements(length, read, place, is_last), 1, SORT_HEAD)
+        epilogue = Epilogue(compute, {}, {})
+        word = OpenCLPrinter.TYPES[epilogue.item]
+
+        def store(position: str, value: str) -> list[str]:
+            begin = [f"const int flat = {position};", f"const {word} acc = {value};"]
+            return ["{", *(f"    {line}" for line in (*begin, *epilogue.row_lines, *epilogue.lines)), "}"]
+
+        return self._emit(tuner, step, lines(store), epilogue, compute.output.name)
 
     @staticmethod
-    def _emit(tuner: Tuner, step: ThreadStep, body: str, local: int, head: str = "") -> bool:
-        operands = [f"{name}:{kind}" for name, (_, kind) in zip(_INPUTS, step.inputs, strict=False)]
-        names = (*step.names, *divisor_names(step.divisors))
-        values = (*step.values, *divisor_values(step.divided_by))
-        kernel = build(body, None, operands, names, (local, 1, 1), output="int32", area=step.area, head=head)
-        tensors = tuple(tensor for tensor, _ in step.inputs)
-        tuner.emit(kernel, (-(-step.threads // local), 1, 1), values, tensors, step.output)
+    def _emit(
+        tuner: Tuner, step: ThreadStep, lines: Sequence[str], epilogue: Epilogue | None, output: str
+    ) -> bool:
+        local = 1 if step.is_alone else GROUP
+        thread = f"int t = (f0 + (int)get_group_id(0)) * {local} + (int)get_local_id(0);"
+        tensors, kinds = zip(*step.inputs, strict=True)
+        loose = [f"typedef float{k} loose{k} __attribute__((aligned(4)));" for k in (8, 16)]
+        kernel = build(
+            indent([*step.shared, thread, *lines], 1), epilogue,
+            [f"{name}:{kind}" for name, kind in zip(INPUTS, kinds, strict=False)], step.argument_names,
+            (local, 1, 1), rounds=step.rounds, area=step.area, output=step.kind,
+            head=indent([*loose, *step.functions], 0),
+        )  # fmt: skip
+        more, inputs = ([], ()) if epilogue is None else (epilogue.values, epilogue.inputs)
+        grid = (-(-step.threads // local), 1, 1)
+        tuner.emit(kernel, grid, (*step.argument_values, *more), (*inputs, *tensors), output)
         return True
-
-    def emit_blocks(self, tuner: Tuner, blocks: Blocks) -> bool:
-        return emit_blocks(blocks, tuner.compute, tuner)
-
-    def emit_rows(self, tuner: Tuner, rows: MarkedRows) -> bool:
-        return emit_rows(rows, tuner.compute, tuner, self._form)
-
-    def emit_marks(self, tuner: Tuner, marks: Marks) -> bool:
-        return emit_marks(marks, tuner.compute, tuner)
-
-    def emit_means(self, tuner: Tuner, step: Regions) -> bool:
-        return emit_means(step, tuner, self._form)
-
-    def emit_blend(self, tuner: Tuner, blend: Interpolation) -> bool:
-        return emit_blend(blend, tuner, self._form)
-
-    def emit_suppression(self, tuner: Tuner, step: Suppression) -> bool:
-        return (emit_step if self._form == "gpu" else emit_alone)(tuner, step)
-
-    def pack_experts(self, tuner: Tuner, weights: Value) -> str:
-        return pack_experts(weights, tuner, self._form)
-
-    def emit_product(self, tuner: Tuner, product: ExpertProduct) -> bool:
-        return emit_product(product, tuner.compute, tuner, self._form)

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.backends.gl.compute.memory import buffer_size, buffer_sizes
-from engine.backends.gl.compute.printer import divisor, divisors
-from engine.backends.gl.glsl import SymbolicWords, pack_arguments
+from engine.backends.gl.glsl import pack_arguments
 from engine.backends.gl.pixel.layout import Layout, layouts
 from engine.backends.gl.pixel.printer import inverse_bits, inverses
-from engine.backends.gpu.symbolic_arrays import SymbolicArray, SymbolicSlots, Variables
-from engine.backends.opencl.codegen.functions import divider, dividers
+from engine.backends.gpu.division import divisor, divisors
+from engine.backends.gpu.symbolic_arrays import SymbolicArray, SymbolicSlots, SymbolicWords, Variables
 from engine.base.dtypes import ArithmeticType
 from engine.kernels.size_recorder import SizeRecorder
 
@@ -43,7 +42,7 @@ def test_words_are_those_of_plans_for_one_size() -> None:
     recorder = SizeRecorder()
     n = recorder.input(6)
     numbers = Variables()
-    words = SymbolicWords(numbers)
+    words = SymbolicWords(numbers, lambda sizes: (sizes, *divisors(sizes)))
     kinds: tuple[ArithmeticType, ...] = ("index", "float32", "uint32", "int64")
 
     def values(size: int) -> tuple[float, ...]:
@@ -66,10 +65,10 @@ def test_words_are_those_of_plans_for_one_size() -> None:
 
 @given(SIZES)
 def test_divisions_are_prepared_as_for_one_size(sizes: np.ndarray) -> None:
-    for together, alone in ((divisors, divisor), (dividers, divider)):
-        assert list(zip(*map(np.ndarray.tolist, together(sizes)), strict=True)) == [
-            alone(size) for size in sizes.tolist()
-        ]
+    pairs = [divisor(size) for size in sizes.tolist()]
+    assert list(zip(*map(np.ndarray.tolist, divisors(sizes)), strict=True)) == pairs
+    for size, (multiplier, shift) in zip(sizes.tolist(), pairs, strict=True):
+        assert all((n * (multiplier % (1 << 32))) >> (31 + shift) == n // size for n in (0, *EDGES))
 
 
 @given(SIZES)

@@ -1,0 +1,41 @@
+"""Division by run-time numbers as a product: an integer division costs more than most formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.kernels.size import deferrable, deferred
+
+
+def divide(number: str, by: str) -> str:
+    """Source of the quotient of a non-negative number and an argument, see `divisor_names`."""
+    return f"k_divide({number}, {', '.join(divisor_names([by]))})"
+
+
+def divisor_names(names: list[str]) -> list[str]:
+    """Names of the arguments that divide by others; `divisor` has their values."""
+    return [f"{name}_{part}" for name in names for part in ("multiplier", "shift")]
+
+
+def divisor(size: int) -> tuple[int, int]:
+    """(multiplier, shift) such that n // size == n * multiplier >> 31 + shift for every 0 <= n < 2**31.
+
+    The multiplier has 32 bits, and comes as the int32 with these.
+    """
+    return _divisor(size) if type(size) is int else deferred(_divisor, size)
+
+
+@deferrable
+def _divisor(size: int) -> tuple[int, int]:
+    size = max(size, 1)
+    shift = (size - 1).bit_length()
+    multiplier = -(-(1 << (31 + shift)) // size)
+    return multiplier - (1 << 32) if multiplier >= 1 << 31 else multiplier, shift
+
+
+def divisors(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`divisor` of each of some sizes: multipliers and shifts."""
+    sizes = np.maximum(sizes, 1)
+    # The exponent of a number is how many bits its integer part has.
+    shifts = np.frexp((sizes - 1).astype(np.float64))[1].astype(np.int64)
+    return (-(-(1 << (31 + shifts)) // sizes)).astype(np.uint32).view(np.int32), shifts
