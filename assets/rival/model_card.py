@@ -71,7 +71,7 @@ def lesson(
         seen.append(senses[0])
         done.append(decided[0, :1])
         moves = decided
-    fits = NETWORK.imitate(NETWORK.init_weights(random), np.array(seen), np.array(done), random)
+    fits = NETWORK.fit(NETWORK.init_weights(random), np.array(seen), np.array(done), random)
     double = next(islice(fits, 600, None))
     evolution = EvolutionStrategy(student, random)
     for _ in range(generations):
