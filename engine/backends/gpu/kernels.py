@@ -24,16 +24,25 @@ Store = Callable[[str, str], Sequence[str]]
 
 @dataclass(frozen=True)
 class ThreadStep:
-    """A step of a row of threads, which store at any position.
+    """A dispatch of a one-dimensional grid of threads, which store at any position.
 
-    lines: statements of thread `t`. names, values: its arguments. inputs: the tensors that it reads, each
-    with its element type. output: the tensor that it stores to. kind: that one's element type. widths: how
-    many elements a load of each input yields, by default one. divisors: names of the arguments by which it
-    divides. shared: declarations of memory that a group shares. functions: source of functions that it calls.
-    rounds: names of arguments whose product is how often a thread's loop runs. is_coherent: whether threads
-    read what others of their group have stored. is_alone: whether a thread computes so much that on
-    processors it is a group of its own. area, ns: what a group computes in a round, in multiplications, and
-    in nanoseconds of one processor.
+    Attributes:
+        threads: Number of threads.
+        lines: Statements of thread `t`.
+        names: Names of the arguments.
+        values: Their values.
+        inputs: Names and element types of the tensors that it reads.
+        output: The tensor that it stores to.
+        kind: Element type of the output.
+        widths: Elements that a load of each input returns; empty for one each.
+        divisors: Names of the arguments by which it divides.
+        shared: Declarations of shared memory.
+        functions: Source of functions that it calls.
+        rounds: Names of arguments whose product is the number of iterations of a thread's loops.
+        is_coherent: Whether threads read what others of their group have stored.
+        is_alone: Whether a thread is a group of its own on processors, because it computes so much.
+        area: Multiplications of a group in an iteration.
+        ns: Nanoseconds of a group in an iteration on one processor.
     """
 
     threads: int
@@ -75,10 +84,10 @@ class Kernels(ABC):
     """The name of a kernel's output."""
 
     shared: ClassVar[str]
-    """The word before a variable that a group shares."""
+    """The qualifier of a variable in shared (local) memory."""
 
     static: ClassVar[str] = ""
-    """What stands before a function."""
+    """The qualifiers of a function definition, such as "static "."""
 
     barrier: ClassVar[str]
     """The statement that waits for a group's other threads."""
@@ -108,19 +117,19 @@ class Kernels(ABC):
     """
 
     as_int: ClassVar[str]
-    """The form of a number of another type as an int."""
+    """Format of a number of another type converted to int; `{}` is the number."""
 
     as_float: ClassVar[str]
-    """The form of an int as a float."""
+    """Format of an int converted to float."""
 
     bits: ClassVar[str]
-    """The form of the bits of a float32 as an int."""
+    """Format of the bits of a float32 as an int."""
 
     from_bits: ClassVar[str]
-    """The form of a float32 by its bits, an int."""
+    """Format of the float32 with the bits of an int."""
 
     bit_place: ClassVar[str]
-    """The form of the number of the only bit of a uint."""
+    """Format of the index of the only set bit of a uint."""
 
     @abstractmethod
     def fits(self, elements: int, dtype: np.dtype) -> bool:
@@ -128,18 +137,18 @@ class Kernels(ABC):
 
     @abstractmethod
     def load(self, slot: int, position: str, kind: str) -> str:
-        """The text of an element of an input."""
+        """Source of a load of one element of an input."""
 
     @abstractmethod
     def load_vector(self, slot: int, position: str, width: int = 4) -> str:
-        """The text of several floats of an input, at a position that is counted in vectors."""
+        """Source of a load of several floats of an input; the position counts vectors."""
 
     @abstractmethod
     def load_word(self, slot: int, position: str) -> str:
-        """The text of a uint of four bytes of an input, at a position that is counted in words."""
+        """Source of a load of four bytes of an input as a uint; the position counts words."""
 
     def element(self, slot: int, position: str, kind: str = "int32") -> str:
-        """The text of an element of an input as an int: an integer of a type, or the bits of a float32."""
+        """Source of a load of an element as an int: an integer of any type, or the bits of a float32."""
         found = self.load(slot, position, kind)
         if kind == "int32":
             return found
@@ -151,15 +160,15 @@ class Kernels(ABC):
 
     @abstractmethod
     def made(self, numbers: str, width: int = 4) -> str:
-        """The text of a vector of these floats, or of one for all elements."""
+        """Source of a vector constructor: of these floats, or of one for all elements."""
 
     @abstractmethod
     def lane(self, vector: str, number: int) -> str:
-        """The text of an element of a vector."""
+        """Source of an element of a vector."""
 
     @abstractmethod
     def atomic(self, operation: str, array: str, position: str, number: str) -> str:
-        """The statement that combines an element with a number, for all threads: "max" or "or"."""
+        """The statement of an atomic operation, "max" or "or", on an element of an array."""
 
     @abstractmethod
     def emit(self, tuner: Tuner, step: ThreadStep) -> bool:

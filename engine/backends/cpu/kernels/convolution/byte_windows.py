@@ -1,8 +1,7 @@
-"""Windows of bytes whose channels do not meet, channels first: a vector holds channels of one pixel.
+"""8-bit depthwise convolution and max pooling of NCHW tensors, with the channels of one pixel in a vector.
 
-Depthwise convolutions over small planes, whose few pixels leave vectors along rows empty, and pools. The
-planes of 16 channels are transposed and laid out with their padding, and the results are transposed back for
-the epilogue.
+For small planes, whose rows do not fill a vector. Blocks of 16 channels are transposed to channels last with
+their padding, and the results are transposed back for the epilogue.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferrable, deferred
 
 _CHANNELS = 16
-"""Channels that are computed side by side: a square of bytes is turned over in registers."""
+"""Channels in a vector; a square block of bytes is transposed in registers."""
 
 _PIXELS = 4
 """Pixels that are computed together; those of a sum share the weights of a tap."""

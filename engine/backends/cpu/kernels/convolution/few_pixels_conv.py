@@ -1,7 +1,7 @@
-"""Convolutions of narrow integers with few results in a plane: a vector holds output channels of one pixel.
+"""Convolution of 8 and 16-bit integers with few output pixels: a vector holds output channels of one pixel.
 
-Vectors along such planes would be half empty. A step before gathers the window of each pixel as a row of
-words, by taps and then channels, and the results are transposed for the epilogue.
+Vectors along such planes would be half empty. An im2col step gathers the window of each pixel as a row of
+words (taps, then channels), and the results are transposed for the epilogue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""NHWC windows of float32 whose channels do not meet: depthwise convolutions and pools.
+"""NHWC depthwise convolution and pooling of float32.
 
 Vectors run along channels, for several pixels of a row at a time. Where a row of windows lies inside the
 input, no tap is tested; a window at an edge has its taps counted out.
