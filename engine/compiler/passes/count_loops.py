@@ -213,7 +213,8 @@ class _Loop:
         stacks = [self.inner.add("Identity", [name]) for name in lists.values()]
         goes_on, *after = body.outputs
         if is_counted:
-            goes_on = goes_on.replace(name=body.inputs[1].name)
+            # The condition may be an output of its own as well.
+            goes_on = goes_on.replace(name=self.inner.add("Identity", [body.inputs[1].name]))
         changed = body.replace(
             inputs=(*body.inputs[:2], *(body.inputs[n + 2] for n in left)),
             outputs=(

@@ -261,3 +261,25 @@ def test_a_counter_takes_no_step_of_an_iteration(make_worker: MakeWorker) -> Non
     bodies = [step.kernel.body for step in steps if isinstance(step.kernel, RepeatedSteps)]
     assert bodies
     assert all(step.inputs for body in bodies for step in body)
+
+
+def test_the_condition_may_be_a_result_itself() -> None:
+    text = """g (int64 n, bool go) => (int64 end, bool[a] conditions) {
+        most = Constant<value = int64 {100}>()
+        zero = Constant<value = int64 {0}>()
+        end, conditions = Loop(most, go, zero) <
+            body = each (int64 run, bool goes, int64 c) => (bool again, int64 j, bool goes) {
+                one = Constant<value = int64 {1}>()
+                j = Add(c, one)
+                again = Less(j, n)
+            }
+        >
+    }"""
+    source = onnx.parser.parse_model(HEAD + text).SerializeToString()
+    model = ModelLoader.load(source)
+    assert always_goes_on(loop_in(model).subgraphs[0])
+    for go in (True, False):
+        inputs = {"n": np.array(3, np.int64), "go": np.array(go)}
+        expected = reference(source, inputs)
+        for name, array in interpret(model, inputs).items():
+            np.testing.assert_array_equal(array, expected[name])
