@@ -1,7 +1,8 @@
 """8-bit depthwise convolution and max pooling of NCHW tensors, with the channels of one pixel in a vector.
 
-For small planes, whose rows do not fill a vector. Blocks of 16 channels are transposed to channels last with
-their padding, and the results are transposed back for the epilogue.
+Depthwise convolutions take it over small planes, whose rows do not fill a vector, and pools over any.
+Blocks of 16 channels are transposed to channels last with their padding, and the results back for the
+epilogue.
 """
 
 from __future__ import annotations
