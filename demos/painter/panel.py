@@ -86,7 +86,11 @@ class Panel(MonoBehaviour):
         width, height = painter.size
         page.text(f"{width} x {height} on {self.label}", right, y, 13, Palette.MUTED, "right")
         frames = painter.network.latency_frames
-        text = f"shown {frames:.0f} frame{'s' if frames > 1 else ''} later" if painter.pictures else "..."
+        text = (
+            f"shown {frames:.0f} frame{'s' if round(frames) != 1 else ''} later"
+            if painter.pictures
+            else "..."
+        )
         page.text(text, right, y - 46, 15, align="right")
 
     def _draw_scene(self, page: Page, right: float, top: float) -> None:

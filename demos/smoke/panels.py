@@ -74,7 +74,7 @@ class Panels(MonoBehaviour):
             page.plot(x + 16, top + 86, wide - 32, 40, left[:, number], low=0.0, high=1.0, color=color)
         room = page.card(x, _TOP + 300, wide, 200, "what divergence is", title_color=Palette.TEXT)
         page.text(_EXPLAINED, room.x, room.y + 44, 12, Palette.MUTED)
-        told = f"{frames:.0f} frame{'s' if frames > 1 else ''}, {ms:.0f} ms"
+        told = f"{frames:.0f} frame{'s' if round(frames) != 1 else ''}, {ms:.0f} ms"
         lines = {"steps": str(simulation.steps), "pressure after": told}
         page.rows(room.x, room.bottom - 28, room.width, lines, size=12.5, step=18)
 

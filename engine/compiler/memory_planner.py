@@ -6,6 +6,7 @@ buffer that is alive at the same time.
 
 from __future__ import annotations
 
+from bisect import bisect, insort
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -74,25 +75,46 @@ def _lowest_beside(alive: np.ndarray, size: int) -> int:
 def share(
     sizes: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]]
 ) -> tuple[dict[str, int], list[int]]:
-    """Slots for objects that cannot be cut (textures): slot number per name, and each slot's size."""
+    """Slots for objects that cannot be cut: slot number per name, and each slot's size.
+
+    The better one of two orders: as steps need them, and the largest first.
+    """
+    by_time = sorted(sizes, key=lambda n: lifetimes[n])
+    by_size = sorted(by_time, key=lambda n: -sizes[n])
+    return min(
+        (_shared(order, sizes, lifetimes) for order in (by_time, by_size)), key=lambda found: sum(found[1])
+    )
+
+
+def _shared(
+    order: Iterable[str], sizes: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]]
+) -> tuple[dict[str, int], list[int]]:
     slots: dict[str, int] = {}
     slot_sizes: list[int] = []
-    busy_until: list[int] = []
-    for name in sorted(sizes, key=lambda n: lifetimes[n]):
-        first, last = lifetimes[name]
-        free = [s for s, until in enumerate(busy_until) if until < first]
-        if free:
-            # The best fit wastes least; if none is large enough, the largest grows least.
-            fits = [s for s in free if slot_sizes[s] >= sizes[name]]
-            slot = min(fits, key=lambda s: slot_sizes[s]) if fits else max(free, key=lambda s: slot_sizes[s])
-            slot_sizes[slot] = max(slot_sizes[slot], sizes[name])
-            busy_until[slot] = last
+    taken: list[list[tuple[int, int]]] = []
+    for name in order:
+        size, own = sizes[name], lifetimes[name]
+        free = [slot for slot, others in enumerate(taken) if _is_free(others, own)]
+        # The best fit wastes least; if none is large enough, the largest grows least.
+        fits = [slot for slot in free if slot_sizes[slot] >= size]
+        if fits:
+            slot = min(fits, key=slot_sizes.__getitem__)
+        elif free:
+            slot = max(free, key=slot_sizes.__getitem__)
         else:
-            slot = len(slot_sizes)
-            slot_sizes.append(sizes[name])
-            busy_until.append(last)
+            slot = len(taken)
+            taken.append([])
+            slot_sizes.append(0)
+        slot_sizes[slot] = max(slot_sizes[slot], size)
+        insort(taken[slot], own)
         slots[name] = slot
     return slots, slot_sizes
+
+
+def _is_free(others: list[tuple[int, int]], own: tuple[int, int]) -> bool:
+    """Whether a lifetime meets none of some that are in order and apart."""
+    at = bisect(others, own)
+    return (at == 0 or others[at - 1][1] < own[0]) and (at == len(others) or others[at][0] > own[1])
 
 
 def _round_up(n: int, step: int) -> int:

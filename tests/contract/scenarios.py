@@ -265,6 +265,7 @@ class LoadedInTheLoop(Scenario):
                 self.warming = self.worker.warm_up({"image": (3, 1, 28, 28)})
         elif self.warming is not None and self.warming.is_done() and self.left > 0:
             if self.pending is None:
+                self.warming.result()
                 self.worker.schedule(np.ones((3, 1, 28, 28), np.float32))
                 self.pending = self.worker.peek_output()
                 self.pending.readback_request()

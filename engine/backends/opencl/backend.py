@@ -40,7 +40,7 @@ from engine.base.cache import cache_dir
 from engine.base.errors import InputError, OutOfMemoryError
 from engine.base.generators import Offload, SmallSteps, finish
 from engine.compiler.loop_splitting import Temporary
-from engine.compiler.memory_planner import place, share
+from engine.compiler.memory_planner import share
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.compiler.split_reduction import GRAPHICS, SplitThresholds, split_reductions
 from engine.device.cl.device import CLDevice
@@ -362,15 +362,8 @@ class OpenCLBackend(Backend):
         sizes = {}
         for name in lifetimes:
             spec = plan.buffers[name]
-            sizes[name] = max(16, spec.elements * device_dtype(spec.dtype).itemsize)
-        if not sizes:
-            return [], {}
-        offsets, total = place(sizes, lifetimes, self.device.limits.sub_buffer_alignment)
-        if total <= self.device.limits.max_allocation:
-            arena = self._allocate(total)
-            found = {name: arena.get_sub_region(offset, sizes[name]) for name, offset in offsets.items()}
-            return [*found.values(), arena], found
-        # One buffer cannot hold them all: several that take turns.
+            sizes[name] = spec.elements * device_dtype(spec.dtype).itemsize
+        # Not parts of one buffer: where these overlap, NVIDIA's driver crashes when they are released.
         slots, slot_sizes = share(sizes, lifetimes)
         memory = [self._allocate(n) for n in slot_sizes]
         return memory, {name: memory[slot] for name, slot in slots.items()}

@@ -68,7 +68,6 @@ class CLLimits:
     local_memory: int
     max_allocation: int
     """Largest buffer."""
-    sub_buffer_alignment: int
 
 
 class Pending(Protocol):
@@ -201,9 +200,14 @@ class CLDevice(Disposable):
 
     def let_go_of_completed(self) -> None:
         """Drop the held events that have happened; never waits."""
-        if self._held:
-            # What has failed counts as over: it is below COMPLETE, which is 0.
-            self._held = [event for event in self._held if event.command_execution_status > 0]
+        self._held = [event for event in self._held if self._is_pending(event)]
+
+    def _is_pending(self, event: Any) -> bool:
+        """Whether a command is still to complete; not one that has failed, nor one of a dead context."""
+        try:
+            return bool(event.command_execution_status > self.cl.command_execution_status.COMPLETE)
+        except self.cl.Error:
+            return False
 
     def check(self) -> None:
         """Raise `DisposedError` after `dispose`, `DeviceError` in a child process that inherited it."""
@@ -344,6 +348,4 @@ def _limits_of(device: Any) -> CLLimits:
         max_work_item_sizes=tuple(device.max_work_item_sizes),
         local_memory=device.local_mem_size,
         max_allocation=device.max_mem_alloc_size,
-        # OpenCL states it in bits.
-        sub_buffer_alignment=device.mem_base_addr_align // 8,
     )

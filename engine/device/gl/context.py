@@ -58,6 +58,13 @@ def is_loaded_on_windows(library: str) -> bool:
     return bool(get_module(library))
 
 
+VERSIONS = ((4, 6), (4, 5), (4, 3), (3, 3))
+"""The versions of OpenGL that the engine asks for, newest first.
+
+NVIDIA's drivers give exactly the version that they are asked for, Mesa's a later one that is compatible.
+"""
+
+
 class Platform(ABC):
     """One of the operating system's interfaces to OpenGL contexts, bound from its library.
 

@@ -7,13 +7,13 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import moderngl
 
 from engine.base.errors import DeviceError
-from engine.device.gl.context import NativeContext, Platform
+from engine.device.gl.context import VERSIONS, NativeContext, Platform
 from engine.device.gl.context_switch import current_platform
 from engine.device.gl.egl import EGL
 from engine.device.gl.functions import GLFunctions, Loader
@@ -97,8 +97,19 @@ def _create_sibling_of_current(platform: Platform) -> tuple[NativeContext, int]:
             f"the game's OpenGL context is version {version / 100:.1f}; inference needs 3.3 or later: ask the"
             " window library for version 3.3 and the core profile before it creates the window"
         )
-    sibling = platform.create_sibling((version // 100, version // 10 % 10))
-    return sibling, platform.current_context()
+    return _newest_sibling(platform, (version // 100, version // 10 % 10)), platform.current_context()
+
+
+def _newest_sibling(platform: Platform, game_version: tuple[int, int]) -> NativeContext:
+    """A sibling of the newest version: compute shaders need 4.3, and games ask for less.
+
+    Raises `DeviceError` where not even one of the game's own version does.
+    """
+    for version in VERSIONS:
+        if version > game_version:
+            with suppress(DeviceError):
+                return platform.create_sibling(version)
+    return platform.create_sibling(game_version)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from engine.device.gl.current_context import DISPOSED, CurrentContext, DeviceLoa
 from engine.device.gl.fence import has_passed
 from engine.device.gl.functions import GL, GLFunctions, Loader, raise_recorded
 from engine.device.gl.limits import GLInfo, GLLimits
+from engine.device.gl.sentinel import Sentinel
 from engine.device.gl.shared_context import SharedContext
 from engine.device.gl.staging import StagingPool
 from engine.device.gl.timer_queries import GLTimer
@@ -100,7 +101,7 @@ class GLDevice(Disposable):
             own_limits = GLLimits.query(self.gl, self.info.version_code)
             self.limits = own_limits if limits is None else limits.restricted_to(own_limits)
             self.ctx = wrap_in_moderngl(loader)
-            self._sentinel = self.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+            self._sentinel = Sentinel(self.gl)
             self.gl.glPixelStorei(GL.PACK_ALIGNMENT, 1)
             self.gl.glPixelStorei(GL.UNPACK_ALIGNMENT, 1)
         finally:
@@ -258,7 +259,7 @@ class GLDevice(Disposable):
         with contextlib.suppress(DeviceError), self.current():
             self.staging.dispose()
             self.timer.release()
-            self.gl.glDeleteSync(self._sentinel)
+            self._sentinel.delete()
             self.collect()
         # The display may be closed next, in whose library a thread must not be then.
         with self._creating:
@@ -308,7 +309,7 @@ class GLDevice(Disposable):
         """Whether the context current on this thread shares objects with the device's; asks the driver."""
         is_current = self._native.platform.current_context() != 0
         is_usable = not self._disposed and not self._lost
-        return is_usable and is_current and bool(self.gl.glIsSync(self._sentinel))
+        return is_usable and is_current and self._sentinel.is_in_current()
 
     def collect(self, seconds: float = math.inf) -> int:
         """Release dropped resources within a time limit; the rest follows next time.

@@ -11,6 +11,7 @@ from typing import Any
 from engine.base.errors import DeviceError
 from engine.device.gl.context import (
     NO_FLUSH_ON_RELEASE,
+    VERSIONS,
     Binding,
     NativeContext,
     Platform,
@@ -34,9 +35,6 @@ _PLATFORM_DEVICE = 0x313F
 
 _LIBRARIES = {"win32": ("libEGL.dll",)}.get(sys.platform, ("libEGL.so.1", "libEGL.so"))
 _GL_LIBRARIES = {"win32": ()}.get(sys.platform, ("libOpenGL.so.0", "libGL.so.1", "libGL.so"))
-
-# Newest first: a driver gives the requested version or a later one that is compatible.
-_HEADLESS_VERSIONS = ((4, 6), (4, 5), (4, 3), (3, 3))
 
 _p, _i, _u = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
@@ -142,7 +140,7 @@ class EGL(Platform):
                 config = self._choose_config(
                     display, _SURFACE_TYPE, _PBUFFER_BIT, _RENDERABLE_TYPE, _OPENGL_BIT
                 )
-                for version in _HEADLESS_VERSIONS:
+                for version in VERSIONS:
                     try:
                         handle = self._create_context(display, config, 0, version)
                         surfaces = self._surfaces_for(display, config, handle, 0, 0)

@@ -135,8 +135,7 @@ u -: glCreateProgram glGetError
 - uuuui: glFramebufferTexture2D
 - uuuii: glFramebufferTextureLayer
 u u: glCreateShader
-b p: glIsSync
-b u: glIsBuffer glIsEnabled glIsProgram glUnmapBuffer
+b u: glIsBuffer glIsEnabled glIsProgram glIsShader glUnmapBuffer
 - uzpu: glBufferData glBufferStorage
 - uzzp: glBufferSubData glGetBufferSubData
 p uzzu: glMapBufferRange
@@ -154,7 +153,7 @@ u puQ: glClientWaitSync
 s u: glGetString
 s uu: glGetStringi
 - uup: glGetProgramiv glGetShaderiv glGetQueryObjectui64v glGetQueryObjectuiv
-- uipp: glGetProgramInfoLog glGetShaderInfoLog
+- uipp: glGetProgramInfoLog glGetShaderInfoLog glGetShaderSource
 - uipp: glShaderSource
 i us: glGetUniformLocation
 - uippp: glGetProgramBinary

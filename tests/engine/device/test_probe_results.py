@@ -60,7 +60,7 @@ def test_a_runtime_that_compiles_nothing_is_told_with_the_reason(
 
 
 def test_a_worker_on_such_a_runtime_ends_in_a_short_error(
-    run_child: RunChild, refusing_runtime: Path
+    run_child: RunChild, refusing_runtime: Path, held_to_3_3: dict[str, str]
 ) -> None:
     code = """
 from engine.backends.base import BackendType
@@ -72,12 +72,7 @@ for device in ("opencl", None):
     except DeviceError as error:
         print(error)
 """
-    answer = run_child(
-        code,
-        OCL_ICD_VENDORS=str(refusing_runtime),
-        MESA_GL_VERSION_OVERRIDE="3.3",
-        MESA_GLSL_VERSION_OVERRIDE="330",
-    )
+    answer = run_child(code, OCL_ICD_VENDORS=str(refusing_runtime), **held_to_3_3)
     assert len(answer.splitlines()) == 2
     assert answer.count("unknown target CPU") == 2
     assert "no compute shaders" in answer or "OpenGL" in answer.splitlines()[1]

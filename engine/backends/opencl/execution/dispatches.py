@@ -81,8 +81,8 @@ class CLProgram(Program):
         """Set this program's arguments on kernels that programs share."""
 
     def temporaries(self) -> dict[int, int]:
-        """Buffers; parts of one count with it."""
-        return {id(mem): mem.size for mem in self._memory if mem.associated_memobject is None}
+        """The buffers, and their bytes."""
+        return {id(mem): mem.size for mem in self._memory}
 
     def release(self) -> None:
         """Free the temporaries and the commands; OpenCL keeps both until what is enqueued has run."""

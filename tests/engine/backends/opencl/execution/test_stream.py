@@ -216,18 +216,12 @@ def test_refusals(backend: OpenCLBackend) -> None:
     assert backend.refusal(Compute(Value("y", (4,), F32), (4,), small.at(FLAT), "l", "T")) is None
 
 
-@pytest.mark.parametrize("one_arena", [True, False])
-def test_temporaries_share_memory(
-    cl_device: CLDevice, one_arena: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporaries_share_memory(cl_device: CLDevice) -> None:
     backend = OpenCLBackend(cl_device)
-    if not one_arena:
-        monkeypatch.setattr("engine.backends.opencl.backend.place", lambda *_: ({}, 1 << 62))
     recorded = recorded_chain(backend, 1000, length=6)
     memory = recorded.program._memory
-    # The first t reads x; from then on two take turns.
-    assert sum(m.size for m in memory) <= (4 if one_arena else 2) * 4096 + 6 * 4096
-    assert len(memory) == (6 if one_arena else 2)
+    # The first t reads x; from then on two take turns. Not parts of one buffer: drivers fail with these.
+    assert [(m.size, m.associated_memobject) for m in memory] == [(4000, None)] * 2
     recorded.run()
     assert np.all(recorded.result() == 6)
     recorded.program.release()
