@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +62,9 @@ class NativeSizes:
         count, outer = len(template.numbers), len(elements)
         addresses = table.inputs
         rooms, arena = addresses + outer, addresses + 2 * outer
-        self._form = struct.Struct(f"={table.inputs + 2 * outer + 2}q")
-        # The memory that the last sizes took: inputs and outputs, temporaries, what the block says of these,
-        # and the bytes of each.
+        # The memory that the last sizes took: inputs and outputs, temporaries, and the bytes of each.
         self._rooms: list[Any] = []
         self._arena: np.ndarray | None = None
-        self._given: list[int] = []
         self._outer: list[tuple[Any, int]] = []  # memory of inputs and outputs, where their elements are
         self._used: dict[int, int] = {}
         numbered = [table.place(number) for number in template.numbers]
@@ -87,7 +83,8 @@ class NativeSizes:
             head[name] = len(words)
             words += entries
         values = template.widen([as_word(word) for word in table.words])
-        self._words, self._values = values, len(values) - len(table.words)
+        self._words, self._values = values.data, len(values) - len(table.words)
+        self._given = self._values + table.inputs
         head |= {
             "given": self._values, "values": self._values, "arena": self._values + arena,
             "guards": guards, "table_count": len(table.table) // WORDS, "call_all": table.call_all or 0,
@@ -95,8 +92,9 @@ class NativeSizes:
         self._layout = np.array([*LAYOUT.values(**head), *words[LAYOUT.end :]], np.int64)
         self._layout_address = address_of(self._layout)
         self._lay_out = layout_function()
-        # Memory for blocks, with their addresses: an address takes longer to find than a block to write.
-        self._blocks: list[tuple[np.ndarray, int]] = []
+        # Memory for blocks, as arrays and as words, with their addresses: an address takes longer to find
+        # than a block to write.
+        self._blocks: list[tuple[np.ndarray, memoryview, int]] = []
         self._sized = [self._values + place for place in sized]
         self._looked_up = [self._values + place for place in looked_up]
 
@@ -125,15 +123,16 @@ class NativeSizes:
             found: Any = before.block
         else:
             before, found = None, self._new_block()
-        block, address = found
-        words, results = block.data, self._template.results
+        block, words, address = found
+        results, first = self._template.results, self._values
         for _ in range(3):  # inputs and outputs may have to grow first, then temporaries
             rooms: list[Any] = [shared.memory for shared in memory]
             arena = self._backend.arena_of(0)
             if self._rooms != rooms or self._arena is not arena:
                 self._take_memory(rooms, arena)
-            block[:] = self._words
-            self._form.pack_into(words, 8 * self._values, *sizes, *self._given)
+            words[:] = self._words
+            for number, size in enumerate(sizes, first):
+                words[number] = size
             self._lay_out(self._layout_address, address, ALL)
             state = words[results]
             if state != SHORT:
@@ -145,10 +144,11 @@ class NativeSizes:
             if before is None:
                 self._blocks.append(found)
             return None
+        if before is not None and before.memory is self._used and self._template.refill(program, block):
+            for buffer, (room, place) in zip(before.outer, self._outer, strict=True):
+                buffer.resize(words[place] or 1, room)  # type: ignore[attr-defined]
+            return before
         outer = [room.first(words[place] or 1) for room, place in self._outer]
-        if before is not None and before.memory is self._used:
-            if self._template.refill(program, block, outer):
-                return FilledSizes(program, outer, self._used, before.numbers, found)
         program = self._template.program_in(block, address, arena, outer)
         return FilledSizes(program, outer, self._used, _LookedUp(words, self._looked_up), found)
 
@@ -159,15 +159,17 @@ class NativeSizes:
         there = [room for room in rooms if room is not None]
         addresses = [0 if room is None else room.address for room in rooms]
         elements = [-1 if room is None else room.elements for room in rooms]
-        self._given = [*addresses, *elements, address_of(arena), len(arena)]
+        given = [*addresses, *elements, address_of(arena), len(arena)]
+        for number, word in enumerate(given, self._given):
+            self._words[number] = word
         self._used = dict([room.block() for room in there])
         if len(arena):
             self._used[address_of(arena)] = len(arena)
 
-    def _new_block(self) -> tuple[np.ndarray, int]:
+    def _new_block(self) -> tuple[np.ndarray, memoryview, int]:
         if not self._blocks:
             nbytes = self._words.nbytes
             blocks = np.empty((max(1, _AT_ONCE // nbytes), len(self._words)), np.int64)
             begin = address_of(blocks)
-            self._blocks = [(block, begin + number * nbytes) for number, block in enumerate(blocks)]
+            self._blocks = [(block, block.data, begin + nbytes * k) for k, block in enumerate(blocks)]
         return self._blocks.pop()

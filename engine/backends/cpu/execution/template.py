@@ -183,12 +183,13 @@ class CPUTemplate:
             held.append(buffer.array)
             if role == "input":
                 inputs[buffer.address] = places
-        outputs = self._outputs(outer)
+        # The buffers of outputs that kernels write, and the words that have their addresses.
+        outputs: Any = {self._outer[at][0]: (outer[at], self._outer[at][2]) for at in self._written}
         number, nanoseconds = _RESULTS.unpack_from(block.data, 8 * self.results)
         commands = CommandList.within(block, address, self._commands, number, self._request, (block, held))
         return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, outputs, self._pace)
 
-    def refill(self, program: CPUProgram, block: np.ndarray, outer: Sequence[DeviceBuffer]) -> bool:
+    def refill(self, program: CPUProgram, block: np.ndarray) -> bool:
         """Have a program follow its block, which `lay_out` has filled in again over the same memory.
 
         Returns whether that is possible: not for a program that has no commands, before or now.
@@ -196,12 +197,8 @@ class CPUTemplate:
         number, nanoseconds = _RESULTS.unpack_from(block.data, 8 * self.results)
         if not number or program.commands is None or not program.commands.count:
             return False
-        program.refill(number, nanoseconds, self._outputs(outer))
+        program.refill(number, nanoseconds)
         return True
-
-    def _outputs(self, outer: Sequence[DeviceBuffer]) -> dict[str, tuple[CPUBuffer, list[int]]]:
-        """The buffers of outputs that kernels write, and the words that have their addresses."""
-        return {self._outer[at][0]: (outer[at], self._outer[at][2]) for at in self._written}  # type: ignore[misc]
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableMemory[Any, Any], Any]]:
         """Return nothing: CPU memory takes no frame time until it is used."""
