@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.execution.arguments import as_word
 from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.program import is_free
-from engine.backends.cpu.execution.template_source import ALL, LAYOUT, SHORT, layout_function
+from engine.backends.cpu.execution.template_source import ALL, LAYOUT, SHORT, prepared_layout
 from engine.backends.growable import GrowableMemory
 from engine.backends.plan_template import FilledSizes
 from engine.base.memory.aligned import address_of
@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from engine.backends.cpu.execution.template import CPUTemplate
 
 
-_AT_ONCE = 1 << 15
-"""Bytes of memory for blocks that are allocated together."""
+class _Block(NamedTuple):
+    """Memory for a block, also as words, its address, and what fills it in once sizes are in it."""
+
+    array: np.ndarray
+    words: memoryview
+    address: int
+    lay_out: Callable[[], None]
 
 
 class _LookedUp(Sequence[int]):
@@ -91,10 +96,7 @@ class NativeSizes:
         }  # fmt: skip
         self._layout = np.array([*LAYOUT.values(**head), *words[LAYOUT.end :]], np.int64)
         self._layout_address = address_of(self._layout)
-        self._lay_out = layout_function()
-        # Memory for blocks, as arrays and as words, with their addresses: an address takes longer to find
-        # than a block to write.
-        self._blocks: list[tuple[np.ndarray, memoryview, int]] = []
+        self._blocks: list[_Block] = []  # unused, as the plan has refused sizes
         self._sized = [self._values + place for place in sized]
         self._looked_up = [self._values + place for place in looked_up]
 
@@ -123,7 +125,7 @@ class NativeSizes:
             found: Any = before.block
         else:
             before, found = None, self._new_block()
-        block, words, address = found
+        block, words, address, lay_out = found
         results, first = self._template.results, self._values
         for _ in range(3):  # inputs and outputs may have to grow first, then temporaries
             rooms: list[Any] = [shared.memory for shared in memory]
@@ -133,7 +135,7 @@ class NativeSizes:
             words[:] = self._words
             for number, size in enumerate(sizes, first):
                 words[number] = size
-            self._lay_out(self._layout_address, address, ALL)
+            lay_out()
             state = words[results]
             if state != SHORT:
                 break
@@ -166,10 +168,9 @@ class NativeSizes:
         if len(arena):
             self._used[address_of(arena)] = len(arena)
 
-    def _new_block(self) -> tuple[np.ndarray, memoryview, int]:
-        if not self._blocks:
-            nbytes = self._words.nbytes
-            blocks = np.empty((max(1, _AT_ONCE // nbytes), len(self._words)), np.int64)
-            begin = address_of(blocks)
-            self._blocks = [(block, block.data, begin + nbytes * k) for k, block in enumerate(blocks)]
-        return self._blocks.pop()
+    def _new_block(self) -> _Block:
+        if self._blocks:
+            return self._blocks.pop()
+        block = np.empty(len(self._words), np.int64)
+        address = address_of(block)
+        return _Block(block, block.data, address, prepared_layout(self._layout_address, address, ALL))
