@@ -100,7 +100,9 @@ class FastPath(Run):
         """Follow the plan and its buffers to inputs of other shapes; not while it is the latest run."""
         self.shapes = shapes
         self.replay.resize(shapes)
-        self._values, self._objects, self.outputs = {}, {}, {}
+        self._values, self.outputs = {}, {}
+        if self._objects:
+            self._objects = {}
         self._fixed = ()
 
     @classmethod

@@ -11,7 +11,7 @@ from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.execution.arguments import as_word
 from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.program import is_free
-from engine.backends.cpu.execution.template_source import ALL, LAYOUT, SHORT, prepared_layout
+from engine.backends.cpu.execution.template_source import ALL, LAYOUT, RESULTS, SHORT, prepared_layout
 from engine.backends.growable import GrowableMemory
 from engine.backends.plan_template import FilledSizes
 from engine.base.memory.aligned import address_of
@@ -146,7 +146,9 @@ class NativeSizes:
             if before is None:
                 self._blocks.append(found)
             return None
-        if before is not None and before.memory is self._used and self._template.refill(program, block):
+        # Commands take the place of others, if there are any.
+        if state and before is not None and before.memory is self._used and not program.commands.is_empty:
+            program.refill(*RESULTS.unpack_from(words, 8 * results))
             for buffer, (room, place) in zip(before.outer, self._outer, strict=True):
                 buffer.resize(words[place] or 1, room)  # type: ignore[attr-defined]
             return before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable
 from functools import cache, partial
 
@@ -41,6 +42,9 @@ REFUSED, SHORT = -1, -2
 """The first result of `ALL` for sizes that guards refuse, and for those that need more memory. The second
 is the size of temporaries then, if that is known.
 """
+
+RESULTS = struct.Struct("=qd")
+"""The results at last: the number of commands, and the nanoseconds that they take."""
 
 _TEXT = f"""
     results = block + 8 * results
