@@ -42,8 +42,8 @@ _ENOUGH = 3
 _SURE = 8
 """How many of them have to before others that are expected to be tiny are short without trials."""
 
-_TINY_NS = 10_000.0
-"""A program that takes less needs no more trials: the clocks of each take 2 microseconds."""
+_TINY_NS = 15_000.0
+"""A program that takes less needs no more trials: the clocks of each take two microseconds."""
 
 
 class _Runnable(Protocol):

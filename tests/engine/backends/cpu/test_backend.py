@@ -249,7 +249,7 @@ def test_what_programs_took_is_remembered_for_other_sizes(backend: CPUBackend) -
 def test_tiny_programs_need_one_trial_or_none(
     backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, later: int
 ) -> None:
-    """As clocks take a fifth of their time. One that takes long after all is tried as any other."""
+    """As clocks take a good part of their time. One that takes long after all is tried as any other."""
     x, y = backend.create(5, F32), backend.create(5, F32)
     first, *others = [backend.record(chain(5, 2), {"x": x, "y": y}) for _ in range(8)]
     set_clocks(monkeypatch, [5] * 9 + [later] * 9)
