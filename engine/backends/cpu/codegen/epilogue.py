@@ -67,7 +67,7 @@ class Epilogue:
 
 def print_epilogue(
     compute: Compute, first_word: int, row_axes: int = 2, core: str = "float32", total: str = "",
-    column_step: str = "",
+    over_channels: bool = False,
 ) -> Epilogue:  # fmt: skip
     """The epilogue over a space whose first `row_axes` indices (`i0`, `i1`...) are fixed in a row.
 
@@ -75,25 +75,24 @@ def print_epilogue(
     the last two, where `last_size` is the size of the last. `core` is the storage type of what `tile` holds,
     `total` the text of a sum at `column` where that is not just what the tile holds there.
 
-    column_step: how many elements columns are apart where a row runs along axis 1 instead, and all other
-    indices are fixed. Its results are stored at `made`, side by side.
+    over_channels: whether a row runs along axis 1 instead, which is all that the formula depends on. Its
+    results are stored at `made`, side by side.
     """
     formula = compute.epilogue if compute.epilogue is not None else acc(compute.body.dtype)
     rank = len(compute.space)
     numbered = number(formula, rank, compute.output.dtype)
     kernel, values, inputs = numbered
     printer = NumbaPrinter(kernel)
-    along = frozenset({1} if column_step else range(row_axes, rank))
+    along = frozenset({1} if over_channels else range(row_axes, rank))
     printer.variables |= {axis: f"i{axis}" for axis in range(rank)} | {"flat": "flat", "acc": "acc"}
     arguments = printer.arguments(first_word)
     printer.open(frozenset())
     printer.open(frozenset(range(rank)) - along)
     printer.open(along | {"flat", "acc"})
-    store = printer.store(*(("column", kernel.body, "made") if column_step else ("flat", kernel.body)))
+    store = printer.store(*(("column", kernel.body, "made") if over_channels else ("flat", kernel.body)))
     element = printer.close()
     row = printer.close()
-    flat = f"column * {column_step}" if column_step else "column"
-    lead = [f"acc = {total or read_text(core, 'tile', 'column')}", f"flat = start + {flat}"]
+    lead = [f"acc = {total or read_text(core, 'tile', 'column')}", "flat = start + column"]
     if kernel.body.free & along:
         at = "first_column + column"
         if len(along) == 1:
