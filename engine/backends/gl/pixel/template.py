@@ -53,6 +53,11 @@ class GLPixelTemplateProgram(GLPixelProgram):
         """The textures that programs share."""
         return {id(texture): texture.nbytes for texture in self.textures}
 
+    def clear(self) -> None:
+        """Fill these with zeros."""
+        for texture in self.textures:
+            texture.clear()
+
 
 class _TemplateRecorder(Recorder):
     """Records calls of which some arguments are filled in later. Open tensors are numbers."""

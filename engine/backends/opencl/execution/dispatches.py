@@ -97,13 +97,16 @@ def pointed(rows: np.ndarray) -> np.ndarray:
 
 
 class CLProgram(Program):
-    """A recorded plan: commands in order, and the temporaries that belong to it."""
+    """A recorded plan: commands in order, the temporaries, and the buffers with numbers of kernels."""
 
     _rows: np.ndarray | None = None
 
-    def __init__(self, commands: list[Command | Repetition], memory: list[Any]) -> None:
+    def __init__(
+        self, commands: list[Command | Repetition], temporaries: list[Any], numbers: list[Any]
+    ) -> None:
         self.commands = commands
-        self._memory = memory
+        self.memory = temporaries
+        self._numbers = numbers
 
     def enqueue(self, device: CLDevice) -> None:
         """Enqueue the commands. Raises `pyopencl.Error`."""
@@ -120,15 +123,16 @@ class CLProgram(Program):
 
     def temporaries(self) -> dict[int, int]:
         """The buffers, and their bytes."""
-        return {id(mem): mem.size for mem in self._memory}
+        return {id(mem): mem.size for mem in self.memory}
 
     def release(self) -> None:
         """Free the temporaries and the commands; OpenCL keeps both until what is enqueued has run."""
         self.commands.clear()
         self._rows = None
-        for mem in self._memory:
-            mem.release()
-        self._memory.clear()
+        for memory in (self.memory, self._numbers):
+            for mem in memory:
+                mem.release()
+            memory.clear()
 
 
 def command_count(programs: ProgramStore, step: Step) -> int:

@@ -106,8 +106,8 @@ class CLTemplateProgram(CLProgram):
         settings: What sets the arguments of its other kernels.
         commands: The dispatches.
         rows: The calls that enqueue them.
-        slots: The shared buffers.
-        memory: Buffers of its own.
+        slots: The shared buffers for temporaries.
+        numbers: The buffers with numbers of its other kernels.
     """
 
     def __init__(
@@ -119,15 +119,14 @@ class CLTemplateProgram(CLProgram):
         commands: list[Command],
         rows: np.ndarray,
         slots: list[Any],
-        memory: list[Any],
+        numbers: list[Any],
     ) -> None:
-        super().__init__([*commands], memory)
+        super().__init__([*commands], slots, numbers)
         self._rows = rows
         self._kernels = kernels
         self._tensors = tensors
         self._words = words
         self._settings = settings
-        self._slots = slots
 
     def activate(self) -> None:
         """Set this program's arguments on the shared kernels."""
@@ -145,18 +144,14 @@ class CLTemplateProgram(CLProgram):
             set_arguments(kernel, buffers, numbers)
         kernels.latest = self
 
-    def temporaries(self) -> dict[int, int]:
-        """The shared buffers, and the program's own."""
-        return {id(mem): mem.size for mem in self._slots} | super().temporaries()
-
     def release(self) -> None:
         """Free the commands, and what no other program uses."""
+        self.memory.clear()
         super().release()
         if self._kernels.latest is self:
             self._kernels.latest = None
         self._tensors.clear()
         self._settings.clear()
-        self._slots.clear()
 
 
 class _SymbolicStep:
@@ -323,7 +318,7 @@ class CLTemplate:
         items = [tuple(n[: len(local)]) for n, local in zip(work.tolist(), self._work_groups, strict=True)]
         whole: list[Command] = [*zip(self._whole, items, self._work_groups, strict=True)]
         self._rows[:, SIZES] = work
-        memory: list[Any] = []
+        numbers: list[Any] = []
         # Commands of other steps, which come behind those of the whole ones; and the order of all.
         parts: list[Command] = []
         order: list[int] = []
@@ -333,7 +328,7 @@ class CLTemplate:
             begin = k + 1
             if counts[k]:
                 first = len(whole) + len(parts)
-                self._add_parts(self._steps[k], given, tensors, settings, parts, memory)
+                self._add_parts(self._steps[k], given, tensors, settings, parts, numbers)
                 order += range(first, len(whole) + len(parts))
         order += range(begin, len(whole))
         rows = np.concatenate([self._rows, command_rows(self._backend.device, parts)])
@@ -341,7 +336,7 @@ class CLTemplate:
         whole += parts
         commands = [whole[k] for k in order]
         words = self._words(given)
-        return CLTemplateProgram(self._kernels, tensors, words, settings, commands, calls, slots, memory)
+        return CLTemplateProgram(self._kernels, tensors, words, settings, commands, calls, slots, numbers)
 
     def _add_parts(
         self,

@@ -65,7 +65,7 @@ def test_commands_run_in_order_and_repetitions_among_them(device: CLDevice) -> N
     own.set_all()
     commands = [(kernel, (24,), (8,)) for kernel in own.kernels]
     repeated = Repetition(3, ([(commands[2], lambda run: own.set([own.kernels[2]], 2, 4, 10 + run))], []), [])
-    program = CLProgram([commands[1], repeated, commands[3]], [])
+    program = CLProgram([commands[1], repeated, commands[3]], [], [])
     for _ in range(2):
         program.enqueue(device)
     expected = 0
@@ -81,7 +81,7 @@ def test_a_command_that_fails_comes_after_those_before_it(device: CLDevice) -> N
     own = Kernels(device, 3)
     own.set_all()
     own.kernels.append(device.cl.Kernel(own.program, "k"))
-    program = CLProgram([(own.kernels[k], (24,), (8,)) for k in (1, 3, 2)], [])
+    program = CLProgram([(own.kernels[k], (24,), (8,)) for k in (1, 3, 2)], [], [])
     with pytest.raises(device.cl.Error, match="INVALID_KERNEL_ARGS"):
         program.enqueue(device)
     assert own.values()[0] == 1
@@ -95,7 +95,7 @@ def test_native_code_does_all_of_it(cl_device: CLDevice) -> None:
     calls = NativeCalls()
     assert calls.wait()
     own.set_all()
-    program = CLProgram([(kernel, (24,), (8,)) for kernel in own.kernels], [])
+    program = CLProgram([(kernel, (24,), (8,)) for kernel in own.kernels], [], [])
     program.enqueue(cl_device)
     assert program._rows is not None
     assert calls.run(program._rows, 0) == 2
