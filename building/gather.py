@@ -44,6 +44,7 @@ def gathered() -> dict[str, _KERNEL]:
     from engine.base.errors import EngineError
     from engine.compiler.passes.fold_batch_norm import SCALE_ROWS
     from engine.compiler.plan import AnyKernel
+    from engine.device.cl.native_calls import CALLS
     from engine.device.jobs.builtin_commands import job_sources
     from engine.device.native import NativeSource
     from engine.runtime.plan_store.cache_keys import MIX
@@ -57,6 +58,7 @@ def gathered() -> dict[str, _KERNEL]:
         MIX,
         SCALE_ROWS,
         REPLAY,
+        CALLS,
     ]
     found: dict[str, NativeSource] = {source.key: source for source in always}
 

@@ -144,8 +144,8 @@ is one that games meet as an attribute, `self.time` for instance, and do not imp
 """
 
 INTERNAL: dict[str, tuple[str, ...]] = {
-    "CLDevice": ("failed", "guarded", "hold_until_complete", "keeps_times", "let_go_of_completed", "pending",
-                 "stores"),
+    "CLDevice": ("calls", "failed", "guarded", "hold_until_complete", "keeps_times", "let_go_of_completed",
+                 "pending", "set_arguments", "stores"),
     "CPUTensorData": ("address", "elements", "add_reader", "keep_in_place", "set_writer", "readers",
                       "to_write", "writer"),
     "GLDevice": ("borrow_shared", "call_later", "collect", "create_shared", "give_back_shared", "staging"),

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.base.errors import KernelCompileError
 from engine.device.gl.functions import FUNCTION_TYPE
-from engine.device.native import NativeSource, PendingLoad, process_store
+from engine.device.native import NativeSource
+from engine.device.native.background_function import BackgroundFunction
 from engine.device.native.prelude import PRELUDE
 
 ARGUMENTS = 5
@@ -134,8 +134,7 @@ class Replayer:
     """Runs command lists: in native code once that is there, through ctypes until then."""
 
     def __init__(self) -> None:
-        self._pending: PendingLoad | None = process_store().prepare_async([REPLAY])
-        self._native: Any = None
+        self._native = BackgroundFunction(REPLAY, _NATIVE)
         self._functions: dict[int, Any] = {}
 
     def load(self) -> bool:
@@ -143,25 +142,11 @@ class Replayer:
 
         Any thread may call this.
         """
-        pending = self._pending
-        if pending is not None and pending.done():
-            self._take(pending)
-        return self._native is not None
+        return self._native.get() is not None
 
     def wait(self) -> bool:
         """Wait until the native code is there; False if it cannot be had."""
-        pending = self._pending
-        if pending is not None:
-            self._take(pending)
-        return self._native is not None
-
-    def _take(self, pending: PendingLoad) -> None:
-        self._pending = None
-        try:
-            self._native = _NATIVE(pending.result()[REPLAY.key])
-        except KernelCompileError:
-            # Machines on which numba cannot compile still run, more slowly.
-            self._native = None
+        return self._native.wait() is not None
 
     def run(self, commands: CommandList, first: int = 0, end: int | None = None) -> None:
         """Issue the calls of a finished list, or its rows `first` to `end`; the context must be current."""
@@ -186,8 +171,9 @@ class Replayer:
         self._issue(table, first, end)
 
     def _issue(self, table: np.ndarray, first: int, end: int) -> None:
-        if self.load():
-            self._native(table.ctypes.data, first, end)
+        native = self._native.get()
+        if native is not None:
+            native(table.ctypes.data, first, end)
             return
         for address, *arguments in table[first:end].tolist():
             function = self._functions.get(address)

@@ -278,13 +278,10 @@ class OpenCLBackend(Backend):
             program.activate()
             if instrumentation.installed and self.device.keeps_times and program.commands:
                 started = perf_counter()
-                events = [
-                    enqueue(queue, kernel, size, local) for kernel, size, local in each(program.commands)
-                ]
+                events = [enqueue(queue, *command) for command in each(program.commands)]
                 instrumentation.later(ObservedEvents(self.device, events, started))
                 return
-            for kernel, size, local in each(program.commands):
-                enqueue(queue, kernel, size, local)
+            program.enqueue(self.device)
         except self.device.cl.Error as error:
             raise self.device.failed("to take a command", error) from error
 

@@ -11,9 +11,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from engine.base import instrumentation
 from engine.base.errors import DeviceError, DisposedError
 from engine.base.lifetime import Disposable
+from engine.device.cl.native_calls import DATA, NativeCalls
 from engine.device.cl.probe import probe_cl
 from engine.device.cl.runtimes import runtimes_registered
 from engine.device.counters import DeviceCounters
@@ -89,6 +92,7 @@ class CLDevice(Disposable):
         stores: what backends keep with the device, by keys of theirs.
         keeps_times: whether the queue times its commands.
         pending: who holds events of copies under way.
+        calls: makes OpenCL calls in native code.
         name: "opencl".
         device: The `pyopencl.Device`.
     """
@@ -129,6 +133,7 @@ class CLDevice(Disposable):
         self.stores: dict[Any, Any] = {}
         self._held: list[Any] = []
         self.pending: weakref.WeakSet[Pending] = weakref.WeakSet()
+        self.calls = NativeCalls()
         self._forked = False
         _devices.add(self)
 
@@ -149,6 +154,14 @@ class CLDevice(Disposable):
         """
         cl = import_pyopencl()
         return [_describe(cl, device) for device in list_cl_devices(cl)]
+
+    def set_arguments(self, rows: np.ndarray) -> None:
+        """Set arguments of kernels: rows of calls of `SET_ARGUMENT`. Raises `pyopencl.Error`."""
+        done = -1
+        while (done := self.calls.run(rows, done + 1)) < len(rows):
+            _, kernel, position, size = rows[done, :4].tolist()
+            value = rows[done, DATA:].view(np.uint8)[:size]
+            self.cl.Kernel.from_int_ptr(kernel, True)._set_arg_buf(position, value)
 
     def finish(self) -> None:
         """Block until the queue is empty; counted."""

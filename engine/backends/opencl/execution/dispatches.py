@@ -15,6 +15,8 @@ from engine.backends.opencl.codegen.printer import GenericSource
 from engine.backends.opencl.codegen.tuned_kernel import Dispatch, TunedKernel
 from engine.backends.opencl.execution.programs import Compiled, ProgramStore
 from engine.compiler.plan import RepeatedSteps, Step
+from engine.device.cl.device import CLDevice
+from engine.device.cl.native_calls import DATA, ENQUEUE, new_rows, point
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import largest, smallest
 
@@ -25,6 +27,9 @@ _MAX_WORK = 1 << 32
 Command = tuple[Any, tuple[int, ...], tuple[int, ...]]
 """Kernel with its arguments, work-items, work-items in a group."""
 
+
+SIZES, LOCALS = slice(DATA, DATA + 3), slice(DATA + 3, DATA + 6)
+"""Words of a call that enqueues a command: its work-items, and those in a group."""
 
 Setting = Callable[[int], None]
 """Sets the arguments of a kernel for a run."""
@@ -70,8 +75,31 @@ def each(commands: Sequence[Command | Repetition]) -> Iterator[Command]:
             yield command
 
 
+def command_rows(device: CLDevice, commands: Sequence[Command | Repetition]) -> np.ndarray:
+    """The calls that enqueue commands, which must outlive them, to be `pointed`; of a repetition zeros."""
+    rows = new_rows(ENQUEUE, len(commands))
+    rows[:, 1] = device.queue.int_ptr
+    for row, command in zip(rows, commands, strict=True):
+        if isinstance(command, Repetition):
+            row[0] = 0
+            continue
+        kernel, size, local = command
+        row[2:4] = kernel.int_ptr, len(size)
+        row[SIZES][: len(size)], row[LOCALS][: len(size)] = size, local
+    return rows
+
+
+def pointed(rows: np.ndarray) -> np.ndarray:
+    """The calls, each with its own sizes, where they stay."""
+    point(rows, 5, SIZES.start)
+    point(rows, 6, LOCALS.start)
+    return rows
+
+
 class CLProgram(Program):
     """A recorded plan: commands in order, the temporaries, and the buffers with numbers of kernels."""
+
+    _rows: np.ndarray | None = None
 
     def __init__(
         self, commands: list[Command | Repetition], temporaries: list[Any], numbers: list[Any]
@@ -79,6 +107,16 @@ class CLProgram(Program):
         self.commands = commands
         self.memory = temporaries
         self._numbers = numbers
+
+    def enqueue(self, device: CLDevice) -> None:
+        """Enqueue the commands. Raises `pyopencl.Error`."""
+        rows, queue, done = self._rows, device.queue, -1
+        if rows is None:
+            rows = self._rows = pointed(command_rows(device, self.commands))
+        while (done := device.calls.run(rows, done + 1)) < len(rows):
+            # A repetition, or what failed: pyopencl collects garbage and tries again where memory is short.
+            for kernel, size, local in each(self.commands[done : done + 1]):
+                device.cl.enqueue_nd_range_kernel(queue, kernel, size, local)
 
     def activate(self) -> None:
         """Set this program's arguments on kernels that programs share."""
@@ -90,6 +128,7 @@ class CLProgram(Program):
     def release(self) -> None:
         """Free the temporaries and the commands; OpenCL keeps both until what is enqueued has run."""
         self.commands.clear()
+        self._rows = None
         for memory in (self.memory, self._numbers):
             for mem in memory:
                 mem.release()

@@ -29,15 +29,20 @@ from engine.backends.opencl.codegen.printer import LOCAL_SIZE, GenericSource
 from engine.backends.opencl.codegen.storage import device_dtype
 from engine.backends.opencl.codegen.tuned_kernel import FIRST_GROUP
 from engine.backends.opencl.execution.dispatches import (
+    SIZES,
     CLProgram,
     Command,
+    command_rows,
     dispatches,
     fits_one,
     largest_dispatch,
+    pointed,
 )
 from engine.backends.opencl.execution.memory import CLBuffer
 from engine.backends.opencl.execution.programs import Compiled, set_arguments
 from engine.compiler.plan import Plan, Step
+from engine.device.cl.device import CLDevice
+from engine.device.cl.native_calls import DATA, SET_ARGUMENT, new_rows, point
 from engine.kernels.size import Number, has_sizes, hint_of
 
 if TYPE_CHECKING:
@@ -54,39 +59,41 @@ class _Kernels:
 
     latest: CLTemplateProgram | None = None
 
-    def __init__(self) -> None:
-        self._kernels: list[tuple[Any, slice]] = []
-        self._positions: list[int] = []
+    def __init__(self, device: CLDevice) -> None:
+        self._device = device
+        self._buffers: list[tuple[Any, int]] = []
         self._tensors: list[int] = []
-        self._open: list[tuple[Any, tuple[Any, ...]]] = []
-        self._words = np.zeros(0, np.int32)
+        self._numbers: list[tuple[Any, int]] = []
 
-    def add(self, kernel: Any, tensors: Mapping[int, int]) -> None:
-        """A kernel, and which tensors its buffers are, by the positions of its arguments."""
-        begin = 2 * len(self._positions)
-        self._positions += tensors.keys()
+    def add(self, kernel: Any, tensors: Mapping[int, int], numbers: Sequence[int]) -> None:
+        """A kernel, which tensors its buffers are, by position, and the positions of its numbers."""
+        self._buffers += [(kernel, position) for position in tensors]
         self._tensors += tensors.values()
-        self._kernels.append((kernel, slice(begin, 2 * len(self._positions))))
+        self._numbers += [(kernel, position) for position in numbers]
 
-    def close(self, open_words: Sequence[tuple[Any, slice]], positions: Sequence[int]) -> None:
-        """All are added; of some, words are arguments, each with its position."""
-        self._words = np.zeros(len(positions), np.int32)
-        view = memoryview(self._words)  # type: ignore[arg-type]
-        each = [item for k, at in enumerate(positions) for item in (at, view[k : k + 1])]
-        self._open = [(kernel, tuple(each[2 * own.start : 2 * own.stop])) for kernel, own in open_words]
+    def close(self) -> None:
+        """All are added."""
+        self._buffer_rows = _argument_rows(self._buffers, 8)
+        self._number_rows = _argument_rows(self._numbers, 4)
 
     def bind(self, tensors: Sequence[Any]) -> None:
         """Set the buffers."""
-        arguments: list[Any] = [None] * (2 * len(self._positions))
-        arguments[::2], arguments[1::2] = self._positions, [tensors[k] for k in self._tensors]
-        for kernel, own in self._kernels:
-            set_arguments(kernel, tuple(arguments[own]), ())
+        self._buffer_rows[:, DATA] = np.array([mem.int_ptr for mem in tensors], np.int64)[self._tensors]
+        self._device.set_arguments(self._buffer_rows)
 
     def fill_in(self, words: np.ndarray) -> None:
         """Set the numbers."""
-        self._words[:] = words
-        for kernel, arguments in self._open:
-            set_arguments(kernel, (), arguments)
+        self._number_rows[:, DATA] = words
+        self._device.set_arguments(self._number_rows)
+
+
+def _argument_rows(arguments: Sequence[tuple[Any, int]], size: int) -> np.ndarray:
+    """The calls that set arguments of `size` bytes: kernels, which must outlive them, and positions."""
+    rows = new_rows(SET_ARGUMENT, len(arguments))
+    rows[:, 1:3] = np.array([(kernel.int_ptr, at) for kernel, at in arguments], np.int64).reshape(-1, 2)
+    rows[:, 3] = size
+    point(rows, 4, DATA)
+    return rows
 
 
 class CLTemplateProgram(CLProgram):
@@ -98,6 +105,7 @@ class CLTemplateProgram(CLProgram):
         words: Their numbers that do.
         settings: What sets the arguments of its other kernels.
         commands: The dispatches.
+        rows: The calls that enqueue them.
         slots: The shared buffers for temporaries.
         numbers: The buffers with numbers of its other kernels.
     """
@@ -109,10 +117,12 @@ class CLTemplateProgram(CLProgram):
         words: np.ndarray,
         settings: list[Setting],
         commands: list[Command],
+        rows: np.ndarray,
         slots: list[Any],
         numbers: list[Any],
     ) -> None:
         super().__init__([*commands], slots, numbers)
+        self._rows = rows
         self._kernels = kernels
         self._tensors = tensors
         self._words = words
@@ -206,7 +216,7 @@ class CLTemplate:
         self._outer = plan.given(constants)
         tensors |= {name: number for number, name in enumerate(self._outer, len(specs))}
         mems = {name: b.mem for name, b in owned(constants, constants, CLBuffer).items()}
-        self._kernels = _Kernels()
+        self._kernels = _Kernels(backend.device)
         self._steps: list[_SymbolicStep] = []
         # Words of numbers that are set for each size, and each one's position among a kernel's arguments.
         words = SymbolicWords(numbers, lambda sizes: (np.maximum(sizes, 1), *divisors(sizes)))
@@ -214,8 +224,6 @@ class CLTemplate:
         # Of each step: its space, and the elements of the largest dispatch.
         grids = SymbolicArray(numbers)
         locals_: list[tuple[int, ...]] = []
-        # The kernels of which numbers are open, and which of all words are theirs.
-        open_words: list[tuple[Any, slice]] = []
         is_plain = []
         for step in plan.steps:
             if any(type(size) is int and size == 0 for size in step.space):
@@ -226,19 +234,19 @@ class CLTemplate:
             begin = len(positions)
             is_plain.append(self._add_arguments(own, words, positions))
             if is_plain[-1]:
-                self._kernels.add(own.kernels[0], own.tensors)
-            if len(positions) > begin:
-                open_words.append((own.kernels[0], slice(begin, len(positions))))
+                self._kernels.add(own.kernel(0), own.tensors, positions[begin:])
             is_generic = isinstance(compiled.source, GenericSource)
             grid = (prod(step.space), 1, 1) if is_generic else step.space
             for size in (*grid, largest_dispatch(compiled, step)):
                 grids.add(size)
             locals_.append((*compiled.source.local, 1, 1)[:3] if not is_generic else (0, 1, 1))
         self._words = words.close()
-        self._kernels.close(open_words, positions)
+        self._kernels.close()
         self._is_plain = np.array(is_plain, bool)
-        self._whole = [own.kernels[0] if own.kernels else None for own in self._steps]
+        self._whole = [own.kernel(0) for own in self._steps]
         self._work_groups = [own.compiled.source.local for own in self._steps]
+        whole = zip(self._whole, self._work_groups, self._work_groups, strict=True)
+        self._rows = command_rows(backend.device, [*whole])
         self._locals = np.array(locals_, np.int64).reshape(-1, 3)
         self._grids, self._elements = grids.close(), elements.close()
         self._values = numbers.values
@@ -309,17 +317,26 @@ class CLTemplate:
         settings: list[Setting] = []
         items = [tuple(n[: len(local)]) for n, local in zip(work.tolist(), self._work_groups, strict=True)]
         whole: list[Command] = [*zip(self._whole, items, self._work_groups, strict=True)]
-        commands: list[Command] = []
+        self._rows[:, SIZES] = work
         numbers: list[Any] = []
+        # Commands of other steps, which come behind those of the whole ones; and the order of all.
+        parts: list[Command] = []
+        order: list[int] = []
         begin = 0
         for k in np.flatnonzero(~is_whole | (counts == 0)).tolist():
-            commands += whole[begin:k]
+            order += range(begin, k)
             begin = k + 1
             if counts[k]:
-                self._add_parts(self._steps[k], given, tensors, settings, commands, numbers)
-        commands += whole[begin:]
+                first = len(whole) + len(parts)
+                self._add_parts(self._steps[k], given, tensors, settings, parts, numbers)
+                order += range(first, len(whole) + len(parts))
+        order += range(begin, len(whole))
+        rows = np.concatenate([self._rows, command_rows(self._backend.device, parts)])
+        calls = pointed(rows[order])
+        whole += parts
+        commands = [whole[k] for k in order]
         words = self._words(given)
-        return CLTemplateProgram(self._kernels, tensors, words, settings, commands, slots, numbers)
+        return CLTemplateProgram(self._kernels, tensors, words, settings, commands, calls, slots, numbers)
 
     def _add_parts(
         self,

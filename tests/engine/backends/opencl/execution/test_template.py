@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx.parser
 import pytest
 
 from engine import ModelLoader
-from engine.backends.opencl.execution import template
+from engine.device.cl.device import CLDevice
+from engine.device.cl.native_calls import DATA
 from tests.engine.conftest import MakeWorker, answers
 
 SUMS = """<ir_version: 9, opset_import: ["": 18]>
@@ -26,12 +25,12 @@ g (float[n, m] x) => (float[n, m] y, float[n] z) {
 def test_buffers_are_set_again_only_where_memory_is_new(
     make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_buffers: list[Any] = []
-    original = template.set_arguments
+    set_buffers: list[int] = []
+    original = CLDevice.set_arguments
 
-    def watched(kernel: Any, buffers: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
-        set_buffers.extend(buffers[1::2])
-        original(kernel, buffers, numbers)
+    def watched(device: CLDevice, rows: np.ndarray) -> None:
+        set_buffers.extend(rows[rows[:, 3] == 8, DATA])
+        original(device, rows)
 
     worker = make_worker(ModelLoader.load(onnx.parser.parse_model(SUMS).SerializeToString()), "opencl")
     rng = np.random.default_rng(2)
@@ -47,7 +46,7 @@ def test_buffers_are_set_again_only_where_memory_is_new(
         return len(set_buffers)
 
     count_at(40, 30)
-    monkeypatch.setattr(template, "set_arguments", watched)
+    monkeypatch.setattr(CLDevice, "set_arguments", watched)
     assert [count_at(n, 30) for n in (39, 7, 1, 20)] == [0] * 4
     assert count_at(4000, 30) > 0
     assert [count_at(n, 31) for n in (0, 3, 17)] == [0] * 3
