@@ -171,7 +171,7 @@ def _is_one_product(x: Value, w: Value, win: Windows, source: Layout) -> bool:
     """Whether what all windows read is little enough to be copied."""
     if prod(win.kernel) <= MOST_COPIES * prod(win.strides):
         return True
-    axes = range(1, x.rank - 1) if source.channels_last else range(2, x.rank)
+    axes = source.split(range(x.rank))[2]
     read = x.shape[0] * prod(win.counts) * w.size // max(1, w.shape[0])
     return read <= FEW_PRODUCTS and all(x.is_static(axis) for axis in axes)
 

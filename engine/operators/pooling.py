@@ -19,13 +19,6 @@ from engine.operators.registry import operator
 from engine.operators.windows import PoolAttributes, Windows, slide
 
 
-def _planes(k: Builder, x: Value) -> tuple[int, ...]:
-    """The spatial sizes of (N, C, *spatial), or of (N, *spatial, C)."""
-    if x.rank < 3:
-        k.error(f"takes a tensor (N, C, ...) of rank 3 or more, not {list(x.shape)}")
-    return layout_of(k).split(x.shape)[2]
-
-
 def lowest(dtype: str) -> float | int:
     """The neutral element of a maximum."""
     return LIMITS[dtype][0] if dtype in LIMITS else float("-inf")
@@ -37,7 +30,7 @@ def max_pool(
     k: Builder, x: Value, *, storage_order: int = 0, sliding: PoolAttributes
 ) -> tuple[Value | None, ...]:
     """The largest element of each window; second output, of (N, C, ...): its position in the whole tensor."""
-    win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
+    win = slide(k, layout_of(k).spatial(k, x), sliding.kernel_shape, sliding)
     where = largest_at(k, x, win, storage_order) if k.wants(1) else None
     return largest(k, x, win, layout_of(k)), where
 
@@ -88,7 +81,7 @@ def largest_at(k: Builder, x: Value, win: Windows, storage_order: int) -> Value:
 @operator("AveragePool", since=7)
 def average_pool(k: Builder, x: Value, *, count_include_pad: int = 0, sliding: PoolAttributes) -> Value:
     """The mean of each window, over the elements inside the input, or the padding too."""
-    win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
+    win = slide(k, layout_of(k).spatial(k, x), sliding.kernel_shape, sliding)
     layout, include_pad = layout_of(k), bool(count_include_pad)
 
     def pooled(x: Value, win: Windows, dtype: np.dtype) -> Value:
@@ -149,7 +142,7 @@ def in_turns(
     spatial = range(x.rank - 2)
     dtype = x.dtype if dtype is None else dtype
     between = wide(x.dtype)
-    static = all(x.is_static(a) for a in (range(1, x.rank - 1) if layout.channels_last else range(2, x.rank)))
+    static = all(map(x.is_static, layout.split(range(x.rank))[2]))
     if static and win.kernel == win.sizes and set(win.counts) == {1} and not any((*win.begins, *win.ends)):
         return _whole_plane(k, x, whole, layout=layout, dtype=dtype)
     if len(spatial) > 2:
@@ -187,7 +180,7 @@ def _beside(win: Windows, columns: int) -> Windows:
 @operator("LpPool", since=2)
 def lp_pool(k: Builder, x: Value, *, p: int = 2, sliding: PoolAttributes) -> Value:
     """The p-norm of each window."""
-    win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
+    win = slide(k, layout_of(k).spatial(k, x), sliding.kernel_shape, sliding)
 
     def pooled(x: Value, win: Windows, dtype: np.dtype) -> Value:
         return _windowed(k, x, win, FIRST, dtype, "sum", lambda total, at: total)
@@ -215,28 +208,25 @@ def p_root(x: Expr, p: int) -> Expr:
 def _whole_plane(
     k: Builder, x: Value, kind: str, layout: Layout = FIRST, dtype: np.dtype | None = None
 ) -> Value:
-    axes = range(1, x.rank - 1) if layout.channels_last else range(2, x.rank)
-    planes = Reduction(k, x, frozenset(axes))
+    layout.spatial(k, x)
+    planes = Reduction(k, x, frozenset(layout.split(range(x.rank))[2]))
     return planes.shaped(planes.plain(kind, dtype=dtype))
 
 
 @operator("GlobalAveragePool", since=1)
 def global_average_pool(k: Builder, x: Value) -> Value:
     """The mean of each channel's plane."""
-    _planes(k, x)
     return _whole_plane(k, x, "mean")
 
 
 @operator("GlobalMaxPool", since=1)
 def global_max_pool(k: Builder, x: Value) -> Value:
     """The largest element of each channel's plane."""
-    _planes(k, x)
     return _whole_plane(k, x, "max")
 
 
 @operator("GlobalLpPool", since=2)
 def global_lp_pool(k: Builder, x: Value, *, p: int = 2) -> Value:
     """The p-norm of each channel's plane."""
-    _planes(k, x)
     sums = _whole_plane(k, k.elementwise(lambda e: p_power(e, p), x, dtype=wide(x.dtype)), "sum")
     return k.elementwise(lambda e: p_root(e, p), sums, dtype=x.dtype)
