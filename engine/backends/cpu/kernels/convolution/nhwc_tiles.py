@@ -154,8 +154,8 @@ def _ask_early(tile: Tile, epilogue: Epilogue) -> list[str]:
 def _store_tile(tile: Tile, epilogue: Epilogue, rank: int) -> list[str]:
     pixel = pixel_indices(rank)
 
-    def run(count: int) -> list[str]:
-        """Process whole vectors; the last one overlaps the previous one."""
+    def run(count: int | str) -> list[str]:
+        """So many columns at a time; the last of them overlap those before."""
         return [
             "for r in range(valid):",
             *indent(pixel),
@@ -173,16 +173,7 @@ def _store_tile(tile: Tile, epilogue: Epilogue, rank: int) -> list[str]:
     lines = [f"if columns >= {tile.lanes}:", *indent(run(tile.lanes))]
     if tile.lanes > few:
         lines += [f"elif columns >= {few}:", *indent(run(few))]
-    return [
-        *lines,
-        "else:",
-        "    for r in range(valid):",
-        *indent(indent(pixel)),
-        "        tile = sums + r * width_bytes",
-        "        first_column = m_first",
-        "        start = pixel * m_total + first_column",
-        *indent(indent(epilogue.store)),
-    ]
+    return [*lines, "else:", *indent(run("columns"))]
 
 
 def pixel_indices(rank: int) -> list[str]:
