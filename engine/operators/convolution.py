@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from engine.kernels.expr import Expr, arg, lit, reduce
+from engine.kernels.expr import Expr, arg, lit, reduce_axes
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -65,10 +65,7 @@ def convolve(
         # With SAME the padding depends on the size, and sizes must not choose a kernel.
         padded = any(win.begins) or any(win.ends) or auto_pad.startswith("SAME")
 
-        def taps(found: list[Expr], channel: Expr) -> Expr:
-            axis = len(found)
-            if axis < spatial:
-                return reduce("sum", w.shape[2 + axis], lambda r: taps([*found, r], channel))
+        def tap(channel: Expr, *found: Expr) -> Expr:
             sources = [win.source(i, at[i], found[i]) for i in range(spatial)]
             weight = less(w[(m, channel, *found)], w_zero)
             position = source.order(n, first + channel, sources)
@@ -76,7 +73,7 @@ def convolve(
             value = x.load_where(win.inside(sources), position, outside) if padded else x[position]
             return less(value, x_zero) * weight
 
-        return reduce("sum", w.shape[1], lambda c: taps([], c))
+        return reduce_axes("sum", w.shape[1:], tap)
 
     shape = target.order(batch, w.shape[0], win.counts)
     attributes = {

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from engine.kernels.expr import Expr, arg, cast, fold, lit, reduce, select, unary
+from engine.kernels.expr import Expr, arg, cast, fold, lit, reduce_axes, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.printer import LIMITS
 from engine.kernels.value import Value
@@ -105,16 +105,12 @@ def _windowed(
     def formula(*indices: Expr) -> Expr:
         n, c, at = layout.split(indices)
 
-        def taps(sources: list[Expr]) -> Expr:
-            axis = len(sources)
-            if axis < len(win.kernel):
-                return reduce(
-                    how, win.kernel[axis], lambda t: taps([*sources, win.source(axis, at[axis], t)])
-                )
+        def tap(*found: Expr) -> Expr:
+            sources = [win.source(axis, i, found[axis]) for axis, i in enumerate(at)]
             position = layout.order(n, c, sources)
             return x.load_where(win.inside(sources), position, 0 if outside is None else outside)
 
-        return finish(taps([]), at)
+        return finish(reduce_axes(how, win.kernel, tap), at)
 
     shape = layout.order(batch, channels, win.counts)
     attributes = {

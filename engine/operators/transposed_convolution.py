@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.kernels.expr import Expr, arg, lit, reduce, select
+from engine.kernels.expr import Expr, arg, lit, reduce_axes, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.convolution import add_bias, convolve, taps_first
@@ -94,10 +94,7 @@ def by_taps(k: Builder, x: Value, w: Value, group: int, spread: TransposedGeomet
         member = m % arg(per_group)
         first = lit(0) if group == 1 else (m // arg(per_group)) * channels
 
-        def taps(found: list[Expr], channel: Expr) -> Expr:
-            axis = len(found)
-            if axis < spatial:
-                return reduce("sum", w.shape[2 + axis], lambda r: taps([*found, r], channel))
+        def tap(channel: Expr, *found: Expr) -> Expr:
             inside: Expr = lit(True, "bool")
             sources = []
             for i in range(spatial):
@@ -112,7 +109,7 @@ def by_taps(k: Builder, x: Value, w: Value, group: int, spread: TransposedGeomet
             # Not as a product with 0: that of NaN is NaN.
             return select(inside, value * w[(first + channel, member, *found)], lit(0, x.arithmetic))
 
-        return reduce("sum", channels, lambda c: taps([], c))
+        return reduce_axes("sum", (channels, *w.shape[2:]), tap)
 
     return k.compute((x.shape[0], per_group * group, *spread.counts), x.dtype, formula)
 

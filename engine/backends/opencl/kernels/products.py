@@ -56,9 +56,7 @@ def matmul_on_cpu(compute: Compute, tuner: Tuner) -> bool:
     kernel = cpu_products.matmul(epilogue, rows)
     numbers = (m, n, k, a_b, a_m, a_k, b_b, b_strip, b_k, readable)
     grid = (-(-m // rows), strips, batch)
-    inputs = (*epilogue.inputs, a.root.name, source)
-    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
-    return True
+    return epilogue.emit(tuner, kernel, grid, numbers, (a.root.name, source))
 
 
 def matmul_on_gpu(compute: Compute, tuner: Tuner) -> bool:
@@ -71,9 +69,7 @@ def matmul_on_gpu(compute: Compute, tuner: Tuner) -> bool:
     kernel = gpu_products.matmul(epilogue, per_item)
     numbers = (m, n, k, *attributes["a_strides"], *attributes["b_strides"])
     grid = (-(-m // (gpu_products.SIDE * per_item)), -(-n // gpu_products.COLUMNS), batch)
-    inputs = (*epilogue.inputs, a.root.name, rows_of(b, tuner))
-    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
-    return True
+    return epilogue.emit(tuner, kernel, grid, numbers, (a.root.name, rows_of(b, tuner)))
 
 
 @dataclass(frozen=True)
@@ -157,10 +153,7 @@ def conv_on_cpu(compute: Compute, tuner: Tuner) -> bool:
         dh // sh, dw // sw, dh % sh, dw % sw, readable, span,
     )  # fmt: skip
     grid = (-(-per_group // rows), -(-positions // span), geometry.images * group)
-    inputs = (*epilogue.inputs, source, weights)
-    kernel = cpu_products.conv(epilogue, rows)
-    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
-    return True
+    return epilogue.emit(tuner, cpu_products.conv(epilogue, rows), grid, numbers, (source, weights))
 
 
 def conv_on_gpu(compute: Compute, tuner: Tuner) -> bool:
@@ -189,10 +182,8 @@ def conv_on_gpu(compute: Compute, tuner: Tuner) -> bool:
         -(-positions // gpu_products.COLUMNS),
         geometry.images * geometry.group,
     )
-    inputs = (*epilogue.inputs, source, rows_of(w, tuner), taps)
-    kernel = gpu_products.conv(epilogue, per_item)
-    tuner.emit(kernel, grid, (*sizes, *epilogue.values), inputs, compute.output.name)
-    return True
+    operands = (source, rows_of(w, tuner), taps)
+    return epilogue.emit(tuner, gpu_products.conv(epilogue, per_item), grid, sizes, operands)
 
 
 @storable
