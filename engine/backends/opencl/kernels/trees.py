@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from engine.backends.opencl.codegen.tuned_kernel import Epilogue, TunedKernel, axis_names, build, indent
-from engine.backends.opencl.kernels.cpu_products import LOOSE
+from engine.backends.opencl.kernels.cpu_gemm import LOOSE
 from engine.backends.operands import emit
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner, storable
