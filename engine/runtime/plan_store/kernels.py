@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from engine.backends.plan_codec import PlanCodec
 from engine.compiler.plan import AnyKernel, StoredKernel
 from engine.kernels.expr import Expr
-from engine.kernels.formula_rows import formula_of, rows_of
 from engine.kernels.kernel import Kernel
+from engine.kernels.serialization import deserialize, serialize
 from engine.runtime.plan_store.codec import (
     FLAG,
     NAME,
@@ -33,7 +33,7 @@ class _Kernel(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A row of a formula, see `rows_of`."""
+    """A row of a formula, see `serialize`."""
 
     op: str
     dtype: str
@@ -67,7 +67,7 @@ def _stored(key: str, name: str, is_tuned: bool) -> StoredKernel:
 
 
 def _nodes(formula: Expr) -> list[_Node]:
-    return [_Node(*row) for row in rows_of(formula)]
+    return [_Node(*row) for row in serialize(formula)]
 
 
-_FORMULA = Converted(Many(Tuples(_Node, operands=Many(SIZE), attribute=Trees())), _nodes, formula_of)
+_FORMULA = Converted(Many(Tuples(_Node, operands=Many(SIZE), attribute=Trees())), _nodes, deserialize)
