@@ -8,7 +8,7 @@ import numpy as np
 
 from gameglue.graphics.colors import Palette
 from gameglue.graphics.device import Texture
-from gameglue.profiling.pages import Panel
+from gameglue.profiling.overlay_pages import Panel
 from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.tensor_watches import as_picture, heat_map
 
