@@ -23,7 +23,7 @@ from engine.base.errors import InputError
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.runtime.device_tensor_data import BufferTensorData
-from engine.runtime.pending_work import unfinished
+from engine.runtime.pending_work import thread_state
 from engine.runtime.tensor import Tensor
 
 _RGB = 0x1907
@@ -222,7 +222,7 @@ class PendingTextureWrites:
             else:
                 waiting.append(delivery)
         self._pending = waiting
-        (unfinished.work.add if waiting else unfinished.work.discard)(self)
+        (thread_state.pending.add if waiting else thread_state.pending.discard)(self)
         if failed is not None:
             raise failed
         return not waiting
