@@ -110,7 +110,7 @@ def _without_idle_taps(
 ) -> tuple[Value, Windows, str]:
     """Constant weights without the rows and columns that meet nothing but padding, for sizes that stay.
 
-    Late layers of networks for larger pictures have windows of 3 x 3 over a single element.
+    Late layers of networks for larger images have windows of 3 x 3 over a single element.
     """
     spatial = len(win.sizes)
     axes = range(1, spatial + 1) if source.channels_last else range(2, spatial + 2)
@@ -210,7 +210,7 @@ def _by_planes(
     """A convolution over three spatial axes as one over two, which backends have tuned kernels for.
 
     The taps along the depth become channels of the input: each plane of results reads the planes that its
-    windows meet as one picture with as many times the channels. Windows of one column are windows over (D,
+    windows meet as one image with as many times the channels. Windows of one column are windows over (D,
     H * W), and nothing is copied.
     """
     batch, channels, sizes = source.split(x.shape)
@@ -222,13 +222,13 @@ def _by_planes(
     win, auto_pad = slide(k, sizes, kernel, sliding), sliding.auto_pad
     plain = [s == (1, 1, 0, 0) for s in zip(kernel, win.strides, win.begins, win.ends, strict=True)]
 
-    def flat(picture: Value, weights: Value, axes: slice) -> Value:
+    def flat(image: Value, weights: Value, axes: slice) -> Value:
         """The convolution over two axes; the padding's mode is passed on, as what it yields follows sizes."""
         padded = () if auto_pad.startswith("SAME") else (*win.begins[axes], *win.ends[axes])
         flattened = replace(
             sliding, dilations=win.dilations[axes], kernel_shape=(), pads=padded, strides=win.strides[axes]
         )
-        return convolve(k, picture, weights, flattened, zeros, dtype, source, target)
+        return convolve(k, image, weights, flattened, zeros, dtype, source, target)
 
     depth, rows, columns = sizes
     shape = target.order(batch, w.shape[0], win.counts)
@@ -236,8 +236,8 @@ def _by_planes(
         # Two neighbouring axes along which each window has one element are walked as one.
         merged = (depth, rows * columns) if plain[2] else (depth * rows, columns)
         axes = slice(0, 2) if plain[2] else slice(1, 3)
-        picture = k.alias(x, source.order(batch, channels, merged))
-        return k.alias(flat(picture, k.alias(w, (w.shape[0], per_group, *kernel[axes])), axes), shape)
+        image = k.alias(x, source.order(batch, channels, merged))
+        return k.alias(flat(image, k.alias(w, (w.shape[0], per_group, *kernel[axes])), axes), shape)
     unfolded = k.alias(w, (w.shape[0], per_group * kernel[0], *kernel[1:]))
     y = flat(_unfold(k, x, win, sliding.group, zeros, source, auto_pad), unfolded, slice(1, 3))
     if target.channels_last or (x.is_static(2) and win.counts[0] == 1):

@@ -60,7 +60,7 @@ class ComputeTextures(TextureReader):
         together = lanes(numbered.kernel.dtype)
         if begin % together or (end % together and end != prod(space)):
             raise InputError(
-                f"pictures of {end - begin} {numbered.kernel.dtype} elements do not start at whole 32-bit"
+                f"images of {end - begin} {numbered.kernel.dtype} elements do not start at whole 32-bit"
                 " words of a batch; use float32 or int32"
             )
         key, text = dispatch_from_texture(numbered.kernel)

@@ -102,7 +102,7 @@ def drawing_from_buffer(kernel: Kernel) -> Shader:
 def texel_draws(begin: int, end: int, width: int) -> list[Draw]:
     """Draws that cover exactly the elements begin..end-1 of a texture of this width.
 
-    A texel holds four elements; one that belongs to two pictures of a batch is drawn with a mask.
+    A texel holds four elements; one that belongs to two images of a batch is drawn with a mask.
     """
     draws: list[Draw] = []
 
