@@ -17,7 +17,7 @@ from engine.runtime.plan_store.codec import (
     Converted,
     Many,
     OneOf,
-    Rows,
+    Records,
     Trees,
     Tuples,
     column_of,
@@ -44,8 +44,8 @@ class _Node(NamedTuple):
 def kernel_column(codec: PlanCodec) -> Column[AnyKernel]:
     """The column of a backend's kernels."""
     kernels = OneOf(
-        (StoredKernel, Rows(_stored, key=NAME, name=NAME, is_tuned=FLAG)),
-        (Kernel, Rows(Kernel, body=_FORMULA)),
+        (StoredKernel, Records(_stored, key=NAME, name=NAME, is_tuned=FLAG)),
+        (Kernel, Records(Kernel, body=_FORMULA)),
         *((record, column_of(record)) for record in codec.records),
     )
 
@@ -57,7 +57,7 @@ def kernel_column(codec: PlanCodec) -> Column[AnyKernel]:
             raise ValueError("a kernel is not the one that was stored")
         return flat.kernel
 
-    return Converted(Rows(_Kernel, kernel=kernels), keyed, checked)
+    return Converted(Records(_Kernel, kernel=kernels), keyed, checked)
 
 
 def _stored(key: str, name: str, is_tuned: bool) -> StoredKernel:

@@ -22,7 +22,7 @@ from engine.kernels.evaluate_sizes import holds_sizes
 from engine.kernels.size import DEFERRABLE, Size, hint_of, is_record, parts_of
 from engine.kernels.size_recorder import Record, SizeRecorder
 from engine.kernels.value import Bound, HostTable, Value
-from engine.runtime.plan_store.codec import BYTES, NAME, SIZE, Many, Rows, Trees
+from engine.runtime.plan_store.codec import BYTES, NAME, SIZE, Many, Records, Trees
 from engine.runtime.plan_store.streams import NotStorableError
 
 _COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
@@ -72,8 +72,8 @@ class _Sizes(Trees):
 
     def __init__(self) -> None:
         super().__init__(
-            (_Open, Rows(_Open, number=SIZE)),
-            (_Made, Rows(_Made, type=NAME, fields=Many(self))),
+            (_Open, Records(_Open, number=SIZE)),
+            (_Made, Records(_Made, type=NAME, fields=Many(self))),
             (bytes, BYTES),
         )
 
