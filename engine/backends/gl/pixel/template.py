@@ -17,7 +17,7 @@ from engine.backends.gl.commands import CommandList
 from engine.backends.gl.pixel.growable import Extent, GrowableTexture, TextureKey
 from engine.backends.gl.pixel.layout import ROWS_TOGETHER, Layout, layouts
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture, TextureRange, target_of
-from engine.backends.gl.pixel.printer import Stage, arguments, inverses
+from engine.backends.gl.pixel.printer import StageArguments, arguments, inverses
 from engine.backends.gl.pixel.record import (
     GLPixelProgram,
     Recorder,
@@ -76,7 +76,7 @@ class _TemplateRecorder(SymbolicRecorder, Recorder):
         self.use(step.kernel.key, arguments(shader, hinted.values, hinted.space, shifts, texels))
         begin = self.word_rows[-1][1]
         self.words.fill_in(begin, shader.params, step.values)
-        places = Stage(begin + len(shader.params), len(inputs))
+        places = StageArguments(begin + len(shader.params), len(inputs))
         for place, tensor in zip(places.shifts, (output, *inputs), strict=True):
             if isinstance(tensor, int):
                 self.shift_words.append((place, tensor))
