@@ -17,7 +17,7 @@ from engine.backends.gl.commands import CommandList, Replayer
 from engine.backends.gl.memory import GLBuffer
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
-from engine.backends.gl.storage import FORMS, memory_dtype, to_memory, type_refusal
+from engine.backends.gl.storage import STORAGE_FORMATS, memory_dtype, to_memory, type_refusal
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.gpu.integers import check_integers
 from engine.backends.plan_template import Template
@@ -53,7 +53,7 @@ class GLBackend(Backend):
 
     whole_layers = frozenset({"repeat"})
     keeps_int64: ClassVar[bool] = False
-    storage_types: ClassVar[Sequence[str]] = tuple(FORMS)
+    storage_types: ClassVar[Sequence[str]] = tuple(STORAGE_FORMATS)
 
     def __init__(self, device: GLDevice, fan_in: int) -> None:
         self.device = device

@@ -17,7 +17,7 @@ from engine.backends.gl.compute.programs import ComputePrograms
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.glsl import pack_arguments
 from engine.backends.gl.record import GLProgram, GLRecorder
-from engine.backends.gl.storage import FORMS, lanes
+from engine.backends.gl.storage import STORAGE_FORMATS, lanes
 from engine.backends.gpu.symbolic_arrays import owned
 from engine.base.generators import Offload, SmallSteps
 from engine.compiler.memory_planner import place
@@ -215,7 +215,7 @@ class Recorder(GLRecorder):
         self._bind_storage(0, output)
         for k, (place_, storage, width) in enumerate(zip(inputs, storages, widths, strict=True)):
             if self._texels:
-                self._bind_texels(k, place_, FORMS[storage].memory, width)
+                self._bind_texels(k, place_, STORAGE_FORMATS[storage].memory, width)
             else:
                 self._bind_storage(1 + k, place_)
         return words
