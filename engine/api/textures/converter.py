@@ -89,7 +89,7 @@ class TextureConverter(metaclass=SpellingType):
         backend = _backend(on, images[0], tensor)
         if textures and not _is_on(backend, textures[0].device):
             return _staged(textures, how, shape, tensor, slot)
-        made, buffer = _room(backend, how, shape, tensor, slot)
+        made, buffer = _target(backend, how, shape, tensor, slot)
         if textures:
             for number, texture in enumerate(textures):
                 conversion = Conversion(texture.grid, how, shape, number if many else slot)
@@ -247,7 +247,7 @@ def _is_on(backend: Backend, device: GLDevice) -> bool:
     return isinstance(backend, TextureReader) and backend.device is device
 
 
-def _room(
+def _target(
     backend: Backend, how: TextureTransform, shape: tuple[int, ...], tensor: Tensor | None, slot: int | None
 ) -> tuple[Tensor, DeviceBuffer]:
     """A tensor on a backend, and its buffer: a new one, or the given one, moved there."""
@@ -314,7 +314,7 @@ def _staged(
     before = tensor._data if tensor is not None else None
     fits = isinstance(before, StagedTensorData) and before.fits(how, shape, device)
     kept = before.hand_on() if isinstance(before, StagedTensorData) and fits else None
-    source, buffer = _room(backend, how, shape, kept, None)
+    source, buffer = _target(backend, how, shape, kept, None)
     for number, texture in enumerate(textures):
         conversion = Conversion(texture.grid, how, shape, number if shape[0] > 1 else None)
         to_tensor(backend, texture, conversion, buffer)

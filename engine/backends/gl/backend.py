@@ -175,10 +175,10 @@ class GLBackend(Backend):
         """Create staging buffers."""
         self.device.staging.create_ahead(elements * memory_dtype(dtype).itemsize, upload, self.programs.home)
 
-    def share(self, room: DeviceBuffer, elements: int) -> DeviceBuffer | None:
+    def share(self, buffer: DeviceBuffer, elements: int) -> DeviceBuffer | None:
         """A buffer over the first elements of another."""
-        assert isinstance(room, GLBuffer), "a buffer of another backend"
-        return room.part(elements)
+        assert isinstance(buffer, GLBuffer), "a buffer of another backend"
+        return buffer.part(elements)
 
     def check_memory(self) -> None:
         """Check for OpenGL's out-of-memory error, which does not stop later calls."""

@@ -149,7 +149,7 @@ class GLPixelTemplate(GLTemplate):
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableTexture, Extent]]:
         """The textures for temporaries, and their sizes."""
-        return self._rooms(*self._layouts(self._values(values)))
+        return self._textures(*self._layouts(self._values(values)))
 
     def _layouts(self, given: Values) -> tuple[np.ndarray, np.ndarray]:
         """The shifts and heights of temporaries."""
@@ -165,7 +165,7 @@ class GLPixelTemplate(GLTemplate):
         given = self._values(values)
         bound = owned(buffers, self._outer, GLPixelBuffer)
         shifts, heights = self._layouts(given)
-        shared = [texture.of(extent) for texture, extent in self._rooms(shifts, heights)]
+        shared = [texture.of(extent) for texture, extent in self._textures(shifts, heights)]
         textures = [*(shared[slot] for slot in self._slots.of.tolist()), *(b.memory for b in bound.values())]
         shifts = np.append(shifts, np.array([b.memory.layout.shift for b in bound.values()], np.int64))
         counts = self._counts(given)
@@ -201,7 +201,7 @@ class GLPixelTemplate(GLTemplate):
         program.temporary_bytes = sum(texture.nbytes for texture in shared)
         return program
 
-    def _rooms(self, shifts: np.ndarray, heights: np.ndarray) -> Sequence[tuple[GrowableTexture, Extent]]:
+    def _textures(self, shifts: np.ndarray, heights: np.ndarray) -> Sequence[tuple[GrowableTexture, Extent]]:
         """A texture for each slot, and the shift and height that its temporaries take."""
         largest = (self._slots.largest(sizes).tolist() for sizes in (shifts, heights))
         return [*zip(map(self._backend.temporary, self._keys), zip(*largest, strict=True), strict=True)]
