@@ -38,7 +38,7 @@ class _Elements:
         self._count = prod(step.space)
         self._limits = limits
 
-    def aim(self, first: int, end: int) -> None:
+    def set_range(self, first: int, end: int) -> None:
         """Groups `first` to `end`."""
         self._words[self._begin] = first * self._per_group
         self._words[self._begin + 1] = min(end * self._per_group, self._count)
@@ -56,7 +56,7 @@ class _Groups:
         self._is_folded = step.kernel.is_folded
         self._grid = grid_of(step)
 
-    def aim(self, first: int, end: int) -> None:
+    def set_range(self, first: int, end: int) -> None:
         """Groups `first` to `end`."""
         (x, y, z), size = box_at(self._grid, first, end - first)
         if self._is_folded:
@@ -88,7 +88,7 @@ class GLComputePartialDispatch(GLPartialDispatch):
             return 1
         return fitting(grid_of(self._steps[step]), first, count)
 
-    def piece(self, step: int) -> StepCalls:
+    def step_calls(self, step: int) -> StepCalls:
         """The commands that prepare and dispatch a step."""
         planned = self._steps[step]
         recorder = self._recorder()

@@ -28,7 +28,7 @@ class _Boxes:
         self._columns = columns
         self._rows = rows
 
-    def aim(self, first: int, end: int) -> None:
+    def set_range(self, first: int, end: int) -> None:
         """Blocks `first` to `end`."""
         (x, y, _), (width, height, _) = box_at(self._grid, first, end - first)
         left, low = x * _COLUMNS, y * _ROWS
@@ -61,7 +61,7 @@ class GLPixelPartialDispatch(GLPartialDispatch):
         """Blocks that are a rectangle."""
         return fitting(self._grids[step], first, count)
 
-    def piece(self, step: int) -> StepCalls:
+    def step_calls(self, step: int) -> StepCalls:
         """The commands that prepare and draw a step."""
         planned = self._steps[step]
         recorder = self._recorder()
