@@ -125,7 +125,7 @@ class Epilogue:
         self,
         tuner: Tuner,
         kernel: TunedKernel,
-        grid: Sequence[int],
+        grid: tuple[int, ...],
         numbers: Sequence[int | float],
         operands: Sequence[str],
     ) -> bool:
