@@ -28,15 +28,15 @@ def _keep_order(builder):
     builder.call(ir.InlineAsm(kind, "", "~{memory}", side_effect=True), [])
 
 
-def make_ask(size):
-    """ask(address): ask for `size` bytes before they are read."""
+def make_prefetch(size):
+    """prefetch(address): prefetch `size` bytes."""
 
     @instruction()
-    def ask(address):
+    def prefetch(address):
         for offset in range(0, size, 64):
             prefetch_line(address + offset)
 
-    return ask
+    return prefetch
 
 
 def _fixed(addresses):
@@ -100,7 +100,7 @@ def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
                 def body(offset, right, sums):
                     for u in range(count):
                         row = right + width * u
-                        prefetch_line(asked + (row >> shift))
+                        prefetch_line(wanted + (row >> shift))
                         sums = _multiply_pixels(pixels, offset + 4 * u, row, vectors, lanes, sums)
                     return sums
 
@@ -117,7 +117,7 @@ def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
         channel_bytes = channels * 4
         # As many cache lines as there are products, while the weights advance by `width` bytes each.
         shift = max(0, (width // 64).bit_length() - 1)
-        asked = ahead - (weights >> shift)
+        wanted = ahead - (weights >> shift)
         # Of the channels taken several at a time, as many as there are whole turns.
         whole = channel_bytes - 4 * (unroll - 1)
         zeros = _zeros(rows * vectors, lanes, taps)

@@ -80,7 +80,7 @@ def make_product_tile(rows, vectors, lanes, form="float32", has_steps=False):
 
     product_tile(a, a_row, b, b_row, k, c, ahead): row i of c, of one vector row each, is the sum over j < k
     of a[i * a_row + 4 j] times the vector row at b + j * b_row. Addresses and steps are bytes. Tall tiles,
-    which compute for longer than they read, ask for the k cache lines from `ahead` on, for columns to come.
+    which compute for longer than they read, prefetch the k cache lines from `ahead` on, for columns to come.
 
     form: what a word is, of 4 bytes unless it is "float64" or "int64": "float32" or "int32", an element;
     "pairs" or "pairs_x86", two int16s; "bytes", four uint8s on the left and int8s on the right, and

@@ -260,14 +260,14 @@ def nhwc_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
     rows = pixel_rows(tile)[0]
 
     def call(name: str) -> str:
-        return f"{name}(places, step * 8, taps, channels, panel, sums, asked)"
+        return f"{name}(places, step * 8, taps, channels, panel, sums, fetched)"
 
-    # The first tiles of a panel ask for the next panel.
+    # The first tiles of a panel prefetch the next panel.
     before = [
-        "asked = load_i64(places, 0) + ahead",
+        "fetched = load_i64(places, 0) + ahead",
         f"if t < next_parts * {rows}:",
         f"    part = op_div(t, _types.int64({rows}))",
-        f"    asked = panel + depth * ({tile.width * 4} + part * 64)",
+        f"    fetched = panel + depth * ({tile.width * 4} + part * 64)",
     ]
     makers = tile_makers(tile, "make_pixel_tile", True, epilogue.recipe)
     tiles = walk_tiles(tile, call, epilogue, rank, before)
