@@ -42,7 +42,7 @@ def largest(k: Builder, x: Value, win: Windows, layout: Layout) -> Value:
         low = lit(lowest(x.arithmetic), x.arithmetic)
         return _windowed(k, x, win, layout, dtype, "max", lambda found, at: found, low)
 
-    return in_turns(k, x, win, layout, pooled, "max")
+    return separable(k, x, win, layout, pooled, "max")
 
 
 _MOST_WRITTEN = 9
@@ -91,7 +91,7 @@ def average_pool(k: Builder, x: Value, *, count_include_pad: int = 0, sliding: P
 
         return _windowed(k, x, win, layout, dtype, "average", mean, None, include_pad)
 
-    return in_turns(k, x, win, layout, pooled, "mean")
+    return separable(k, x, win, layout, pooled, "mean")
 
 
 def _windowed(
@@ -122,17 +122,17 @@ def _windowed(
 
 
 _FEW_TAPS = 3
-"""Windows with more taps than so many times those of a row and a column are taken in turns."""
+"""Windows with more taps than so many times those of a row and a column are pooled by axis."""
 
 
-def in_turns(
+def separable(
     k: Builder, x: Value, win: Windows, layout: Layout,
     pooled: Callable[[Value, Windows, np.dtype], Value], whole: str, dtype: np.dtype | None = None,
 ) -> Value:  # fmt: skip
     """Separable pooling: windows along one axis after another, where that is less work.
 
     `pooled` takes windows over one or two axes; `whole` is what a reduction over all elements is called.
-    Between two turns, narrow floats are kept as float32.
+    Between the axes, narrow floats are kept as float32.
     """
     batch, channels, sizes = layout.split(x.shape)
     spatial = range(x.rank - 2)
@@ -146,7 +146,7 @@ def in_turns(
         is_last = (win.kernel[0], win.strides[0], win.begins[0], win.ends[0]) == (1, 1, 0, 0)
         planes = (batch * depth, channels) if layout.channels_last else (batch, channels * depth)
         planes_of = k.alias(x, layout.order(*planes, rest))
-        inner = in_turns(
+        inner = separable(
             k, planes_of, win.along(*spatial[1:]), layout, pooled, whole, dtype if is_last else between
         )
         shape = layout.order(batch, channels, win.counts)
@@ -181,7 +181,7 @@ def lp_pool(k: Builder, x: Value, *, p: int = 2, sliding: PoolAttributes) -> Val
     def pooled(x: Value, win: Windows, dtype: np.dtype) -> Value:
         return _windowed(k, x, win, FIRST, dtype, "sum", lambda total, at: total)
 
-    sums = in_turns(
+    sums = separable(
         k, k.elementwise(lambda e: p_power(e, p), x, dtype=wide(x.dtype)), win, FIRST, pooled, "sum"
     )
     return k.elementwise(lambda e: p_root(e, p), sums, dtype=x.dtype)

@@ -155,7 +155,7 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     else:
         rows = emit_rows_of_words(tuner, w, (1, w.shape[0], k), (0, k, 1), words, w_zero)
         left, pitch = rows.name, rows.row
-    planes = _lay_out(tuner, x, x_zero, win, words)
+    planes = _staged(tuner, x, x_zero, win, words)
     total = corrected_text(has_sums) if in_bytes else ""
     epilogue = print_epilogue(compute, _ARGUMENTS.end, core=compute.body.dtype, total=total)
     pixels = win.out[0] * win.out[1]
@@ -203,7 +203,7 @@ def cut_gathered(
     return share([columns, rows], 1, tasks_wanted(nanoseconds, threads))[::-1]
 
 
-def _lay_out(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Words) -> Planes:
+def _staged(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Words) -> Planes:
     """The input with its padding as elements of words: itself if possible."""
     in_bytes = words.form == "bytes"
     is_same = x.dtype.itemsize == words.element_size and (

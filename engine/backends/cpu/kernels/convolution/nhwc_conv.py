@@ -150,7 +150,7 @@ class NHWCConv:
         )
         return Schedule(tasks, task_ns, (Blocks(across, wide), Blocks(along, long)))
 
-    def lay_apart(self, tuner: Tuner, tile: Tile) -> tuple[str, int]:
+    def padded_input(self, tuner: Tuner, tile: Tile) -> tuple[str, int]:
         """Pad the pixel stride if a tile's pixels evict each other; returns the buffer and the stride."""
         x, channels = self.compute.operands[0], self.channels * self.group
         if self.group > 1 or not rows_evict_each_other(self.compute, channels * self.win.strides[1]):
@@ -249,7 +249,7 @@ def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         f"{w.name}|pixels{tile.width}|{group}", partial(pack_weights, elements, group, tile, True, channels)
     )
     group_weights = padded * conv.depth
-    read, step = conv.lay_apart(tuner, tile)
+    read, step = conv.padded_input(tuner, tile)
     sizes = conv.sizes(schedule, rows, tile.width, conv.group * group_weights, group_weights, step)
     kernel = NativeKernel("nhwc_conv", nhwc_conv_text(tile, epilogue, len(compute.space)))
     return emit(tuner, kernel, schedule, sizes, (read, weights), compute.output.name, epilogue)
