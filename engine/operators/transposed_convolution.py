@@ -125,7 +125,7 @@ def by_phases(
     """
     steps = spread.strides
     parts = [
-        _Part(k, x, w, group, spread, layout, runs)
+        _PhaseConv(k, x, w, group, spread, layout, runs)
         for runs in product(*(_runs(size, step) for size, step in zip(w.shape[2:], steps, strict=True)))
         if all(run.taps for run in runs)
     ]
@@ -149,7 +149,7 @@ def by_phases(
 
 
 def _interleaved(
-    spread: TransposedGeometry, layout: Layout, sums: Sequence[tuple[_Part, Value]], before: Value | None
+    spread: TransposedGeometry, layout: Layout, sums: Sequence[tuple[_PhaseConv, Value]], before: Value | None
 ) -> Callable[..., Expr]:
     """The formula of the output from what some parts yield, and from `before` where others are."""
 
@@ -194,7 +194,7 @@ def _runs(size: int, step: int) -> list[_Run]:
     return ([_Run(0, more, taps + 1)] if more else []) + [_Run(more, step - more, taps)]
 
 
-class _Part:
+class _PhaseConv:
     """The convolution for the phases of one run along each axis."""
 
     def __init__(
