@@ -7,7 +7,7 @@ from math import prod
 from engine.api.textures.formula import Conversion, to_image_recipe, to_tensor_recipe
 from engine.api.textures.images import GLImage
 from engine.backends.base import Backend, BackendType, DeviceBuffer
-from engine.backends.gl.commands import CommandList
+from engine.backends.gl.commands import CallList
 from engine.backends.gl.memory import GLBuffer
 from engine.backends.gl.textures import TextureCommands, TextureReader, TextureWriter
 from engine.backends.select import shared_backend
@@ -25,7 +25,7 @@ def to_tensor(backend: Backend, image: GLImage, conversion: Conversion, buffer: 
     with backend.device.current(after_game=True, before_game=True):
         key = ("in", conversion, image.name, buffer.written)
 
-        def record() -> CommandList:
+        def record() -> CallList:
             recipe = to_tensor_recipe(grid, transform, shape)
             return backend.record_from_texture(image.name, recipe.numbered, recipe.space, buffer, begin, end)
 
@@ -42,7 +42,7 @@ def to_texture(buffer: DeviceBuffer, conversion: Conversion, target: GLImage) ->
         dtype = buffer.dtype.name
         key = ("out", conversion, dtype, buffer.readable, target.name)
 
-        def record() -> CommandList:
+        def record() -> CallList:
             recipe = to_image_recipe(conversion, dtype)
             size = (target.grid.width, target.grid.height)
             return backend.record_to_texture(buffer, recipe.numbered, recipe.space, target.name, size)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, DeviceLimit, Program
-from engine.backends.gl.commands import CommandList, Replayer
+from engine.backends.gl.commands import CallList, Replayer
 from engine.backends.gl.memory import GLBuffer
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
@@ -257,7 +257,7 @@ class GLBackend(Backend):
         """All their calls in one replay."""
         own = [program for program in programs if isinstance(program, GLProgram)]
         one_by_one = super().join(programs)
-        joined = CommandList.joined([program.commands for program in own])
+        joined = CallList.joined([program.commands for program in own])
 
         def run() -> None:
             if instrumentation.installed:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from engine.backends.gl.commands import CommandList, Setting
+from engine.backends.gl.commands import CallList, Setting
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.partial_dispatch import Cut, KnownTiming, PartialDispatch, TimedInterval, Timing
@@ -30,7 +30,7 @@ class StepCalls(Protocol):
     """The calls of one step, independent of prior state."""
 
     @property
-    def commands(self) -> CommandList:
+    def commands(self) -> CallList:
         """The calls."""
         ...
 
@@ -39,7 +39,7 @@ class StepCalls(Protocol):
         ...
 
 
-class Runs:
+class RepeatedCalls:
     """Some runs of a step that repeats others; a unit is a run."""
 
     def __init__(self, step: Step, recorder: GLRecorder, add: Callable[[Step], Sequence[Setting]]) -> None:

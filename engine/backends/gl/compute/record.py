@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.gl.commands import CommandList, Setting
+from engine.backends.gl.commands import CallList, Setting
 from engine.backends.gl.compute.memory import TEXTURE_BUFFER, GLComputeBuffer, GLMemory, buffer_size
 from engine.backends.gl.compute.printer import LOCAL_SIZE, arguments
 from engine.backends.gl.compute.programs import ComputePrograms
@@ -76,7 +76,7 @@ class GLComputeProgram(GLProgram):
 
     def __init__(
         self,
-        commands: CommandList,
+        commands: CallList,
         arena: GLMemory | None,
         buffers: Sequence[GLComputeBuffer],
         make_places: Callable[[], Mapping[str, BufferRange]],
@@ -99,7 +99,7 @@ def program_key(kernel: AnyKernel, texels: bool) -> str:
     return f"{kernel.key}{'t' if texels else 's'}"
 
 
-class Recorder(GLRecorder):
+class ComputeRecorder(GLRecorder):
     """Records the steps of one plan as GL calls; see `record`."""
 
     def __init__(self, device: GLDevice, programs: ComputePrograms, texels: bool) -> None:

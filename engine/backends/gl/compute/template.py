@@ -25,8 +25,8 @@ from engine.backends.gl.compute.memory import (
 )
 from engine.backends.gl.compute.record import (
     BufferRange,
+    ComputeRecorder,
     GLComputeProgram,
-    Recorder,
     arena_alignment,
     elements_of,
     grid_of,
@@ -59,7 +59,7 @@ class _SymbolicRange:
         return isinstance(other, _SymbolicRange) and other.slot == self.slot
 
 
-class _TemplateRecorder(SymbolicRecorder, Recorder):
+class _TemplateRecorder(SymbolicRecorder, ComputeRecorder):
     """Records dispatches. Textures are numbered views of tensors."""
 
     def __init__(self, backend: GLComputeBackend) -> None:

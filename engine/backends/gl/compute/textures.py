@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
-from engine.backends.gl.commands import CommandList
+from engine.backends.gl.commands import CallList
 from engine.backends.gl.compute.memory import GLComputeBuffer
 from engine.backends.gl.compute.printer import LOCAL_SIZE, ComputePrinter, arguments
 from engine.backends.gl.compute.programs import ComputePrograms
@@ -53,7 +53,7 @@ class ComputeTextures(TextureReader):
         buffer: AnyBuffer,
         begin: int,
         end: int,
-    ) -> CommandList:
+    ) -> CallList:
         """One dispatch."""
         assert isinstance(buffer, GLComputeBuffer)
         device = self.device

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.gl.commands import CommandList
+from engine.backends.gl.commands import CallList
 from engine.backends.gl.pixel.growable import Extent, GrowableTexture, TextureKey
 from engine.backends.gl.pixel.layout import ROWS_TOGETHER, Layout, layouts
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture, TextureRange, target_of
 from engine.backends.gl.pixel.printer import StageArguments, arguments, inverses
 from engine.backends.gl.pixel.record import (
     GLPixelProgram,
-    Recorder,
+    PixelRecorder,
     drawn_texels,
     rows_of_draws,
     temporary_kinds,
@@ -47,7 +47,7 @@ class GLPixelTemplateProgram(GLPixelProgram):
         return {id(texture): texture.nbytes for texture in self.textures}
 
 
-class _TemplateRecorder(SymbolicRecorder, Recorder):
+class _TemplateRecorder(SymbolicRecorder, PixelRecorder):
     """Records draws. Open tensors are numbers."""
 
     def __init__(self, backend: GLPixelBackend, layers: Sequence[int]) -> None:
@@ -215,9 +215,7 @@ class GLPixelTemplate(GLTemplate):
         words[self._element_words] = np.maximum(counts[self._element_steps] - 1, 0)
         return words
 
-    def _cut(
-        self, whole: CommandList, steps: Sequence[int], rows: np.ndarray, at_once: np.ndarray
-    ) -> CommandList:
+    def _cut(self, whole: CallList, steps: Sequence[int], rows: np.ndarray, at_once: np.ndarray) -> CallList:
         """The calls with more draws for some steps, as one of all rows would take too long."""
         table, flush = whole.table, self._backend.device.gl.address("glFlush")
         pieces: list[np.ndarray] = []
