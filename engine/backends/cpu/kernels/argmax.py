@@ -48,10 +48,7 @@ def position_text(storage: str, largest: bool, last: bool) -> str:
     arithmetic = arithmetic_type(as_dtype(storage))
     wide = arithmetic in ("float64", "int64")
     kind, short, top = ("int64", "i64", 2**63 - 1) if wide else ("int32", "i32", 2**31 - 1)
-    key = [f"x = {read_text(storage, 'source', 'at')}", *order_code(arithmetic)]
-    key += [] if largest else ["code = op_bitnot(code)"]
-    if not largest and arithmetic in ("float32", "float64"):
-        key += [f"code = op_select(op_isnan(x), _types.{kind}({top}), code)"]
+    key = [f"x = {read_text(storage, 'source', 'at')}", *order_code(arithmetic, is_reversed=not largest)]
     better = "op_ge" if last else "op_gt"
     # Whatever comes first is better than this, or equal where it is as small.
     least = f"_types.{kind}(-{top} - 1)"

@@ -41,16 +41,21 @@ _KEYS = {
 """int64 keys in the order of the elements, by arithmetic type, from `order_code`."""
 
 
-def order_code(arithmetic: str) -> list[str]:
-    """Statements for `code`, an integer in the order of elements `x`: NaN is the largest, zeros are one."""
+def order_code(arithmetic: str, is_reversed: bool = False) -> list[str]:
+    """Statements for `code`, an integer in the order of elements `x`, or in the reverse one.
+
+    Both zeros are one; NaN is the largest in either order.
+    """
+    inverted = ["code = op_bitnot(code)"] if is_reversed else []
     if arithmetic not in ("float32", "float64"):
-        return ["code = x"]
+        return ["code = x", *inverted]
     bits = 32 if arithmetic == "float32" else 64
     integer, top = f"_types.int{bits}", f"_types.int{bits}({2 ** (bits - 1) - 1})"
     return [
         # A sum with 0 makes both zeros one.
         f"code = op_bits(op_add(x, _types.{arithmetic}(0.0)))",
         f"code = op_select(op_lt(code, {integer}(0)), op_xor(code, {top}), code)",
+        *inverted,
         f"code = op_select(op_isnan(x), {top}, code)",
     ]
 
