@@ -327,6 +327,9 @@ class Backend(ABC):
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan."""
 
+    def clear_temporaries(self, program: Program) -> None:
+        """Fill a program's temporaries with zeros, in stream order."""
+
     @abstractmethod
     def partial_dispatch(self, program: Program, plan: Plan) -> PartialDispatch:
         """A recorded plan, to be enqueued in parts. Making it takes little; nothing else is recorded yet."""

@@ -79,8 +79,8 @@ class NativeSizes(Protocol):
         Args:
             sizes: The symbolic numbers.
             memory: That of inputs and outputs, in the plan's order, which grows where it is too small.
-            before: What was made for other sizes that are not needed any more. Its program is used again,
-                if it is not in flight and its memory suffices.
+            before: What was made for other sizes that are not needed any more. It is filled in again and
+                returned, if its program is not in flight and its memory suffices.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -69,8 +69,8 @@ class ProgramReplay:
         """
         return None
 
-    def resize(self, targets: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> None:
-        """Follow the program to other sizes; see `engine.backends.plan_template.NativeSizes.fill`."""
+    def resize(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Follow program and inputs to other sizes; see `engine.backends.plan_template.NativeSizes.fill`."""
 
     def let_go(self) -> None:
         """Drop the memory of inputs and outputs before other programs run."""

@@ -40,8 +40,8 @@ class FastPath(Run):
         backend: The backend of the program.
         program: The program.
         targets: The buffers of the inputs; None for an input that nothing reads.
-        inputs: Shape and type of each input.
-        shapes: The shapes alone.
+        shapes: The shapes of the inputs.
+        dtypes: Their types.
         replay: What runs the program with new inputs.
         form: The type of the collection that the last inputs came in; None if they cannot come again.
     """
@@ -67,7 +67,8 @@ class FastPath(Run):
         session: Session,
         recorded: RecordedPlan,
         names: tuple[str, ...],
-        inputs: list[tuple[tuple[int, ...], np.dtype]],
+        shapes: tuple[tuple[int, ...], ...],
+        dtypes: Sequence[np.dtype],
         in_place: Sequence[bool],
         known: Elements | None = None,
         count: np.ndarray | None = None,
@@ -80,16 +81,14 @@ class FastPath(Run):
         super().__init__(session, recorded, {})
         (submission,) = recorded.submissions
         self.backend, self.program = session.backends[submission.place], submission.program
-        self.inputs, self._names = inputs, names
+        self.shapes, self.dtypes, self._names = shapes, dtypes, names
         # Elements of inputs on which the plan depends.
         self._decided = [(names.index(name), digest(array)) for name, array in known.items()] if known else ()
         self._count = count
-        self.shapes = tuple([shape for shape, _ in inputs])
-        shapes = [*self.shapes]
         taken = names
         if count is not None:
             taken = (*names, SCHEDULE_COUNT)
-            shapes.append(count.shape)
+            shapes = (*shapes, count.shape)
         found = [recorded.inputs.get(name) for name in taken]
         self.targets = [places[0][1] if places else None for places in found]
         self.replay = replay or self.backend.program_replay(self.program, self.targets, shapes, in_place)
@@ -97,13 +96,13 @@ class FastPath(Run):
         self._objects: dict[str | int | None, tuple[str, Value]] = {}
         self.outputs: dict[str | int | None, Found] = {}
 
-    def resize(self, shapes: Sequence[tuple[int, ...]], targets: list[Any]) -> None:
-        """Follow the plan to inputs of other shapes, in these buffers; not while it is the latest run."""
-        self.shapes = tuple(shapes)
-        self.inputs = [(shape, dtype) for shape, (_, dtype) in zip(shapes, self.inputs, strict=True)]
-        self.targets = targets
-        self.replay.resize(targets, shapes)
-        self._values, self._objects, self.outputs = {}, {}, {}
+    def resize(self, shapes: tuple[tuple[int, ...], ...]) -> None:
+        """Follow the plan and its buffers to inputs of other shapes; not while it is the latest run."""
+        self.shapes = shapes
+        self.replay.resize(shapes)
+        self._values, self.outputs = {}, {}
+        if self._objects:
+            self._objects = {}
         self._fixed = ()
 
     @classmethod
@@ -129,16 +128,17 @@ class FastPath(Run):
             return None
         if any(place != submissions[0].place for places in recorded.inputs.values() for place, _ in places):
             return None
-        inputs = []
+        inputs: list[Value] = []
         for name in names:
             value = trace.values[name]
             if not isinstance(value, Value):
                 return None
-            inputs.append((value.shape, value.dtype))
+            inputs.append(value)
         shown = shown_in(trace, session.source)
         taken = names if count is None else (*names, SCHEDULE_COUNT)
         in_place = [name not in shown for name in taken]
-        return cls(session, recorded, tuple(names), inputs, in_place, known, count)
+        shapes, dtypes = tuple([value.shape for value in inputs]), [value.dtype for value in inputs]
+        return cls(session, recorded, tuple(names), shapes, dtypes, in_place, known, count)
 
     def output(self, name: str | int | None) -> Found | None:
         """An output, given by name, by number, or as None for the first.
@@ -151,8 +151,8 @@ class FastPath(Run):
             known, kind, dtype = self._objects.get(name), ObjectsOutput, TEXT
         if known is None:
             return None
-        location, entry = self.locate(known[1]), self.recorded.lowered.trace.values[known[0]]
-        if isinstance(entry, ObjectsValue):
+        location = self.locate(known[1])
+        if kind is ObjectsOutput and isinstance(entry := self.recorded.lowered.entry(known[0]), ObjectsValue):
             location = location.of(entry.objects)
         found = kind, known[0], dtype or known[1].dtype, location
         if not self._has_own(known[1]):
@@ -172,7 +172,8 @@ class FastPath(Run):
         """The name and the value of an output that is a plain tensor."""
         if name not in self._values and (known := self.session.output_names.get(name)) is not None:
             entry, values = self.recorded.lowered.entry(known), self._values
-            if isinstance(entry, ObjectsValue):
+            # In this order, as it takes longer to find that something is of an abstract class.
+            if not isinstance(entry, Value) and isinstance(entry, ObjectsValue):
                 entry, values = entry.items[0], self._objects
             if isinstance(entry, Value) and entry.bound is None:
                 values[name] = known, entry
@@ -267,13 +268,14 @@ class FastPath(Run):
         Returns:
             Whether it was scheduled.
         """
-        if len(inputs) != len(self.inputs):
+        if len(inputs) != len(self.shapes):
             return False
-        for number, (shape, dtype) in enumerate(self.inputs):
+        dtypes = self.dtypes
+        for number, shape in enumerate(self.shapes):
             array = inputs[number]  # takes half the time of a strict zip
             if type(array) is not np.ndarray:
                 return self._take_tensors(inputs, given)
-            if array.shape != shape or array.dtype != dtype:
+            if array.shape != shape or array.dtype != dtypes[number]:
                 return False
         if self._decided and not self._are_as_decided(inputs):
             return False
@@ -307,7 +309,7 @@ class FastPath(Run):
         tensors: list[CPUTensorData | None] = []
         feeds: list[Any] = []
         known, is_awaited = self._tensors, False
-        for number, (shape, dtype) in enumerate(self.inputs):
+        for number, (shape, dtype) in enumerate(zip(self.shapes, self.dtypes, strict=True)):
             item = inputs[number]
             tensor = item.elements_on_cpu if type(item) is Tensor else None
             feed: Any = item if tensor is None else tensor.elements

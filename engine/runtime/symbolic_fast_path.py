@@ -14,7 +14,6 @@ from engine.backends.program_replay import ProgramReplay
 from engine.base import instrumentation
 from engine.compiler.lower import Place
 from engine.runtime.fast_path import FastPath
-from engine.runtime.plans.plan_requests import InputsRequest
 from engine.runtime.plans.recorded_plan import RecordedPlan, Submission
 from engine.runtime.plans.session import Session
 from engine.runtime.plans.specialized_plan import SpecializedPlan
@@ -56,20 +55,26 @@ class SymbolicFastPath:
         self._backend = session.backends[self._place]
         self._names = tuple(item.name for item in session.source.inputs)
         self._in_place = [name not in sized.shown for name in self._names]
-        # Of each input: its type, and its dimensions, those that are open as `~number` of the size.
-        self._inputs: list[tuple[np.dtype, list[int]]] = []
-        # Where the sizes are found: the input and its axis.
+        self._dtypes = [item.dtype for item in session.source.inputs]
+        self._ranks = [len(item.shape or ()) for item in session.source.inputs]
+        # Where the sizes are found: the input and its axis. Likewise dimensions that are as one of the sizes,
+        # with its number, and those that are fixed.
         self._found: list[tuple[int, int]] = []
+        self._equal: list[tuple[int, int, int]] = []
+        self._fixed: list[tuple[int, int, int]] = []
         known: dict[object, int] = {}
         for number, item in enumerate(session.source.inputs):
             assert item.shape is not None
-            dims = [dim if isinstance(dim, int) else 0 for dim in item.shape]
-            for axis, key in session.symbolic_plans.sizes.keys(item.name, item.name, len(dims)):
-                if key not in known:
-                    known[key] = len(self._found)
+            keys = dict(session.symbolic_plans.sizes.keys(item.name, item.name, len(item.shape)))
+            for axis, dim in enumerate(item.shape):
+                if axis not in keys:
+                    assert isinstance(dim, int)
+                    self._fixed.append((number, axis, dim))
+                elif keys[axis] in known:
+                    self._equal.append((number, axis, known[keys[axis]]))
+                else:
+                    known[keys[axis]] = len(self._found)
                     self._found.append((number, axis))
-                dims[axis] = ~known[key]
-            self._inputs.append((item.dtype, dims))
         recorder = session.recorder
         self._places = [(self._place, spec.name) for spec, _ in self._segment.outer]
         self._memory = [
@@ -86,7 +91,7 @@ class SymbolicFastPath:
     @property
     def is_next(self) -> bool:
         """Whether its plan is the most recently used one, which the session tries first."""
-        return self._session.symbolic_plans.first is self.sized and self.sized._recorded is self._made
+        return self.sized._recorded is self._made and self._session.symbolic_plans.is_first(self.sized)
 
     @classmethod
     def of(cls, session: Session) -> SymbolicFastPath | None:
@@ -127,19 +132,20 @@ class SymbolicFastPath:
             path = None
         if filled is None:
             return None
-        targets = [None if at is None else filled.outer[at] for at in self._read]
         if path is None:
+            targets = [None if at is None else filled.outer[at] for at in self._read]
             replay = self._backend.program_replay(filled.program, targets, shapes, self._in_place)
         else:
             session.cache.forget_fast_path(path)
-            path.resize(shapes, targets)
+            path.resize(shapes)
             replay = path.replay
         is_taken = Tensor not in map(type, given) and replay.run(given)
         # The threads of jobs are at work from here on.
         if path is None:
             path = self._new_path(key, shapes, sizes, filled, replay)
         else:
-            self._fill_in(path.recorded, shapes, sizes, filled)
+            path.recorded.resize(sizes)
+            self._note(filled)
         if key is None:
             self._passing.append(path)
             session.cache.keep_fast_path(path, path.recorded)
@@ -157,18 +163,19 @@ class SymbolicFastPath:
 
     def _sizes(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> tuple[int, ...] | None:
         """The sizes of inputs of the right types and shapes, none of them empty; None for any others."""
-        if len(shapes) != len(self._inputs):
+        if len(shapes) != len(self._ranks):
             return None
-        try:
-            sizes = tuple([shapes[number][axis] for number, axis in self._found])
-        except (IndexError, TypeError):
-            return None
-        for item, shape, (dtype, dims) in zip(given, shapes, self._inputs, strict=True):
+        for item, shape, dtype, rank in zip(given, shapes, self._dtypes, self._ranks, strict=True):
             if type(item) is not np.ndarray and (type(item) is not Tensor or item.elements_on_cpu is None):
                 return None
-            if item.dtype != dtype or shape != tuple([dim if dim >= 0 else sizes[~dim] for dim in dims]):
+            if item.dtype != dtype or len(shape) != rank or 0 in shape:
                 return None
-            if 0 in shape:
+        for number, axis, dim in self._fixed:
+            if shapes[number][axis] != dim:
+                return None
+        sizes = tuple([shapes[number][axis] for number, axis in self._found])
+        for number, axis, which in self._equal:
+            if shapes[number][axis] != sizes[which]:
                 return None
         return sizes
 
@@ -203,43 +210,29 @@ class SymbolicFastPath:
     ) -> FastPath:
         """A path, and its plan in the cache. Without a key, they are filled in again for other sizes."""
         session = self._session
-        recorded = RecordedPlan(self._specialized(shapes, sizes, filled), blocks=filled.memory)
+        lowered = SpecializedPlan(self._made.trace, filled.numbers, self.sized, sizes)
+        recorded = RecordedPlan(lowered, blocks=filled.memory)
+        recorded.submissions = [Submission(self._place, filled.program, partial(lowered.plan, 0))]
         recorded.placement = {name: place for place, name in self._places}
-        self._fill_in(recorded, shapes, sizes, filled)
-        inputs = [(shape, dtype) for shape, (dtype, _) in zip(shapes, self._inputs, strict=True)]
+        recorded.buffers.update(zip(self._places, filled.outer, strict=True))
+        recorded.owned = list(filled.outer)
+        for at, _ in self._noted:
+            place, name = self._places[at]
+            recorded.inputs[name] = [(place, filled.outer[at])]
+        self._note(filled)
         recorded.fast_path = path = FastPath(
-            session, recorded, self._names, inputs, self._in_place, replay=replay
+            session, recorded, self._names, shapes, self._dtypes, self._in_place, replay=replay
         )
         session.cache.keep(path if key is None else key, recorded)
         if key is not None:
             session.cache.keep_fast_path(key, recorded)
         return path
 
-    def _fill_in(
-        self,
-        recorded: RecordedPlan,
-        shapes: tuple[tuple[int, ...], ...],
-        sizes: tuple[int, ...],
-        filled: FilledSizes,
-    ) -> None:
-        """Have a recorded plan say what its program is, and where its inputs and outputs are."""
-        session, place = self._session, self._place
-        recorded.lowered = self._specialized(shapes, sizes, filled)
-        recorded.submissions = [Submission(place, filled.program, partial(self.sized.plan_of, sizes, 0))]
-        recorded.buffers.update(zip(self._places, filled.outer, strict=True))
-        recorded.owned = list(filled.outer)
+    def _note(self, filled: FilledSizes) -> None:
+        """Note that the plan took some sizes, and how much memory inputs need."""
+        session = self._session
         for at, shared in self._noted:
-            buffer = filled.outer[at]
-            session.recorder.note(shared, buffer.elements)
-            recorded.inputs[self._places[at][1]] = [(place, buffer)]
+            session.recorder.note(shared, filled.outer[at].elements)
         session.symbolic_plans.mark_served()
-        session.background_plans.allocate_ahead()
-
-    def _specialized(
-        self, shapes: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], filled: FilledSizes
-    ) -> SpecializedPlan:
-        session, trace = self._session, self._made.trace
-        return SpecializedPlan(
-            trace, filled.numbers, self.sized, sizes,
-            lambda: InputsRequest(session, dict(zip(self._names, shapes, strict=True)), {}),
-        )  # fmt: skip
+        if session.recorder.near:
+            session.background_plans.allocate_ahead()

@@ -116,7 +116,7 @@ class Slot:
     def of(cls, value: Any, fast_path: FastPath, number: int, latest: dict[int, FastPath]) -> Slot | None:
         """Return a slot for an input's current value, or None if it cannot be replayed."""
         buffer = fast_path.targets[number]
-        shape, dtype = fast_path.inputs[number]
+        shape, dtype = fast_path.shapes[number], fast_path.dtypes[number]
         if buffer is None:
             return None
         slot = cls(buffer, shape, dtype, type(value) is Tensor)

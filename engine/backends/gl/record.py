@@ -49,6 +49,11 @@ class GLProgram(Program):
         """Buffers or textures."""
         return {id(memory): getattr(memory, "nbytes", 0) for memory in self._temporaries}
 
+    def clear(self) -> None:
+        """Fill the temporaries with zeros."""
+        for memory in self._temporaries:
+            memory.clear()
+
     @property
     def is_released(self) -> bool:
         """Whether `release` was called."""

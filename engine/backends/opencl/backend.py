@@ -230,6 +230,7 @@ class OpenCLBackend(Backend):
         memory, temporaries = placed.result()
         bound = {name: _own(buffer).mem for name, buffer in buffers.items()} | temporaries
         commands: list[Command | Repetition] = []
+        in_buffers: list[Any] = []
         for step in plan.steps:
             if prod(step.space) == 0:
                 continue
@@ -243,9 +244,9 @@ class OpenCLBackend(Backend):
                 numbers: list[Any] = list(compiled.source.signature.numbers(values))
                 if compiled.source.signature.in_buffer:
                     numbers = [self.numbers_in_buffer(numbers[0])]
-                    memory += numbers
+                    in_buffers += numbers
                 commands.append((compiled.new_kernel(operands, numbers), size, compiled.source.local))
-        return CLProgram(commands, memory)
+        return CLProgram(commands, memory, in_buffers)
 
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
         """Record a plan with symbolic sizes."""
@@ -301,6 +302,13 @@ class OpenCLBackend(Backend):
             events.append([cl.enqueue_nd_range_kernel(queue, *command) for command in each(own)])
         queue.finish()
         return [sum(e.profile.end - e.profile.start for e in step) * 1e-9 for step in events]
+
+    def clear_temporaries(self, program: Program) -> None:
+        """Enqueue it."""
+        assert isinstance(program, CLProgram)
+        with self.device.guarded("to clear a buffer"):
+            for mem in program.memory:
+                self.device.cl.enqueue_fill_buffer(self.device.queue, mem, np.uint8(0), 0, mem.size)
 
     def partial_dispatch(self, program: Program, plan: Plan) -> CLPartialDispatch:
         """The plan's kernels, to be enqueued over some of their groups."""

@@ -32,11 +32,11 @@ class GL:
     BYTE, UNSIGNED_BYTE, SHORT, UNSIGNED_SHORT, INT, UNSIGNED_INT, FLOAT = range(0x1400, 0x1407)
     HALF_FLOAT = 0x140B
     RED, RG, RGBA = 0x1903, 0x8227, 0x1908
-    RGBA_INTEGER = 0x8D99
+    RED_INTEGER, RGBA_INTEGER = 0x8D94, 0x8D99
     RGBA8 = 0x8058
     R32F, RGBA32F = 0x822E, 0x8814
     R16F, RGBA16F = 0x822D, 0x881A
-    R32I, RGBA32I = 0x8235, 0x8D82
+    R32I, R32UI, RGBA32I = 0x8235, 0x8236, 0x8D82
     RGBA32UI, RGBA16UI, RGBA8UI, RGBA16I, RGBA8I = 0x8D70, 0x8D76, 0x8D7C, 0x8D88, 0x8D8E
 
     # State that can be switched on and off
@@ -140,6 +140,8 @@ b u: glIsBuffer glIsEnabled glIsProgram glIsShader glUnmapBuffer
 - uzzp: glBufferSubData glGetBufferSubData
 p uzzu: glMapBufferRange
 - uuzzz: glCopyBufferSubData
+- uuuup: glClearBufferData
+- uiuup: glClearTexImage
 - iiiiuup: glReadPixels
 - uiuup: glGetTexImage
 - uiiiiiuup: glTexImage2D glTexSubImage2D

@@ -1,4 +1,4 @@
-"""`Sentinel`: tells whether a context shares objects with the one that it was made in."""
+"""`Sentinel`: tests whether the current OpenGL context shares objects with another."""
 
 from __future__ import annotations
 

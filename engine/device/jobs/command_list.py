@@ -64,6 +64,11 @@ class CommandList:
         made.run_request = ctypes.c_int64(address + 8 * request)
         return made
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to run; such a list is never `within` a block."""
+        return self._rows is _EMPTY
+
     def become(self, count: int, rows: np.ndarray | None = None) -> None:
         """Take the commands, at least one, that have been written in place of those before.
 

@@ -18,6 +18,7 @@ from engine.backends.partial_dispatch import Cut
 from engine.base.errors import InputError
 from engine.base.sliced_thread import SlicedThread
 from engine.compiler.lower import Lowered
+from engine.compiler.plan import Plan
 from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements
 from engine.graph.model import Input, Model
@@ -137,6 +138,8 @@ def _first_run(session: Session, recorded: RecordedPlan) -> Steps[None]:
         for step, units in enumerate(dispatch.units):
             if units:
                 with backend.entered():
+                    if _reads_computed_integers(submission.plan, step):
+                        backend.clear_temporaries(submission.program)
                     dispatch.enqueue([Cut(step, 0, 1)], False)
                     backend.flush()
                 yield None
@@ -150,6 +153,13 @@ def _first_run(session: Session, recorded: RecordedPlan) -> Steps[None]:
             while not read.done():
                 yield None
             return
+
+
+def _reads_computed_integers(plan: Plan, number: int) -> bool:
+    """Whether a step may take what others leave in memory for indices, or for how often it loops."""
+    specs = [plan.buffers[name] for name in plan.steps[number].inputs if name in plan.buffers]
+    left = [spec.dtype for spec in specs if spec.role == "temporary"]
+    return any(dtype.kind in "iu" and dtype.itemsize > 1 for dtype in left)
 
 
 def _progress_of(loading: Loading[Any], stage: str, start: float, end: float) -> Progress:

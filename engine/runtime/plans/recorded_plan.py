@@ -215,6 +215,14 @@ class RecordedPlan:
         self.owned, self.inputs = made.owned, made.inputs
         self.state = Settled.READY
 
+    def resize(self, sizes: tuple[int, ...]) -> None:
+        """Follow its program and buffers to other sizes, where nothing refers to those before."""
+        lowered: Any = self.lowered
+        lowered.resize(sizes)
+        for submission in self.submissions:
+            submission.slicing = None
+            submission.__dict__.pop("plan", None)
+
     def fail(self, error: BaseException) -> None:
         """End planning with an error."""
         self.state = Failed(error)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from engine.compiler.lower import Fallback, Lowered, Segment
+from engine.compiler.plan import Plan
 from engine.compiler.plan_walk import Trace
 from engine.kernels.value import Entry
 from engine.runtime.plans.size_substitution import TraceTemplate
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
 
 
 class SpecializedPlan(Lowered):
-    """A plan for all sizes with given sizes filled in; its steps are filled in on first use."""
+    """A plan for all sizes with given sizes filled in; its steps are filled in on first use.
+
+    Args:
+        template: The tensors of the plan.
+        numbers: The values of its numbers.
+        sized: The plan.
+        sizes: The sizes.
+        make_request: Makes what the plan was requested by, if it stops for data.
+    """
 
     def __init__(
         self,
@@ -25,12 +34,26 @@ class SpecializedPlan(Lowered):
         numbers: Sequence[Any],
         sized: SymbolicPlan,
         sizes: tuple[int, ...],
-        make_request: Callable[[], PlanRequest],
+        make_request: Callable[[], PlanRequest] | None = None,
     ) -> None:
         self._template, self._numbers = template, numbers
         self.sized = sized
         self.sizes = sizes
         self._make_request = make_request
+
+    def resize(self, sizes: tuple[int, ...]) -> None:
+        """Have other sizes, whose numbers are where those before were; not where the plan stops for data."""
+        self.sizes = sizes
+        self.__dict__.pop("trace", None)
+
+    def plan(self, position: int) -> Plan:
+        """A segment's steps."""
+        return self.sized.plan_of(self.sizes, position)
+
+    @property
+    def _request(self) -> PlanRequest:
+        assert self._make_request is not None
+        return self._make_request()
 
     @cached_property
     def trace(self) -> Trace:  # type: ignore[override]
@@ -54,7 +77,7 @@ class SpecializedPlan(Lowered):
     @cached_property
     def apart(self) -> Lowered:
         """The plan made for these sizes alone, whose continuation needs no symbolic sizes."""
-        return self._make_request().apart()
+        return self._request.apart()
 
     @cached_property
     def continuable(self) -> SymbolicPlan | None:
@@ -62,4 +85,4 @@ class SpecializedPlan(Lowered):
 
         None where that is not possible.
         """
-        return self.sized if self.sized.lowered.trace.frames else self._make_request().openly()
+        return self.sized if self.sized.lowered.trace.frames else self._request.openly()

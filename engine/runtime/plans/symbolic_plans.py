@@ -309,6 +309,10 @@ class SymbolicPlans:
                 return plan
         return None
 
+    def is_first(self, plan: SymbolicPlan) -> bool:
+        """Whether a plan, one that can be used, is the most recently used one."""
+        return next(iter(self._plans), None) is plan or self.first is plan
+
     @property
     def waiting(self) -> list[SymbolicPlan]:
         """Those whose kernels are being compiled."""

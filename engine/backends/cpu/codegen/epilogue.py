@@ -66,39 +66,43 @@ class Epilogue:
 
 
 def print_epilogue(
-    compute: Compute, first_word: int, row_axes: int = 2, core: str = "float32", total: str = ""
-) -> Epilogue:
+    compute: Compute, first_word: int, row_axes: int = 2, core: str = "float32", total: str = "",
+    over_channels: bool = False,
+) -> Epilogue:  # fmt: skip
     """The epilogue over a space whose first `row_axes` indices (`i0`, `i1`...) are fixed in a row.
 
     The other axes, one or two, run along it: column `first_column` + k is a position in the last axis, or in
     the last two, where `last_size` is the size of the last. `core` is the storage type of what `tile` holds,
     `total` the text of a sum at `column` where that is not just what the tile holds there.
+
+    over_channels: whether a row runs along axis 1 instead, which is all that the formula depends on. Its
+    results are stored at `made`, side by side.
     """
     formula = compute.epilogue if compute.epilogue is not None else acc(compute.body.dtype)
     rank = len(compute.space)
     numbered = number(formula, rank, compute.output.dtype)
     kernel, values, inputs = numbered
     printer = NumbaPrinter(kernel)
-    along = frozenset(range(row_axes, rank))
+    along = frozenset({1} if over_channels else range(row_axes, rank))
     printer.variables |= {axis: f"i{axis}" for axis in range(rank)} | {"flat": "flat", "acc": "acc"}
     arguments = printer.arguments(first_word)
     printer.open(frozenset())
-    printer.open(frozenset(range(row_axes)))
+    printer.open(frozenset(range(rank)) - along)
     printer.open(along | {"flat", "acc"})
-    store = printer.store("flat", kernel.body)
+    store = printer.store(*(("column", kernel.body, "made") if over_channels else ("flat", kernel.body)))
     element = printer.close()
     row = printer.close()
     lead = [f"acc = {total or read_text(core, 'tile', 'column')}", "flat = start + column"]
     if kernel.body.free & along:
         at = "first_column + column"
         if len(along) == 1:
-            lead.append(f"i{row_axes} = {at}")
+            lead.append(f"i{min(along)} = {at}")
         else:
             lead += [f"i{row_axes} = op_div({at}, last_size)", f"i{row_axes + 1} = op_rem({at}, last_size)"]
     store_lines = [*row, "for column in range(columns):", *indent([*lead, *element, store])]
     cost = formula_ns(kernel.body, values)
     names = tuple(v.name for v in inputs)
-    fits = core == "float32" and len(along) == 1 and len(inputs) + len(values) <= _MOST_OPERANDS
+    fits = core == "float32" and along == {rank - 1} and len(inputs) + len(values) <= _MOST_OPERANDS
     recipe = _recipe(kernel.body, numbered) if fits else None
     return Epilogue(arguments, printer.close(), store_lines, values, names, cost, recipe)
 

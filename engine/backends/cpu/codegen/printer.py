@@ -165,13 +165,13 @@ class NumbaPrinter(Printer):
         names = ["out", *(f"in{k}" for k in range(len(self.kernel.buffers)))]
         return lines + [f"{name} = arg_i64(args, {word + k})" for k, name in enumerate(names)]
 
-    def store(self, position: str, body: Expr) -> str:
+    def store(self, position: str, body: Expr, target: str = "out") -> str:
         """The statement that stores the kernel's value."""
         value = self.text(body)
         stored_as = computed_type(self.kernel.dtype)
         if self.TYPES[body.dtype] != stored_as:
             value = f"to_{stored_as}({value})"
-        return write_text(self.kernel.dtype, "out", position, value)
+        return write_text(self.kernel.dtype, target, position, value)
 
     def source(self) -> NativeSource:
         """The kernel as a module that the native store compiles."""

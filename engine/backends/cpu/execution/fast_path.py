@@ -64,23 +64,27 @@ class CPUReplay(ProgramReplay):
     ) -> None:
         self._stream = stream
         self._program = program
-        self._in_place = in_place
+        self._targets, self._in_place = targets, in_place
+        self.outputs = program.outputs
+        self.own: Mapping[str, OutputMemory] = {}
         self._elsewhere: ZeroCopyCommands | None = None
-        self.resize(targets, shapes)
+        # Commands of other sizes.
+        self._resized: ZeroCopyCommands | None = None
+        self.resize(shapes)
 
-    def resize(self, targets: Sequence[CPUBuffer], shapes: Sequence[tuple[int, ...]]) -> None:
-        self._targets, self._shapes = targets, shapes
+    def resize(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        self._shapes = shapes
         # Views of the inputs' buffers in their shapes, made when an array is first copied to one.
         self._views: list[np.ndarray] = []
         self._is_small, self._saved_ns = True, 0.0
-        for buffer, shape, may in zip(targets, shapes, self._in_place, strict=True):
-            if (nbytes := prod(shape) * buffer.dtype.itemsize) >= IN_PLACE_BYTES:
+        for buffer, may in zip(self._targets, self._in_place, strict=True):
+            if (nbytes := buffer.elements * buffer.dtype.itemsize) >= IN_PLACE_BYTES:
                 self._is_small = self._is_small and nbytes < SHORT_IN_PLACE_BYTES
                 self._saved_ns += nbytes * _COPY_NS if may else 0.0
-        self.outputs = self._program.outputs
-        self.own: Mapping[str, OutputMemory] = {}
-        # Commands of other sizes.
-        self._resized, self._elsewhere = self._elsewhere, None
+        if self.own:
+            self.own = {}
+        if self._elsewhere is not None:
+            self._resized, self._elsewhere = self._elsewhere, None
 
     def run(
         self,
@@ -164,7 +168,7 @@ class CPUReplay(ProgramReplay):
             tensor.add_reader(job)
 
     def _seen(self) -> list[np.ndarray]:
-        self._views = [seen(buffer, shape) for buffer, shape in zip(self._targets, self._shapes, strict=True)]
+        self._views = [*map(seen, self._targets, self._shapes)]
         return self._views
 
     def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
@@ -350,4 +354,5 @@ class ZeroCopyCommands:
 
 def seen(buffer: CPUBuffer, shape: tuple[int, ...]) -> np.ndarray:
     """A buffer's first elements in a shape."""
-    return buffer.array[: prod(shape)].reshape(shape)
+    elements, size = buffer.array, prod(shape)
+    return (elements if len(elements) == size else elements[:size]).reshape(shape)

@@ -37,9 +37,13 @@ class CPUBuffer(HostBuffer):
     def first(self, elements: int) -> CPUBuffer:
         """A buffer over its first elements."""
         made = CPUBuffer.__new__(CPUBuffer)
-        made.elements, made.dtype, made._array = elements, self.dtype, self.array[:elements]
-        made.address, made._block_bytes = self.address, self._block_bytes
+        made.dtype, made.address, made._block_bytes = self.dtype, self.address, self._block_bytes
+        made.resize(elements, self)
         return made
+
+    def resize(self, elements: int, whole: CPUBuffer) -> None:
+        """Have other elements: so many of the buffer whose first ones these are."""
+        self.elements, self._array = elements, whole.array[:elements]
 
     def block(self) -> tuple[int, int]:
         """The block's address and size."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.execution.arguments import as_word
 from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.program import is_free
-from engine.backends.cpu.execution.template_source import ALL, LAYOUT, SHORT, layout_function
+from engine.backends.cpu.execution.template_source import ALL, LAYOUT, RESULTS, SHORT, prepared_layout
 from engine.backends.growable import GrowableMemory
 from engine.backends.plan_template import FilledSizes
 from engine.base.memory.aligned import address_of
@@ -24,8 +23,13 @@ if TYPE_CHECKING:
     from engine.backends.cpu.execution.template import CPUTemplate
 
 
-_AT_ONCE = 1 << 15
-"""Bytes of memory for blocks that are allocated together."""
+class _Block(NamedTuple):
+    """Memory for a block, also as words, its address, and what fills it in once sizes are in it."""
+
+    array: np.ndarray
+    words: memoryview
+    address: int
+    lay_out: Callable[[], None]
 
 
 class _LookedUp(Sequence[int]):
@@ -63,12 +67,9 @@ class NativeSizes:
         count, outer = len(template.numbers), len(elements)
         addresses = table.inputs
         rooms, arena = addresses + outer, addresses + 2 * outer
-        self._form = struct.Struct(f"={table.inputs + 2 * outer + 2}q")
-        # The memory that the last sizes took: inputs and outputs, temporaries, what the block says of these,
-        # and the bytes of each.
+        # The memory that the last sizes took: inputs and outputs, temporaries, and the bytes of each.
         self._rooms: list[Any] = []
         self._arena: np.ndarray | None = None
-        self._given: list[int] = []
         self._outer: list[tuple[Any, int]] = []  # memory of inputs and outputs, where their elements are
         self._used: dict[int, int] = {}
         numbered = [table.place(number) for number in template.numbers]
@@ -87,16 +88,15 @@ class NativeSizes:
             head[name] = len(words)
             words += entries
         values = template.widen([as_word(word) for word in table.words])
-        self._words, self._values = values, len(values) - len(table.words)
+        self._words, self._values = values.data, len(values) - len(table.words)
+        self._given = self._values + table.inputs
         head |= {
             "given": self._values, "values": self._values, "arena": self._values + arena,
             "guards": guards, "table_count": len(table.table) // WORDS, "call_all": table.call_all or 0,
         }  # fmt: skip
         self._layout = np.array([*LAYOUT.values(**head), *words[LAYOUT.end :]], np.int64)
         self._layout_address = address_of(self._layout)
-        self._lay_out = layout_function()
-        # Memory for blocks, with their addresses: an address takes longer to find than a block to write.
-        self._blocks: list[tuple[np.ndarray, int]] = []
+        self._blocks: list[_Block] = []  # unused, as the plan has refused sizes
         self._sized = [self._values + place for place in sized]
         self._looked_up = [self._values + place for place in looked_up]
 
@@ -125,16 +125,17 @@ class NativeSizes:
             found: Any = before.block
         else:
             before, found = None, self._new_block()
-        block, address = found
-        words, results = block.data, self._template.results
+        block, words, address, lay_out = found
+        results, first = self._template.results, self._values
         for _ in range(3):  # inputs and outputs may have to grow first, then temporaries
             rooms: list[Any] = [shared.memory for shared in memory]
             arena = self._backend.arena_of(0)
             if self._rooms != rooms or self._arena is not arena:
                 self._take_memory(rooms, arena)
-            block[:] = self._words
-            self._form.pack_into(words, 8 * self._values, *sizes, *self._given)
-            self._lay_out(self._layout_address, address, ALL)
+            words[:] = self._words
+            for number, size in enumerate(sizes, first):
+                words[number] = size
+            lay_out()
             state = words[results]
             if state != SHORT:
                 break
@@ -145,10 +146,13 @@ class NativeSizes:
             if before is None:
                 self._blocks.append(found)
             return None
+        # Commands take the place of others, if there are any.
+        if state and before is not None and before.memory is self._used and not program.commands.is_empty:
+            program.refill(*RESULTS.unpack_from(words, 8 * results))
+            for buffer, (room, place) in zip(before.outer, self._outer, strict=True):
+                buffer.resize(words[place] or 1, room)  # type: ignore[attr-defined]
+            return before
         outer = [room.first(words[place] or 1) for room, place in self._outer]
-        if before is not None and before.memory is self._used:
-            if self._template.refill(program, block, outer):
-                return FilledSizes(program, outer, self._used, before.numbers, found)
         program = self._template.program_in(block, address, arena, outer)
         return FilledSizes(program, outer, self._used, _LookedUp(words, self._looked_up), found)
 
@@ -159,15 +163,16 @@ class NativeSizes:
         there = [room for room in rooms if room is not None]
         addresses = [0 if room is None else room.address for room in rooms]
         elements = [-1 if room is None else room.elements for room in rooms]
-        self._given = [*addresses, *elements, address_of(arena), len(arena)]
+        given = [*addresses, *elements, address_of(arena), len(arena)]
+        for number, word in enumerate(given, self._given):
+            self._words[number] = word
         self._used = dict([room.block() for room in there])
         if len(arena):
             self._used[address_of(arena)] = len(arena)
 
-    def _new_block(self) -> tuple[np.ndarray, int]:
-        if not self._blocks:
-            nbytes = self._words.nbytes
-            blocks = np.empty((max(1, _AT_ONCE // nbytes), len(self._words)), np.int64)
-            begin = address_of(blocks)
-            self._blocks = [(block, begin + number * nbytes) for number, block in enumerate(blocks)]
-        return self._blocks.pop()
+    def _new_block(self) -> _Block:
+        if self._blocks:
+            return self._blocks.pop()
+        block = np.empty(len(self._words), np.int64)
+        address = address_of(block)
+        return _Block(block, block.data, address, prepared_layout(self._layout_address, address, ALL))

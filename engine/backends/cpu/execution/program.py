@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from sys import getrefcount
 from time import perf_counter_ns, thread_time_ns
 from typing import Protocol
@@ -40,6 +39,12 @@ _REFERENCES = 3
 _ENOUGH = 3
 """How many programs of the same kernels have to run before others are expected to exceed their estimates."""
 
+_SURE = 8
+"""How many of them have to before others that are expected to be tiny are short without trials."""
+
+_TINY_NS = 15_000.0
+"""A program that takes less needs no more trials: the clocks of each take two microseconds."""
+
 
 class _Runnable(Protocol):
     """Commands, what runs them on the calling thread, and the job that runs them on others, if any."""
@@ -63,19 +68,22 @@ class MeasuredRate:
 
     Attributes:
         ratio: The least so far; 1 at most until enough programs ran, as any may have been interrupted.
+        is_sure: Whether many have.
     """
 
-    __slots__ = ("_count", "_least", "ratio")
+    __slots__ = ("_count", "_least", "is_sure", "ratio")
 
     def __init__(self) -> None:
         self.ratio = self._least = 1.0
         self._count = 0
+        self.is_sure = False
 
     def learn(self, ratio: float) -> None:
         """Add a measured time."""
         self._count += 1
         self._least = ratio if self._count == 1 else min(self._least, ratio)
         self.ratio = self._least if self._count >= _ENOUGH else min(self._least, 1.0)
+        self.is_sure = self._count >= _SURE
 
 
 class CPUProgram(Program):
@@ -119,27 +127,27 @@ class CPUProgram(Program):
         self.places = places
         self.job: RepeatedJob | None = None  # what runs it on its own
         self._pace = pace
+        self.outputs = outputs
         self._run: Callable[[], object] = jobs.inline_runner(commands)
-        self._expect(nanoseconds, outputs)
+        self._expect(nanoseconds)
 
-    def refill(
-        self, count: int, nanoseconds: float, outputs: Mapping[str, tuple[CPUBuffer, Sequence[int]]]
-    ) -> None:
+    def refill(self, count: int, nanoseconds: float) -> None:
         """Become the program of other sizes, whose commands are written in place of those before."""
         assert self.commands is not None
         self.commands.become(count)
         if self.job is not None:
             self.job.resize(count)
-        self._expect(nanoseconds, outputs)
+        self._expect(nanoseconds)
 
-    def _expect(self, nanoseconds: float, outputs: Mapping[str, tuple[CPUBuffer, Sequence[int]]]) -> None:
+    def _expect(self, nanoseconds: float) -> None:
         """Note what is known of sizes with which it has not run."""
-        self.nanoseconds, self.outputs = nanoseconds, outputs
+        self.nanoseconds = nanoseconds
         self.fastest_ns = nanoseconds * self._pace.ratio
-        self._trials = TRIALS
+        is_tiny = self._pace.is_sure and self.fastest_ns < _TINY_NS
+        self._trials = 0 if is_tiny else TRIALS
         self.is_new = True
         self.is_short = nanoseconds < TRIAL_NS and self.fastest_ns < INLINE_NS
-        self.run_here: Callable[[], object] = partial(self._try_here, self._run)
+        self.run_here: Callable[[], object] = self._run_tiny if is_tiny else self._run_measured
 
     def mark_enqueued(self) -> None:
         """Record that it was enqueued, so that it may be tried inline from now on."""
@@ -178,6 +186,16 @@ class CPUProgram(Program):
         if TRIALS - self._trials > 1 and self.fastest_ns > _HOPELESS * (INLINE_NS + saved_ns):
             self._end_trials()
 
+    def _run_tiny(self) -> None:
+        """Run on this thread, and begin trials if that takes long after all."""
+        before = perf_counter_ns()
+        self._run()
+        if perf_counter_ns() - before > INLINE_NS:
+            self._trials, self.run_here = TRIALS, self._run_measured
+
+    def _run_measured(self) -> None:
+        self._try_here(self._run)
+
     def _try_here(self, run: Callable[[], object]) -> None:
         """Run on this thread with an eye on the clock: estimates are rough."""
         before, before_here = perf_counter_ns(), thread_time_ns()
@@ -189,7 +207,7 @@ class CPUProgram(Program):
         if self.nanoseconds:
             self._pace.learn(took / self.nanoseconds)
         self._trials -= 1
-        if self._trials == 0:
+        if self._trials == 0 or self.fastest_ns < _TINY_NS:
             self._end_trials()
 
     def _end_trials(self) -> None:

@@ -14,7 +14,7 @@ from engine.backends.cpu.execution.command_builder import CommandBuilder
 from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.native_sizes import NativeSizes
 from engine.backends.cpu.execution.program import CPUProgram, MeasuredRate
-from engine.backends.cpu.execution.template_source import LAYOUT, MEASURE, PLACE, layout_function
+from engine.backends.cpu.execution.template_source import LAYOUT, MEASURE, PLACE, RESULTS, layout_function
 from engine.backends.growable import GrowableMemory
 from engine.base.memory.aligned import ALIGNMENT, address_of
 from engine.compiler.memory_planner import place, share
@@ -25,9 +25,6 @@ from engine.kernels.size_table import SizeTable
 
 if TYPE_CHECKING:
     from engine.backends.cpu.backend import CPUBackend
-
-_RESULTS = struct.Struct("=qd")
-"""What `lay_out` yields at last: the number of commands, and the nanoseconds that they take."""
 
 
 class _Arena:
@@ -183,25 +180,11 @@ class CPUTemplate:
             held.append(buffer.array)
             if role == "input":
                 inputs[buffer.address] = places
-        outputs = self._outputs(outer)
-        number, nanoseconds = _RESULTS.unpack_from(block.data, 8 * self.results)
+        # The buffers of outputs that kernels write, and the words that have their addresses.
+        outputs: Any = {self._outer[at][0]: (outer[at], self._outer[at][2]) for at in self._written}
+        number, nanoseconds = RESULTS.unpack_from(block.data, 8 * self.results)
         commands = CommandList.within(block, address, self._commands, number, self._request, (block, held))
         return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, outputs, self._pace)
-
-    def refill(self, program: CPUProgram, block: np.ndarray, outer: Sequence[DeviceBuffer]) -> bool:
-        """Have a program follow its block, which `lay_out` has filled in again over the same memory.
-
-        Returns whether that is possible: not for a program that has no commands, before or now.
-        """
-        number, nanoseconds = _RESULTS.unpack_from(block.data, 8 * self.results)
-        if not number or program.commands is None or not program.commands.count:
-            return False
-        program.refill(number, nanoseconds, self._outputs(outer))
-        return True
-
-    def _outputs(self, outer: Sequence[DeviceBuffer]) -> dict[str, tuple[CPUBuffer, list[int]]]:
-        """The buffers of outputs that kernels write, and the words that have their addresses."""
-        return {self._outer[at][0]: (outer[at], self._outer[at][2]) for at in self._written}  # type: ignore[misc]
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableMemory[Any, Any], Any]]:
         """Return nothing: CPU memory takes no frame time until it is used."""

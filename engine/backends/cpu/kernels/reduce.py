@@ -104,15 +104,15 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     tasks = outer if are_runs else outer * -(-inner // BLOCK_COLUMNS)
     nanoseconds = as_float(outer * extent * inner) * _NS_PER_ELEMENT
     # So that all threads have something to do.
-    (parts,) = deferred(
-        cut_extent, extent, tasks, BLOCK_RUN if are_runs else BLOCK_ROWS, nanoseconds, threads
-    )
+    least = BLOCK_RUN if are_runs else BLOCK_ROWS
+    (parts,) = deferred(cut_extent, extent, tasks, least, nanoseconds, threads)
     center = centers[0].name if centers else None
     divisor = as_float(extent) if kind == "mean" else 1.0
     joins = "sum" if kind == "mean" else kind
     work = _Work(joins, term, (outer, extent, inner), x.name, center, 1, divisor)
     fixed = x.signature is not None and all(x.is_static(axis) for axis in range(x.rank))
-    if fixed and parts == 1:
+    # Whatever the other sizes, a short extent is never cut.
+    if (x.is_static(1) and extent < 2 * least) or (fixed and parts == 1):
         emit_step(compute, tuner, work)
         return True
     between = tuner.temporary(outer * parts * inner, np.dtype(np.float32))

@@ -109,12 +109,29 @@ def make_copy_run(vectors, lanes):
     return copy_run
 
 
-def make_fill_run(lanes):
-    """fill_run(target, value): store a float32 `lanes` times, unaligned."""
+def _converted(run, signed, element, zero):
+    """Integers less `zero`, as those of another type."""
+    return Lane(run.builder, run.value, signed).to(element) - zero.to(element).spread(run.type.count)
 
-    @instruction(types.int64, types.float32)
+
+def make_convert_run(lanes, bits, signed, wide):
+    """convert_run(target, source, zero): `lanes` integers of `bits` bits, as `wide` ones less `zero`."""
+    kind, element = ir.VectorType(ir.IntType(bits), lanes), ir.IntType(wide)
+
+    @instruction()
+    def convert_run(target, source, zero):
+        target.write(_converted(source.read(kind, align=1), signed, element, zero), align=1)
+
+    return convert_run
+
+
+def make_fill_run(lanes, bits=0):
+    """fill_run(target, value): store a float32, or an integer of `bits`, `lanes` times, unaligned."""
+
+    @instruction(types.int64, types.int64 if bits else types.float32)
     def fill_run(target, value):
-        target.write(value.spread(lanes))
+        element = value.to(ir.IntType(bits)) if bits else value
+        target.write(element.spread(lanes), align=1)
 
     return fill_run
 
@@ -128,16 +145,33 @@ def prefetch_line(address, nearness=3):
 
 
 def make_split_pairs(lanes):
-    """split_pairs(evens, odds, source): deinterleave `lanes` pairs."""
+    """split_pairs(evens, odds, source, zero): deinterleave `lanes` pairs of float32s; `zero` is ignored.
+
+    Where both go to one place, those are the evens.
+    """
     kind = ir.VectorType(_SINGLE, lanes)
 
     @instruction()
-    def split_pairs(evens, odds, source):
+    def split_pairs(evens, odds, source, zero):
         low, high = source.read_row(kind, 2)
-        for target, first in ((evens, 0), (odds, 1)):
+        for target, first in ((odds, 1), (evens, 0)):
             target.write(low.shuffled(high, range(first, 2 * lanes, 2)))
 
     return split_pairs
+
+
+def make_convert_pairs(lanes, bits, signed, wide):
+    """convert_pairs(evens, odds, source, zero): `split_pairs` of integers, each converted as a run."""
+    kind, element = ir.VectorType(ir.IntType(bits), 2 * lanes), ir.IntType(wide)
+
+    @instruction()
+    def convert_pairs(evens, odds, source, zero):
+        run = source.read(kind, align=1)
+        for target, first in ((odds, 1), (evens, 0)):
+            part = run.shuffled(None, range(first, 2 * lanes, 2))
+            target.write(_converted(part, signed, element, zero), align=1)
+
+    return convert_pairs
 
 
 def make_double_run(lanes, size):
@@ -240,39 +274,6 @@ def make_pool_tile(vectors, lanes, largest):
             target.write_row(run(add, [source.of(kind, 0.0)] * vectors))
 
     return pool_tile
-
-
-def make_channel_tile(pixels, channels, lanes, signed):
-    """channel_tile(source, step, offsets, weights, taps, firsts, target): sums of weighted bytes, as int32s.
-
-    `pixels` of so many channels are `step` bytes apart. Tap t adds, channel by channel, weights[t] times the
-    bytes `offsets[t]` behind a pixel's; sums begin with the numbers at `firsts`.
-    """
-    number = ir.IntType(32)
-    kind, small = ir.VectorType(number, lanes), ir.VectorType(ir.IntType(8), lanes)
-    parts = channels // lanes
-
-    @instruction()
-    def channel_tile(source, step, offsets, weights, taps, firsts, target):
-        sources = [source]
-        for _ in range(pixels - 1):
-            sources.append(sources[-1] + step)
-
-        def body(places, totals):
-            offset, factors = places[0].word(), places[1].read_row(kind, parts)
-            sums = list[Lane]()
-            for start in sources:
-                for p, factor in enumerate(factors):
-                    run = (start + offset + lanes * p).read(small, align=1)
-                    wide = Lane(run.builder, run.value, signed).to(number)
-                    sums.append(totals[len(sums)] + wide * factor)
-            return sums
-
-        first = firsts.read_row(kind, parts)
-        steps = [8, 4 * channels]
-        target.write_row(_counted_loop(taps, [offsets, weights], steps, first * pixels, body)[1])
-
-    return channel_tile
 
 
 def make_channel_pool(pixels, channels, signed):

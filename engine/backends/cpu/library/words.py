@@ -1,9 +1,10 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Interleaving of narrow elements into words."""
+"""Interleaving of narrow elements into words, and sums of windows of such words."""
 
 from llvmlite import ir
 
 from engine.backends.cpu.library.instruction import instruction
+from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.products import _ELEMENTS, _NUMBER, _multiplied
 from engine.backends.cpu.library.vectors import _counted_loop
 
@@ -23,17 +24,22 @@ def _interleaved(found, lanes):
     return found[0]
 
 
-def make_interleave(parts, bits, lanes):
-    """interleave(target, a, b, c, d): word j of `lanes` words has elements j of the first `parts` runs.
+def make_interleave(parts, bits, lanes, widened=0):
+    """interleave(target, a, b, c, d, zero): word j of `lanes` words has elements j of the first `parts` runs.
 
-    Addresses are bytes; `bits` is the size of an element.
+    Addresses are bytes; `bits` is the size of an element. widened: the size of unsigned elements less
+    `zero`, into which those of a run are converted, if that is given.
     """
     kind = ir.VectorType(ir.IntType(bits), lanes)
 
     @instruction()
-    def interleave(target, a, b, c, d):
-        found = [source.read(kind, align=1) for source in (a, b, c, d)[:parts]]
-        target.write(_interleaved(found, lanes), align=1)
+    def interleave(target, a, b, c, d, zero):
+        found = _interleaved([source.read(kind, align=1) for source in (a, b, c, d)[:parts]], lanes)
+        if widened:
+            wide = ir.IntType(widened)
+            unsigned = Lane(found.builder, found.value, signed=False)
+            found = unsigned.to(wide) - zero.to(wide).spread(found.type.count)
+        target.write(found, align=1)
 
     return interleave
 
@@ -62,3 +68,38 @@ def make_plane_tile(form, elements, element_size, stride, lanes, vectors=1):
         target.write_row([_interleaved(totals[k : k + len(firsts)], lanes) for k in runs])
 
     return plane_tile
+
+
+def make_channel_tile(form, elements, pixels, channels, lanes, signed):
+    """channel_tile(source, step, offsets, weights, words, firsts, target): sums of weighted bytes, as int32s.
+
+    `pixels` of so many channels are `step` bytes apart. The next `elements` taps of a channel are a word of
+    `form` (see `make_product_tile`), which meets the bytes `offsets` behind a pixel's; sums begin with the
+    numbers at `firsts`.
+    """
+    kind, row = ir.VectorType(_NUMBER, lanes), ir.VectorType(ir.IntType(8), channels)
+    wide, parts = ir.IntType(32 // elements), range(0, channels, lanes)
+    orders = [[e * channels + p + j for j in range(lanes) for e in range(elements)] for p in parts]
+
+    @instruction()
+    def channel_tile(source, step, offsets, weights, words, firsts, target):
+        sources = [source]
+        for _ in range(pixels - 1):
+            sources.append(sources[-1] + step)
+
+        def body(places, totals):
+            taps, factors = [places[0].word(e) for e in range(elements)], places[1].read_row(kind, len(parts))
+            sums = list[Lane]()
+            for start in sources:
+                runs = [(start + offset).read(row, align=1) for offset in taps]
+                for order, factor in zip(orders, factors, strict=True):
+                    part = runs[0].shuffled(runs[-1], order)
+                    word = Lane(part.builder, part.value, signed).to(wide).seen_as(kind)
+                    sums.append(_multiplied(form, word, factor, totals[len(sums)]))
+            return sums
+
+        first = firsts.read_row(kind, len(parts))
+        steps = [8 * elements, 4 * channels]
+        target.write_row(_counted_loop(words, [offsets, weights], steps, first * pixels, body)[1])
+
+    return channel_tile

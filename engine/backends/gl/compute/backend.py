@@ -192,6 +192,11 @@ class GLComputeBackend(ComputeTextures):
         """The arena of templates."""
         return [self.arena]
 
+    def clear_temporaries(self, program: Program) -> None:
+        """Clear the arena."""
+        assert isinstance(program, GLComputeProgram)
+        program.clear()
+
     def partial_dispatch(self, program: Program, plan: Plan) -> GLComputePartialDispatch:
         """The plan's dispatches, to be issued over parts of their grids."""
         assert isinstance(program, GLComputeProgram)

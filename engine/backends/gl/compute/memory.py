@@ -27,7 +27,7 @@ _FORMATS = {
     ("int32", 4): GL.RGBA32I,
     ("int16", 1): 0x8233,
     ("int8", 1): 0x8231,
-    ("uint32", 1): 0x8236,
+    ("uint32", 1): GL.R32UI,
     ("uint16", 1): 0x8234,
     ("uint8", 1): 0x8232,
     ("uint8", 4): 0x8D7C,
@@ -81,6 +81,13 @@ class GLMemory(GLObjects):
             if data is not None and data.nbytes and not exact:
                 # The storage is new, so no command can be using it.
                 gl.glBufferSubData(GL.COPY_WRITE_BUFFER, 0, data.nbytes, data.ctypes.data)
+
+    def clear(self) -> None:
+        """Fill it with zeros."""
+        gl = self.device.gl
+        gl.glBindBuffer(GL.COPY_WRITE_BUFFER, self.name)
+        word = GL.R32UI, GL.RED_INTEGER, GL.UNSIGNED_INT
+        gl.glClearBufferData(GL.COPY_WRITE_BUFFER, *word, None)
 
     def texture(
         self,

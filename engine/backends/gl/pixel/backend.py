@@ -161,6 +161,12 @@ class GLPixelBackend(PixelTextures):
         """The textures of templates."""
         return [*self._temporaries.values()]
 
+    def clear_temporaries(self, program: Program) -> None:
+        """Clear the textures, where the driver has a call for it; no shader reads beside a texture."""
+        assert isinstance(program, GLPixelProgram)
+        if self.device.info.version_code >= 440:
+            program.clear()
+
     def partial_dispatch(self, program: Program, plan: Plan) -> GLPixelPartialDispatch:
         """The plan's draws, to be issued over some of their rows."""
         assert isinstance(program, GLPixelProgram)

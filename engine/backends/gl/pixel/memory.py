@@ -102,6 +102,11 @@ class Texture(GLObjects):
             gl.glTexParameteri(self.target, name, value)
         gl.glBindTexture(self.target, 0)
 
+    def clear(self) -> None:
+        """Fill it with zeros. Needs OpenGL 4.4."""
+        form = FORMATS[self.element]
+        self.device.gl.glClearTexImage(self.name, 0, form.pixels, form.component, None)
+
     @property
     def framebuffer(self) -> int:
         """The GL name of a framebuffer that draws into it; the device's context must be current."""

@@ -46,6 +46,11 @@ class GLPixelTemplateProgram(GLPixelProgram):
         """The textures that programs share."""
         return {id(texture): texture.nbytes for texture in self.textures}
 
+    def clear(self) -> None:
+        """Fill these with zeros."""
+        for texture in self.textures:
+            texture.clear()
+
 
 class _TemplateRecorder(SymbolicRecorder, PixelRecorder):
     """Records draws. Open tensors are numbers."""

@@ -71,25 +71,29 @@ def each(commands: Sequence[Command | Repetition]) -> Iterator[Command]:
 
 
 class CLProgram(Program):
-    """A recorded plan: commands in order, and the temporaries that belong to it."""
+    """A recorded plan: commands in order, the temporaries, and the buffers with numbers of kernels."""
 
-    def __init__(self, commands: list[Command | Repetition], memory: list[Any]) -> None:
+    def __init__(
+        self, commands: list[Command | Repetition], temporaries: list[Any], numbers: list[Any]
+    ) -> None:
         self.commands = commands
-        self._memory = memory
+        self.memory = temporaries
+        self._numbers = numbers
 
     def activate(self) -> None:
         """Set this program's arguments on kernels that programs share."""
 
     def temporaries(self) -> dict[int, int]:
         """The buffers, and their bytes."""
-        return {id(mem): mem.size for mem in self._memory}
+        return {id(mem): mem.size for mem in self.memory}
 
     def release(self) -> None:
         """Free the temporaries and the commands; OpenCL keeps both until what is enqueued has run."""
         self.commands.clear()
-        for mem in self._memory:
-            mem.release()
-        self._memory.clear()
+        for memory in (self.memory, self._numbers):
+            for mem in memory:
+                mem.release()
+            memory.clear()
 
 
 def command_count(programs: ProgramStore, step: Step) -> int:

@@ -98,8 +98,8 @@ class CLTemplateProgram(CLProgram):
         words: Their numbers that do.
         settings: What sets the arguments of its other kernels.
         commands: The dispatches.
-        slots: The shared buffers.
-        memory: Buffers of its own.
+        slots: The shared buffers for temporaries.
+        numbers: The buffers with numbers of its other kernels.
     """
 
     def __init__(
@@ -110,14 +110,13 @@ class CLTemplateProgram(CLProgram):
         settings: list[Setting],
         commands: list[Command],
         slots: list[Any],
-        memory: list[Any],
+        numbers: list[Any],
     ) -> None:
-        super().__init__([*commands], memory)
+        super().__init__([*commands], slots, numbers)
         self._kernels = kernels
         self._tensors = tensors
         self._words = words
         self._settings = settings
-        self._slots = slots
 
     def activate(self) -> None:
         """Set this program's arguments on the shared kernels."""
@@ -135,18 +134,14 @@ class CLTemplateProgram(CLProgram):
             set_arguments(kernel, buffers, numbers)
         kernels.latest = self
 
-    def temporaries(self) -> dict[int, int]:
-        """The shared buffers, and the program's own."""
-        return {id(mem): mem.size for mem in self._slots} | super().temporaries()
-
     def release(self) -> None:
         """Free the commands, and what no other program uses."""
+        self.memory.clear()
         super().release()
         if self._kernels.latest is self:
             self._kernels.latest = None
         self._tensors.clear()
         self._settings.clear()
-        self._slots.clear()
 
 
 class _SymbolicStep:
@@ -315,16 +310,16 @@ class CLTemplate:
         items = [tuple(n[: len(local)]) for n, local in zip(work.tolist(), self._work_groups, strict=True)]
         whole: list[Command] = [*zip(self._whole, items, self._work_groups, strict=True)]
         commands: list[Command] = []
-        memory: list[Any] = []
+        numbers: list[Any] = []
         begin = 0
         for k in np.flatnonzero(~is_whole | (counts == 0)).tolist():
             commands += whole[begin:k]
             begin = k + 1
             if counts[k]:
-                self._add_parts(self._steps[k], given, tensors, settings, commands, memory)
+                self._add_parts(self._steps[k], given, tensors, settings, commands, numbers)
         commands += whole[begin:]
         words = self._words(given)
-        return CLTemplateProgram(self._kernels, tensors, words, settings, commands, slots, memory)
+        return CLTemplateProgram(self._kernels, tensors, words, settings, commands, slots, numbers)
 
     def _add_parts(
         self,

@@ -245,6 +245,26 @@ def test_what_programs_took_is_remembered_for_other_sizes(backend: CPUBackend) -
     assert is_short(50) == (False, False)
 
 
+@pytest.mark.parametrize("later", [5, 70])
+def test_tiny_programs_need_one_trial_or_none(
+    backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, later: int
+) -> None:
+    """As clocks take a good part of their time. One that takes long after all is tried as any other."""
+    x, y = backend.create(5, F32), backend.create(5, F32)
+    first, *others = [backend.record(chain(5, 2), {"x": x, "y": y}) for _ in range(8)]
+    set_clocks(monkeypatch, [5] * 9 + [later] * 9)
+    for program in (first, *others):
+        backend.run(program)
+    with monkeypatch.context() as patch:
+        set_clocks(patch, [])
+        backend.run(first)
+    program = backend.record(chain(5, 2), {"x": x, "y": y})
+    for _ in range(10):
+        assert program.is_short
+        backend.run(program)
+    assert program.is_short == (later == 5)
+
+
 def test_a_long_program_is_not_tried(backend: CPUBackend) -> None:
     n = 4_000_000
     program = backend.record(chain(n, 3), {"x": backend.create(n, F32), "y": backend.create(n, F32)})

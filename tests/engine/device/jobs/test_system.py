@@ -84,6 +84,13 @@ def test_empty_commands_are_passed_over(system: JobSystem, functions: dict[str, 
     assert out.tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_list_of_nothing_is_not_in_a_block(count: int) -> None:
+    """So that no commands can be written in its place."""
+    block = np.zeros(16, np.int64)
+    assert CommandList.within(block, block.ctypes.data, 4, count, 12, block).is_empty == (count == 0)
+
+
 def test_a_thousand_jobs_with_random_dependencies_run_in_order(
     system: JobSystem, functions: dict[str, int]
 ) -> None:

@@ -61,7 +61,7 @@ _ARGUMENTS = ArgumentBlock(
 
 
 _HELPERS = """
-copy_words = make_interleave({parts}, {bits}, {lanes})
+copy_words = make_interleave({parts}, {bits}, {lanes}, {widened})
 
 
 @helper
@@ -82,7 +82,7 @@ def find_runs(first, count, out_width, row_step, runs):
 
 
 @helper
-def gather(target, source, begin, end, elements, taps, offsets, plane_size, runs, count):
+def gather(target, source, begin, end, elements, taps, offsets, plane_size, runs, count, zero):
     # What a run writes too far, the next one or the next word overwrites.
     element = begin * {parts}
     channel = op_div(element, taps)
@@ -98,7 +98,7 @@ def gather(target, source, begin, end, elements, taps, offsets, plane_size, runs
             length = load_i64(runs, 3 * r + 2)
             for done in range(0, length, {lanes}):
                 at = start + done * {size}
-                copy_words(place + done * {word}, a + at, b + at, c + at, d + at)
+                copy_words(place + done * {word}, a + at, b + at, c + at, d + at, zero)
         target += {width} * {word}
 
 
@@ -155,7 +155,8 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     else:
         rows = emit_rows_of_words(tuner, w, (1, w.shape[0], k), (0, k, 1), words, w_zero)
         left, pitch = rows.name, rows.row
-    planes = _staged(tuner, x, x_zero, win, words)
+    laid = _words_of_input(x, words)
+    planes = _staged(tuner, x, x_zero, win, laid)
     total = corrected_text(has_sums) if in_bytes else ""
     epilogue = print_epilogue(compute, _ARGUMENTS.end, core=compute.body.dtype, total=total)
     pixels = win.out[0] * win.out[1]
@@ -165,19 +166,19 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     heights = [height for height in tile.heights if height <= max(m, 1)]
     one_ns = nanoseconds / (batch * group)
     blocks = deferred(cut_gathered, m, pixels, heights[0], tile, one_ns, threads)
-    zeros = [x_zero] if in_bytes and x_zero is not None else []
+    zeros = [x_zero] if laid.form == "bytes" and x_zero is not None else []
     sizes = _ARGUMENTS.values(
         m_size=m, p_size=pixels, depth=depth, **_GRID.values(*blocks), groups=group,
         plane_size=planes.plane_size,
         kernel_rows=win.kernel[0], kernel_columns=win.kernel[1], row_step=planes.row_step,
         tap_row_step=planes.tap_row_step, phase_step=planes.phase_step, dilation=planes.dilation,
         stride=planes.stride, out_width=pixels if win.is_pointwise else win.out[1], channels=channels,
-        pitch=pitch, ones=w.shape[0], shift=input_shift(words, x),
+        pitch=pitch, ones=w.shape[0], shift=input_shift(laid, x),
         last_size=win.out[1],
     )  # fmt: skip
     zero_type = zeros[0].dtype.name if zeros else ""
     is_plain = compute.epilogue is None and compute.output.dtype.name == words.form
-    text = any_type_conv_text(words, heights, epilogue, zero_type, has_sums, is_plain)
+    text = any_type_conv_text(words, laid, heights, epilogue, zero_type, has_sums, is_plain)
     kernel, schedule = NativeKernel("any_type_conv", text), Schedule.over(blocks, nanoseconds, batch * group)
     inputs = (planes.name, left, *(zero.name for zero in zeros))
     return emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
@@ -203,6 +204,11 @@ def cut_gathered(
     return share([columns, rows], 1, tasks_wanted(nanoseconds, threads))[::-1]
 
 
+def _words_of_input(x: Value, words: Words) -> Words:
+    """The words whose elements the input is laid out as: pairs are made of bytes where they are gathered."""
+    return Words("bytes", 4) if words.form == "pairs" and x.dtype.itemsize == 1 else words
+
+
 def _staged(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Words) -> Planes:
     """The input with its padding as elements of words: itself if possible."""
     in_bytes = words.form == "bytes"
@@ -219,11 +225,13 @@ def _staged(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Wor
 
 
 def any_type_conv_text(
-    words: Words, heights: list[int], epilogue: Epilogue, x_zero: str, has_sums: bool, is_plain: bool
-) -> str:
+    words: Words, laid: Words, heights: list[int], epilogue: Epilogue, x_zero: str, has_sums: bool,
+    is_plain: bool,
+) -> str:  # fmt: skip
     """Source of the kernel.
 
-    x_zero: the type of the input's zero point, for bytes. is_plain: whether sums are results as they are.
+    laid: the words whose elements the input has. x_zero: the type of its zero point, for bytes. is_plain:
+    whether sums are results as they are.
     """
     tile, size = words.tile, words.size
     step, in_bytes = tile.width, words.form == "bytes"
@@ -234,8 +242,9 @@ def any_type_conv_text(
     )
     helpers = _HELPERS.replace("{advance}", advance)
     numbers = {
-        "parts": words.elements, "bits": words.element_size * 8, "lanes": tile.lanes, "word": size,
-        "size": words.element_size, "width": step, "sum": words.sum,
+        "parts": words.elements, "bits": laid.element_size * 8, "lanes": tile.lanes, "word": size,
+        "size": laid.element_size, "width": step, "sum": words.sum,
+        "widened": 0 if laid.element_size == words.element_size else words.element_size * 8,
     }  # fmt: skip
     for name, number in numbers.items():
         helpers = helpers.replace(f"{{{name}}}", str(number))
@@ -287,12 +296,12 @@ def any_type_conv_text(
     block = [
         f"columns = min({step}, p_size - first_column)",
         "run_count = find_runs(first_column, columns, out_width, row_step, runs)",
-        "source = x + image * channels * plane_size * " + str(words.element_size),
+        f"source = x + image * channels * plane_size * {laid.element_size}",
         "w0 = 0",
         "while w0 < depth:",
         f"    count = min({WORDS_AT_ONCE}, depth - w0)",
         "    gather(right, source, w0, w0 + count, channels * taps, taps, offsets, plane_size, runs,"
-        " run_count)",
+        f" run_count, {'x_zero' if laid.form == 'bytes' else 0})",
         f"    lefts = w + group * m_size * pitch + w0 * {size}",
         *indent(column_sums if has_sums else []),
         *indent(products),
@@ -301,7 +310,7 @@ def any_type_conv_text(
     lead = [
         *_ARGUMENTS.prologue("x", "w", *(["x_zeros"] if x_zero else []), epilogue=epilogue),
         *([f"x_zero = to_int32({read_text(x_zero, 'x_zeros', '0')} + shift)"] if x_zero else []),
-        *(["x_zero = to_int32(shift)"] if in_bytes and not x_zero else []),
+        *(["x_zero = to_int32(shift)"] if laid.form == "bytes" and not x_zero else []),
         "taps = kernel_rows * kernel_columns",
         *(["all_zeros = to_int32(x_zero * channels * taps)"] if has_sums else []),
         f"sums = stack_bytes({(SCRATCH_WORDS + heights[0] * step) * size})",
@@ -323,4 +332,4 @@ def any_type_conv_text(
     head = library_text("vectors", "products", "words") + words.tiles_text(
         heights, signed_left=True, has_steps=True
     )
-    return kernel_text(head + helpers + tap_offsets_text(words.element_size), lead, task)
+    return kernel_text(head + helpers + tap_offsets_text(laid.element_size), lead, task)

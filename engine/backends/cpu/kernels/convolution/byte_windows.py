@@ -21,7 +21,13 @@ from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGri
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, host_tile
 from engine.backends.cpu.kernels.convolution.nchw_staging import tap_offsets_text
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
-from engine.backends.cpu.kernels.matmul.words import elements_of, known_zeros, zeros_of
+from engine.backends.cpu.kernels.matmul.words import (
+    Words,
+    elements_of,
+    known_zeros,
+    words_of_bytes,
+    zeros_of,
+)
 from engine.backends.cpu.kernels.transpose import band_text
 from engine.backends.cpu.library import library_text
 from engine.backends.windows import Windows, windows_first
@@ -106,12 +112,14 @@ def tune_byte_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
     cut = deferred(cut_rows, win, x.shape[0], channels, 1, True)
     if cut is None:
         return False
-    name = f"{w.name}|channels of bytes|{'' if w_zero is None else w_zero.name}"
-    weights = tuner.constant(name, partial(pack_channels, elements_of(w), known_zeros(w_zero, 0)))
+    words = words_of_bytes()
+    name = f"{w.name}|channels of {words.form}|{'' if w_zero is None else w_zero.name}"
+    pack = partial(pack_channels, elements_of(w), words, known_zeros(w_zero, 0))
+    weights = tuner.constant(name, pack)
     epilogue = print_epilogue(compute, _ARGUMENTS.end, core="int32")
     zero = [] if x_zero is None else [x_zero]
     kernel = NativeKernel(
-        "byte_depthwise", depthwise_text(x.dtype.name, zero[0].dtype.name if zero else "", epilogue)
+        "byte_depthwise", depthwise_text(words, x.dtype.name, zero[0].dtype.name if zero else "", epilogue)
     )
     names = (x.name, weights, *(z.name for z in zero))
     _emit(compute, tuner, win, cut, kernel, names, epilogue, _NS_PER_TAP)
@@ -136,22 +144,24 @@ def tune_byte_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 @storable
-def pack_channels(elements: np.ndarray, zeros: np.ndarray) -> np.ndarray:
-    """(C, 1, kh, kw) weights as int32s: for each block of channels their sums over taps, then the taps.
+def pack_channels(elements: np.ndarray, words: Words, zeros: np.ndarray) -> np.ndarray:
+    """(C, 1, kh, kw) weights: for each block of channels their sums over taps, then the taps as words.
 
     The last block is of the last channels, some of which are in another one, too.
     """
     channels = len(elements)
     taps = elements.reshape(channels, -1).astype(np.int32) - zeros.reshape(-1, 1)
-    whole = np.concatenate([taps.sum(1, keepdims=True, dtype=np.int32), taps], 1)
-    padded = np.zeros((max(channels, _CHANNELS), whole.shape[1]), np.int32)
-    padded[:channels] = whole
-    starts = np.minimum(np.arange(0, channels, _CHANNELS), len(padded) - _CHANNELS)
-    blocks = padded[starts.reshape(-1, 1) + np.arange(_CHANNELS)]
+    padded = np.zeros((channels, words.count(taps.shape[1]) * words.elements), f"i{words.element_size}")
+    padded[:, : taps.shape[1]] = taps
+    whole = np.concatenate([taps.sum(1, keepdims=True, dtype=np.int32), padded.view(np.int32)], 1)
+    rows = np.zeros((max(channels, _CHANNELS), whole.shape[1]), np.int32)
+    rows[:channels] = whole
+    starts = np.minimum(np.arange(0, channels, _CHANNELS), len(rows) - _CHANNELS)
+    blocks = rows[starts.reshape(-1, 1) + np.arange(_CHANNELS)]
     return np.ascontiguousarray(blocks.transpose(0, 2, 1)).reshape(-1)
 
 
-def depthwise_text(storage: str, zero: str, epilogue: Epilogue) -> str:
+def depthwise_text(words: Words, storage: str, zero: str, epilogue: Epilogue) -> str:
     """The kernel's module, for an input of the type `storage`. zero: its zero point's type, if it has one."""
     lanes = host_tile().lanes
     value = read_text(zero, "zeros", "0") if zero else "_types.int32(0)"
@@ -161,7 +171,11 @@ def depthwise_text(storage: str, zero: str, epilogue: Epilogue) -> str:
         f"firsts = stack_bytes({_CHANNELS * 4})",
     ]
     start = [
-        f"weights = w + (block - i0 * blocks) * (taps + 1) * {4 * _CHANNELS}",
+        f"words = op_div(taps + {words.elements - 1}, {words.elements})",
+        # A last word that is not full has weights of 0.
+        f"for k in range(taps, words * {words.elements}):",
+        "    store_i64(offsets, k, load_i64(offsets, taps - 1))",
+        f"weights = w + (block - i0 * blocks) * (words + 1) * {4 * _CHANNELS}",
         f"for lane in range({_CHANNELS}):",
         "    store_i32(firsts, lane, op_mul(op_neg(zero), load_i32(weights, lane)))",
         f"weights += {4 * _CHANNELS}",
@@ -171,8 +185,9 @@ def depthwise_text(storage: str, zero: str, epilogue: Epilogue) -> str:
         f"    turn_sums(sums + 4 * lane, {4 * _CHANNELS}, results + lane * pitch * 4, pitch * 4,"
         f" outputs, {lanes})",
     ]
-    made = f"channel_tile = make_channel_tile({_PIXELS}, {_CHANNELS}, {lanes}, {storage == 'int8'})\n"
-    call = "channel_tile(place, step, offsets, weights, taps, firsts, target)"
+    form = f"{words.multiplied_as(False)!r}, {words.elements}"
+    made = f"channel_tile = make_channel_tile({form}, {_PIXELS}, {_CHANNELS}, {lanes}, {storage == 'int8'})\n"
+    call = "channel_tile(place, step, offsets, weights, words, firsts, target)"
     return _text([band_text(lanes, 4, "turn_sums"), made], lead, start, call, back, 4, epilogue)
 
 
@@ -257,7 +272,7 @@ def _text(
         *indent(epilogue.store),
     ]  # fmt: skip
     helpers = [band_text(_CHANNELS, 1, "turn_bytes"), *tiles, tap_offsets_text(1), _PAD]
-    return kernel_text(library_text("vectors") + "".join(helpers), lead, task)
+    return kernel_text(library_text("vectors", "products", "words") + "".join(helpers), lead, task)
 
 
 _PAD = f"""

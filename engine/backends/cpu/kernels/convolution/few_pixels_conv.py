@@ -1,7 +1,8 @@
 """Convolution of 8 and 16-bit integers with few output pixels: a vector holds output channels of one pixel.
 
 Vectors along such planes would be half empty. An im2col step gathers the window of each pixel as a row of
-words (taps, then channels), and the results are transposed for the epilogue.
+words (taps, then channels). The epilogue runs along channels, too, unless it reads other tensors by place:
+then sums are transposed for it.
 """
 
 from __future__ import annotations
@@ -84,8 +85,12 @@ def tune_few_pixels_conv(compute: Compute, tuner: Tuner, win: Windows, words: Wo
     in_bytes, k = words.form == "bytes", channels * win.taps
     zeros = known_zeros(w_zero, byte_shift(w.dtype, signed=True) if in_bytes else 0)
     has_sums = in_bytes and bool(zeros.any())
-    total = corrected_text(has_sums) if in_bytes else ""
-    epilogue = print_epilogue(compute, _ARGUMENTS.end, core=compute.body.dtype, total=total)
+    # Vectors along channels are full; what reads other tensors by place needs rows of results.
+    over_channels = compute.epilogue is None or compute.epilogue.free <= {1, "acc"}
+    total = (_total_text if over_channels else corrected_text)(has_sums) if in_bytes else ""
+    epilogue = print_epilogue(
+        compute, _ARGUMENTS.end, core=compute.body.dtype, total=total, over_channels=over_channels
+    )
     batch, pixels = x.shape[0], win.out[0] * win.out[1]
     cut = deferred(cut_channels, words, batch, m, pixels, k, epilogue.nanoseconds + 1.0, threads)
     if cut is None:
@@ -102,7 +107,8 @@ def tune_few_pixels_conv(compute: Compute, tuner: Tuner, win: Windows, words: Wo
         shift=input_shift(words, x), last_size=win.out[1],
     )  # fmt: skip
     zero = [x_zero] if in_bytes and x_zero is not None else []
-    text = few_pixels_text(words, epilogue, zero[0].dtype.name if zero else "", has_sums)
+    zero_type, out_size = zero[0].dtype.name if zero else "", compute.output.dtype.itemsize
+    text = few_pixels_text(words, epilogue, zero_type, has_sums, over_channels, out_size)
     kernel = NativeKernel("few_pixels_conv", text)
     schedule = Schedule.over((cut.channels,), cut.nanoseconds, batch)
     names = (rows, *constants, *(z.name for z in zero))
@@ -181,8 +187,21 @@ def windows_text(words: Words, dtype: str, zero: str, has_sums: bool) -> str:
     return kernel_text(library_text(), lead, task)
 
 
-def few_pixels_text(words: Words, epilogue: Epilogue, x_zero: str, has_sums: bool) -> str:
-    """Source of the kernel. x_zero: the type of the input's zero point, for bytes."""
+def _total_text(has_sums: bool) -> str:
+    """The sum of shifted bytes for channel `first` + `column`, corrected for zero points and shifts."""
+    total = "read_int32(tile, column) - x_zero * load_i32(numbers, first + column)"
+    moved = " - load_i32(numbers, m_size + first + column) * pixel_total" if has_sums else ""
+    return f"to_int32({total}{moved})"
+
+
+def few_pixels_text(
+    words: Words, epilogue: Epilogue, x_zero: str, has_sums: bool, over_channels: bool, out_size: int
+) -> str:
+    """Source of the kernel.
+
+    x_zero: the type of the input's zero point, for bytes. over_channels: whether the epilogue runs along
+    channels. out_size: bytes of a result.
+    """
     step, size, in_bytes = words.tile.width, words.size, words.form == "bytes"
     heights = [height for height in words.tile.heights if height <= _MOST_PIXELS]
     names = ["x", "w", *(["numbers"] if in_bytes else []), *(["zeros"] if x_zero else [])]
@@ -194,6 +213,7 @@ def few_pixels_text(words: Words, epilogue: Epilogue, x_zero: str, has_sums: boo
         f"sums = stack_bytes({_MOST_PIXELS * step * size})",
         f"turned = stack_bytes({_MOST_PIXELS * step * size})",
         f"column_sums = stack_bytes({_MOST_PIXELS * size})",
+        f"made = stack_bytes({step * 8})",
         *epilogue.kernel,
     ]
 
@@ -209,17 +229,41 @@ def few_pixels_text(words: Words, epilogue: Epilogue, x_zero: str, has_sums: boo
         "    remaining = p_size - m",
         *indent(by_height(heights, "remaining", product)),
         "    m += rows",
-        f"for k in range({step}):",
-        "    for m in range(p_size):",
-        f"        store_i32(turned, k * {_MOST_PIXELS} + m, load_i32(sums, m * {step} + k))",
-        "first_column, columns = 0, p_size",
-        f"for i1 in range(first, min(first + {step}, channel1)):",
-        f"    tile = turned + (i1 - first) * {_MOST_PIXELS * size}",
-        "    start = (i0 * m_size + i1) * p_size",
-        *(["    row_total = to_int32(x_zero * load_i32(numbers, i1))"] if in_bytes else []),
-        *(["    row_zero = to_int32(load_i32(numbers, m_size + i1))"] if has_sums else []),
-        *indent(epilogue.store),
     ]
+    if over_channels:
+        copy = f"store_i{8 * out_size}(out, start + column * p_size, load_i{8 * out_size}(made, column))"
+
+        def pixels(count: str) -> list[str]:
+            row = [
+                f"tile = sums + m * {step * size}",
+                "start = (i0 * m_size + first) * p_size + m",
+                *(["pixel_total = load_i32(column_sums, m) - all_zeros"] if has_sums else []),
+                *epilogue.store_columns(count),
+                f"for column in range({count}):",
+                f"    {copy}",
+            ]
+            return ["for m in range(p_size):", *indent(row)]
+
+        panel += [
+            f"columns, first_column = min({step}, channel1 - first), first",
+            f"if columns == {step}:",
+            *indent(pixels(str(step))),
+            "else:",
+            *indent(pixels("columns")),
+        ]
+    else:
+        panel += [
+            f"for k in range({step}):",
+            "    for m in range(p_size):",
+            f"        store_i32(turned, k * {_MOST_PIXELS} + m, load_i32(sums, m * {step} + k))",
+            "first_column, columns = 0, p_size",
+            f"for i1 in range(first, min(first + {step}, channel1)):",
+            f"    tile = turned + (i1 - first) * {_MOST_PIXELS * size}",
+            "    start = (i0 * m_size + i1) * p_size",
+            *(["    row_total = to_int32(x_zero * load_i32(numbers, i1))"] if in_bytes else []),
+            *(["    row_zero = to_int32(load_i32(numbers, m_size + i1))"] if has_sums else []),
+            *indent(epilogue.store),
+        ]
     sums = [
         "for m in range(p_size):",
         "    store_i32(column_sums, m, load_i32(lefts + m * pitch, depth))",

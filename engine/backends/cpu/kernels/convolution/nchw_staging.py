@@ -17,7 +17,7 @@ from engine.backends.cpu.codegen.printer import kernel_text, read_text
 from engine.backends.cpu.codegen.schedule import Schedule, emit
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import host_tile
-from engine.backends.cpu.kernels.matmul.words import Words, byte_shift, element_text, store_text, word_type
+from engine.backends.cpu.kernels.matmul.words import Words, byte_shift, store_text, word_type
 from engine.backends.cpu.library import library_text
 from engine.backends.windows import Windows
 from engine.compiler.plan import Tuner
@@ -71,7 +71,9 @@ def stage_rows(target, x, height, width, first, left, row_stride, stride, phases
             if y < 0 or y >= height:
                 for phase in range(phases):
                     fill_elements(place + phase * region * {own}, length, filling)
-            elif not stage_pairs(place, x, y, width, left, stride, phases, length, region, filling):
+            elif stride == 2:
+                stage_pairs(place, x + y * width * {size}, width, left, phases, length, region, filling, zero)
+            else:
                 fill_elements(line, low, filling)
                 copy_elements(line + low * {own}, x + (y * width + low - left) * {size}, high - low, zero)
                 fill_elements(line + high * {own}, count - high, filling)
@@ -80,37 +82,14 @@ def stage_rows(target, x, height, width, first, left, row_stride, stride, phases
                         {store}(place, phase * region + k, {load}(line, k * stride + phase))
 """
 
-_CONVERT = """
-
-@helper
-def fill_elements(target, count, value):
-    for k in range(count):
-        {store}(target, k, value)
-
-
-@helper
-def copy_elements(target, source, count, zero):
-    for k in range(count):
-        {store}(target, k, {element})
-
-
-@helper
-def stage_pairs(place, x, y, width, left, stride, phases, length, region, filling):
-    return False
-"""
-
-_COPY = """
-copy_run = make_copy_run(1, {lanes})
-fill_run = make_fill_run({lanes})
-split_pairs = make_split_pairs({lanes})
-
+_RUNS = """
 
 @helper
 def fill_elements(target, count, value):
     # Vectors write beyond the end, where the next row or slack follows.
     k = 0
     while k < count:
-        fill_run(target + 4 * k, value)
+        fill_run(target + {own} * k, value)
         k += {lanes}
 
 
@@ -118,33 +97,43 @@ def fill_elements(target, count, value):
 def copy_elements(target, source, count, zero):
     k = 0
     while k < count:
-        copy_run(target + 4 * k, source + 4 * k)
+        {copy}
         k += {lanes}
 
 
 @helper
-def stage_pairs(place, x, y, width, left, stride, phases, length, region, filling):
-    # A row of two phases, of which neither needs the other's elements in between.
-    if stride != 2 or phases != 2:
-        return False
+def stage_pairs(place, source, width, left, phases, length, region, filling, zero):
+    # A row of every second element. What is written to the odds first is lost where they are not wanted.
     # Pairs low..high-1 lie inside; a row may begin with the second of a pair and end with the first of one.
     low = min(max((left + 1) >> 1, 0), length)
     high = max(min((width + left) >> 1, length), low)
-    end, evens, odds, source = width + left, place, place + region * 4, x + y * width * 4
-    fill_elements(evens, low, filling)
+    end, evens, odds = width + left, place, place + (phases - 1) * region * {own}
     fill_elements(odds, low, filling)
     if left > 0 and left & 1 == 1 and left < 2 * length:
-        store_f32(odds, low - 1, load_f32(source, 0))
+        copy_elements(odds + (low - 1) * {own}, source, 1, zero)
+    fill_elements(evens, low, filling)
     k = low
     while k < high:
-        split_pairs(evens + 4 * k, odds + 4 * k, source + (2 * k - left) * 4)
+        split_pairs(evens + {own} * k, odds + {own} * k, source + (2 * k - left) * {size}, {less})
         # The first two may overlap: stores across two cache lines take twice as long.
         k = op_div(k, {lanes}) * {lanes} + {lanes}
-    fill_elements(evens + high * 4, length - high, filling)
-    fill_elements(odds + high * 4, length - high, filling)
+    fill_elements(odds + high * {own}, length - high, filling)
     if end > 0 and end & 1 == 1 and end < 2 * length:
-        store_f32(evens, end >> 1, load_f32(source, width - 1))
-    return True
+        copy_elements(evens + high * {own}, source + (width - 1) * {size}, 1, zero)
+        high += 1
+    fill_elements(evens + high * {own}, length - high, filling)
+"""
+
+_CONVERT = """
+convert_run = make_convert_run({lanes}, {size} * 8, {signed}, {own} * 8)
+fill_run = make_fill_run({lanes}, {own} * 8)
+split_pairs = make_convert_pairs({lanes}, {size} * 8, {signed}, {own} * 8)
+"""
+
+_COPY = """
+copy_run = make_copy_run(1, {lanes})
+fill_run = make_fill_run({lanes})
+split_pairs = make_split_pairs({lanes})
 """
 """For elements of four bytes that are copied as they are."""
 
@@ -270,9 +259,13 @@ def tap_offsets_text(element_size: int) -> str:
 def staging_text(words: Words, dtype: str) -> str:
     """The function `stage_rows`, for an input of the type `dtype`."""
     size, own = np.dtype(dtype).itemsize, words.element_size
-    numbers = {
-        "size": size, "own": own, "lanes": host_tile().lanes, "store": store_text(words),
-        "load": store_text(words).replace("store", "load"), "element": element_text(words, dtype, "k"),
-    }  # fmt: skip
     is_copy = size == own == 4 and words.elements == 1
-    return ((_COPY if is_copy else _CONVERT) + _STAGE_ROWS).format(**numbers)
+    less = {"pairs": "zero", "bytes": f"{-byte_shift(np.dtype(dtype), signed=False)}"}.get(words.form, "0")
+    numbers = {
+        "size": size, "own": own, "lanes": host_tile().lanes if is_copy else 16 if own < 4 else 8,
+        "store": store_text(words), "load": store_text(words).replace("store", "load"),
+        "signed": not dtype.startswith("u"), "less": less,
+        "copy": f"copy_run(target + {own} * k, source + {size} * k)" if is_copy else
+                f"convert_run(target + {own} * k, source + {size} * k, {less})",
+    }  # fmt: skip
+    return ((_COPY if is_copy else _CONVERT) + _RUNS + _STAGE_ROWS).format(**numbers)

@@ -108,6 +108,11 @@ def words_of(compute: Compute) -> Words | None:
     return Words("bytes", 4, is_x86) if is_fixed and _has_byte_dots() else Words("pairs", 2, is_x86)
 
 
+def words_of_bytes() -> Words:
+    """Words in which products of any two types of bytes, less their zero points, are exact."""
+    return Words("pairs", 2, True) if _has_pairs() else Words("int32", 1)
+
+
 def zeros_of(compute: Compute) -> tuple[Value | None, Value | None]:
     """The zero points of both sides."""
     given = iter(compute.operands[2:])

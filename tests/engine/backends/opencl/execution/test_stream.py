@@ -219,7 +219,7 @@ def test_refusals(backend: OpenCLBackend) -> None:
 def test_temporaries_share_memory(cl_device: CLDevice) -> None:
     backend = OpenCLBackend(cl_device)
     recorded = recorded_chain(backend, 1000, length=6)
-    memory = recorded.program._memory
+    memory = recorded.program.memory
     # The first t reads x; from then on two take turns. Not parts of one buffer: drivers fail with these.
     assert [(m.size, m.associated_memobject) for m in memory] == [(4000, None)] * 2
     recorded.run()

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
-from engine import BackendType, JobSystem, Worker
+from engine import BackendType, JobSystem, ModelLoader, Worker
 from tests.engine.operators.single import one_layer, run
 
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -44,6 +45,37 @@ def test_shapes(name: str, x_type: str, w_type: str, zeros: str) -> None:
         worker.schedule(arrays[0])
         np.testing.assert_array_equal(worker.peek_output().download_to_array(), expected)
         assert kernels(worker) == ["word_windows", "few_pixels_conv"]
+
+
+@pytest.mark.parametrize("w_type", ["int8", "uint8"])
+@pytest.mark.parametrize("shape", [(1, 70, 1, 1), (2, 70, 3, 2)])
+def test_epilogues_along_channels_and_by_place(w_type: str, shape: tuple[int, ...]) -> None:
+    """What follows reads a number for each channel, or one for each result."""
+    rng = np.random.default_rng(3)
+    x, w = integers(rng, "uint8", 2, 64, 3, 2), integers(rng, w_type, 70, 64, 1, 1)
+    other = rng.integers(-(10**6), 10**6, shape).astype(np.int32)
+    nodes = [
+        helper.make_node("ConvInteger", ["x", "w", "z", "v"], ["sums"]),
+        helper.make_node("Add", ["sums", "other"], ["y"]),
+    ]
+    zeros = [integers(rng, "uint8"), integers(rng, w_type)]
+    constants = {"w": w, "z": zeros[0], "v": zeros[1]}
+    given = {"x": x, "other": other}
+    inputs = [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)]
+    if len(other) == 1:
+        constants["other"] = given.pop("other")
+    else:
+        inputs.append(helper.make_tensor_value_info("other", TensorProto.INT32, shape))
+    stored = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT32, (2, 70, 3, 2))]
+    graph = helper.make_graph(nodes, "epilogue", inputs, outputs, stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    sides = x.astype(np.int64) - zeros[0], w[..., 0, 0].astype(np.int64) - zeros[1]
+    with Worker(ModelLoader.load(model.SerializeToString()), BackendType.CPU) as worker:
+        worker.schedule(given)
+        found = worker.peek_output().download_to_array()
+        assert kernels(worker) == ["word_windows", "few_pixels_conv"]
+    np.testing.assert_array_equal(found, np.einsum("nchw,mc->nmhw", *sides) + other)
 
 
 @pytest.mark.parametrize(("side", "outputs"), [(6, 64), (2, 2)])

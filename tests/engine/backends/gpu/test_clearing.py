@@ -1,0 +1,25 @@
+"""Temporaries are filled with zeros where a step would run on what others left unwritten."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.backends.base import Backend
+from engine.backends.partial_dispatch import Cut
+from tests.engine.backends.steps import Bound, chain, chain_plan, value
+
+
+def test_a_step_alone_finds_zeros(tuned_backend: Backend) -> None:
+    x = np.arange(1, 1001, dtype=np.float32)
+    computes = chain(value("x", x), 3)
+    plan = chain_plan(computes)
+    bound = Bound(tuned_backend, plan, {"x": x}, {"y": computes[-1].output})
+    bound.run()
+    np.testing.assert_array_equal(bound.result(), 8 * x + 14)
+    with tuned_backend.entered():
+        tuned_backend.clear_temporaries(bound.program)
+    dispatch = tuned_backend.partial_dispatch(bound.program, plan)
+    last = len(plan.steps) - 1
+    dispatch.enqueue([Cut(last, 0, dispatch.units[last])], False)
+    np.testing.assert_array_equal(bound.result(), np.full_like(x, 2))
+    bound.release()
