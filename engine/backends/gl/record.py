@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from engine.backends.base import Program
 from engine.backends.gl.commands import CallList, Repetition, RunRows, Setting
-from engine.backends.gl.memory import AnyBuffer, GLObjects
+from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.programs import ProgramStore
 from engine.base.errors import DisposedError
 from engine.compiler.plan import RepeatedSteps, Step
@@ -19,13 +19,30 @@ from engine.device.gl.functions import GL
 from engine.kernels.expr import RunNumber
 
 
+class Temporary(Protocol):
+    """Protocol: memory of temporaries, a buffer or a texture."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        ...
+
+    def clear(self) -> None:
+        """Fill it with zeros."""
+        ...
+
+    def release(self) -> None:
+        """Free it."""
+        ...
+
+
 class GLProgram(Program):
     """A recorded plan, the memory of its temporaries, and the buffers it refers to."""
 
     def __init__(
         self,
         commands: CallList,
-        temporaries: Sequence[GLObjects],
+        temporaries: Sequence[Temporary],
         buffers: Sequence[AnyBuffer],
         make_places: Callable[[], Mapping[str, Any]],
     ) -> None:
@@ -47,7 +64,7 @@ class GLProgram(Program):
 
     def temporaries(self) -> dict[int, int]:
         """Buffers or textures."""
-        return {id(memory): getattr(memory, "nbytes", 0) for memory in self._temporaries}
+        return {id(memory): memory.nbytes for memory in self._temporaries}
 
     def clear(self) -> None:
         """Fill the temporaries with zeros."""
