@@ -17,8 +17,8 @@ PACKAGES = ("engine", "gameglue", "demos")
 
 # Lowest first: a folder of `engine` imports from itself and from those before it in this list. The packages
 # above the engine follow.
-ROOMS = ("base", "device", "kernels", "graph", "operators", "compiler", "backends", "runtime", "api")
-LEVELS = (*(f"engine.{room}" for room in ROOMS), "engine", "gameglue", "demos")
+ENGINE_FOLDERS = ("base", "device", "kernels", "graph", "operators", "compiler", "backends", "runtime", "api")
+LEVELS = (*(f"engine.{folder}" for folder in ENGINE_FOLDERS), "engine", "gameglue", "demos")
 
 # Packages that may be imported inside a function: slow to load, or absent on some machines.
 HEAVY = {

@@ -23,7 +23,7 @@ NUMBA_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class JobArgument:
     """The type of an argument: an array's dtype and rank, or a number's dtype (rank 0)."""
 
     dtype: str
@@ -47,10 +47,10 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundArguments:
     """Arguments of one call: their types, packed words and the memory that they refer to."""
 
-    kinds: tuple[Argument, ...]
+    kinds: tuple[JobArgument, ...]
     words: list[int]
     memories: list[JobMemory]
     first_size: int | None
@@ -61,9 +61,9 @@ def bind(
     titles: Sequence[str],
     written: Callable[[str, int], bool],
     names: Sequence[str],
-) -> Bound:
+) -> BoundArguments:
     """Pack arguments into words. Raises `InputError` that names an invalid one."""
-    kinds: list[Argument] = []
+    kinds: list[JobArgument] = []
     words: list[int] = []
     memories: list[JobMemory] = []
     first_size: int | None = None
@@ -79,10 +79,10 @@ def bind(
         words += (memory.array.__array_interface__["data"][0], *shape)
         if first_size is None:
             first_size = shape[0]
-    return Bound(tuple(kinds), words, memories, first_size)
+    return BoundArguments(tuple(kinds), words, memories, first_size)
 
 
-def kind_of(value: Any, title: str) -> Argument:
+def kind_of(value: Any, title: str) -> JobArgument:
     """The argument type that code is compiled for. Raises `InputError`."""
     kind = type(value)
     if kind is Tensor or isinstance(value, np.ndarray):
@@ -95,23 +95,23 @@ def kind_of(value: Any, title: str) -> Argument:
     if kind is int:
         return _INT
     if isinstance(value, np.generic) and value.dtype.name in NUMBA_NAMES:
-        return Argument(value.dtype.name, 0)
+        return JobArgument(value.dtype.name, 0)
     raise InputError(f"{title} is a {kind.__name__}; jobs take tensors on the CPU, numpy arrays and numbers")
 
 
-_FLOAT, _BOOL, _INT = Argument("float64", 0), Argument("bool", 0), Argument("int64", 0)
+_FLOAT, _BOOL, _INT = JobArgument("float64", 0), JobArgument("bool", 0), JobArgument("int64", 0)
 
 
 @lru_cache(1024)
-def _array_kind(dtype: np.dtype, rank: int, title: str) -> Argument:
+def _array_kind(dtype: np.dtype, rank: int, title: str) -> JobArgument:
     if dtype.name not in NUMBA_NAMES or not dtype.isnative:
         raise InputError(f"{title} has elements of type {dtype}; jobs take {', '.join(NUMBA_NAMES)}")
     if not 1 <= rank <= MOST_AXES:
         raise InputError(f"{title} has {rank} axes; jobs take 1 to {MOST_AXES}: reshape it")
-    return Argument(dtype.name, rank)
+    return JobArgument(dtype.name, rank)
 
 
-def _number_word(value: Any, kind: Argument) -> int:
+def _number_word(value: Any, kind: JobArgument) -> int:
     if kind.dtype.startswith("float"):
         return int(np.float64(value).view(np.int64))
     number = int(value)

@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.api.job_arguments import NUMBA_NAMES, Argument, Bound, bind, kind_of
+from engine.api.job_arguments import NUMBA_NAMES, BoundArguments, JobArgument, bind, kind_of
 from engine.backends.tensor_data import JobMemory
 from engine.base.errors import InputError, KernelCompileError
 from engine.device import native
@@ -72,7 +72,7 @@ class Job:
     def __init__(self, function: Function) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
-        self._kernels: dict[tuple[Argument, ...], int] = {}
+        self._kernels: dict[tuple[JobArgument, ...], int] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         """Run as plain Python, on this thread."""
@@ -123,7 +123,7 @@ class Job:
         bound = self.bound(arguments)
         self.over(bound, count, None, None, None, inline=True).complete()
 
-    def bound(self, arguments: Sequence[Any]) -> Bound:
+    def bound(self, arguments: Sequence[Any]) -> BoundArguments:
         """Arguments as the compiled code takes them. Raises as `schedule` does."""
         expected = self._check_number(arguments)
         return bind(arguments, self._titles, self._text.written, expected)
@@ -140,7 +140,7 @@ class Job:
 
     def over(
         self,
-        bound: Bound,
+        bound: BoundArguments,
         count: int | None,
         grain: int | None,
         depends_on: Dependencies,
@@ -159,7 +159,9 @@ class Job:
             memory.after(handle)
         return handle
 
-    def commands(self, bound: Bound, count: int | None, grain: int | None, threads: int) -> CommandList:
+    def commands(
+        self, bound: BoundArguments, count: int | None, grain: int | None, threads: int
+    ) -> CommandList:
         """A command list with this job's single command."""
         total = bound.first_size if count is None else count
         if total is None:
@@ -201,7 +203,7 @@ class Job:
             )
         return chosen
 
-    def _kernel(self, kinds: tuple[Argument, ...]) -> int:
+    def _kernel(self, kinds: tuple[JobArgument, ...]) -> int:
         address = self._kernels.get(kinds)
         if address is None:
             source = self._source(kinds)
@@ -211,7 +213,7 @@ class Job:
                 raise KernelCompileError(self._explained(error)) from None
         return address
 
-    def _source(self, kinds: tuple[Argument, ...]) -> NativeSource:
+    def _source(self, kinds: tuple[JobArgument, ...]) -> NativeSource:
         pointers: list[str] = []
         values: list[str] = []
         word = 0

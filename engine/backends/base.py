@@ -259,7 +259,7 @@ class Backend(ABC):
         """Create an uninitialized buffer, which is written before it is read."""
         return self.create(elements, dtype)
 
-    def share(self, room: DeviceBuffer, elements: int) -> DeviceBuffer | None:
+    def share(self, buffer: DeviceBuffer, elements: int) -> DeviceBuffer | None:
         """A buffer over the first elements of another; None if that has too few or cannot be shared.
 
         Only for what the stream uses in turn.

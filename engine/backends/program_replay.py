@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 class ProgramReplay:
     """Runs a program with new inputs, faster than `upload` and `run` where a backend can.
 
-    Inputs come as arrays and, where some are those of tensors, these beside them, in the same order. The
-    methods that run it return whether they did. Those of this class never do.
+    It belongs to one fast path; program and buffers belong to the recorded plan. Inputs come as arrays and,
+    where some are those of tensors, these beside them, in the same order. The methods that run it return
+    whether they did. Those of this class never do.
 
     Attributes:
         outputs: The outputs that can go to new memory.

@@ -61,6 +61,15 @@ def leaf_arrays(feeds: Mapping[str, Feed]) -> dict[str, np.ndarray]:
     return found
 
 
+def trace_arrays(
+    tracer: Tracer, inputs: Mapping[str, Feed], schedules: int = 0
+) -> tuple[Trace, dict[str, np.ndarray]]:
+    """The trace for some inputs, and the arrays that it begins with; for `schedules` see `interpret`."""
+    arrays = leaf_arrays(inputs) | {SCHEDULE_COUNT: np.array([schedules], np.uint32)}
+    texts = {name: array for name, array in arrays.items() if array.dtype == object}
+    return tracer.trace({name: shape_of(feed) for name, feed in inputs.items()}, texts), arrays
+
+
 def interpret(
     model: Model, inputs: Mapping[str, Feed], schedules: int = 0, tracer: Tracer | None = None
 ) -> dict[str, Any]:
@@ -70,9 +79,7 @@ def interpret(
     the model is taken to have run before. `tracer` is the model's, for those who evaluate it more than once.
     """
     tracer = Tracer(model) if tracer is None else tracer
-    arrays = leaf_arrays(inputs) | {SCHEDULE_COUNT: np.array([schedules], np.uint32)}
-    texts = {name: array for name, array in arrays.items() if array.dtype == object}
-    trace = tracer.trace({name: shape_of(feed) for name, feed in inputs.items()}, texts)
+    trace, arrays = trace_arrays(tracer, inputs, schedules)
     while True:
         run_computes(trace.computes, arrays)
         if trace.stop is None:

@@ -48,10 +48,10 @@ equal.
 """
 
 SMALL = (1, 64, 64, 128, 3, 4, 6, 8)
-"""Sizes between those of samples, as of a small picture: kernels for large and for small ones meet there."""
+"""Sizes between those of samples, as of a small image: kernels for large and for small ones meet there."""
 
 LARGE = (2, 480, 640, 512, 3, 4, 6, 8)
-"""Sizes that no sample has, as of a picture; a model that refuses them is not planned for them."""
+"""Sizes that no sample has, as of an image; a model that refuses them is not planned for them."""
 
 SCHEDULE_COUNT = "schedule count"
 """The name of the hidden input that random operators read: how often the worker was scheduled before."""

@@ -24,8 +24,8 @@ def numpy_type(name: str) -> np.dtype:
     return np.dtype(np.int64 if name == "index" else name)
 
 
-LEAST_TURN = 1 << 12
-"""What one turn of a loop counts for at least, in elements: NumPy's calls take that long."""
+LEAST_ITERATION = 1 << 12
+"""What one iteration of a loop counts for at least, in elements: NumPy's calls take that long."""
 
 
 class TooLongError(Exception):
@@ -41,7 +41,7 @@ def evaluate(
 ) -> np.ndarray:
     """Run `kernel` over the index space; returns its output, 1-D in row-major order, in its storage type.
 
-    Raises `TooLongError` once loops come to more than `most` turns, times the elements of the space.
+    Raises `TooLongError` once loops come to more than `most` iterations, times the elements of the space.
     """
     flat_inputs = [to_numbers(np.ascontiguousarray(x).reshape(-1)) for x in inputs]
     with np.errstate(all="ignore"):
@@ -76,14 +76,14 @@ class _Evaluation:
         self.scopes: list[tuple[frozenset[Any], dict[Expr, Array]]] = [(frozenset(), {})]
         self.bound: dict[str, Array] = {}
         self.left = most
-        self.turn = max(self.flat.size, LEAST_TURN)
+        self.per_iteration = max(self.flat.size, LEAST_ITERATION)
 
-    def turns(self, extent: Array) -> range:
-        """The turns of a loop, unless they are too many."""
+    def iterations(self, extent: Array) -> range:
+        """The iterations of a loop, unless they are too many."""
         count = int(np.max(extent, initial=0))
-        self.left -= count * self.turn
+        self.left -= count * self.per_iteration
         if self.left < 0:
-            raise TooLongError(f"{count} turns of a loop over {self.flat.size} elements")
+            raise TooLongError(f"{count} iterations of a loop over {self.flat.size} elements")
         return range(count)
 
     def value(self, node: Expr) -> Array:
@@ -139,7 +139,7 @@ class _Evaluation:
         # Sums of float32 are accumulated in float64, as the CPU printer does.
         wide = np.dtype(np.float64) if node.dtype == "float32" and kind in ("sum", "prod") else dtype
         total: Array = wide.type(neutral(dtype))
-        for r in self.turns(self.value(extent)):
+        for r in self.iterations(self.value(extent)):
             inside = r < self.value(extent)
             step = self.inner({var: np.int64(r)}, body)
             total = np.where(inside, combine(total, np.asarray(step).astype(wide)), total)
@@ -150,7 +150,7 @@ class _Evaluation:
         k = len(names)
         extent = self.value(node.args[0])
         state = [self.value(x) for x in node.args[1 : k + 1]]
-        for r in self.turns(extent):
+        for r in self.iterations(extent):
             after = self.inner(
                 {var: np.int64(r), **dict(zip(names, state, strict=True))}, *node.args[k + 1 :]
             )

@@ -373,6 +373,13 @@ def reduce(kind: str, extent: Operand, body: Callable[[Expr], Expr]) -> Expr:
     return made_of("reduce", value.dtype, (lift(extent, "index"), value), (kind, var.attr))
 
 
+def reduce_axes(kind: str, extents: Sequence[Operand], body: Callable[..., Expr]) -> Expr:
+    """`reduce` over several axes, the first outermost: of `body` of an index along each."""
+    if not extents:
+        return body()
+    return reduce(kind, extents[0], lambda r: reduce_axes(kind, extents[1:], lambda *rest: body(r, *rest)))
+
+
 def fold(
     extent: Operand,
     initial: Sequence[Expr],

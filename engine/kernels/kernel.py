@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.base.dtypes import ArithmeticType
 from engine.kernels.expr import Expr, made_of, rebuild
-from engine.kernels.formula_rows import rows_of
+from engine.kernels.serialization import serialize
 from engine.kernels.value import Value
 
 
@@ -38,7 +38,7 @@ class Kernel:
     def key(self) -> str:
         """A digest of the structure: equal for kernels that compute the same way."""
         lines = [f"{self.rank} {self.dtype} {self.buffers} {self.params}"]
-        lines += [f"{op} {dtype} {args} {attr!r}" for op, dtype, args, attr in rows_of(self.body)]
+        lines += [f"{op} {dtype} {args} {attr!r}" for op, dtype, args, attr in serialize(self.body)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:24]
 
 

@@ -299,7 +299,7 @@ class SizeRecorder:
     def _compiled(self, record: Record, wanted: Sequence[str]) -> Callable[..., list[Any] | None]:
         lines = ordered(record.lines, wanted)
         inputs = [size.name for size in record.inputs]
-        # What is wrong with sizes, if anything, is told when they are planned for themselves.
+        # What is wrong with sizes, if anything, is reported when they are planned for themselves.
         refusals = (ArithmeticError, LookupError, ValueError, EngineError, struct.error)
         return compiled(inputs, lines, wanted, self._constants, refusals)
 

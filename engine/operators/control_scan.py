@@ -79,7 +79,7 @@ def scan_with_batches(
         count = len(directions)
         raise ShapeError(f"{layer}: its directions has {count} entries for {num_scan_inputs} tensors")
     first = len(inputs) - num_scan_inputs
-    parts = Parts(layer, body)
+    parts = ScanLayers(layer, body)
     given = [parts.name(item.name) for item in body.inputs]
     entry = [*given]
     taken = [*inputs]
@@ -103,10 +103,10 @@ def scan_with_batches(
         parts.constants,
     )
     attributes = {"body": whole, "num_scan_inputs": len(taken)}
-    return layer.replace(inputs=tuple(taken), attributes=attributes, version=Parts.VERSION)
+    return layer.replace(inputs=tuple(taken), attributes=attributes, version=ScanLayers.VERSION)
 
 
-class Parts(NewLayers):
+class ScanLayers(NewLayers):
     """Builds subgraphs around a body, with names that the body does not use."""
 
     def __init__(self, layer: Layer, body: Model) -> None:
@@ -130,7 +130,7 @@ class Parts(NewLayers):
 
     def held(self, body: Model, states: int) -> Model:
         """A body with a flag after its states: if it is false, states are kept and outputs are 0."""
-        own = Parts(self._layer, body)
+        own = ScanLayers(self._layer, body)
         own.layers += body.layers
         flag = own.name("is due")
         none = own.constant(np.array(0, np.float32))

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from engine.kernels.expr import Expr, arg, lit, reduce
+from engine.kernels.expr import Expr, arg, lit, reduce_axes
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -65,10 +65,7 @@ def convolve(
         # With SAME the padding depends on the size, and sizes must not choose a kernel.
         padded = any(win.begins) or any(win.ends) or auto_pad.startswith("SAME")
 
-        def taps(found: list[Expr], channel: Expr) -> Expr:
-            axis = len(found)
-            if axis < spatial:
-                return reduce("sum", w.shape[2 + axis], lambda r: taps([*found, r], channel))
+        def tap(channel: Expr, *found: Expr) -> Expr:
             sources = [win.source(i, at[i], found[i]) for i in range(spatial)]
             weight = less(w[(m, channel, *found)], w_zero)
             position = source.order(n, first + channel, sources)
@@ -76,7 +73,7 @@ def convolve(
             value = x.load_where(win.inside(sources), position, outside) if padded else x[position]
             return less(value, x_zero) * weight
 
-        return reduce("sum", w.shape[1], lambda c: taps([], c))
+        return reduce_axes("sum", w.shape[1:], tap)
 
     shape = target.order(batch, w.shape[0], win.counts)
     attributes = {
@@ -113,7 +110,7 @@ def _without_idle_taps(
 ) -> tuple[Value, Windows, str]:
     """Constant weights without the rows and columns that meet nothing but padding, for sizes that stay.
 
-    Late layers of networks for larger pictures have windows of 3 x 3 over a single element.
+    Late layers of networks for larger images have windows of 3 x 3 over a single element.
     """
     spatial = len(win.sizes)
     axes = range(1, spatial + 1) if source.channels_last else range(2, spatial + 2)
@@ -171,7 +168,7 @@ def _is_one_product(x: Value, w: Value, win: Windows, source: Layout) -> bool:
     """Whether what all windows read is little enough to be copied."""
     if prod(win.kernel) <= MOST_COPIES * prod(win.strides):
         return True
-    axes = range(1, x.rank - 1) if source.channels_last else range(2, x.rank)
+    axes = source.split(range(x.rank))[2]
     read = x.shape[0] * prod(win.counts) * w.size // max(1, w.shape[0])
     return read <= FEW_PRODUCTS and all(x.is_static(axis) for axis in axes)
 
@@ -213,7 +210,7 @@ def _by_planes(
     """A convolution over three spatial axes as one over two, which backends have tuned kernels for.
 
     The taps along the depth become channels of the input: each plane of results reads the planes that its
-    windows meet as one picture with as many times the channels. Windows of one column are windows over (D,
+    windows meet as one image with as many times the channels. Windows of one column are windows over (D,
     H * W), and nothing is copied.
     """
     batch, channels, sizes = source.split(x.shape)
@@ -225,13 +222,13 @@ def _by_planes(
     win, auto_pad = slide(k, sizes, kernel, sliding), sliding.auto_pad
     plain = [s == (1, 1, 0, 0) for s in zip(kernel, win.strides, win.begins, win.ends, strict=True)]
 
-    def flat(picture: Value, weights: Value, axes: slice) -> Value:
+    def flat(image: Value, weights: Value, axes: slice) -> Value:
         """The convolution over two axes; the padding's mode is passed on, as what it yields follows sizes."""
         padded = () if auto_pad.startswith("SAME") else (*win.begins[axes], *win.ends[axes])
         flattened = replace(
             sliding, dilations=win.dilations[axes], kernel_shape=(), pads=padded, strides=win.strides[axes]
         )
-        return convolve(k, picture, weights, flattened, zeros, dtype, source, target)
+        return convolve(k, image, weights, flattened, zeros, dtype, source, target)
 
     depth, rows, columns = sizes
     shape = target.order(batch, w.shape[0], win.counts)
@@ -239,8 +236,8 @@ def _by_planes(
         # Two neighbouring axes along which each window has one element are walked as one.
         merged = (depth, rows * columns) if plain[2] else (depth * rows, columns)
         axes = slice(0, 2) if plain[2] else slice(1, 3)
-        picture = k.alias(x, source.order(batch, channels, merged))
-        return k.alias(flat(picture, k.alias(w, (w.shape[0], per_group, *kernel[axes])), axes), shape)
+        image = k.alias(x, source.order(batch, channels, merged))
+        return k.alias(flat(image, k.alias(w, (w.shape[0], per_group, *kernel[axes])), axes), shape)
     unfolded = k.alias(w, (w.shape[0], per_group * kernel[0], *kernel[1:]))
     y = flat(_unfold(k, x, win, sliding.group, zeros, source, auto_pad), unfolded, slice(1, 3))
     if target.channels_last or (x.is_static(2) and win.counts[0] == 1):

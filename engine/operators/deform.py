@@ -18,7 +18,7 @@ from engine.operators.linear import matmul
 from engine.operators.padding import pad_by
 from engine.operators.reductions import wide
 from engine.operators.registry import operator
-from engine.operators.scatters import aimed
+from engine.operators.scatters import known_or_computed
 from engine.operators.windows import ConvAttributes, WindowAttributes, Windows, slide
 
 # Deformable convolution
@@ -219,7 +219,7 @@ def _unpooled(k: Builder, x: Value, indices: Value, win: Windows) -> Value:
     flat = k.alias(indices, (x.size,))
 
     total, rows = prod(spanned), k.alias(x, (1, x.size, 1))
-    aim = aimed(k, (1, x.size, 1), lambda e: cast(flat[e], "int32"), flat)
+    aim = known_or_computed(k, (1, x.size, 1), lambda e: cast(flat[e], "int32"), flat)
     zeros = k.alias(k.compute((total,), x.dtype, lambda _: lit(0, x.arithmetic)), (1, total, 1))
     attributes = {"whole": True, "reduction": "none"}
 

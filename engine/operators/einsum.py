@@ -148,7 +148,7 @@ def multiplied(k: Builder, a: Term, b: Term, wanted: Labels, sizes: Mapping[str,
 
 
 @dataclass(frozen=True)
-class Plan:
+class Contraction:
     """The batch, row, column and contracted axes of a matrix product of two terms, in order."""
 
     left: Term
@@ -216,7 +216,7 @@ def contracted(
         return tuple(label for label in term.labels if test(label))
 
     plans = [
-        Plan(
+        Contraction(
             left, right,
             of(one, lambda x: x in shared and x in kept), of(other, lambda x: x in shared and x not in kept),
             of(left, lambda x: x not in shared), of(right, lambda x: x not in shared),

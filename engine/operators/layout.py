@@ -29,6 +29,13 @@ class Layout:
             return axes[0], axes[-1], tuple(axes[1:-1])
         return axes[0], axes[1], tuple(axes[2:])
 
+    def spatial(self, k: Builder, x: Value) -> tuple[int, ...]:
+        """The spatial sizes of a tensor; an error of the layer if it has none."""
+        if x.rank < 3:
+            axes = "(N, ..., C)" if self.channels_last else "(N, C, ...)"
+            k.error(f"takes a tensor {axes} of rank 3 or more, not {list(x.shape)}")
+        return self.split(x.shape)[2]
+
     def per_channel(self, k: Builder, parameter: Value, rank: int) -> Value:
         """A (C) tensor shaped to broadcast over tensors of a rank."""
         behind = 0 if self.channels_last else max(rank - 2, 0)
@@ -49,6 +56,7 @@ def layout_of(k: Builder) -> Layout:
 
 def channels_first(k: Builder, x: Value) -> Value:
     """(N, *spatial, C) as (N, C, *spatial)."""
+    LAST.spatial(k, x)
     return transpose(k, x, perm=(0, x.rank - 1, *range(1, x.rank - 1)))
 
 
@@ -59,4 +67,7 @@ def to_channels_last(k: Builder, x: Value) -> Value:
 
 def in_either_layout(k: Builder, x: Value, channels_last: int, layer: Callable[[Value], Value]) -> Value:
     """A layer that takes (N, C, *spatial), of a tensor of that layout or of (N, *spatial, C)."""
-    return to_channels_last(k, layer(channels_first(k, x))) if channels_last else layer(x)
+    if channels_last:
+        return to_channels_last(k, layer(channels_first(k, x)))
+    FIRST.spatial(k, x)
+    return layer(x)

@@ -182,7 +182,12 @@ def gemm(
     y = matrix_product(k, a, b, transA, transB)
     if alpha != 1.0:
         y = k.elementwise(lambda x: x * arg(alpha, x.dtype), y)
-    if c is None or beta == 0.0:
+    return y if beta == 0.0 else plus_c(k, y, c, beta)
+
+
+def plus_c(k: Builder, y: Value, c: Value | None, beta: float = 1.0) -> Value:
+    """A product and beta * C, which is broadcast to it."""
+    if c is None:
         return y
     if k.broadcast_shape(y, c) != y.shape:
         k.error(f"cannot add C of shape {list(c.shape)} to a product of shape {list(y.shape)}")

@@ -222,7 +222,7 @@ TO_THE_END = (2**31 - 1, 2**63 - 1)
 
 
 @dataclass(frozen=True)
-class Cut:
+class SliceRange:
     """What a slice takes along an axis: `size` indices, `step` apart, from `start` on."""
 
     start: int
@@ -235,7 +235,7 @@ class Cut:
         return range(self.start, self.start + self.size * self.step, self.step)
 
 
-def cut_of(size: int, start: int, end: int, step: int) -> Cut:
+def cut_of(size: int, start: int, end: int, step: int) -> SliceRange:
     """Resolve a slice along an axis.
 
     Starts are limited to the axis, as ONNX has it: NumPy's slice takes nothing when one goes backwards from
@@ -245,10 +245,10 @@ def cut_of(size: int, start: int, end: int, step: int) -> Cut:
     if step > 0:
         first = smallest(largest(start + size if start < 0 else start, 0), size)
         last = size if to_the_end else smallest(largest(end + size if end < 0 else end, 0), size)
-        return Cut(first, largest(-((first - last) // step), 0), step)
+        return SliceRange(first, largest(-((first - last) // step), 0), step)
     first = smallest(largest(start + size if start < 0 else start, 0), size - 1)
     last = -1 if to_the_end else largest(end + size if end < 0 else end, -1)
-    return Cut(first, largest(-((last - first) // -step), 0), step)
+    return SliceRange(first, largest(-((last - first) // -step), 0), step)
 
 
 def slice_by(

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from engine.kernels.expr import Expr, arg, cast, fold, lit, reduce, select, unary
+from engine.kernels.expr import Expr, arg, cast, fold, lit, reduce_axes, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.printer import LIMITS
 from engine.kernels.value import Value
@@ -17,13 +17,6 @@ from engine.operators.layout import CHANNELS_LAST, FIRST, Layout, layout_of
 from engine.operators.reductions import Reduction, wide
 from engine.operators.registry import operator
 from engine.operators.windows import PoolAttributes, Windows, slide
-
-
-def _planes(k: Builder, x: Value) -> tuple[int, ...]:
-    """The spatial sizes of (N, C, *spatial), or of (N, *spatial, C)."""
-    if x.rank < 3:
-        k.error(f"takes a tensor (N, C, ...) of rank 3 or more, not {list(x.shape)}")
-    return layout_of(k).split(x.shape)[2]
 
 
 def lowest(dtype: str) -> float | int:
@@ -37,7 +30,7 @@ def max_pool(
     k: Builder, x: Value, *, storage_order: int = 0, sliding: PoolAttributes
 ) -> tuple[Value | None, ...]:
     """The largest element of each window; second output, of (N, C, ...): its position in the whole tensor."""
-    win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
+    win = slide(k, layout_of(k).spatial(k, x), sliding.kernel_shape, sliding)
     where = largest_at(k, x, win, storage_order) if k.wants(1) else None
     return largest(k, x, win, layout_of(k)), where
 
@@ -49,7 +42,7 @@ def largest(k: Builder, x: Value, win: Windows, layout: Layout) -> Value:
         low = lit(lowest(x.arithmetic), x.arithmetic)
         return _windowed(k, x, win, layout, dtype, "max", lambda found, at: found, low)
 
-    return in_turns(k, x, win, layout, pooled, "max")
+    return separable(k, x, win, layout, pooled, "max")
 
 
 _MOST_WRITTEN = 9
@@ -88,7 +81,7 @@ def largest_at(k: Builder, x: Value, win: Windows, storage_order: int) -> Value:
 @operator("AveragePool", since=7)
 def average_pool(k: Builder, x: Value, *, count_include_pad: int = 0, sliding: PoolAttributes) -> Value:
     """The mean of each window, over the elements inside the input, or the padding too."""
-    win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
+    win = slide(k, layout_of(k).spatial(k, x), sliding.kernel_shape, sliding)
     layout, include_pad = layout_of(k), bool(count_include_pad)
 
     def pooled(x: Value, win: Windows, dtype: np.dtype) -> Value:
@@ -98,7 +91,7 @@ def average_pool(k: Builder, x: Value, *, count_include_pad: int = 0, sliding: P
 
         return _windowed(k, x, win, layout, dtype, "average", mean, None, include_pad)
 
-    return in_turns(k, x, win, layout, pooled, "mean")
+    return separable(k, x, win, layout, pooled, "mean")
 
 
 def _windowed(
@@ -112,16 +105,12 @@ def _windowed(
     def formula(*indices: Expr) -> Expr:
         n, c, at = layout.split(indices)
 
-        def taps(sources: list[Expr]) -> Expr:
-            axis = len(sources)
-            if axis < len(win.kernel):
-                return reduce(
-                    how, win.kernel[axis], lambda t: taps([*sources, win.source(axis, at[axis], t)])
-                )
+        def tap(*found: Expr) -> Expr:
+            sources = [win.source(axis, i, found[axis]) for axis, i in enumerate(at)]
             position = layout.order(n, c, sources)
             return x.load_where(win.inside(sources), position, 0 if outside is None else outside)
 
-        return finish(taps([]), at)
+        return finish(reduce_axes(how, win.kernel, tap), at)
 
     shape = layout.order(batch, channels, win.counts)
     attributes = {
@@ -133,23 +122,23 @@ def _windowed(
 
 
 _FEW_TAPS = 3
-"""Windows with more taps than so many times those of a row and a column are taken in turns."""
+"""Windows with more taps than so many times those of a row and a column are pooled by axis."""
 
 
-def in_turns(
+def separable(
     k: Builder, x: Value, win: Windows, layout: Layout,
     pooled: Callable[[Value, Windows, np.dtype], Value], whole: str, dtype: np.dtype | None = None,
 ) -> Value:  # fmt: skip
     """Separable pooling: windows along one axis after another, where that is less work.
 
     `pooled` takes windows over one or two axes; `whole` is what a reduction over all elements is called.
-    Between two turns, narrow floats are kept as float32.
+    Between the axes, narrow floats are kept as float32.
     """
     batch, channels, sizes = layout.split(x.shape)
     spatial = range(x.rank - 2)
     dtype = x.dtype if dtype is None else dtype
     between = wide(x.dtype)
-    static = all(x.is_static(a) for a in (range(1, x.rank - 1) if layout.channels_last else range(2, x.rank)))
+    static = all(map(x.is_static, layout.split(range(x.rank))[2]))
     if static and win.kernel == win.sizes and set(win.counts) == {1} and not any((*win.begins, *win.ends)):
         return _whole_plane(k, x, whole, layout=layout, dtype=dtype)
     if len(spatial) > 2:
@@ -157,7 +146,7 @@ def in_turns(
         is_last = (win.kernel[0], win.strides[0], win.begins[0], win.ends[0]) == (1, 1, 0, 0)
         planes = (batch * depth, channels) if layout.channels_last else (batch, channels * depth)
         planes_of = k.alias(x, layout.order(*planes, rest))
-        inner = in_turns(
+        inner = separable(
             k, planes_of, win.along(*spatial[1:]), layout, pooled, whole, dtype if is_last else between
         )
         shape = layout.order(batch, channels, win.counts)
@@ -187,12 +176,12 @@ def _beside(win: Windows, columns: int) -> Windows:
 @operator("LpPool", since=2)
 def lp_pool(k: Builder, x: Value, *, p: int = 2, sliding: PoolAttributes) -> Value:
     """The p-norm of each window."""
-    win = slide(k, _planes(k, x), sliding.kernel_shape, sliding)
+    win = slide(k, layout_of(k).spatial(k, x), sliding.kernel_shape, sliding)
 
     def pooled(x: Value, win: Windows, dtype: np.dtype) -> Value:
         return _windowed(k, x, win, FIRST, dtype, "sum", lambda total, at: total)
 
-    sums = in_turns(
+    sums = separable(
         k, k.elementwise(lambda e: p_power(e, p), x, dtype=wide(x.dtype)), win, FIRST, pooled, "sum"
     )
     return k.elementwise(lambda e: p_root(e, p), sums, dtype=x.dtype)
@@ -215,28 +204,25 @@ def p_root(x: Expr, p: int) -> Expr:
 def _whole_plane(
     k: Builder, x: Value, kind: str, layout: Layout = FIRST, dtype: np.dtype | None = None
 ) -> Value:
-    axes = range(1, x.rank - 1) if layout.channels_last else range(2, x.rank)
-    planes = Reduction(k, x, frozenset(axes))
+    layout.spatial(k, x)
+    planes = Reduction(k, x, frozenset(layout.split(range(x.rank))[2]))
     return planes.shaped(planes.plain(kind, dtype=dtype))
 
 
 @operator("GlobalAveragePool", since=1)
 def global_average_pool(k: Builder, x: Value) -> Value:
     """The mean of each channel's plane."""
-    _planes(k, x)
     return _whole_plane(k, x, "mean")
 
 
 @operator("GlobalMaxPool", since=1)
 def global_max_pool(k: Builder, x: Value) -> Value:
     """The largest element of each channel's plane."""
-    _planes(k, x)
     return _whole_plane(k, x, "max")
 
 
 @operator("GlobalLpPool", since=2)
 def global_lp_pool(k: Builder, x: Value, *, p: int = 2) -> Value:
     """The p-norm of each channel's plane."""
-    _planes(k, x)
     sums = _whole_plane(k, k.elementwise(lambda e: p_power(e, p), x, dtype=wide(x.dtype)), "sum")
     return k.elementwise(lambda e: p_root(e, p), sums, dtype=x.dtype)

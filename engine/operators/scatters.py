@@ -49,7 +49,7 @@ REDUCTIONS: dict[str, Callable[[Expr, Expr], Expr]] = {
 """What a scatter leaves where a new value falls on an old one."""
 
 
-def aimed(k: Builder, shape: tuple[int, int, int], formula: Formula, indices: Value) -> Value:
+def known_or_computed(k: Builder, shape: tuple[int, int, int], formula: Formula, indices: Value) -> Value:
     """The targets that `formula` finds for each position in row-major order.
 
     Those of known indices, which exporters write often, are known.
@@ -144,7 +144,7 @@ def scatter_elements(
     places, sizes = data.shape[axis], indices.shape
     shape = prod(sizes[:axis]), sizes[axis], prod(sizes[axis + 1 :])
     slices = k.alias(updates, shape)
-    targets = aimed(k, shape, lambda p: _target(indices.at(p), places), indices)
+    targets = known_or_computed(k, shape, lambda p: _target(indices.at(p), places), indices)
     aims = ScatterTargets(k, targets, places, reduction)
 
     def formula(*at: Expr) -> Expr:
@@ -194,7 +194,7 @@ def scatter_nd(k: Builder, data: Value, indices: Value, updates: Value, *, reduc
             place = place * data.dim(d) + i
         return cast(select(valid, place, lit(-1)), "int32")
 
-    aims = ScatterTargets(k, aimed(k, (1, count, 1), target, tuples), places, reduction)
+    aims = ScatterTargets(k, known_or_computed(k, (1, count, 1), target, tuples), places, reduction)
 
     def formula(place: Expr, i: Expr) -> Expr:
         return aims.left_by(lit(0), place, lit(0), rows[place, i], lambda u: slices[u, i])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.kernels.expr import Expr, arg, lit, reduce, select
+from engine.kernels.expr import Expr, arg, lit, reduce_axes, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.convolution import add_bias, convolve, taps_first
@@ -94,10 +94,7 @@ def by_taps(k: Builder, x: Value, w: Value, group: int, spread: TransposedGeomet
         member = m % arg(per_group)
         first = lit(0) if group == 1 else (m // arg(per_group)) * channels
 
-        def taps(found: list[Expr], channel: Expr) -> Expr:
-            axis = len(found)
-            if axis < spatial:
-                return reduce("sum", w.shape[2 + axis], lambda r: taps([*found, r], channel))
+        def tap(channel: Expr, *found: Expr) -> Expr:
             inside: Expr = lit(True, "bool")
             sources = []
             for i in range(spatial):
@@ -112,7 +109,7 @@ def by_taps(k: Builder, x: Value, w: Value, group: int, spread: TransposedGeomet
             # Not as a product with 0: that of NaN is NaN.
             return select(inside, value * w[(first + channel, member, *found)], lit(0, x.arithmetic))
 
-        return reduce("sum", channels, lambda c: taps([], c))
+        return reduce_axes("sum", (channels, *w.shape[2:]), tap)
 
     return k.compute((x.shape[0], per_group * group, *spread.counts), x.dtype, formula)
 
@@ -128,7 +125,7 @@ def by_phases(
     """
     steps = spread.strides
     parts = [
-        _Part(k, x, w, group, spread, layout, runs)
+        _PhaseConv(k, x, w, group, spread, layout, runs)
         for runs in product(*(_runs(size, step) for size, step in zip(w.shape[2:], steps, strict=True)))
         if all(run.taps for run in runs)
     ]
@@ -152,7 +149,7 @@ def by_phases(
 
 
 def _interleaved(
-    spread: TransposedGeometry, layout: Layout, sums: Sequence[tuple[_Part, Value]], before: Value | None
+    spread: TransposedGeometry, layout: Layout, sums: Sequence[tuple[_PhaseConv, Value]], before: Value | None
 ) -> Callable[..., Expr]:
     """The formula of the output from what some parts yield, and from `before` where others are."""
 
@@ -197,7 +194,7 @@ def _runs(size: int, step: int) -> list[_Run]:
     return ([_Run(0, more, taps + 1)] if more else []) + [_Run(more, step - more, taps)]
 
 
-class _Part:
+class _PhaseConv:
     """The convolution for the phases of one run along each axis."""
 
     def __init__(

@@ -19,7 +19,7 @@ from engine.runtime.execution import Run
 from engine.runtime.fast_path import FastPath
 from engine.runtime.inputs import CheckedInputs, Inputs, InputValue, Named, Positional
 from engine.runtime.outputs import Outputs, as_list
-from engine.runtime.pending_work import unfinished
+from engine.runtime.pending_work import thread_state
 from engine.runtime.plans.recorded_plan import RecordedPlan
 from engine.runtime.plans.session import Session
 from engine.runtime.submission_queue import RunQueue
@@ -53,7 +53,7 @@ class Executor(Disposable):
         self._latest_path: FastPath | None = None
         self._symbolic_path: SymbolicFastPath | None = None
         self._queue = RunQueue()
-        self._is_unfinished = False
+        self._is_pending = False
         self._is_observed = False
         self._thread = get_ident()
         self._disposed = False
@@ -255,9 +255,9 @@ class Executor(Disposable):
     def _take_up_queue(self, budget_ms: float | None = None) -> None:
         """Enqueue what needs no waiting, and register this worker with hosts while anything is left."""
         self._queue.take_up(self._latest, budget_ms)
-        if bool(self._queue) != self._is_unfinished:
-            self._is_unfinished = bool(self._queue)
-            (unfinished.work.add if self._queue else unfinished.work.discard)(self)
+        if bool(self._queue) != self._is_pending:
+            self._is_pending = bool(self._queue)
+            (thread_state.pending.add if self._queue else thread_state.pending.discard)(self)
 
     def pump(self, budget_ms: float | None = None) -> bool:
         """Continue schedules that wait for readbacks; returns True when nothing is left to enqueue.
@@ -360,7 +360,7 @@ class Executor(Disposable):
     def _dispose(self) -> None:
         self._latest = self._latest_path = self._symbolic_path = None
         self._kept.clear()
-        unfinished.work.discard(self)
+        thread_state.pending.discard(self)
 
 
 def _shapes_of(given: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from engine.backends.gpu.integers import beyond_32_bits
 from engine.base.errors import InputError
-from engine.compiler.interpreter import leaf_arrays, run_computes, shape_of
-from engine.compiler.trace import SCHEDULE_COUNT, Tracer
+from engine.compiler.interpreter import run_computes, trace_arrays
+from engine.compiler.trace import Tracer
 from engine.kernels.value import leaves
 
 
@@ -19,9 +17,7 @@ def check_computed_integers(tracer: Tracer, inputs: Mapping[str, Any], backend: 
 
     For `Worker(debug=True)`. Covers the layers before the first one whose shape depends on data. Slow.
     """
-    arrays = leaf_arrays(inputs) | {SCHEDULE_COUNT: np.zeros(1, np.uint32)}
-    texts = {name: array for name, array in arrays.items() if array.dtype == object}
-    trace = tracer.trace({name: shape_of(feed) for name, feed in inputs.items()}, texts)
+    trace, arrays = trace_arrays(tracer, inputs)
     names = {value.root.name: name for name, entry in trace.values.items() for value in leaves(entry)}
     run_computes(trace.computes, arrays)
     for compute in trace.computes:

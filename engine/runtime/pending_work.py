@@ -20,20 +20,20 @@ class Pumpable(Protocol):
         ...
 
 
-class _Unfinished(threading.local):
-    """The pending work of each thread. No other thread may pump it."""
+class _ThreadState(threading.local):
+    """The pending work of a thread, which no other thread may pump, and where its plans are made."""
 
     def __init__(self) -> None:
-        self.work: weakref.WeakSet[Pumpable] = weakref.WeakSet()
+        self.pending: weakref.WeakSet[Pumpable] = weakref.WeakSet()
         self.plans_in_background = False
 
 
-unfinished = _Unfinished()
+thread_state = _ThreadState()
 
 
 def pending_work() -> tuple[Pumpable, ...]:
     """The workers and image transfers of this thread that wait for data. A host pumps them every frame."""
-    return tuple(unfinished.work)
+    return tuple(thread_state.pending)
 
 
 @contextmanager
@@ -45,13 +45,13 @@ def background_planning() -> Iterator[None]:
     every frame is such a block, and so are `poll` and `pump` of an `InferenceQueue`. Elsewhere `schedule`
     makes the plan before it returns.
     """
-    before, unfinished.plans_in_background = unfinished.plans_in_background, True
+    before, thread_state.plans_in_background = thread_state.plans_in_background, True
     try:
         yield
     finally:
-        unfinished.plans_in_background = before
+        thread_state.plans_in_background = before
 
 
 def plans_in_background() -> bool:
     """Whether new plans are made in the background now, on this thread."""
-    return unfinished.plans_in_background
+    return thread_state.plans_in_background

@@ -27,7 +27,7 @@ from gameglue.cli.console import (
 )
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 from gameglue.cli.play import positive
-from gameglue.inference.backend_choice import BACKEND_CHOICES, BackendChoice, open_worker, why_unavailable
+from gameglue.inference.backend_choice import BackendChoice, matching_choices, open_worker, why_unavailable
 from gameglue.profiling.benchmark_cases import Arrays, infer, onnxruntime_call
 from gameglue.profiling.compare import Timing, alternate
 
@@ -124,11 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _choices(wanted: BackendChoice | None) -> list[BackendChoice]:
     """Every requested way to run a model; other precisions are compared with float32."""
-    fitting = [
-        choice
-        for choice in BACKEND_CHOICES
-        if wanted is None or choice.backend is wanted.backend and wanted.device in (None, choice.device)
-    ]
+    fitting = matching_choices(wanted)
     return fitting if wanted is None or wanted.precision == "float32" else [*fitting, wanted]
 
 

@@ -124,7 +124,7 @@ class CompileProgress:
         self._began: float | None = None
         self._bar: Progress | None = None
         self._task = TaskID(0)
-        self._told = False
+        self._has_reported = False
 
     def __call__(self, done: int, wanted: int) -> None:
         """`done` of `wanted` kernels are ready."""
@@ -134,9 +134,9 @@ class CompileProgress:
         if now - self._began < self._patience or (done >= wanted and self._bar is None):
             return
         if not self._console.is_terminal:
-            if not self._told:
+            if not self._has_reported:
                 self._console.print(f"{self._label}: {wanted} in all, kept for the next time", markup=False)
-            self._told = True
+            self._has_reported = True
             return
         if self._bar is None:
             self._bar = Progress(

@@ -91,13 +91,17 @@ def find_game(name: str) -> Demo:
     return Demo(folder.name, _first_line(main), folder, folder)
 
 
+def parsed(path: Path) -> ast.Module:
+    """A Python file as a syntax tree. Raises `InputError`."""
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not Python: {error}") from error
+
+
 def defines_build(main: Path) -> bool:
     """Whether a main.py defines `build(app, options)`. Raises `InputError` for invalid Python."""
-    try:
-        tree = ast.parse(main.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError) as error:
-        raise InputError(f"{main} is not Python: {error}") from error
-    return any(isinstance(node, ast.FunctionDef) and node.name == "build" for node in tree.body)
+    return any(isinstance(node, ast.FunctionDef) and node.name == "build" for node in parsed(main).body)
 
 
 def _load_own(folder: Path) -> Build:

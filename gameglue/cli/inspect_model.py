@@ -25,8 +25,8 @@ from gameglue.cli.console import (
 from gameglue.cli.models import add_model_options, dims_of, find_model
 from gameglue.cli.texture_input import add_texture_options, show_texture
 from gameglue.inference.backend_choice import (
-    BACKEND_CHOICES,
     BackendChoice,
+    matching_choices,
     open_worker,
     resolve_backend_choice,
     why_unavailable,
@@ -59,15 +59,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
 def run(arguments: argparse.Namespace) -> int:
     """Print it all."""
     path = find_model(arguments.model)
-    wanted = choice_of(arguments)
+    chosen = matching_choices(choice_of(arguments))
     before = ModelLoader.read(path, dims=dims_of(arguments))
     records: list[PassRecord] = []
     model = optimize(before, records)
-    chosen = [
-        choice
-        for choice in BACKEND_CHOICES
-        if wanted is None or choice.backend is wanted.backend and wanted.device in (None, choice.device)
-    ]
     if arguments.json:
         if arguments.texture is not None:
             raise InputError("--json does not go with --texture")

@@ -11,7 +11,7 @@ from engine.backends.table import BACKENDS
 from engine.base.errors import InputError
 from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import add_json_option, output, paragraph, print_json, table
-from gameglue.inference.backend_choice import BACKEND_CHOICES, BackendChoice
+from gameglue.inference.backend_choice import BackendChoice, matching_choices
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
@@ -42,13 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(operator_support.markdown())
         return 0
     rows = chosen(arguments.names, arguments.domain)
-    wanted = choice_of(arguments)
-    shown = [
-        choice
-        for choice in BACKEND_CHOICES
-        if wanted is None or choice.backend is wanted.backend and wanted.device in (None, choice.device)
-    ]
-    names = [engine_name(choice) for choice in shown]
+    names = [engine_name(choice) for choice in matching_choices(choice_of(arguments))]
     if arguments.json:
         print_json(
             [

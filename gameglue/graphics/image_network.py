@@ -106,7 +106,7 @@ class ImageNetwork:
         _check_sizes(input_size, output_size or input_size)
         _check_model(worker.model, self._how_in, input_size, self._how_out, output_size or input_size)
         self._worker, self._input_size, self._output_size = worker, input_size, output_size or input_size
-        self._beside = app.start_coroutine(_go_on(weakref.ref(self)))
+        self._beside = app.start_coroutine(_advance_each_frame(weakref.ref(self)))
 
     # -- what it works with ---------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class ImageNetwork:
         self.picture = self._canvas = None
 
 
-def _go_on(holder: weakref.ref[ImageNetwork]) -> Iterator[NextFrame]:
+def _advance_each_frame(holder: weakref.ref[ImageNetwork]) -> Iterator[NextFrame]:
     """Runs in every frame before it draws, until the network is dropped."""
     while (network := holder()) is not None:
         network.advance()
@@ -308,12 +308,12 @@ def _check_model(
 ) -> None:
     """Raise `InputError`, which names the shape, for a model that does not take and give such pictures."""
     if len(model.inputs) != 1:
-        shapes = ", ".join(f"'{item.name}' {_told(item.shape)}" for item in model.inputs) or "none"
+        shapes = ", ".join(f"'{item.name}' {_shape_text(item.shape)}" for item in model.inputs) or "none"
         raise InputError(f"a network of pictures has one input; this one has {len(model.inputs)}: {shapes}")
     item, output = model.inputs[0], model.outputs[0]
     if item.dtype.name != how_in.dtype:
         raise InputError(
-            f"input '{item.name}' {_told(item.shape)} is of {item.dtype.name}, pictures become"
+            f"input '{item.name}' {_shape_text(item.shape)} is of {item.dtype.name}, pictures become"
             f" {how_in.dtype}; give transform=TextureTransform(dtype=...) if it is one of pictures"
         )
     _check_picture(f"input '{item.name}'", item.shape, how_in, "input_size", input_size, needs_all=True)
@@ -331,20 +331,20 @@ def _check_picture(
     if shape is None:
         return
     axes = "1, rows, columns, channels" if how.is_channels_last else "1, channels, rows, columns"
-    wanted = f"one picture ({axes})"
+    wanted, subject = f"one picture ({axes})", f"{whose} has the shape {_shape_text(shape)}"
     if not (len(shape) == 4 or (2 <= len(shape) <= 4 and not needs_all)):
-        raise InputError(f"{whose} has the shape {_told(shape)}; it has to be {wanted}")
+        raise InputError(f"{subject}; it has to be {wanted}")
     batch, channels, height, width = how.sizes(shape)
     if (isinstance(batch, int) and batch != 1) or (isinstance(channels, int) and not 1 <= channels <= 4):
-        raise InputError(f"{whose} has the shape {_told(shape)}; it has to be {wanted}, with 1 to 4 channels")
+        raise InputError(f"{subject}; it has to be {wanted}, with 1 to 4 channels")
     for declared, asked in ((width, size[0]), (height, size[1])):
         if isinstance(declared, int) and declared != asked:
             raise InputError(
-                f"{whose} has the shape {_told(shape)}, a picture of {width} x {height} (width x height); "
+                f"{subject}, a picture of {width} x {height} (width x height); "
                 f"{what} says {size[0]} x {size[1]}"
             )
 
 
-def _told(shape: tuple[int | str | None, ...] | None) -> str:
+def _shape_text(shape: tuple[int | str | None, ...] | None) -> str:
     """A shape as a message shows it."""
     return "(unknown)" if shape is None else f"({', '.join('?' if d is None else str(d) for d in shape)})"

@@ -50,7 +50,7 @@ def _input(app: App) -> None:
         app.quit()
     for event in app.input.events:
         if isinstance(event, FocusChanged):
-            app._lifecycle.tell_all("on_application_focus", event.focused)
+            app._lifecycle.notify_all("on_application_focus", event.focused)
     app._lifecycle.follow_pause()
 
 

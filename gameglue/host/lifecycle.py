@@ -192,9 +192,9 @@ class Lifecycle:
         """Call `on_application_pause` of every enabled and active component if the pause state changed."""
         if self._time.paused != self._was_paused:
             self._was_paused = self._time.paused
-            self.tell_all("on_application_pause", self._was_paused)
+            self.notify_all("on_application_pause", self._was_paused)
 
-    def tell_all(self, name: str, *arguments: object) -> None:
+    def notify_all(self, name: str, *arguments: object) -> None:
         """Call hook `name` of every component that is enabled and active."""
         for component in tuple(self._live.values()):
             if component._is_live:
@@ -202,7 +202,7 @@ class Lifecycle:
 
     def quit(self) -> None:
         """`on_application_quit` of every component that is enabled and active."""
-        self.tell_all("on_application_quit")
+        self.notify_all("on_application_quit")
 
     def _call(self, component: MonoBehaviour, name: str, *arguments: object) -> None:
         waits = hooks_of(type(component)).get(name)

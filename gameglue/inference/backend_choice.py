@@ -44,6 +44,15 @@ BACKEND_CHOICES = tuple(
 """Every way to run a model."""
 
 
+def matching_choices(wanted: BackendChoice | None) -> list[BackendChoice]:
+    """The ways to run a model that fit a request: all if None, and each device if it names none."""
+    return [
+        choice
+        for choice in BACKEND_CHOICES
+        if wanted is None or choice.backend is wanted.backend and wanted.device in (None, choice.device)
+    ]
+
+
 def default_backend_choice(has_opengl: bool) -> tuple[BackendChoice, str]:
     """The backend that suits a game on this thread's OpenGL context, and the reason in a few words.
 

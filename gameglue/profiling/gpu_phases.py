@@ -50,7 +50,7 @@ class GPUPhases:
             self.begin("")
         if self._names:
             names, stamps = self._names, self._stamps
-            self._timer.request(stamps, lambda times: self._tell(names, times))
+            self._timer.request(stamps, lambda times: self._report_all(names, times))
         self._names, self._stamps = [], []
         self._timer.collect()
 
@@ -58,7 +58,7 @@ class GPUPhases:
         """Delete the queries; the context is current."""
         self._timer.release()
 
-    def _tell(self, names: list[str], times: list[float]) -> None:
+    def _report_all(self, names: list[str], times: list[float]) -> None:
         for name, start, end in zip(names, times, times[1:], strict=False):
             if name:
                 self._report(name, start, end)

@@ -44,7 +44,7 @@ def html_report(profile: Profile) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(profile.title)}: profile</title><style>{STYLE}</style></head><body><main>"
-        f"<h1>{escape(profile.title)}</h1>{_facts(profile)}{''.join(sections)}"
+        f"<h1>{escape(profile.title)}</h1>{_summary(profile)}{''.join(sections)}"
         f"</main><script>{SCRIPT}</script></body></html>\n"
     )
 
@@ -53,7 +53,7 @@ def _section(heading: str, content: str) -> str:
     return f"<section><h2>{escape(heading)}</h2>{content}</section>" if content else ""
 
 
-def _facts(profile: Profile) -> str:
+def _summary(profile: Profile) -> str:
     shown = ("renderer", "picture", "backend", "in flight")
     parts = [f"{name} {profile.metadata[name]}" for name in shown if name in profile.metadata]
     pace = f"{profile.rate:.0f} frames a second" if profile.rate else "no pause between frames"

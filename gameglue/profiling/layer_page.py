@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from gameglue.graphics.colors import Palette
-from gameglue.profiling.pages import Panel
+from gameglue.profiling.overlay_pages import Panel
 from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.workers import WorkerTimes
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gameglue.graphics.colors import Palette
 from gameglue.profiling.layer_page import LayerPage
-from gameglue.profiling.pages import FramePage, Page, Panel, WorkersPage
+from gameglue.profiling.overlay_pages import FramePage, OverlayPage, Panel, WorkersPage
 from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.tensor_page import TensorPage
 
@@ -33,7 +33,7 @@ class FrameOverlay:
         self.page_key = page_key
         self.choose_key = choose_key
         self.visible = False
-        self.pages: list[Page] = [FramePage(), WorkersPage(), LayerPage(), TensorPage()]
+        self.pages: list[OverlayPage] = [FramePage(), WorkersPage(), LayerPage(), TensorPage()]
         self.page = 0
         self._records = False
 
@@ -66,7 +66,7 @@ class FrameOverlay:
             app.profiler.stop()
             self._records = False
 
-    def _frame(self, app: App, page: Page) -> Panel:
+    def _frame(self, app: App, page: OverlayPage) -> Panel:
         """The panel with its tabs; returns the room inside."""
         gui = app.gui
         x, y = gui.width - _WIDTH - 12, 12.0

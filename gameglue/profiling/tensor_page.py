@@ -8,7 +8,7 @@ import numpy as np
 
 from gameglue.graphics.colors import Palette
 from gameglue.graphics.device import Texture
-from gameglue.profiling.pages import Panel
+from gameglue.profiling.overlay_pages import Panel
 from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.tensor_watches import as_picture, heat_map
 
@@ -26,7 +26,7 @@ class TensorPage:
     def __init__(self) -> None:
         self._texture: Texture | None = None
         self._shown: tuple[object, int] = (None, -1)
-        self._facts = ""
+        self._summary = ""
 
     def choose(self, recording: ProfileRecording) -> None:
         """The next tensor."""
@@ -52,7 +52,7 @@ class TensorPage:
             width, height = self._texture.size
             scale = min(panel.width / width, _PICTURE / height)
             gui.image(self._texture, panel.x, panel.y + 24, width * scale, height * scale)
-        gui.text(self._facts, panel.x, panel.y + 24 + _PICTURE + 8, size=12, color=Palette.TEXT)
+        gui.text(self._summary, panel.x, panel.y + 24 + _PICTURE + 8, size=12, color=Palette.TEXT)
         panel.note(panel.height - 22, f"{worker}, at its last turn")
 
     def _show(self, app: App, array: np.ndarray) -> None:
@@ -66,6 +66,6 @@ class TensorPage:
         finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
         if finite.size:
             low, high, mean = finite.min(), finite.max(), finite.mean(dtype=np.float64)
-            self._facts = f"least {low:.4g}   greatest {high:.4g}   mean {mean:.4g}"
+            self._summary = f"least {low:.4g}   greatest {high:.4g}   mean {mean:.4g}"
         else:
-            self._facts = "no finite elements"
+            self._summary = "no finite elements"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.base.errors import InputError
+from gameglue.cli.demos import parsed
 
 SKIPPED = frozenset({"__pycache__", "build", "dist", "node_modules", "out", "venv"})
 """Folders that are no part of a game; neither are those whose name begins with a dot."""
@@ -59,11 +59,7 @@ class ImportLine:
 
 def imports_of(path: Path) -> Iterator[ImportLine]:
     """The absolute imports of a Python file, wherever they stand in it. Raises `InputError`."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not Python: {error}") from error
-    for node in ast.walk(tree):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield ImportLine(f"import {alias.name}", (alias.name,))

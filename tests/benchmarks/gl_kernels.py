@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 
 from engine.backends.gl.backend import GLBackend
-from engine.backends.gl.commands import CommandList, Replayer
+from engine.backends.gl.commands import CallList, Replayer
 from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.device.gl.device import GLDevice
@@ -72,7 +72,7 @@ def _convolution(backend: GLBackend, runs: int) -> tuple[float, float]:
 
 def _replay(device: GLDevice, runs: int) -> float:
     """Seconds of a recorded call; glActiveTexture stands in for calls that do little."""
-    commands = CommandList()
+    commands = CallList()
     for _ in range(CALLS):
         commands.call(device.gl.address("glActiveTexture"), GL.TEXTURE0)
     commands.finish()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.docs.test_guides import IMAGES, PICTURES
-from tests.test_imports import ROOMS
+from tests.test_imports import ENGINE_FOLDERS
 
 CHAPTERS = ("how-it-works", "contribute")
 PAGES = sorted(path for chapter in CHAPTERS for path in (ROOT / "docs" / "pages" / chapter).glob("*.md"))
@@ -106,4 +106,4 @@ def test_drawings_are_up_to_date(name: str) -> None:
 
 
 def test_the_drawing_has_the_folders_in_their_order() -> None:
-    assert tuple(runpy.run_path(str(PICTURES / "architecture.py"))["ENGINE"]) == ROOMS
+    assert tuple(runpy.run_path(str(PICTURES / "architecture.py"))["ENGINE"]) == ENGINE_FOLDERS

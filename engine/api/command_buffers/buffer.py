@@ -81,7 +81,7 @@ class CommandBuffer:
 
     def to_tensor(
         self,
-        picture: Any,
+        image: Any,
         tensor: Tensor,
         transform: TextureTransform | None = None,
         *,
@@ -90,12 +90,12 @@ class CommandBuffer:
         """Add a `TextureConverter.to_tensor` into a tensor that later commands read.
 
         Args:
-            picture: The texture, render target or image.
+            image: The texture, render target or image.
             tensor: The tensor to write.
             transform: How the image becomes a tensor.
             slot: Position in the tensor's batch to write; `None` for all.
         """
-        self.add(lambda: TextureConverter.to_tensor(picture, transform, tensor, slot=slot))
+        self.add(lambda: TextureConverter.to_tensor(image, transform, tensor, slot=slot))
 
     def to_texture(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.api.job_arguments import Bound
+from engine.api.job_arguments import BoundArguments
 from engine.api.jobs import Job
 from engine.api.worker import Worker
 from engine.backends.base import DeviceBuffer
@@ -68,7 +68,7 @@ class JobCommand:
         """Schedule the job on its own."""
         self.job.schedule(*map(now, self.arguments), count=self.count, grain=self.grain)
 
-    def bound(self) -> Bound:
+    def bound(self) -> BoundArguments:
         """Bind the current values of the arguments."""
         return self.job.bound([now(argument) for argument in self.arguments])
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from engine.api.textures.formula import Conversion
+from engine.api.textures.images import AnyImage, GLImage, HostImage, image_of
 from engine.api.textures.on_gl import to_tensor, to_texture
 from engine.api.textures.on_host import HostConversions
-from engine.api.textures.pictures import GLPicture, HostImage, Picture, picture_of
 from engine.api.textures.staged import ConversionCounters, StagedTensorData, counters, cpu_backend, deliveries
 from engine.api.textures.transform import TextureTransform
 from engine.api.worker import Worker
@@ -35,7 +35,7 @@ _PLAIN = TextureTransform()
 class TextureConverter(metaclass=SpellingType):
     """Converts images and textures to tensors and back. Every call enqueues and returns.
 
-    A picture is a moderngl texture or framebuffer, a gameglue `Texture` or `RenderTarget`, a pygame Surface,
+    An image is a moderngl texture or framebuffer, a gameglue `Texture` or `RenderTarget`, a pygame Surface,
     a Pillow image (to read only), or an array (rows, columns[, channels]) of uint8 from 0 to 255 or floats
     from 0 to 1. Between a texture and a tensor on the same GPU nothing leaves it: one draw or dispatch in the
     device's own context, ordered behind what the game has issued and before what it issues next.
@@ -48,7 +48,7 @@ class TextureConverter(metaclass=SpellingType):
 
     @staticmethod
     def to_tensor(
-        picture: Any,
+        image: Any,
         transform: TextureTransform | None = None,
         tensor: Tensor | None = None,
         *,
@@ -58,45 +58,45 @@ class TextureConverter(metaclass=SpellingType):
         """Convert an image, or a sequence of images as a batch, to an NCHW or NHWC tensor.
 
         Args:
-            picture: what to convert; with a sequence, each becomes one entry of the batch.
-            transform: how; by default as it is, three channels (one of a grey picture) from 0 to 1.
+            image: what to convert; with a sequence, each becomes one entry of the batch.
+            transform: how; by default as it is, three channels (one of a grey image) from 0 to 1.
             tensor: filled and returned instead of a new one; to convert every frame, give one. What the
                 transform leaves open is taken from its shape. It moves to where the work is.
             slot: fill only this entry of `tensor`'s batch.
             on: where the tensor is wanted: the worker that will read it (its backend, and the size of its
                 first input for what the transform leaves open), a `BackendType`, or a device. By default
-                where the picture is: GPU_COMPUTE (GPU_PIXEL before OpenGL 4.3) for textures, else the CPU.
+                where the image is: GPU_COMPUTE (GPU_PIXEL before OpenGL 4.3) for textures, else the CPU.
 
         A texture wanted on the CPU or on OpenCL is converted by its own GPU and arrives through a readback
         that nobody waits for: `worker.schedule(tensor)` starts when it is there, usually a frame later.
 
         Raises:
-            InputError: An argument is no picture, or does not fit.
+            InputError: An argument is no image, or does not fit.
         """
-        many = isinstance(picture, list | tuple)
-        pictures = [picture_of(p) for p in (picture if many else [picture])]
-        if not pictures:
-            raise InputError("an empty batch of pictures")
+        many = isinstance(image, list | tuple)
+        images = [image_of(p) for p in (image if many else [image])]
+        if not images:
+            raise InputError("an empty batch of images")
         if slot is not None and (tensor is None or many):
-            raise InputError("slot= puts one picture into the batch of a tensor that is given as tensor=")
+            raise InputError("slot= puts one image into the batch of a tensor that is given as tensor=")
         how = transform or _PLAIN
-        shape = _shape(how, pictures, tensor, slot, on)
+        shape = _shape(how, images, tensor, slot, on)
         if tensor is not None and how.dtype != tensor.dtype.name:
             how = replace(how, dtype=tensor.dtype.name)
-        textures = [p for p in pictures if isinstance(p, GLPicture)]
-        if textures and len(textures) < len(pictures):
+        textures = [p for p in images if isinstance(p, GLImage)]
+        if textures and len(textures) < len(images):
             raise InputError("a batch is of textures on the GPU or of pixels on the host, not of both")
-        backend = _backend(on, pictures[0], tensor)
+        backend = _backend(on, images[0], tensor)
         if textures and not _is_on(backend, textures[0].device):
             return _staged(textures, how, shape, tensor, slot)
-        made, buffer = _room(backend, how, shape, tensor, slot)
+        made, buffer = _target(backend, how, shape, tensor, slot)
         if textures:
             for number, texture in enumerate(textures):
                 conversion = Conversion(texture.grid, how, shape, number if many else slot)
                 to_tensor(backend, texture, conversion, buffer)
             counters.on_device += len(textures)
         else:
-            _from_host(backend, [p for p in pictures if isinstance(p, HostImage)], how, shape, buffer, slot)
+            _from_host(backend, [p for p in images if isinstance(p, HostImage)], how, shape, buffer, slot)
         return made
 
     @staticmethod
@@ -119,10 +119,10 @@ class TextureConverter(metaclass=SpellingType):
         how = transform or _PLAIN
         if texture is None:
             texture = _new_texture(how, tensor)
-        target = picture_of(texture)
+        target = image_of(texture)
         data = tensor.available_data
         if (
-            isinstance(target, GLPicture)
+            isinstance(target, GLImage)
             and isinstance(data, BufferTensorData)
             and _is_on(data.backend, target.device)
         ):
@@ -156,7 +156,7 @@ class TextureConverter(metaclass=SpellingType):
             tensor: The tensor.
             transform: How the tensor becomes an image.
             screen: A moderngl context, whose default framebuffer is the screen (by default the current one),
-                or an `App` or its `graphics`, whose picture of this frame is written, in `on_render_image` or
+                or an `App` or its `graphics`, whose image of this frame is written, in `on_render_image` or
                 `on_gui`.
             slot: Position in the tensor's batch to read.
 
@@ -172,7 +172,7 @@ class TextureConverter(metaclass=SpellingType):
             raise InputError(
                 "there is no screen: no moderngl context with a window is current; name a target"
             )
-        texture, framebuffer = _screen_picture(ctx)
+        texture, framebuffer = _screen_texture(ctx)
         TextureConverter.to_texture(tensor, transform, texture, slot=slot)
         ctx.copy_framebuffer(ctx.screen, framebuffer)
 
@@ -188,10 +188,10 @@ class TextureConverter(metaclass=SpellingType):
 
 
 def _shape(
-    how: TextureTransform, pictures: Sequence[Picture], tensor: Tensor | None, slot: int | None, on: Place
+    how: TextureTransform, images: Sequence[AnyImage], tensor: Tensor | None, slot: int | None, on: Place
 ) -> tuple[int, ...]:
-    """The tensor's shape, from the transform, the tensor that is given, the model, or the picture."""
-    grid = pictures[0].grid
+    """The tensor's shape, from the transform, the tensor that is given, the model, or the image."""
+    grid = images[0].grid
     known: tuple[Any, ...] = (None, None, None, None)
     whose = ""
     if tensor is not None:
@@ -203,7 +203,7 @@ def _shape(
         item = next((i for i in on.model.inputs if i.shape is not None and len(i.shape) == 4), None)
         if item is not None and item.shape is not None:
             known, whose = how.sizes(item.shape), f"input '{item.name}'"
-    count = len(pictures) if slot is None else 1
+    count = len(images) if slot is None else 1
     own = {"channels": how.channels or len(how.swizzle) or None, "height": how.height, "width": how.width}
     default = {"channels": min(len(grid.order), 3), "height": grid.height, "width": grid.width}
     sizes = []
@@ -216,27 +216,27 @@ def _shape(
     if tensor is not None:
         batch = known[0]
         if slot is None and batch != count:
-            raise InputError(f"{count} pictures for a tensor with a batch of {batch}")
+            raise InputError(f"{count} images for a tensor with a batch of {batch}")
         if slot is not None and not 0 <= slot < batch:
             raise InputError(f"there is no slot {slot} in a batch of {batch}")
     return how.shape(batch, *sizes)
 
 
-def _backend(on: Place, picture: Picture, tensor: Tensor | None) -> Backend:
+def _backend(on: Place, image: AnyImage, tensor: Tensor | None) -> Backend:
     """Where the conversion is to take place."""
     if isinstance(on, Worker):
         return on._native
     if isinstance(on, BackendType):
         if on is BackendType.CPU:
             return cpu_backend()
-        return shared_backend(on, picture.device if isinstance(picture, GLPicture) else None)
+        return shared_backend(on, image.device if isinstance(image, GLImage) else None)
     if isinstance(on, CLDevice):
         return shared_backend(BackendType.GPU_COMPUTE, on)
     if on is None and tensor is not None:
         data = tensor.available_data
         if isinstance(data, BufferTensorData):
             return data.backend
-    device = on if on is not None else picture.device if isinstance(picture, GLPicture) else None
+    device = on if on is not None else image.device if isinstance(image, GLImage) else None
     if device is None:
         return cpu_backend()
     kind = BackendType.GPU_COMPUTE if device.info.supports_compute else BackendType.GPU_PIXEL
@@ -247,7 +247,7 @@ def _is_on(backend: Backend, device: GLDevice) -> bool:
     return isinstance(backend, TextureReader) and backend.device is device
 
 
-def _room(
+def _target(
     backend: Backend, how: TextureTransform, shape: tuple[int, ...], tensor: Tensor | None, slot: int | None
 ) -> tuple[Tensor, DeviceBuffer]:
     """A tensor on a backend, and its buffer: a new one, or the given one, moved there."""
@@ -276,28 +276,28 @@ def _same(one: Backend, other: Backend) -> bool:
 
 def _from_host(
     backend: Backend,
-    pictures: Sequence[HostImage],
+    images: Sequence[HostImage],
     how: TextureTransform,
     shape: tuple[int, ...],
     buffer: DeviceBuffer,
     slot: int | None,
 ) -> None:
     conversions = HostConversions.of(backend)
-    grid = pictures[0].grid
-    counters.on_host += len(pictures)
-    if all(p.grid == grid for p in pictures):
-        pixels = [p.pixels() for p in pictures]
+    grid = images[0].grid
+    counters.on_host += len(images)
+    if all(p.grid == grid for p in images):
+        pixels = [p.pixels() for p in images]
         joined = pixels[0] if len(pixels) == 1 else np.concatenate(pixels)
-        together = replace(grid, batch=len(pictures)) if len(pictures) > 1 else grid
+        together = replace(grid, batch=len(images)) if len(images) > 1 else grid
         conversions.to_tensor(backend, joined, Conversion(together, how, shape, slot), buffer)
         return
-    for number, picture in enumerate(pictures):
-        conversion = Conversion(picture.grid, how, shape, number)
-        conversions.to_tensor(backend, picture.pixels(), conversion, buffer)
+    for number, image in enumerate(images):
+        conversion = Conversion(image.grid, how, shape, number)
+        conversions.to_tensor(backend, image.pixels(), conversion, buffer)
 
 
 def _staged(
-    textures: Sequence[GLPicture],
+    textures: Sequence[GLImage],
     how: TextureTransform,
     shape: tuple[int, ...],
     tensor: Tensor | None,
@@ -306,7 +306,7 @@ def _staged(
     """Convert on the textures' own device, and bring the result to the host without waiting."""
     if slot is not None:
         raise InputError(
-            "a slot of a tensor that is not on the texture's GPU: convert the pictures of a batch in one call"
+            "a slot of a tensor that is not on the texture's GPU: convert the images of a batch in one call"
         )
     device = textures[0].device
     backend = shared_backend(BackendType.GPU_PIXEL, device)
@@ -314,7 +314,7 @@ def _staged(
     before = tensor._data if tensor is not None else None
     fits = isinstance(before, StagedTensorData) and before.fits(how, shape, device)
     kept = before.hand_on() if isinstance(before, StagedTensorData) and fits else None
-    source, buffer = _room(backend, how, shape, kept, None)
+    source, buffer = _target(backend, how, shape, kept, None)
     for number, texture in enumerate(textures):
         conversion = Conversion(texture.grid, how, shape, number if shape[0] > 1 else None)
         to_tensor(backend, texture, conversion, buffer)
@@ -337,7 +337,7 @@ def _new_texture(how: TextureTransform, tensor: Tensor) -> Any:
     return ctx.texture((width, height), 4)
 
 
-def _screen_picture(ctx: Any) -> tuple[Any, Any]:
+def _screen_texture(ctx: Any) -> tuple[Any, Any]:
     """A texture of the screen's size and its framebuffer, kept with the context."""
     kept = getattr(ctx, "_gameglue_screen", None)
     if kept is None or kept[0].size != ctx.screen.size:

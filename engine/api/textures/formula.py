@@ -1,6 +1,6 @@
 """The conversion between a grid of texels and a tensor, written once, for every backend and both directions.
 
-A `Grid` says how a picture's elements lie: number (batch * plane + row * pitch + column) * step + channel,
+A `Grid` says how an image's elements lie: number (batch * plane + row * pitch + column) * step + channel,
 with all sizes as run-time arguments, so a kernel's text depends on the kind of conversion alone. A texture of
 OpenGL is a grid with a pitch of 2**14, from which a shader finds column and row again.
 
@@ -48,7 +48,7 @@ class Grid:
     """An image layout: size, channel order ("bgra"; "l" for grey) and the position of row 0.
 
     dtype: "uint8", "float32", or "texture": what a shader reads of a texture and writes to one, four numbers
-    from 0 to 1 for each texel. rounds: whether it keeps 8 bits of each. batch: pictures behind each other.
+    from 0 to 1 for each texel. rounds: whether it keeps 8 bits of each. batch: images behind each other.
     """
 
     width: int
@@ -80,7 +80,7 @@ class Grid:
         return self.batch * self.height * self.width * len(self.order)
 
     def is_flipped(self, transform: TextureTransform) -> bool:
-        """Whether the tensor's row 0 is this picture's last."""
+        """Whether the tensor's row 0 is this image's last."""
         origin = transform.texture_origin
         top_down = self.top_down if origin is None else origin == CoordOrigin.TOP_LEFT
         return top_down != (transform.coord_origin == CoordOrigin.TOP_LEFT)
@@ -90,10 +90,10 @@ class Conversion(NamedTuple):
     """A conversion between pixels and a tensor.
 
     Attributes:
-        grid: The pixels, of one picture or of a batch.
+        grid: The pixels, of one image or of a batch.
         transform: How it is done.
         shape: The tensor's shape.
-        slot: The tensor's picture; None for all of them.
+        slot: The tensor's image; None for all of them.
     """
 
     grid: Grid
@@ -114,7 +114,7 @@ class Recipe:
 def to_tensor_recipe(grid: Grid, transform: TextureTransform, shape: tuple[int, ...]) -> Recipe:
     """The conversion from an image grid to a 4-D tensor in the transform's layout.
 
-    With one picture for a larger batch, every entry becomes that picture.
+    With one image for a larger batch, every entry becomes that image.
     """
     _, c, h, w = (int(n or 0) for n in transform.sizes(shape))
     batch, channel, y, x = (index(a) for a in ((0, 3, 1, 2) if transform.is_channels_last else range(4)))
@@ -165,13 +165,13 @@ def to_tensor_recipe(grid: Grid, transform: TextureTransform, shape: tuple[int, 
 
 
 @lru_cache(maxsize=512)
-def to_picture_recipe(conversion: Conversion, dtype: str) -> Recipe:
-    """From a picture of a tensor of a type to a grid; the space is (rows, pitch, channels)."""
+def to_image_recipe(conversion: Conversion, dtype: str) -> Recipe:
+    """From an image of a tensor of a type to a grid; the space is (rows, pitch, channels)."""
     grid, transform, shape, slot = conversion
     assert slot is not None
     n, c, h, w = (int(n or 0) for n in transform.sizes(shape))
     if not 0 <= slot < n:
-        raise InputError(f"there is no picture {slot} in a batch of {n}")
+        raise InputError(f"there is no image {slot} in a batch of {n}")
     y, x, channel = (index(k) for k in range(3))
     if grid.is_flipped(transform):
         y = arg(grid.height - 1) - y
@@ -223,7 +223,7 @@ def _letters(transform: TextureTransform, channels: int) -> str:
     letters = transform.letters(channels)
     if len(letters) != channels:
         raise InputError(
-            f"a tensor of {channels} channels; a picture gives up to 4, the swizzle {len(letters)}"
+            f"a tensor of {channels} channels; an image gives up to 4, the swizzle {len(letters)}"
         )
     return letters
 
@@ -235,13 +235,13 @@ def _source(letter: str, grid: Grid, transform: TextureTransform) -> _Source:
         return _Source(letter, -1 if letter == "a" else 0)
     if letter == "l":
         if not set("rgb") <= set(grid.order):
-            raise InputError(f"luminance is made of red, green and blue; this picture has '{grid.order}'")
+            raise InputError(f"luminance is made of red, green and blue; this image has '{grid.order}'")
         return _Source(letter, 0, is_mixed=True)
     return _Source(letter, grid.letters.find(letter) if letter in grid.order else -1)
 
 
 def _tensor_channel(letter: str, channels: int, transform: TextureTransform) -> int:
-    """Which channel of a tensor a picture's channel comes from, -1 for none."""
+    """Which channel of a tensor an image's channel comes from, -1 for none."""
     first = transform.first_channel
     if not transform.swizzle and channels - first > 4:
         raise InputError(
@@ -266,7 +266,7 @@ def _tensor_channel(letter: str, channels: int, transform: TextureTransform) -> 
 
 
 def _default(letter: str, transform: TextureTransform) -> float:
-    """What stands for a missing channel, as stored in a picture."""
+    """What stands for a missing channel, as stored in an image."""
     if letter in "01":
         return float(letter)
     return transform.default_color[LETTERS.index("r" if letter == "l" else letter)]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.api.textures.formula import Conversion, to_picture_recipe, to_tensor_recipe
-from engine.api.textures.pictures import GLPicture
+from engine.api.textures.formula import Conversion, to_image_recipe, to_tensor_recipe
+from engine.api.textures.images import GLImage
 from engine.backends.base import Backend, BackendType, DeviceBuffer
-from engine.backends.gl.commands import CommandList
+from engine.backends.gl.commands import CallList
 from engine.backends.gl.memory import GLBuffer
 from engine.backends.gl.textures import TextureCommands, TextureReader, TextureWriter
 from engine.backends.select import shared_backend
 
 
-def to_tensor(backend: Backend, picture: GLPicture, conversion: Conversion, buffer: DeviceBuffer) -> None:
-    """Fill a tensor's buffer, or a picture of it, in stream order."""
+def to_tensor(backend: Backend, image: GLImage, conversion: Conversion, buffer: DeviceBuffer) -> None:
+    """Fill a tensor's buffer, or an image of it, in stream order."""
     assert isinstance(backend, TextureReader)
     assert isinstance(buffer, GLBuffer)
     grid, transform, shape, slot = conversion
@@ -23,19 +23,17 @@ def to_tensor(backend: Backend, picture: GLPicture, conversion: Conversion, buff
         part = end // shape[0]
         begin, end = slot * part, (slot + 1) * part
     with backend.device.current(after_game=True, before_game=True):
-        key = ("in", conversion, picture.name, buffer.written)
+        key = ("in", conversion, image.name, buffer.written)
 
-        def record() -> CommandList:
+        def record() -> CallList:
             recipe = to_tensor_recipe(grid, transform, shape)
-            return backend.record_from_texture(
-                picture.name, recipe.numbered, recipe.space, buffer, begin, end
-            )
+            return backend.record_from_texture(image.name, recipe.numbered, recipe.space, buffer, begin, end)
 
         TextureCommands.of(backend.device).run(backend, key, record)
 
 
-def to_texture(buffer: DeviceBuffer, conversion: Conversion, target: GLPicture) -> None:
-    """Draw a picture of a tensor into a texture, in stream order."""
+def to_texture(buffer: DeviceBuffer, conversion: Conversion, target: GLImage) -> None:
+    """Draw an image of a tensor into a texture, in stream order."""
     # Only fragment shaders write any texture, so this backend draws, whichever computed the tensor.
     backend = shared_backend(BackendType.GPU_PIXEL, target.device)
     assert isinstance(backend, TextureWriter)
@@ -44,8 +42,8 @@ def to_texture(buffer: DeviceBuffer, conversion: Conversion, target: GLPicture) 
         dtype = buffer.dtype.name
         key = ("out", conversion, dtype, buffer.readable, target.name)
 
-        def record() -> CommandList:
-            recipe = to_picture_recipe(conversion, dtype)
+        def record() -> CallList:
+            recipe = to_image_recipe(conversion, dtype)
             size = (target.grid.width, target.grid.height)
             return backend.record_to_texture(buffer, recipe.numbered, recipe.space, target.name, size)
 

@@ -18,7 +18,7 @@ from engine.api.textures.formula import (
     Conversion,
     Recipe,
     stitch_recipe,
-    to_picture_recipe,
+    to_image_recipe,
     to_tensor_recipe,
 )
 from engine.backends.base import Backend, DeviceBuffer, Program
@@ -58,7 +58,7 @@ class HostConversions:
     def to_tensor(
         self, backend: Backend, pixels: np.ndarray, conversion: Conversion, buffer: DeviceBuffer
     ) -> None:
-        """Fill a tensor's buffer with all pictures of a grid, or a picture of it with one."""
+        """Fill a tensor's buffer with all images of a grid, or an image of it with one."""
         grid, transform, shape, slot = conversion
         key = ("in", conversion, id(buffer))
 
@@ -80,11 +80,11 @@ class HostConversions:
             backend.flush()
 
     def to_pixels(self, backend: Backend, buffer: DeviceBuffer, conversion: Conversion) -> DeviceBuffer:
-        """A picture of a tensor as pixels, in a buffer that the next such call overwrites."""
+        """An image of a tensor as pixels, in a buffer that the next such call overwrites."""
         key = ("out", conversion, id(buffer))
 
         def record() -> _Recorded:
-            recipe = to_picture_recipe(conversion, buffer.dtype.name)
+            recipe = to_image_recipe(conversion, buffer.dtype.name)
             return _record(backend, [(recipe, "pixels")], {"tensor": buffer})
 
         recorded = self._find(key, buffer, record)

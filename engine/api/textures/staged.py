@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from engine.api.textures.formula import Conversion, Grid
+from engine.api.textures.images import AnyImage, GLImage
 from engine.api.textures.on_host import HostConversions
-from engine.api.textures.pictures import GLPicture, Picture
 from engine.api.textures.transform import TextureTransform
 from engine.backends.base import Backend, BackendType, Readback
 from engine.backends.readback import DerivedRead, PendingRead
@@ -23,7 +23,7 @@ from engine.base.errors import InputError
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.runtime.device_tensor_data import BufferTensorData
-from engine.runtime.pending_work import unfinished
+from engine.runtime.pending_work import thread_state
 from engine.runtime.tensor import Tensor
 
 _RGB = 0x1907
@@ -51,7 +51,7 @@ class ConversionCounters:
 
     def __str__(self) -> str:
         return (
-            f"pictures: {self.on_device} converted on the GPU, {self.on_host} from or to the host's memory;"
+            f"images: {self.on_device} converted on the GPU, {self.on_host} from or to the host's memory;"
             f" staged copies: {self.staged_down} down ({self.bytes_down:,} bytes),"
             f" {self.staged_up} up ({self.bytes_up:,} bytes)"
         )
@@ -122,11 +122,11 @@ class StagedTensorData(TensorData):
 
 @dataclass
 class _Delivery:
-    """A pending write of a tensor into a picture."""
+    """A pending write of a tensor into an image."""
 
     tensor: Tensor
     conversion: Conversion
-    target: Picture
+    target: AnyImage
     key: object
     owner: Any
     """The user's object, so that it lives until it is written."""
@@ -153,7 +153,7 @@ class _Delivery:
         if not self.read.done():
             return False
         pixels = self.read.array()
-        if isinstance(self.target, GLPicture):
+        if isinstance(self.target, GLImage):
             _write_texture(self.target, pixels)
         elif self.target.write is not None:
             self.target.write(pixels)
@@ -179,7 +179,7 @@ class _Delivery:
 
 
 class PendingTextureWrites:
-    """A thread's pending writes of tensors into pictures; the latest one into a picture wins."""
+    """A thread's pending writes of tensors into images; the latest one into an image wins."""
 
     def __init__(self) -> None:
         self._pending: list[_Delivery] = []
@@ -192,12 +192,12 @@ class PendingTextureWrites:
         return sum(delivery.owner is owner for delivery in self._pending)
 
     def send(
-        self, tensor: Tensor, transform: TextureTransform, slot: int, target: Picture, owner: Any
+        self, tensor: Tensor, transform: TextureTransform, slot: int, target: AnyImage, owner: Any
     ) -> None:
         """Copy a tensor into an image now if it is available, else in a later `pump`."""
-        if not isinstance(target, GLPicture) and target.write is None:
+        if not isinstance(target, GLImage) and target.write is None:
             raise InputError(f"a {type(owner).__name__} of this kind cannot be written")
-        key = (target.device, target.name) if isinstance(target, GLPicture) else id(owner)
+        key = (target.device, target.name) if isinstance(target, GLImage) else id(owner)
         conversion = Conversion(host_grid(target), transform, tuple(tensor.shape), slot)
         delivery = _Delivery(tensor, conversion, target, key, owner)
         delivery.begin()
@@ -210,7 +210,7 @@ class PendingTextureWrites:
         waiting: list[_Delivery] = []
         failed: Exception | None = None
         for delivery in self._pending:
-            if isinstance(delivery.target, GLPicture) and delivery.target.is_released:
+            if isinstance(delivery.target, GLImage) and delivery.target.is_released:
                 continue  # nobody will see it
             try:
                 arrived = delivery.advance()
@@ -222,22 +222,22 @@ class PendingTextureWrites:
             else:
                 waiting.append(delivery)
         self._pending = waiting
-        (unfinished.work.add if waiting else unfinished.work.discard)(self)
+        (thread_state.pending.add if waiting else thread_state.pending.discard)(self)
         if failed is not None:
             raise failed
         return not waiting
 
 
-def host_grid(picture: Picture) -> Grid:
+def host_grid(image: AnyImage) -> Grid:
     """The layout of an image's pixels on the host."""
-    grid = picture.grid
-    if isinstance(picture, GLPicture):
+    grid = image.grid
+    if isinstance(image, GLImage):
         dtype = "uint8" if grid.rounds else "float32"
         return Grid(grid.width, grid.height, grid.order, dtype, grid.rounds, grid.top_down)
     return grid
 
 
-def _write_texture(target: GLPicture, pixels: np.ndarray) -> None:
+def _write_texture(target: GLImage, pixels: np.ndarray) -> None:
     """Upload through a buffer that nothing waits for."""
     grid, device = target.grid, target.device
     component = GL.UNSIGNED_BYTE if pixels.dtype == np.uint8 else GL.FLOAT

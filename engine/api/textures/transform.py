@@ -53,9 +53,9 @@ Resampling = Literal["nearest", "bilinear", "area"]
 RESAMPLINGS: tuple[Resampling, ...] = ("nearest", "bilinear", "area")
 ColorSpace = Literal["srgb", "linear"]
 LETTERS = "rgba"
-"""The channels of a picture. Swizzles may also hold l (luminance), 0 and 1."""
+"""The channels of an image. Swizzles may also hold l (luminance), 0 and 1."""
 DTYPES = ("float32", "float16", "uint8", "int8", "int32")
-"""Element types of tensors that pictures become."""
+"""Element types of tensors that images become."""
 PerChannel = float | Sequence[float]
 _Kind = TypeVar("_Kind", bound=StrEnum)
 
@@ -65,23 +65,23 @@ class TextureTransform:
     """Settings of a conversion between image and tensor. Immutable; the `set_` methods return a copy.
 
     To a tensor, in this order: values from 0 to 1 (8-bit channels divided by 255); colours made linear if
-    asked; the picture turned so that its row 0 is `coord_origin`'s, then resampled to `width` x `height`; the
-    channels picked by `swizzle` and `color_mask`; times `scale`, plus `offset`. To a picture all is undone in
+    asked; the image turned so that its row 0 is `coord_origin`'s, then resampled to `width` x `height`; the
+    channels picked by `swizzle` and `color_mask`; times `scale`, plus `offset`. To an image all is undone in
     the opposite order, with the sizes' roles exchanged.
 
     Attributes:
-        width: columns of the tensor; None takes the tensor's, the model's, or the picture's.
+        width: columns of the tensor; None takes the tensor's, the model's, or the image's.
         height: rows, likewise.
         channels: channels (1 to 4), likewise.
         layout: order of the tensor's axes.
-        swizzle: the picture's channel for each of the tensor's; "" is l for one channel, else "rgba".
-        color_mask: which channels of the picture take part; others count as missing.
+        swizzle: the image's channel for each of the tensor's; "" is l for one channel, else "rgba".
+        color_mask: which channels of the image take part; others count as missing.
         default_color: r, g, b, a of missing channels, from 0 to 1.
-        coord_origin: where the tensor's row 0 is in the picture.
-        texture_origin: where the picture's row 0 is; None knows by kind: the bottom for moderngl textures,
+        coord_origin: where the tensor's row 0 is in the image.
+        texture_origin: where the image's row 0 is; None knows by kind: the bottom for moderngl textures,
             framebuffers and render targets, the top for arrays, surfaces and `Texture`.
         resampling: how sizes are matched.
-        color_space: "linear" takes pictures as sRGB and gives tensors of linear light; "srgb" leaves values.
+        color_space: "linear" takes images as sRGB and gives tensors of linear light; "srgb" leaves values.
         scale: factor for each channel, or one for all.
         offset: what is added for each channel, or to all.
         broadcast_channels: whether a tensor of one channel becomes red, green and blue, or red only.
@@ -133,7 +133,7 @@ class TextureTransform:
             if not 1 <= len(getattr(self, name)) <= 4:
                 raise InputError(f"{name} is {getattr(self, name)}; one number, or one for each channel")
         if 0.0 in self.scale:
-            raise InputError("a scale of 0 would leave nothing of the picture")
+            raise InputError("a scale of 0 would leave nothing of the image")
         if self.first_channel < 0:
             raise InputError(f"first_channel is {self.first_channel}; 0 or more")
 
@@ -160,7 +160,7 @@ class TextureTransform:
         """Set the image channel for each tensor channel: "bgr" puts blue first.
 
         Letters: r, g, b, a; l is luminance (0.299, 0.587, 0.114 of the stored values, 0.2126, 0.7152, 0.0722
-        of linear ones), to a picture it is red, green and blue; 0 and 1 are these numbers.
+        of linear ones), to an image it is red, green and blue; 0 and 1 are these numbers.
         """
         return replace(self, swizzle=str(swizzle).lower(), channels=len(swizzle) or None)
 
@@ -205,7 +205,7 @@ class TextureTransform:
     def set_resampling(self, resampling: Resampling) -> TextureTransform:
         """Set the filter: "nearest", "bilinear" (four texels) or "area" (mean of the covered texels).
 
-        Pixels are squares: the middle of the first is at half a pixel. Use "area" to make pictures smaller.
+        Pixels are squares: the middle of the first is at half a pixel. Use "area" to make images smaller.
         """
         return replace(self, resampling=resampling)
 
@@ -263,7 +263,7 @@ class TextureTransform:
         elif len(full) == 3:
             full = (1, *full)
         if len(full) != 4:
-            raise InputError(f"a picture's tensor has 4 dimensions ({self.layout}), not {len(full)}: {shape}")
+            raise InputError(f"an image's tensor has 4 dimensions ({self.layout}), not {len(full)}: {shape}")
         n, *rest = full
         c, h, w = (rest[2], rest[0], rest[1]) if self.is_channels_last else rest
         return n, c, h, w

@@ -178,12 +178,12 @@ class CPUBackend(HostBackend):
         held = native_type(dtype)
         return CPUBuffer(elements, held, reserve(elements * held.itemsize).view(held))
 
-    def share(self, room: DeviceBuffer, elements: int) -> CPUBuffer | None:
+    def share(self, buffer: DeviceBuffer, elements: int) -> CPUBuffer | None:
         """A buffer over the first elements of another."""
-        assert isinstance(room, CPUBuffer)
-        if elements > room.elements:
+        assert isinstance(buffer, CPUBuffer)
+        if elements > buffer.elements:
             return None
-        return room.first(elements)
+        return buffer.first(elements)
 
     def constant(self, array: np.ndarray) -> CPUBuffer:
         """A read-only buffer: the array's own memory if kernels can read it."""

@@ -22,11 +22,11 @@ from engine.backends.cpu.kernels.matmul.low_precision_matmul import tune_low_pre
 from engine.backends.cpu.kernels.matmul.matmul import tune_matmul
 from engine.backends.cpu.kernels.matmul.precision import Arithmetic
 from engine.backends.cpu.kernels.non_max_suppression import tune_suppression
+from engine.backends.cpu.kernels.normalization import tune_normalize, tune_softmax
 from engine.backends.cpu.kernels.recurrence import tune_recurrence
 from engine.backends.cpu.kernels.reduce import tune_reduce
 from engine.backends.cpu.kernels.resize import tune_nearest
 from engine.backends.cpu.kernels.roi_align import tune_regions
-from engine.backends.cpu.kernels.rows import tune_normalize, tune_softmax
 from engine.backends.cpu.kernels.scan import tune_scan
 from engine.backends.cpu.kernels.scatter import tune_scatter
 from engine.backends.cpu.kernels.sort import tune_sort

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, DeviceLimit, Program
-from engine.backends.gl.commands import CommandList, Replayer
+from engine.backends.gl.commands import CallList, Replayer
 from engine.backends.gl.memory import GLBuffer
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
-from engine.backends.gl.storage import FORMS, memory_dtype, to_memory, type_refusal
+from engine.backends.gl.storage import STORAGE_FORMATS, memory_dtype, to_memory, type_refusal
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.gpu.integers import check_integers
 from engine.backends.plan_template import Template
@@ -53,7 +53,7 @@ class GLBackend(Backend):
 
     whole_layers = frozenset({"repeat"})
     keeps_int64: ClassVar[bool] = False
-    storage_types: ClassVar[Sequence[str]] = tuple(FORMS)
+    storage_types: ClassVar[Sequence[str]] = tuple(STORAGE_FORMATS)
 
     def __init__(self, device: GLDevice, fan_in: int) -> None:
         self.device = device
@@ -175,10 +175,10 @@ class GLBackend(Backend):
         """Create staging buffers."""
         self.device.staging.create_ahead(elements * memory_dtype(dtype).itemsize, upload, self.programs.home)
 
-    def share(self, room: DeviceBuffer, elements: int) -> DeviceBuffer | None:
+    def share(self, buffer: DeviceBuffer, elements: int) -> DeviceBuffer | None:
         """A buffer over the first elements of another."""
-        assert isinstance(room, GLBuffer), "a buffer of another backend"
-        return room.part(elements)
+        assert isinstance(buffer, GLBuffer), "a buffer of another backend"
+        return buffer.part(elements)
 
     def check_memory(self) -> None:
         """Check for OpenGL's out-of-memory error, which does not stop later calls."""
@@ -257,7 +257,7 @@ class GLBackend(Backend):
         """All their calls in one replay."""
         own = [program for program in programs if isinstance(program, GLProgram)]
         one_by_one = super().join(programs)
-        joined = CommandList.joined([program.commands for program in own])
+        joined = CallList.joined([program.commands for program in own])
 
         def run() -> None:
             if instrumentation.installed:

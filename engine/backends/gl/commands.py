@@ -80,7 +80,7 @@ class Repetition:
         return self.first + self.rows[1].end
 
 
-class CommandList:
+class CallList:
     """A list of calls, finally one array. `keep` holds the arrays that their pointers point to."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class CommandList:
         self.table = np.zeros((0, _ROW), np.int64)
 
     @classmethod
-    def joined(cls, lists: Sequence[CommandList]) -> CommandList:
+    def joined(cls, lists: Sequence[CallList]) -> CallList:
         """Join finished lists; they must outlive the result."""
         found = cls()
         found.table = np.concatenate([each.table for each in lists])
@@ -103,9 +103,9 @@ class CommandList:
             begin += len(each.table)
         return found
 
-    def filled(self, table: np.ndarray, keep: Sequence[np.ndarray]) -> CommandList:
+    def filled(self, table: np.ndarray, keep: Sequence[np.ndarray]) -> CallList:
         """A finished list like this one with other arguments; `keep` holds what their pointers point to."""
-        found = CommandList()
+        found = CallList()
         found.table, found.steps, found.keep = table, self.steps, list(keep)
         return found
 
@@ -148,7 +148,7 @@ class Replayer:
         """Wait until the native code is there; False if it cannot be had."""
         return self._native.wait() is not None
 
-    def run(self, commands: CommandList, first: int = 0, end: int | None = None) -> None:
+    def run(self, commands: CallList, first: int = 0, end: int | None = None) -> None:
         """Issue the calls of a finished list, or its rows `first` to `end`; the context must be current."""
         end = len(commands.table) if end is None else end
         self._run(commands.table, first, end, commands.repetitions, 0)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from engine.backends.gl.glsl_functions import functions_for
-from engine.backends.gl.storage import FORMS
+from engine.backends.gl.storage import STORAGE_FORMATS
 from engine.base.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.c_printer import COMMON, CPrinter, saturate
 
@@ -111,7 +111,7 @@ class GLSLPrinter(CPrinter):
         text = self.convert(text, dtype, arithmetic_type(as_dtype(storage)))
         if storage == "bool":
             return f"int({text})"
-        return FORMS[storage].wrap.format(text)
+        return STORAGE_FORMATS[storage].wrap.format(text)
 
     @staticmethod
     def functions(text: str) -> str:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from engine.backends.gl.commands import CommandList, Setting
+from engine.backends.gl.commands import CallList, Setting
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.partial_dispatch import Cut, KnownTiming, PartialDispatch, TimedInterval, Timing
@@ -30,16 +30,16 @@ class StepCalls(Protocol):
     """The calls of one step, independent of prior state."""
 
     @property
-    def commands(self) -> CommandList:
+    def commands(self) -> CallList:
         """The calls."""
         ...
 
-    def aim(self, first: int, end: int) -> None:
+    def set_range(self, first: int, end: int) -> None:
         """Set the calls to units `first` to `end`, without affecting earlier issues."""
         ...
 
 
-class Runs:
+class RepeatedCalls:
     """Some runs of a step that repeats others; a unit is a run."""
 
     def __init__(self, step: Step, recorder: GLRecorder, add: Callable[[Step], Sequence[Setting]]) -> None:
@@ -48,7 +48,7 @@ class Runs:
         self.commands = recorder.commands
         self._count = step.space[0]
 
-    def aim(self, first: int, end: int) -> None:
+    def set_range(self, first: int, end: int) -> None:
         """Set iterations `first` to `end`, and the commands after the last one."""
         body, last = self.commands.repetitions
         count = self._count
@@ -93,7 +93,7 @@ class GLPartialDispatch(PartialDispatch, ABC):
         self.is_synchronous = clock != "stamps"
 
     @abstractmethod
-    def piece(self, step: int) -> StepCalls:
+    def step_calls(self, step: int) -> StepCalls:
         """The calls of a step; the device's context is current."""
 
     def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
@@ -145,8 +145,8 @@ class GLPartialDispatch(PartialDispatch, ABC):
         return self._latest is not None and self._latest.look() is None
 
     def _issue(self, cut: Cut) -> None:
-        piece = self._made.get(cut.step)
-        if piece is None:
-            piece = self._made[cut.step] = self.piece(cut.step)
-        piece.aim(cut.first, cut.end)
-        self._replayer.run(piece.commands)
+        calls = self._made.get(cut.step)
+        if calls is None:
+            calls = self._made[cut.step] = self.step_calls(cut.step)
+        calls.set_range(cut.first, cut.end)
+        self._replayer.run(calls.commands)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from engine.backends.base import Program
-from engine.backends.gl.commands import CommandList, Repetition, RunRows, Setting
+from engine.backends.gl.commands import CallList, Repetition, RunRows, Setting
 from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.programs import ProgramStore
 from engine.base.errors import DisposedError
@@ -41,7 +41,7 @@ class GLProgram(Program):
 
     def __init__(
         self,
-        commands: CommandList,
+        commands: CallList,
         temporaries: Sequence[Temporary],
         buffers: Sequence[AnyBuffer],
         make_places: Callable[[], Mapping[str, Any]],
@@ -96,7 +96,7 @@ class GLRecorder:
     def __init__(self, device: GLDevice, programs: ProgramStore[Any]) -> None:
         self.device = device
         self.programs = programs
-        self.commands = CommandList()
+        self.commands = CallList()
         self._program = 0
         self._unit = -1
         self._textures: dict[tuple[int, int], int] = {}

@@ -3,7 +3,7 @@
 Shaders compute in 32-bit words: `float`, `int` or `uint`. Memory holds float16, bfloat16, narrow integers and
 bool (as 0 or 1) in their own size, and what has less than a byte in one; int64 and uint64 are kept in 32
 bits, where computed values wrap. There is no float64. A value is brought to its type before it is stored
-(`Form.wrap`): what memory converts it to is exact, and values are the same as on the CPU.
+(`StorageFormat.wrap`): what memory converts it to is exact, and values are the same as on the CPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Word = Literal["float", "int", "uint"]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class StorageFormat:
     """One storage type in OpenGL.
 
     memory: NumPy type of an element in memory. word: GLSL type in which shaders hold it. wrap: what brings a
@@ -34,25 +34,25 @@ class Form:
     wrap: str = "{0}"
 
 
-FORMS: dict[str, Form] = {
-    "float32": Form("float32", "float"),
-    "float16": Form("float16", "float", "k_half({0})"),
+STORAGE_FORMATS: dict[str, StorageFormat] = {
+    "float32": StorageFormat("float32", "float"),
+    "float16": StorageFormat("float16", "float", "k_half({0})"),
     # OpenGL has no such format: its bits are kept.
-    "bfloat16": Form("uint16", "float", "k_bfloat({0})"),
-    "int64": Form("int32", "int"),
-    "int32": Form("int32", "int"),
-    "int16": Form("int16", "int", "(({0} << 16) >> 16)"),
-    "int8": Form("int8", "int", "(({0} << 24) >> 24)"),
-    "uint16": Form("uint16", "int", "({0} & 0xffff)"),
-    "uint8": Form("uint8", "int", "({0} & 0xff)"),
-    "int4": Form("int8", "int", "(({0} << 28) >> 28)"),
-    "int2": Form("int8", "int", "(({0} << 30) >> 30)"),
-    "uint4": Form("uint8", "int", "({0} & 0xf)"),
-    "uint2": Form("uint8", "int", "({0} & 3)"),
-    "bool": Form("uint8", "int"),
-    **dict.fromkeys(sorted(CODE_TYPES), Form("uint8", "int", "({0} & 0xff)")),
-    "uint32": Form("uint32", "uint"),
-    "uint64": Form("uint32", "uint"),
+    "bfloat16": StorageFormat("uint16", "float", "k_bfloat({0})"),
+    "int64": StorageFormat("int32", "int"),
+    "int32": StorageFormat("int32", "int"),
+    "int16": StorageFormat("int16", "int", "(({0} << 16) >> 16)"),
+    "int8": StorageFormat("int8", "int", "(({0} << 24) >> 24)"),
+    "uint16": StorageFormat("uint16", "int", "({0} & 0xffff)"),
+    "uint8": StorageFormat("uint8", "int", "({0} & 0xff)"),
+    "int4": StorageFormat("int8", "int", "(({0} << 28) >> 28)"),
+    "int2": StorageFormat("int8", "int", "(({0} << 30) >> 30)"),
+    "uint4": StorageFormat("uint8", "int", "({0} & 0xf)"),
+    "uint2": StorageFormat("uint8", "int", "({0} & 3)"),
+    "bool": StorageFormat("uint8", "int"),
+    **dict.fromkeys(sorted(CODE_TYPES), StorageFormat("uint8", "int", "({0} & 0xff)")),
+    "uint32": StorageFormat("uint32", "uint"),
+    "uint64": StorageFormat("uint32", "uint"),
 }
 """By storage type."""
 
@@ -64,7 +64,7 @@ def type_refusal(dtypes: Iterable[np.dtype | str]) -> str | None:
     """Why GLSL kernels cannot hold tensors of these types, or None."""
     for dtype in dtypes:
         name = np.dtype(dtype).name
-        if name not in FORMS:
+        if name not in STORAGE_FORMATS:
             return f"GLSL kernels have no {name}"
     return None
 
@@ -72,7 +72,7 @@ def type_refusal(dtypes: Iterable[np.dtype | str]) -> str | None:
 @cache
 def memory_dtype(dtype: np.dtype | str) -> np.dtype:
     """The NumPy type of an element in memory. Raises KeyError for float64."""
-    return np.dtype(FORMS[dtype if isinstance(dtype, str) else dtype.name].memory)
+    return np.dtype(STORAGE_FORMATS[dtype if isinstance(dtype, str) else dtype.name].memory)
 
 
 def to_memory(data: np.ndarray) -> np.ndarray:
@@ -93,12 +93,12 @@ def from_memory(elements: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 def word_type(storage: str) -> Word:
     """The GLSL type in which shaders hold elements of `storage`."""
-    return FORMS[storage].word
+    return STORAGE_FORMATS[storage].word
 
 
 def memory_word(storage: str) -> Word:
     """The GLSL type in which a texture gives and takes elements of `storage`."""
-    return _KINDS[np.dtype(FORMS[storage].memory).kind]
+    return _KINDS[np.dtype(STORAGE_FORMATS[storage].memory).kind]
 
 
 def vector(word: Word) -> str:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable
 
 from engine.backends.gl.backend import GLBackend
-from engine.backends.gl.commands import CommandList
+from engine.backends.gl.commands import CallList
 from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.record import GLRecorder
 from engine.compiler.plan_memo import LRUCache
@@ -38,7 +38,7 @@ class TextureReader(GLBackend):
         buffer: AnyBuffer,
         begin: int,
         end: int,
-    ) -> CommandList:
+    ) -> CallList:
         """Commands that compute elements begin..end-1 of a buffer.
 
         Args:
@@ -62,7 +62,7 @@ class TextureWriter(GLBackend):
         space: tuple[int, ...],
         texture: int,
         size: tuple[int, int],
-    ) -> CommandList:
+    ) -> CallList:
         """Commands that draw a whole texture.
 
         Args:
@@ -79,7 +79,7 @@ class TextureCommands:
 
     def __init__(self, device: GLDevice) -> None:
         # Kept by the device's key in a weak dictionary: no reference back.
-        self._lists: LRUCache[Hashable, CommandList] = LRUCache(_KEPT)
+        self._lists: LRUCache[Hashable, CallList] = LRUCache(_KEPT)
         gl = device.gl
         with device.current(flush=False):
             self.framebuffer = generate(gl.glGenFramebuffers)
@@ -96,7 +96,7 @@ class TextureCommands:
             found = _commands[device] = TextureCommands(device)
         return found
 
-    def run(self, backend: GLBackend, key: Hashable, record: Callable[[], CommandList]) -> None:
+    def run(self, backend: GLBackend, key: Hashable, record: Callable[[], CallList]) -> None:
         """Enqueue the commands of a key, which are recorded first if they are new."""
         commands = self._lists.get(key)
         if commands is None:
@@ -109,7 +109,7 @@ class TextureCommands:
         recorder.call("glBindSampler", 0, self._sampler)
         recorder.bind_texture(0, GL.TEXTURE_2D, texture)
 
-    def finish(self, recorder: GLRecorder) -> CommandList:
+    def finish(self, recorder: GLRecorder) -> CallList:
         """Unbind the game's texture and the sampler."""
         recorder.bind_texture(0, GL.TEXTURE_2D, 0)
         recorder.call("glBindSampler", 0, 0)

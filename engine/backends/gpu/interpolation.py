@@ -89,7 +89,7 @@ def tune_blend(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
     blend = blend_of(compute, kernels)
     if blend is None:
         return False
-    planes, width = _laid_out(blend, tuner), 1 if blend.is_read_once else WIDTH
+    planes, width = _packed_planes(blend, tuner), 1 if blend.is_read_once else WIDTH
     inputs = [(planes, "float32"), *blend.tables]
     return kernels.emit(tuner, ThreadStep(
         blend.total, _statements(blend, kernels), NAMES, (blend.total, *blend.numbers), inputs, blend.target,
@@ -97,7 +97,7 @@ def tune_blend(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
     ))  # fmt: skip
 
 
-def _laid_out(blend: Interpolation, tuner: Tuner) -> str:
+def _packed_planes(blend: Interpolation, tuner: Tuner) -> str:
     """Emit the step that packs planes with channels last; returns its tensor."""
     if blend.is_read_once:
         return blend.planes.root.name

@@ -189,9 +189,9 @@ class OpenCLBackend(Backend):
         # Where host and device share their memory, staging would only be a second copy.
         return CLBuffer(self._allocate(nbytes, self._checked(data, np.dtype(dtype))), elements, dtype)
 
-    def share(self, room: DeviceBuffer, elements: int) -> CLBuffer | None:
+    def share(self, buffer: DeviceBuffer, elements: int) -> CLBuffer | None:
         """A buffer over the first elements of another."""
-        return _own(room).part(elements)
+        return _own(buffer).part(elements)
 
     def let_go(self, buffers: Sequence[DeviceBuffer]) -> None:
         """Do nothing: OpenCL frees dropped buffers on any thread."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from engine.backends.gpu.packed_matmul import read_by_group, tune_packed
 from engine.backends.gpu.rules import SHARED_RULES, Rule
 from engine.backends.opencl.kernels.expert_matmul import tune_experts
+from engine.backends.opencl.kernels.gemm import conv_on_cpu, conv_on_gpu, matmul_on_cpu, matmul_on_gpu
 from engine.backends.opencl.kernels.interpolation import tune_blend
 from engine.backends.opencl.kernels.non_max_suppression import tune_suppression
 from engine.backends.opencl.kernels.packed_matmul import read_alone
 from engine.backends.opencl.kernels.pools import tune_pool
-from engine.backends.opencl.kernels.products import conv_on_cpu, conv_on_gpu, matmul_on_cpu, matmul_on_gpu
 from engine.backends.opencl.kernels.shared import CLKernels
 from engine.backends.opencl.kernels.trees import tune_leaves
 from engine.backends.operands import plain
@@ -41,14 +41,14 @@ def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
     widened = plain(compute, tuner, kernels.fits)
     if widened is None or widened.hint is None:
         return False
-    return PRODUCTS[widened.hint.kind, form](widened, tuner)
+    return WIDENED_RULES[widened.hint.kind, form](widened, tuner)
 
 
 def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:
     kernels, read = _KERNELS[form], read_alone if form == "cpu" else read_by_group
     return tune_packed(
         compute, tuner, kernels, lambda rows: read(rows, compute, tuner, kernels),
-        lambda product: PRODUCTS["matmul", form](product, tuner),
+        lambda product: WIDENED_RULES["matmul", form](product, tuner),
     )  # fmt: skip
 
 
@@ -59,10 +59,10 @@ RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
 }
 """By the kind of a step's hint: rules that take operands as they are, apart from those of all GPUs."""
 
-PRODUCTS: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
+WIDENED_RULES: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
     ("matmul", "cpu"): matmul_on_cpu,
     ("matmul", "gpu"): matmul_on_gpu,
     ("conv", "cpu"): conv_on_cpu,
     ("conv", "gpu"): conv_on_gpu,
 }
-"""By the kind of a step's plain hint and the form: products, of operands made float32 or int32 first."""
+"""By the kind of a step's hint and the form: rules whose operands are converted to float32 or int32 first."""

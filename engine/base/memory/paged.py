@@ -117,7 +117,7 @@ def _mapping(array: Array) -> tuple[Array, mmap.mmap | None]:
 
 
 def _is_worth_it(array: Array) -> bool:
-    """Matrices: where kernels of convolutions are large, the pictures between layers are far larger."""
+    """Matrices: where kernels of convolutions are large, the images between layers are far larger."""
     return (
         array.ndim < 4 and array.nbytes >= LEAST_EACH and not array.dtype.hasobject and not _is_mapped(array)
     )

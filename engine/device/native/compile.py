@@ -158,7 +158,7 @@ def _plainly() -> Iterator[None]:
         functions: Any = BaseFunction
         level = settings.OPT
         settings.OPT = type(level)(0)
-        functions.get_call_type = _remembered_call_type
+        functions.get_call_type = _cached_call_type
         try:
             yield
         finally:
@@ -166,7 +166,7 @@ def _plainly() -> Iterator[None]:
             functions.get_call_type = _call_type
 
 
-def _remembered_call_type(function: Any, context: Any, args: tuple[Any, ...], kws: Mapping[str, Any]) -> Any:
+def _cached_call_type(function: Any, context: Any, args: tuple[Any, ...], kws: Mapping[str, Any]) -> Any:
     if kws:
         return _call_type(function, context, args, kws)
     found = _call_types.get((function, args))
@@ -224,7 +224,7 @@ def prove_linkable(code: bytes) -> None:
 def serve(requests: TextIO, replies: TextIO, shared_above: str) -> None:
     """Answers requests until the other end closes."""
     compiler = Compiler(shared_above)
-    _tell(replies, {})
+    _send(replies, {})
     for line in requests:
         try:
             code, externals = compiler.compile(**json.loads(line))
@@ -232,10 +232,10 @@ def serve(requests: TextIO, replies: TextIO, shared_above: str) -> None:
             reply: dict[str, Any] = {"object": base64.b64encode(code).decode("ascii"), "externals": externals}
         except CompileFailure as error:
             reply = {"error": str(error)}
-        _tell(replies, reply)
+        _send(replies, reply)
 
 
-def _tell(replies: TextIO, reply: dict[str, Any]) -> None:
+def _send(replies: TextIO, reply: dict[str, Any]) -> None:
     replies.write(json.dumps(reply) + "\n")
     replies.flush()
 

@@ -47,8 +47,6 @@ def nhwc_fused_conv(
     activation_params: Sequence[float] = (), sliding: ConvAttributes,
 ) -> Value:  # fmt: skip
     """`FusedConv` of tensors (N, *spatial, C); the weights stay (M, C/group, *kernel)."""
-    if x.rank < 3:
-        k.error(f"takes x (N, ..., C), not {list(x.shape)}")
     y = fused_conv(
         k, channels_first(k, x), w, b, None if z is None else channels_first(k, z), activation=activation,
         activation_params=activation_params, sliding=sliding,
@@ -59,9 +57,7 @@ def nhwc_fused_conv(
 @operator("NhwcMaxPool", domain=CONTRIB)
 def nhwc_max_pool(k: Builder, x: Value, *, sliding: PoolAttributes) -> Value:
     """MaxPool of tensors (N, *spatial, C)."""
-    if x.rank < 3:
-        k.error(f"takes x (N, ..., C), not {list(x.shape)}")
-    return largest(k, x, slide(k, x.shape[1:-1], sliding.kernel_shape, sliding), LAST)
+    return largest(k, x, slide(k, LAST.spatial(k, x), sliding.kernel_shape, sliding), LAST)
 
 
 @operator("ConvTransposeWithDynamicPads", domain=CONTRIB, host=("pads",))

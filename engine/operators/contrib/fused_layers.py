@@ -20,7 +20,7 @@ from engine.operators.builder import Builder
 from engine.operators.elementwise import gelu, gelu_, sigmoid, softplus
 from engine.operators.grid_sample import grid_sample
 from engine.operators.indexing import gather_nd
-from engine.operators.layout import channels_first, to_channels_last
+from engine.operators.layout import LAST, channels_first, in_either_layout, to_channels_last
 from engine.operators.linear import gemm, product
 from engine.operators.linear_attention import linear_attention
 from engine.operators.movement import transpose, trilu
@@ -201,12 +201,14 @@ def group_norm(
     channels_last: int = 1, epsilon: float = 1e-5,
 ) -> Value:  # fmt: skip
     """GroupNormalization of (N, H, W, C), or (N, C, H, W), and silu if `activation` is 1."""
-    if x.rank < 3 or activation not in (0, 1):
-        k.error(f"takes x (N, H, W, C) and activation 0 or 1, not {list(x.shape)} and {activation}")
-    planes = channels_first(k, x) if channels_last else x
-    y = group_normalization(k, planes, gamma, beta, num_groups=groups, epsilon=epsilon)
-    y = k.elementwise(lambda e: e * sigmoid(e), y) if activation else y
-    return to_channels_last(k, y) if channels_last else y
+    if activation not in (0, 1):
+        k.error(f"takes activation 0 or 1, not {activation}")
+
+    def norm(planes: Value) -> Value:
+        y = group_normalization(k, planes, gamma, beta, num_groups=groups, epsilon=epsilon)
+        return k.elementwise(lambda e: e * sigmoid(e), y) if activation else y
+
+    return in_either_layout(k, x, channels_last, norm)
 
 
 @operator("SkipGroupNorm", domain=CONTRIB)
@@ -332,12 +334,11 @@ def causal_conv_with_state_1(
         k.error(f"state_channels_last {state_channels_last} must be channels_last, {channels_last}")
     if not channels_last:
         return causal_conv(k, x, weight, bias, past_state, activation, dilation)
-    if x.rank < 3:
-        k.error(f"takes x (N, T, channels...), not {list(x.shape)}")
+    LAST.spatial(k, x)
     width = prod(x.shape[2:])
 
     def first(v: Value) -> Value:
-        return transpose(k, k.alias(v, (*v.shape[:2], width)), perm=(0, 2, 1))
+        return channels_first(k, k.alias(v, (*v.shape[:2], width)))
 
     past = past_state
     if past is not None:
@@ -345,5 +346,5 @@ def causal_conv_with_state_1(
             k.error(f"a state of {list(past.shape)} does not fit {list(x.shape)}")
         past = first(past)
     found = causal_conv(k, first(x), weight, bias, past, activation, dilation)
-    y, state = (transpose(k, v, perm=(0, 2, 1)) for v in found)
+    y, state = (to_channels_last(k, v) for v in found)
     return k.alias(y, x.shape), k.alias(state, (*state.shape[:2], *x.shape[2:]))

@@ -210,7 +210,7 @@ def group_query_attention(
     if sliding_window_cache:
         if past_key is None or past_value is None or not 0 < local_window_size <= past_key.shape[2]:
             k.error("sliding_window_cache needs a cache of at least local_window_size rows")
-        window = Window(k, lengths, past_key.shape[2], local_window_size)
+        window = AttentionWindow(k, lengths, past_key.shape[2], local_window_size)
         keys = window.cache(past_key, own_key, codes[0])
         values = window.cache(past_value, own_value, codes[1])
     else:
@@ -318,7 +318,7 @@ def _cache(k: Builder, past: Value | None, new: Value, lengths: Lengths, rows: i
 
 
 @dataclass(frozen=True)
-class Window:
+class AttentionWindow:
     """A cache of `capacity` rows for the newest tokens, at least `size` of them, from its first row on."""
 
     k: Builder

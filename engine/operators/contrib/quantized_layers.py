@@ -17,7 +17,7 @@ from engine.operators.builder import Builder
 from engine.operators.contrib.block_quantized import unpacked
 from engine.operators.elementwise import sigmoid
 from engine.operators.layout import in_either_layout
-from engine.operators.linear import matrix_product
+from engine.operators.linear import matrix_product, plus_c
 from engine.operators.movement import concat
 from engine.operators.normalization import softmax_over
 from engine.operators.pooling import average_pool, global_average_pool
@@ -159,10 +159,7 @@ def qgemm(
     """alpha * A' * B' + C, C in units of alpha * a_scale * b_scale; quantised where y_scale is given."""
     total = matrix_product(k, a, b, transA, transB, (a_zero, b_zero), INT32)
     check_zero(k, b_zero, total.shape[1], "columns")
-    if c is not None:
-        if k.broadcast_shape(total, c) != total.shape:
-            k.error(f"cannot add C of shape {list(c.shape)} to a product of shape {list(total.shape)}")
-        total = k.elementwise(lambda t, e: t + e, total, c)
+    total = plus_c(k, total, c)
     scale = scaled(k, scaled(k, a_scale, k.constant(np.array(alpha, np.float32))), b_scale, y_scale)
     if y_scale is None:
         return _in_units(k, total, scale, None, FLOAT32)

@@ -63,17 +63,17 @@ def model_hash(model: Model, setting: str) -> str:
     if model.identity:
         return hashlib.sha256(f"{model.identity} {setting}".encode()).hexdigest()
     arrays: list[np.ndarray] = []
-    parts = (setting, _model_parts(model, arrays))
+    parts = (setting, _model_key(model, arrays))
     # This version of the format knows no references: equal values give equal bytes.
     whole = hashlib.sha256(marshal.dumps(parts, 2))
-    whole.update(_digest_of_elements(arrays))
+    whole.update(_hash_elements(arrays))
     return whole.hexdigest()
 
 
 def bytes_hash(data: np.ndarray, setting: str) -> str:
     """Content hash of bytes and of `setting`."""
     whole = hashlib.sha256(setting.encode())
-    whole.update(_digest_of_elements([data]))
+    whole.update(_hash_elements([data]))
     return whole.hexdigest()
 
 
@@ -89,8 +89,8 @@ def engine_hash() -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _digest_of_elements(arrays: Sequence[np.ndarray]) -> bytes:
-    """A digest of the elements of all arrays, in order."""
+def _hash_elements(arrays: Sequence[np.ndarray]) -> bytes:
+    """A hash of the elements of all arrays, in order."""
     plain = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
     if sum(array.size for array in plain) < _LARGE:
         whole = hashlib.sha256()
@@ -107,27 +107,27 @@ def _digest_of_elements(arrays: Sequence[np.ndarray]) -> bytes:
     return hashlib.sha256(mixed.data).digest()
 
 
-def _model_parts(model: Model, arrays: list[np.ndarray]) -> tuple[Any, ...]:
+def _model_key(model: Model, arrays: list[np.ndarray]) -> tuple[Any, ...]:
     """Everything but names and notes of the model as a whole; elements of constants go to `arrays`."""
     return (
-        [_put_facts(item) for item in model.inputs],
-        [_put_facts(item) for item in model.outputs],
-        [_layer_facts(layer, arrays) for layer in model.layers],
-        [(name, *_array_facts(array, arrays)) for name, array in model.constants.items()],
+        [_value_key(item) for item in model.inputs],
+        [_value_key(item) for item in model.outputs],
+        [_layer_key(layer, arrays) for layer in model.layers],
+        [(name, *_array_key(array, arrays)) for name, array in model.constants.items()],
     )
 
 
-def _layer_facts(layer: Layer, arrays: list[np.ndarray]) -> tuple[Any, ...]:
+def _layer_key(layer: Layer, arrays: list[np.ndarray]) -> tuple[Any, ...]:
     attributes = [(name, _plain(value, arrays)) for name, value in layer.attributes.items()]
     return layer.op_type, layer.name, layer.inputs, layer.outputs, layer.domain, layer.version, attributes
 
 
-def _put_facts(item: Input | Output) -> tuple[Any, ...]:
+def _value_key(item: Input | Output) -> tuple[Any, ...]:
     dims = None if item.shape is None else list(map(repr, item.shape))
     return item.name, None if item.dtype is None else item.dtype.str, dims, item.kind
 
 
-def _array_facts(array: np.ndarray, arrays: list[np.ndarray]) -> tuple[Any, ...]:
+def _array_key(array: np.ndarray, arrays: list[np.ndarray]) -> tuple[Any, ...]:
     if array.dtype == object:
         return "text", array.shape, [str(x) for x in array.reshape(-1)]
     arrays.append(array)
@@ -139,9 +139,9 @@ def _plain(value: Any, arrays: list[np.ndarray]) -> Any:
     if isinstance(value, tuple):
         return [_plain(item, arrays) for item in value]
     if isinstance(value, np.ndarray):
-        return _array_facts(value, arrays)
+        return _array_key(value, arrays)
     if isinstance(value, Model):
-        return _model_parts(value, arrays)
+        return _model_key(value, arrays)
     if isinstance(value, Output):
-        return _put_facts(value)
+        return _value_key(value)
     return type(value).__name__, value

@@ -160,7 +160,7 @@ class Pairs(Column[Mapping[Any, Any]]):
         return [dict(zip(names, left, strict=False)) for names in keys]
 
 
-class Rows(Column[T]):
+class Records(Column[T]):
     """A column of records: `make` is called with one value of each column.
 
     Where `make` is a record's class, fields without a column have that of their annotation.
@@ -189,7 +189,7 @@ class Rows(Column[T]):
         return [*map(self._make, *columns)]
 
 
-class Tuples(Rows[Any]):
+class Tuples(Records[Any]):
     """Records that are read as plain tuples, which takes a third of the time."""
 
     def _made(self, columns: list[list[Any]]) -> list[Any]:
@@ -389,7 +389,7 @@ def column_of(kind: Any) -> Column[Any]:
         return CALL
     if not (isinstance(kind, type) and kind.__module__.startswith("engine.")):
         raise TypeError(f"{kind} is no type that a file can hold")
-    return Rows(kind)
+    return Records(kind)
 
 
 _BOTH = (False, True)

@@ -26,7 +26,7 @@ from engine.runtime.plan_store.codec import (
     Many,
     Maybe,
     Pairs,
-    Rows,
+    Records,
     Trees,
     column_of,
 )
@@ -116,14 +116,14 @@ def _in_order(
     return {name: made[name] if array is None else array for name, array in constants.items()}
 
 
-class _Models(Rows[Model]):
+class _Models(Records[Model]):
     """Models from one file, including subgraphs. Constants that makers make are None."""
 
     def __init__(self, source: str) -> None:
         values = Trees((np.ndarray, ARRAY), (bytes, BYTES), (Model, self), (Output, column_of(Output)))
         super().__init__(
             Model,
-            layers=Many(Rows(Layer, attributes=Pairs(NAME, values))),
+            layers=Many(Records(Layer, attributes=Pairs(NAME, values))),
             constants=Pairs(NAME, Maybe(ARRAY)),
             source=Constant(source),
             has_weight_files=Constant(False),

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from engine.backends.plan_codec import PlanCodec
 from engine.compiler.plan import AnyKernel, StoredKernel
 from engine.kernels.expr import Expr
-from engine.kernels.formula_rows import formula_of, rows_of
 from engine.kernels.kernel import Kernel
+from engine.kernels.serialization import deserialize, serialize
 from engine.runtime.plan_store.codec import (
     FLAG,
     NAME,
@@ -17,7 +17,7 @@ from engine.runtime.plan_store.codec import (
     Converted,
     Many,
     OneOf,
-    Rows,
+    Records,
     Trees,
     Tuples,
     column_of,
@@ -33,7 +33,7 @@ class _Kernel(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A row of a formula, see `rows_of`."""
+    """A row of a formula, see `serialize`."""
 
     op: str
     dtype: str
@@ -44,8 +44,8 @@ class _Node(NamedTuple):
 def kernel_column(codec: PlanCodec) -> Column[AnyKernel]:
     """The column of a backend's kernels."""
     kernels = OneOf(
-        (StoredKernel, Rows(_stored, key=NAME, name=NAME, is_tuned=FLAG)),
-        (Kernel, Rows(Kernel, body=_FORMULA)),
+        (StoredKernel, Records(_stored, key=NAME, name=NAME, is_tuned=FLAG)),
+        (Kernel, Records(Kernel, body=_FORMULA)),
         *((record, column_of(record)) for record in codec.records),
     )
 
@@ -57,7 +57,7 @@ def kernel_column(codec: PlanCodec) -> Column[AnyKernel]:
             raise ValueError("a kernel is not the one that was stored")
         return flat.kernel
 
-    return Converted(Rows(_Kernel, kernel=kernels), keyed, checked)
+    return Converted(Records(_Kernel, kernel=kernels), keyed, checked)
 
 
 def _stored(key: str, name: str, is_tuned: bool) -> StoredKernel:
@@ -67,7 +67,7 @@ def _stored(key: str, name: str, is_tuned: bool) -> StoredKernel:
 
 
 def _nodes(formula: Expr) -> list[_Node]:
-    return [_Node(*row) for row in rows_of(formula)]
+    return [_Node(*row) for row in serialize(formula)]
 
 
-_FORMULA = Converted(Many(Tuples(_Node, operands=Many(SIZE), attribute=Trees())), _nodes, formula_of)
+_FORMULA = Converted(Many(Tuples(_Node, operands=Many(SIZE), attribute=Trees())), _nodes, deserialize)

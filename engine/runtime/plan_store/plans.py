@@ -49,7 +49,7 @@ from engine.runtime.plan_store.codec import (
     Converted,
     Many,
     Pairs,
-    Rows,
+    Records,
     Tuples,
 )
 from engine.runtime.plan_store.graphs import is_plain
@@ -203,8 +203,8 @@ class _Kernels(Column[AnyKernel]):
         self._codec = codec
         self._all: Sequence[AnyKernel] = ()
         self._numbers: dict[str, int] = {}
-        self.steps = Many(Rows(Step, kernel=self, space=Many(SIZE), values=Many(NUMBER)))
-        self._repeated = Rows(_repeated, body=self.steps, last=self.steps, swapped=Pairs(NAME, NAME))
+        self.steps = Many(Records(Step, kernel=self, space=Many(SIZE), values=Many(NUMBER)))
+        self._repeated = Records(_repeated, body=self.steps, last=self.steps, swapped=Pairs(NAME, NAME))
         self.all: Column[Any] = Converted(Many(kernel_column(codec)), self._known, self._known)
 
     def _known(self, kernels: Sequence[AnyKernel]) -> list[AnyKernel]:
@@ -271,25 +271,25 @@ def _file_column(model: Model, codec: PlanCodec) -> Column[_File]:
     """The column of a model's plans."""
     kernels = _Kernels(codec)
     shapes = Pairs(NAME, Many(SIZE))
-    plan = Rows(
+    plan = Records(
         _plan,
         steps=kernels.steps,
-        buffers=Pairs(NAME, Rows(BufferSpec, elements=SIZE)),
+        buffers=Pairs(NAME, Records(BufferSpec, elements=SIZE)),
         constants=Pairs(NAME, ARRAY),
-        packed=Pairs(NAME, Rows(Packed, make=CALL, size=SIZE, dtype=DTYPE)),
+        packed=Pairs(NAME, Records(Packed, make=CALL, size=SIZE, dtype=DTYPE)),
     )
-    segments = Many(Rows(partial(Segment, "native"), plan=plan, imports=Many(NAME), exports=Many(NAME)))
+    segments = Many(Records(partial(Segment, "native"), plan=plan, imports=Many(NAME), exports=Many(NAME)))
     tensors = Many(Tuples(_Tensor, shape=Many(SIZE)))
     plans: Column[Lowered] = Converted(
-        Rows(_Plan, tensors=tensors, segments=segments),
+        Records(_Plan, tensors=tensors, segments=segments),
         partial(_flat, model, codec),
         _restored,
     )
     names = Converted(Many(NAME), sorted, frozenset)
-    opened = Rows(
+    opened = Records(
         StoredSymbolicPlan, shapes=shapes, lowered=plans, sizes=SIZES, decided=SIZES, before=INTEGER
     )
-    stored = Rows(
+    stored = Records(
         StoredModel,
         host_inputs=names,
         is_random=FLAG,
@@ -298,7 +298,7 @@ def _file_column(model: Model, codec: PlanCodec) -> Column[_File]:
         lasting=names,
         symbolic_plans=Converted(Many(opened), tuple, list),
     )
-    return Rows(_File, makers=_Makers(NAME, CALL), stored=stored)
+    return Records(_File, makers=_Makers(NAME, CALL), stored=stored)
 
 
 def _shapes_of(key: object) -> dict[str, tuple[int, ...]]:

@@ -22,7 +22,7 @@ from engine.kernels.evaluate_sizes import holds_sizes
 from engine.kernels.size import DEFERRABLE, Size, hint_of, is_record, parts_of
 from engine.kernels.size_recorder import Record, SizeRecorder
 from engine.kernels.value import Bound, HostTable, Value
-from engine.runtime.plan_store.codec import BYTES, NAME, SIZE, Many, Rows, Trees
+from engine.runtime.plan_store.codec import BYTES, NAME, SIZE, Many, Records, Trees
 from engine.runtime.plan_store.streams import NotStorableError
 
 _COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
@@ -34,8 +34,8 @@ class StoredSymbolicPlan(NamedTuple):
     shapes: Input shapes that it was made for, if it begins with inputs.
     lowered: The plan for the numbers that it was made for.
     sizes: The record of sizes, the numbers that it was made for, the plan's numbers, inputs and outputs, the
-        tables, and the stop: numbers and texts in tuples, with `_Open` for a symbolic number and `_Made` for
-        a record.
+        tables, and the stop: numbers and texts in tuples, with `_SymbolicNumber` and `_StoredRecord` for
+        symbolic numbers and records.
     decided: What else it depends on, see `SymbolicPlan`.
     before: The place of the plan that it continues among all that are stored; -1 if it begins with inputs.
     """
@@ -53,14 +53,14 @@ class StoredSymbolicPlan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _SymbolicNumber:
     """A symbolic number, by its place in the record."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _StoredRecord:
     """A deferrable record."""
 
     type: str
@@ -72,8 +72,8 @@ class _Sizes(Trees):
 
     def __init__(self) -> None:
         super().__init__(
-            (_Open, Rows(_Open, number=SIZE)),
-            (_Made, Rows(_Made, type=NAME, fields=Many(self))),
+            (_SymbolicNumber, Records(_SymbolicNumber, number=SIZE)),
+            (_StoredRecord, Records(_StoredRecord, type=NAME, fields=Many(self))),
             (bytes, BYTES),
         )
 
@@ -90,7 +90,7 @@ def _taker(record: Record) -> Callable[[Any], Any]:
 
     def data(x: Any) -> Any:
         if type(x) is Size:
-            return _Open(places[x.name])
+            return _SymbolicNumber(places[x.name])
         if type(x) is tuple:
             return tuple([data(item) for item in x])
         if x is None or isinstance(x, bool | str | bytes):
@@ -100,7 +100,7 @@ def _taker(record: Record) -> Callable[[Any], Any]:
         if callable(x):
             return _name_of(x)
         if is_record(x):
-            return _Made(_name_of(type(x)), tuple([data(part) for part in parts_of(x)]))
+            return _StoredRecord(_name_of(type(x)), tuple([data(part) for part in parts_of(x)]))
         raise NotStorableError(f"{type(x).__name__} is no number")
 
     return data
@@ -117,9 +117,9 @@ def _live(x: Any, sizes: Sequence[Size]) -> Any:
     """What `_taker`'s function was given, with symbolic numbers of another record."""
     if type(x) is tuple:
         return tuple([_live(item, sizes) for item in x])
-    if type(x) is _Open:
+    if type(x) is _SymbolicNumber:
         return sizes[x.number]
-    if type(x) is _Made:
+    if type(x) is _StoredRecord:
         return DEFERRABLE[x.type](*(_live(item, sizes) for item in x.fields))
     return x
 

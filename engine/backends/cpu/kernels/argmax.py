@@ -10,6 +10,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
 from engine.backends.cpu.codegen.schedule import Schedule, emit_raw
+from engine.backends.cpu.kernels.sort import order_code
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import INT64, arithmetic_type, as_dtype
 from engine.compiler.plan import Compute, Tuner
@@ -24,24 +25,13 @@ _NS_PER_RESULT = 20.0
 
 _ARGUMENTS = ArgumentBlock("outer count inner blocks")
 
-_FLOAT = [
-    # A sum with 0 makes both zeros one.
-    "code = op_bits(op_add(x, _types.{2}(0.0)))",
-    "code = op_select(op_lt(code, _types.{0}(0)), op_xor(code, _types.{0}({1})), code)",
-]
-_CODES = {
-    "float32": [line.format("int32", 2**31 - 1, "float32") for line in _FLOAT],
-    "float64": [line.format("int64", 2**63 - 1, "float64") for line in _FLOAT],
-    "int32": ["code = x"],
-    "int64": ["code = x"],
-}
-"""Integers in the order of the elements, by arithmetic type; both zeros are one."""
+_TYPES = ("float32", "float64", "int32", "int64")
 
 
 def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "position"."""
     (x,), attributes = compute.operands, compute.attributes
-    if x.arithmetic not in _CODES:
+    if x.arithmetic not in _TYPES:
         return False
     outer, count, inner = x.shape
     blocks = -(-inner // BLOCK_COLUMNS)
@@ -58,10 +48,7 @@ def position_text(storage: str, largest: bool, last: bool) -> str:
     arithmetic = arithmetic_type(as_dtype(storage))
     wide = arithmetic in ("float64", "int64")
     kind, short, top = ("int64", "i64", 2**63 - 1) if wide else ("int32", "i32", 2**31 - 1)
-    key = [f"x = {read_text(storage, 'source', 'at')}", *_CODES[arithmetic]]
-    key += [] if largest else ["code = op_bitnot(code)"]
-    if arithmetic in ("float32", "float64"):
-        key += [f"code = op_select(op_isnan(x), _types.{kind}({top}), code)"]
+    key = [f"x = {read_text(storage, 'source', 'at')}", *order_code(arithmetic, is_reversed=not largest)]
     better = "op_ge" if last else "op_gt"
     # Whatever comes first is better than this, or equal where it is as small.
     least = f"_types.{kind}(-{top} - 1)"

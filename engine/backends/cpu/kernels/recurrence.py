@@ -76,7 +76,7 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     gates, tile = GATES[kind], host_tile()
     steps, sequences, _ = x.shape
     directions, _, hidden = r.shape
-    layer = Blocks(directions, gates, hidden, tile.lanes)
+    layer = GateBlocks(directions, gates, hidden, tile.lanes)
     assert w.known is not None
     assert r.known is not None
     b = given.get("b")
@@ -115,7 +115,7 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class GateBlocks:
     """Layout of (directions, gates, hidden) gates: (direction, block of units, gate, lane)."""
 
     directions: int
@@ -142,7 +142,7 @@ class Blocks:
         return padded.reshape(shape).swapaxes(1, 2)
 
 
-def _input_products(compute: Compute, tuner: Tuner, layer: Blocks, bias: np.ndarray, threads: int) -> str:
+def _input_products(compute: Compute, tuner: Tuner, layer: GateBlocks, bias: np.ndarray, threads: int) -> str:
     """A step that makes x W' and what biases add to it, (T, N, columns); gives the name of its result."""
     x, w = compute.operands[:2]
     weights = w.known
@@ -172,7 +172,9 @@ def _input_products(compute: Compute, tuner: Tuner, layer: Blocks, bias: np.ndar
     return output.name
 
 
-def _constants(tuner: Tuner, layer: Blocks, r: Value, bias: np.ndarray, bias_name: str) -> tuple[str, str]:
+def _constants(
+    tuner: Tuner, layer: GateBlocks, r: Value, bias: np.ndarray, bias_name: str
+) -> tuple[str, str]:
     """Names of r as panels (direction, block, depth, gate, lane), and of a GRU's bias inside the reset."""
     weights = r.known
     assert weights is not None
@@ -184,19 +186,19 @@ def _constants(tuner: Tuner, layer: Blocks, r: Value, bias: np.ndarray, bias_nam
 
 
 @storable
-def blocked(layer: Blocks, weights: np.ndarray) -> np.ndarray:
-    """See `Blocks.blocked`."""
+def blocked(layer: GateBlocks, weights: np.ndarray) -> np.ndarray:
+    """See `GateBlocks.blocked`."""
     return layer.blocked(weights)
 
 
 @storable
-def recurrent_panels(layer: Blocks, weights: np.ndarray) -> np.ndarray:
+def recurrent_panels(layer: GateBlocks, weights: np.ndarray) -> np.ndarray:
     """Recurrent weights as panels: (direction, block, depth, gate, lane)."""
     return np.ascontiguousarray(np.moveaxis(layer.blocked(weights), -1, 2)).reshape(-1)
 
 
 @storable
-def reset_bias(layer: Blocks, bias: np.ndarray) -> np.ndarray:
+def reset_bias(layer: GateBlocks, bias: np.ndarray) -> np.ndarray:
     """A GRU's bias inside the reset, (direction, unit)."""
     last = bias.reshape(layer.directions, 2, layer.gates, layer.hidden)[:, 1, 2]
     padded = np.zeros((layer.directions, layer.units * layer.lanes), np.float32)

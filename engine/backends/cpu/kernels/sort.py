@@ -34,25 +34,31 @@ _GRID = TaskGrid(row="rows")
 _ARGUMENTS = ArgumentBlock("rows count inner keep room", _GRID.arguments)
 
 _KEYS = {
-    "float32": [
-        "code = to_int64(op_bits(x))",
-        "code = code ^ 2147483647 if code < 0 else code",
-        "code = 0 if x == 0.0 else code",
-        "key = 2147483647 if x != x else code",
-    ],
-    "float64": [
-        "code = op_bits(x)",
-        "code = code ^ 9223372036854775807 if code < 0 else code",
-        "code = 0 if x == 0.0 else code",
-        "key = 9223372036854775807 if x != x else code",
-    ],
-    "int32": ["key = to_int64(x)"],
-    "int64": ["key = x"],
-    "uint32": ["key = to_int64(x) - 2147483648"],
-    "uint64": ["key = to_int64(x) ^ (-9223372036854775807 - 1)"],
-    "bool": ["key = to_int64(x)"],
+    "uint32": "to_int64(x) - 2147483648",
+    "uint64": "to_int64(x) ^ (-9223372036854775807 - 1)",
+    **dict.fromkeys(("float32", "float64", "int32", "int64", "bool"), "to_int64(code)"),
 }
-"""int64 keys in the order of the elements, by arithmetic type. NaN is the largest; both zeros are one."""
+"""int64 keys in the order of the elements, by arithmetic type, from `order_code`."""
+
+
+def order_code(arithmetic: str, is_reversed: bool = False) -> list[str]:
+    """Statements for `code`, an integer in the order of elements `x`, or in the reverse one.
+
+    Both zeros are one; NaN is the largest in either order.
+    """
+    inverted = ["code = op_bitnot(code)"] if is_reversed else []
+    if arithmetic not in ("float32", "float64"):
+        return ["code = x", *inverted]
+    bits = 32 if arithmetic == "float32" else 64
+    integer, top = f"_types.int{bits}", f"_types.int{bits}({2 ** (bits - 1) - 1})"
+    return [
+        # A sum with 0 makes both zeros one.
+        f"code = op_bits(op_add(x, _types.{arithmetic}(0.0)))",
+        f"code = op_select(op_lt(code, {integer}(0)), op_xor(code, {top}), code)",
+        *inverted,
+        f"code = op_select(op_isnan(x), {top}, code)",
+    ]
+
 
 _HELPERS = '''\
 @helper
@@ -139,7 +145,8 @@ def sort_text(storage: str, descending: bool, lengths: str | None) -> str:
     digits = 8 if arithmetic in ("float64", "int64", "uint64") else 4
     key = [
         f"x = {read_text(storage, 'source', 'start + (p + j) * inner')}",
-        *_KEYS[arithmetic],
+        *order_code(arithmetic),
+        f"key = {_KEYS[arithmetic]}",
         f"store_i64(block, j, {'~key' if descending else 'key'})",
     ]
     length = read_text(lengths, "lengths", "o") if lengths else "count"

@@ -28,15 +28,15 @@ def _keep_order(builder):
     builder.call(ir.InlineAsm(kind, "", "~{memory}", side_effect=True), [])
 
 
-def make_ask(size):
-    """ask(address): ask for `size` bytes before they are read."""
+def make_prefetch(size):
+    """prefetch(address): prefetch `size` bytes."""
 
     @instruction()
-    def ask(address):
+    def prefetch(address):
         for offset in range(0, size, 64):
             prefetch_line(address + offset)
 
-    return ask
+    return prefetch
 
 
 def _fixed(addresses):
@@ -55,17 +55,17 @@ def _multiply_pixels(pixels, offset, weights, vectors, lanes, totals):
 
 
 def _walk(offset, end, step, right, right_step, sums, body):
-    """A loop while `offset` is below `end`; `offset` and `right` advance by their steps each turn.
+    """A loop while `offset` is below `end`; `offset` and `right` advance by their steps each iteration.
 
     `body` gives the sums' new values from an offset and a place on the right.
     """
 
-    def turn(values):
+    def iterate(values):
         hidden = _opaque(values[0])
         following = body(hidden, values[1], values[2:])
         return [hidden + step, values[1] + right_step, *following]
 
-    place, right_place, *totals = _loop(lambda values: values[0] < end, [offset, right, *sums], turn)
+    place, right_place, *totals = _loop(lambda values: values[0] < end, [offset, right, *sums], iterate)
     return place, right_place, totals
 
 
@@ -86,7 +86,7 @@ def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
     pixel_tile(table, table_step, taps, channels, weights, target, ahead): `table` holds, for each tap, the
     addresses of `rows` pixels' channels; those of the next tap lie `table_step` bytes behind. `weights` are
     (tap, channel, vectors * lanes). The sums go to `target`, (rows, vectors * lanes). `unroll` channels are
-    taken in a turn, for tiles that are small. With each, the next cache line from `ahead` on is prefetched.
+    taken in an iteration of small tiles. With each, the next cache line from `ahead` on is prefetched.
     With a recipe the sums are finished in registers, and `target` has the ends that `EpilogueWriter` wants.
     """
     width = vectors * lanes * 4
@@ -96,18 +96,18 @@ def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
         def add_tap(places, totals):
             pixels = _fixed([places[0].word(r) for r in range(rows)])
 
-            def turns(count):
+            def unrolled(count):
                 def body(offset, right, sums):
                     for u in range(count):
                         row = right + width * u
-                        prefetch_line(asked + (row >> shift))
+                        prefetch_line(wanted + (row >> shift))
                         sums = _multiply_pixels(pixels, offset + 4 * u, row, vectors, lanes, sums)
                     return sums
 
                 return body
 
             def walk(offset, end, count, right, sums):
-                return _walk(offset, end, 4 * count, right, width * count, sums, turns(count))
+                return _walk(offset, end, 4 * count, right, width * count, sums, unrolled(count))
 
             offset, right, sums = taps.constant(0), places[1], totals
             if unroll > 1:
@@ -117,8 +117,8 @@ def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
         channel_bytes = channels * 4
         # As many cache lines as there are products, while the weights advance by `width` bytes each.
         shift = max(0, (width // 64).bit_length() - 1)
-        asked = ahead - (weights >> shift)
-        # Of the channels taken several at a time, as many as there are whole turns.
+        wanted = ahead - (weights >> shift)
+        # Of the channels taken several at a time, as many as there are whole iterations.
         whole = channel_bytes - 4 * (unroll - 1)
         zeros = _zeros(rows * vectors, lanes, taps)
         _, sums = _counted_loop(taps, [table, weights], [table_step, channels * width], zeros, add_tap)

@@ -35,7 +35,7 @@ def _walk(count, starts, b_row, sums, body, ahead, size=4):
     """
     first_sum = 2 + len(starts)
 
-    def turn(values):
+    def iterate(values):
         left, *places, line = values[:first_sum]
         if ahead is not None:
             prefetch_line(line)
@@ -45,7 +45,7 @@ def _walk(count, starts, b_row, sums, body, ahead, size=4):
         return [_advanced(left, -1), *moved, *following]
 
     firsts = [count, *starts, count.constant(0) if ahead is None else ahead, *sums]
-    found = _loop(lambda values: values[0] > 0, firsts, turn)
+    found = _loop(lambda values: values[0] > 0, firsts, iterate)
     return found[1 : first_sum - 1], found[first_sum:]
 
 
@@ -80,7 +80,7 @@ def make_product_tile(rows, vectors, lanes, form="float32", has_steps=False):
 
     product_tile(a, a_row, b, b_row, k, c, ahead): row i of c, of one vector row each, is the sum over j < k
     of a[i * a_row + 4 j] times the vector row at b + j * b_row. Addresses and steps are bytes. Tall tiles,
-    which compute for longer than they read, ask for the k cache lines from `ahead` on, for columns to come.
+    which compute for longer than they read, prefetch the k cache lines from `ahead` on, for columns to come.
 
     form: what a word is, of 4 bytes unless it is "float64" or "int64": "float32" or "int32", an element;
     "pairs" or "pairs_x86", two int16s; "bytes", four uint8s on the left and int8s on the right, and
@@ -90,7 +90,7 @@ def make_product_tile(rows, vectors, lanes, form="float32", has_steps=False):
     element, word = _ELEMENTS.get(form, (_NUMBER, 4))
     kind = ir.VectorType(element, lanes)
     size = rows * vectors
-    # An addition takes as long as eight others need to start; tall tiles have no registers for more turns.
+    # An addition takes as long as eight others need to start; tall tiles have no registers for more.
     sets = max(1, min(_UNROLL, 12 // size))
     unroll = _UNROLL if size <= 8 else 1
 
@@ -99,16 +99,16 @@ def make_product_tile(rows, vectors, lanes, form="float32", has_steps=False):
         double = _opaque(a_row << 1)
         multiples = [None, a_row, double]
 
-        def add_column(a_places, b_place, turn, totals):
+        def add_column(a_places, b_place, u, totals):
             def left(r):
                 place, step = a_places[r // _ROWS_OF_POINTER], multiples[r % _ROWS_OF_POINTER]
                 place = place if step is None else place + step
-                return (place + word * turn).read(element).spread(lanes)
+                return (place + word * u).read(element).spread(lanes)
 
             right = b_place.read_row(kind, vectors)
             return add_products(map(left, range(rows)), right, totals, partial(_multiplied, form))
 
-        def turns(count):
+        def unrolled(count):
             def body(places, totals):
                 *a_places, b_place = places
                 totals = list(totals)
@@ -127,11 +127,11 @@ def make_product_tile(rows, vectors, lanes, form="float32", has_steps=False):
         places, totals = [*starts, b], [k.of(kind, 0)] * (size * sets)
         if unroll > 1:
             steps = [*[word * unroll] * len(starts), b_row * unroll]
-            places, totals = _counted_loop(k / unroll, places, steps, totals, turns(unroll))
+            places, totals = _counted_loop(k / unroll, places, steps, totals, unrolled(unroll))
             # What is left of the depth.
             k %= unroll
         lines = None if unroll > 1 else ahead
-        _, sums = _walk(k, places, b_row, totals[:size], turns(1), lines, word)
+        _, sums = _walk(k, places, b_row, totals[:size], unrolled(1), lines, word)
         return [sum(totals[i + size :: size], total) for i, total in enumerate(sums)]
 
     @instruction()

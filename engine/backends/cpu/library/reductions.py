@@ -50,7 +50,7 @@ def make_column_tile(kind, term, vectors, lanes, unroll):
     def column_tile(source, step, rows, center, target):
         centers = center.read_row(vector, vectors) if term == "deviation" else [None] * vectors
 
-        def turns(count):
+        def unrolled(count):
             def body(places, totals):
                 following, place = [], places[0]
                 for u in range(count):
@@ -64,8 +64,8 @@ def make_column_tile(kind, term, vectors, lanes, unroll):
 
         whole, rest = rows / unroll, rows % unroll
         starts = [source.of(vector, _NEUTRAL[kind])] * (vectors * unroll)
-        places, totals = _counted_loop(whole, [source], [step * unroll], starts, turns(unroll))
-        _, first = _counted_loop(rest, places, [step], totals[:vectors], turns(1))
+        places, totals = _counted_loop(whole, [source], [step * unroll], starts, unrolled(unroll))
+        _, first = _counted_loop(rest, places, [step], totals[:vectors], unrolled(1))
         totals = [*first, *totals[vectors:]]
         target.write_row([_tree(kind, totals[v::vectors]) for v in range(vectors)])
 

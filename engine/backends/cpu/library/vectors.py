@@ -29,7 +29,7 @@ def _advanced(number, step):
 
 
 def _loop(runs_while_halted, firsts, body):
-    """A loop over values, which are `firsts` at first, and in each turn become what `body` makes of them.
+    """A loop over values, which begin as `firsts`; each iteration makes them what `body` returns for them.
 
     It ends when `runs_while_halted` gives 0 for them, and returns those.
     """
@@ -52,16 +52,16 @@ def _loop(runs_while_halted, firsts, body):
 
 
 def _counted_loop(count, starts, steps, sums, body):
-    """A loop of `count` turns. `starts` advance by `steps` each turn; `body` gives the sums' new values."""
+    """A loop of `count` iterations. Each advances `starts` by `steps`; `body` gives the new sums."""
     first_sum = 1 + len(starts)
 
-    def turn(values):
+    def iterate(values):
         places = values[1:first_sum]
         following = body(places, values[first_sum:])
         moved = [place + step for place, step in zip(places, steps, strict=True)]
         return [_advanced(values[0], 1), *moved, *following]
 
-    found = _loop(lambda values: values[0] < count, [count.constant(0), *starts, *sums], turn)
+    found = _loop(lambda values: values[0] < count, [count.constant(0), *starts, *sums], iterate)
     return found[1:first_sum], found[first_sum:]
 
 
@@ -224,7 +224,7 @@ def find_largest(lowest, count, run, elements_of, store):
     One instruction each, which drops a NaN; if any element was one, the exact steps instead.
 
     `lowest` is a vector that all exceed. `run(body, first)` is a loop whose sums begin with `first`,
-    `elements_of(now)` gives the vectors of a turn, and `store` takes the results.
+    `elements_of(now)` gives the vectors of an iteration, and `store` takes the results.
     """
     first, lanes = [lowest] * count, lowest.type.count
 

@@ -16,7 +16,7 @@ from engine.backends.gl.compute.memory import Arena, GLComputeBuffer, buffer_siz
 from engine.backends.gl.compute.partial_dispatch import GLComputePartialDispatch
 from engine.backends.gl.compute.printer import ComputePrinter
 from engine.backends.gl.compute.programs import ComputePrograms
-from engine.backends.gl.compute.record import GLComputeProgram, Recorder, groups_of, program_key
+from engine.backends.gl.compute.record import ComputeRecorder, GLComputeProgram, groups_of, program_key
 from engine.backends.gl.compute.repeated_kernel import fits, print_repeated, print_together
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
@@ -175,9 +175,9 @@ class GLComputeBackend(ComputeTextures):
             nbytes = elements * memory_dtype(a.dtype).itemsize
             gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, 0, nbytes)
 
-    def recorder(self) -> Recorder:
+    def recorder(self) -> ComputeRecorder:
         """A recorder of one plan."""
-        return Recorder(self.device, self._programs, self.texels)
+        return ComputeRecorder(self.device, self._programs, self.texels)
 
     def open_template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLComputeTemplate:
         """Record a plan with symbolic sizes and without repeated steps."""

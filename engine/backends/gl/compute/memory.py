@@ -8,7 +8,7 @@ import moderngl
 import numpy as np
 
 from engine.backends.gl.memory import GLBuffer, GLObjects
-from engine.backends.gl.storage import FORMS, memory_dtype
+from engine.backends.gl.storage import STORAGE_FORMATS, memory_dtype
 from engine.backends.growable import GrowableBlock
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
@@ -195,7 +195,7 @@ class GLComputeBuffer(GLBuffer[GLMemory]):
     @property
     def readable(self) -> tuple[int, int]:
         """A buffer texture."""
-        element = FORMS[self.dtype.name].memory
+        element = STORAGE_FORMATS[self.dtype.name].memory
         return TEXTURE_BUFFER, self.memory.texture(element, 1, 0, self.memory.nbytes)
 
     def shared(self, ctx: moderngl.Context) -> moderngl.Buffer:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.backends.gl.commands import CommandList
+from engine.backends.gl.commands import CallList
 from engine.backends.gl.compute.record import (
     GLComputeProgram,
     elements_of,
@@ -16,7 +16,7 @@ from engine.backends.gl.compute.record import (
     groups_of,
 )
 from engine.backends.gl.compute.shader import ShaderKernel
-from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Runs, StepCalls
+from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, RepeatedCalls, StepCalls
 from engine.backends.gpu.grid_ranges import box_at, fitting
 from engine.compiler.plan import Plan, RepeatedSteps, Step
 from engine.device.gl.limits import GLLimits
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class _Elements:
     """A generic kernel's dispatch over the elements of some groups."""
 
-    def __init__(self, commands: CommandList, words: np.ndarray, step: Step, limits: GLLimits) -> None:
+    def __init__(self, commands: CallList, words: np.ndarray, step: Step, limits: GLLimits) -> None:
         assert isinstance(step.kernel, Kernel)
         self.commands = commands
         self._words = words
@@ -38,7 +38,7 @@ class _Elements:
         self._count = prod(step.space)
         self._limits = limits
 
-    def aim(self, first: int, end: int) -> None:
+    def set_range(self, first: int, end: int) -> None:
         """Groups `first` to `end`."""
         self._words[self._begin] = first * self._per_group
         self._words[self._begin + 1] = min(end * self._per_group, self._count)
@@ -48,7 +48,7 @@ class _Elements:
 class _Groups:
     """A tuned kernel's dispatch of some of its groups, which are a box of its grid."""
 
-    def __init__(self, commands: CommandList, words: np.ndarray, step: Step) -> None:
+    def __init__(self, commands: CallList, words: np.ndarray, step: Step) -> None:
         assert isinstance(step.kernel, ShaderKernel)
         self.commands = commands
         self._words = words
@@ -56,7 +56,7 @@ class _Groups:
         self._is_folded = step.kernel.is_folded
         self._grid = grid_of(step)
 
-    def aim(self, first: int, end: int) -> None:
+    def set_range(self, first: int, end: int) -> None:
         """Groups `first` to `end`."""
         (x, y, z), size = box_at(self._grid, first, end - first)
         if self._is_folded:
@@ -88,12 +88,12 @@ class GLComputePartialDispatch(GLPartialDispatch):
             return 1
         return fitting(grid_of(self._steps[step]), first, count)
 
-    def piece(self, step: int) -> StepCalls:
+    def step_calls(self, step: int) -> StepCalls:
         """The commands that prepare and dispatch a step."""
         planned = self._steps[step]
         recorder = self._recorder()
         if isinstance(planned.kernel, RepeatedSteps):
-            return Runs(planned, recorder, lambda inner: recorder.add_repeated(inner, self._places))
+            return RepeatedCalls(planned, recorder, lambda inner: recorder.add_repeated(inner, self._places))
         recorder.barrier()
         inputs = [self._places[name] for name in planned.inputs]
         words = recorder.bind(planned, self._places[planned.output], inputs)

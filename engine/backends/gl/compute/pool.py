@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Any
 
 from engine.backends.gl.compute.flat_grid import emit_finished
 from engine.backends.gl.compute.printer import element
@@ -15,8 +14,8 @@ from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import float_literal
 from engine.backends.gl.storage import lanes
 from engine.backends.gpu.kernels import GROUP, ThreadStep
+from engine.backends.windows import pair, windows_first
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import whole
 
 _EACH = 4
 _MOST_REACHED = 32
@@ -37,26 +36,19 @@ def tune_pool(compute: Compute, tuner: Tuner, target: Target) -> bool:
     False for kernels of a size that varies, and where neighbours share no element.
     """
     (x,), attributes = compute.operands, compute.attributes
-    rank, kind = x.rank - 2, attributes["kind"]
+    kind, win = attributes["kind"], windows_first(compute)
     is_float32 = x.dtype.name == compute.body.dtype == "float32" and lanes(compute.output.dtype.name) == 1
-    if not is_float32 or rank not in (1, 2) or len(compute.space) != x.rank:
+    if not is_float32 or win is None:
         return False
-
-    def pair(values: Sequence[Any], fill: int) -> tuple[int, int]:
-        found = (*(fill,) * (2 - rank), *map(whole, values))
-        return found[0], found[1]
-
-    kernel, strides, dilations = (pair(attributes[name], 1) for name in ("kernel", "strides", "dilations"))
-    is_fixed = all(type(n) is int for n in (*kernel, *strides, *dilations))
-    if not is_fixed:
+    kernel, strides, dilations = win.kernel, win.strides, win.dilations
+    if not all(type(n) is int for n in (*kernel, *strides, *dilations)):
         return False
     reaches = [(_EACH - 1) * s + (k - 1) * d + 1 for k, s, d in zip(kernel, strides, dilations, strict=True)]
     shared = [axis for axis in (1, 0) if reaches[axis] <= min(_MOST_REACHED, _EACH * kernel[axis] - 1)]
     if not shared:
         return False
     along, other = shared[0], 1 - shared[0]
-    sizes, out = pair(x.shape[2:], 1), pair(compute.space[2:], 1)
-    begins, ends = pair(attributes["pads"], 0), pair(attributes["ends"], 0)
+    sizes, out, begins, ends = (win.height, win.width), win.out, win.pads, pair(attributes["ends"], 0)
     margins = begins if attributes["include_pad"] else (0, 0)
     limits = [n + e if attributes["include_pad"] else n for n, e in zip(sizes, ends, strict=True)]
     threads = x.shape[0] * x.shape[1] * out[other] * -(-out[along] // _EACH)

@@ -68,16 +68,20 @@ class ComputePrinter(GLSLPrinter):
     def shader(self) -> str:
         """The whole compute shader."""
         kernel = self.kernel
-        axes = sorted(a for a in kernel.body.free if isinstance(a, int))
-        variables: dict[int | str, str] = {"flat": "i"} | {axis: f"i{axis}" for axis in axes}
-        lines, value = self.body(kernel.body, variables)
-        lines = [*self.unravel(axes, _AXES), *lines]
-        value = self.stored(value, kernel.body.dtype, kernel.dtype)
+        lines, value = self.element(_AXES)
         text = self._elementwise(lines, value) if lanes(kernel.dtype) == 1 else self._wordwise(lines, value)
         extra = _AXES + axis_arguments(kernel.rank)
         inputs = [] if self.readers else [(kind, 1) for kind in kernel.buffers]
         arguments = self.arguments(extra)
         return shader_text(LOCAL_SIZE, kernel.dtype, inputs, arguments, self.readers + text, self.texels)
+
+    def element(self, first_axis: int) -> tuple[list[str], str]:
+        """Statements for the element at the flat index `i`, and its value as it is stored; see `unravel`."""
+        kernel = self.kernel
+        axes = sorted(a for a in kernel.body.free if isinstance(a, int))
+        lines, value = self.body(kernel.body, {"flat": "i"} | {axis: f"i{axis}" for axis in axes})
+        value = self.stored(value, kernel.body.dtype, kernel.dtype)
+        return [*self.unravel(axes, first_axis), *lines], value
 
     def _elementwise(self, lines: Sequence[str], value: str) -> str:
         return function(

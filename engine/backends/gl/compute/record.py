@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.gl.commands import CommandList, Setting
+from engine.backends.gl.commands import CallList, Setting
 from engine.backends.gl.compute.memory import TEXTURE_BUFFER, GLComputeBuffer, GLMemory, buffer_size
 from engine.backends.gl.compute.printer import LOCAL_SIZE, arguments
 from engine.backends.gl.compute.programs import ComputePrograms
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.glsl import pack_arguments
 from engine.backends.gl.record import GLProgram, GLRecorder
-from engine.backends.gl.storage import FORMS, lanes
+from engine.backends.gl.storage import STORAGE_FORMATS, lanes
 from engine.backends.gpu.symbolic_arrays import owned
 from engine.base.generators import Offload, SmallSteps
 from engine.compiler.memory_planner import place
@@ -76,7 +76,7 @@ class GLComputeProgram(GLProgram):
 
     def __init__(
         self,
-        commands: CommandList,
+        commands: CallList,
         arena: GLMemory | None,
         buffers: Sequence[GLComputeBuffer],
         make_places: Callable[[], Mapping[str, BufferRange]],
@@ -99,7 +99,7 @@ def program_key(kernel: AnyKernel, texels: bool) -> str:
     return f"{kernel.key}{'t' if texels else 's'}"
 
 
-class Recorder(GLRecorder):
+class ComputeRecorder(GLRecorder):
     """Records the steps of one plan as GL calls; see `record`."""
 
     def __init__(self, device: GLDevice, programs: ComputePrograms, texels: bool) -> None:
@@ -215,7 +215,7 @@ class Recorder(GLRecorder):
         self._bind_storage(0, output)
         for k, (place_, storage, width) in enumerate(zip(inputs, storages, widths, strict=True)):
             if self._texels:
-                self._bind_texels(k, place_, FORMS[storage].memory, width)
+                self._bind_texels(k, place_, STORAGE_FORMATS[storage].memory, width)
             else:
                 self._bind_storage(1 + k, place_)
         return words

@@ -70,14 +70,9 @@ class _Text:
 
     def step(self, step: Step, first: int) -> list[str]:
         """The statements of all threads for a step whose arguments begin at `first`."""
-        kernel = step.kernel
-        assert isinstance(kernel, Kernel)
         printer = _StepPrinter(step, first, [self.blocks[name] for name in step.inputs])
-        axes = sorted(a for a in kernel.body.free if isinstance(a, int))
-        variables: dict[int | str, str] = {"flat": "i"} | {axis: f"i{axis}" for axis in axes}
-        lines, value = printer.body(kernel.body, variables)
-        stored = printer.stored(value, kernel.body.dtype, kernel.dtype)
-        lines = [*printer.unravel(axes, _AXES), *lines, f"{self.blocks[step.output]}[i] = {stored};"]
+        lines, stored = printer.element(_AXES)
+        lines.append(f"{self.blocks[step.output]}[i] = {stored};")
         begin, end, stride = (f"{printer.extra(k)}" for k in (_BEGIN, _END, _STRIDE))
         return [
             "{",

@@ -8,7 +8,7 @@ dispatch of no groups.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -25,28 +25,21 @@ from engine.backends.gl.compute.memory import (
 )
 from engine.backends.gl.compute.record import (
     BufferRange,
+    ComputeRecorder,
     GLComputeProgram,
-    Recorder,
     arena_alignment,
     elements_of,
     grid_of,
     place_of,
 )
 from engine.backends.gl.storage import memory_dtype
+from engine.backends.gl.template import GLTemplate, SymbolicRecorder
 from engine.backends.gpu.division import divisors
-from engine.backends.gpu.symbolic_arrays import (
-    SymbolicArray,
-    SymbolicSlots,
-    SymbolicWords,
-    Values,
-    Variables,
-    columns,
-    owned,
-)
+from engine.backends.gpu.symbolic_arrays import SymbolicArray, SymbolicSlots, Values, columns, owned
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel
-from engine.kernels.size import Number, hint_of
+from engine.kernels.size import hint_of
 
 if TYPE_CHECKING:
     from engine.backends.gl.compute.backend import GLComputeBackend
@@ -66,17 +59,15 @@ class _SymbolicRange:
         return isinstance(other, _SymbolicRange) and other.slot == self.slot
 
 
-class _TemplateRecorder(Recorder):
-    """Records calls of which some arguments are filled in later."""
+class _TemplateRecorder(SymbolicRecorder, ComputeRecorder):
+    """Records dispatches. Textures are numbered views of tensors."""
 
     def __init__(self, backend: GLComputeBackend) -> None:
-        super().__init__(backend.device, backend.programs, backend.texels)
-        self.numbers = Variables()
-        self.words = SymbolicWords(self.numbers, lambda sizes: (sizes, *divisors(sizes)))
-        # Rows of calls, each with where its words begin, or with the number of the tensor or of the view.
-        self.word_rows: list[tuple[int, int]] = []
+        super().__init__(
+            lambda sizes: (sizes, *divisors(sizes)), backend.device, backend.programs, backend.texels
+        )
+        # Rows of calls, of bindings each with the number of the tensor.
         self.range_rows: list[tuple[int, int]] = []
-        self.view_rows: list[tuple[int, int]] = []
         self.dispatch_rows: list[int] = []
         # Views as textures: the number of the tensor, and the format.
         self.views: dict[tuple[int, int], int] = {}
@@ -86,13 +77,12 @@ class _TemplateRecorder(Recorder):
 
     def add(self, step: Step, places: Mapping[str, Any]) -> None:
         """Record a step."""
-        self.commands.begin_step()
-        if any(type(size) is int and size == 0 for size in step.space):
+        hinted = self.begin(step)
+        if hinted is None:
             return
-        self._order([places[name] for name in step.inputs], places[step.output])
-        # Numbers that are open are filled in over those that there were while planning.
-        hinted = replace(step, space=tuple(map(hint_of, step.space)), values=tuple(map(hint_of, step.values)))
-        self.bind(hinted, places[step.output], [places[name] for name in step.inputs])
+        inputs = [places[name] for name in step.inputs]
+        self._order(inputs, places[step.output])
+        self.bind(hinted, places[step.output], inputs)
         begin = self.word_rows[-1][1]
         assert hasattr(step.kernel, "params")
         self.words.fill_in(begin, step.kernel.params, step.values)
@@ -112,21 +102,12 @@ class _TemplateRecorder(Recorder):
         self.dispatch_rows.append(len(self.commands))
         self.call("glDispatchCompute", 0, 0, 0)
 
-    def use(self, key: str, words: np.ndarray) -> None:
-        super().use(key, words)
-        self.word_rows.append((len(self.commands) - 1, self.words.add(words)))
-
     def _bind_texels(self, unit: int, place_: Any, memory: str, width: int) -> None:
         if isinstance(place_, BufferRange):
             super()._bind_texels(unit, place_, memory, width)
             return
         key = (place_.number, texture_format(memory, width))
-        view = self.views.setdefault(key, len(self.views))
-        before = len(self.commands)
-        # Names that no texture has, until it has one.
-        self.bind_texture(unit, TEXTURE_BUFFER, -1 - view)
-        if len(self.commands) > before:
-            self.view_rows.append((len(self.commands) - 1, view))
+        self.bind_numbered_texture(unit, TEXTURE_BUFFER, self.views.setdefault(key, len(self.views)))
 
     def _bind_storage(self, binding: int, place_: Any) -> None:
         if isinstance(place_, BufferRange):
@@ -137,48 +118,35 @@ class _TemplateRecorder(Recorder):
             self.call("glBindBufferRange", GL.SHADER_STORAGE_BUFFER, binding, 0, 0, 0)
 
 
-class GLComputeTemplate:
+class GLComputeTemplate(GLTemplate):
     """A compute shader plan with symbolic sizes."""
 
     def __init__(self, backend: GLComputeBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
+        super().__init__(plan, constants)
         self._backend = backend
         self._constants = owned(constants, constants, GLComputeBuffer)
         places: dict[str, Any] = {name: place_of(buffer) for name, buffer in self._constants.items()}
         recorder = _TemplateRecorder(backend)
-        numbers = recorder.numbers
-        lifetimes = plan.lifetimes()
-        self._temporaries = list(lifetimes)
         specs = [plan.buffers[name] for name in self._temporaries]
-        elements = SymbolicArray(numbers)
-        for spec in specs:
-            elements.add(spec.elements)
         self._items = np.array([memory_dtype(spec.dtype).itemsize for spec in specs], np.int64)
         alignment = arena_alignment(backend.device.limits)
         hints = {spec.name: hint_of(spec.elements) * memory_dtype(spec.dtype).itemsize for spec in specs}
-        self._slots = SymbolicSlots(hints, lifetimes, alignment)
+        self._slots = SymbolicSlots(hints, self._lifetimes, alignment)
         for number, name in enumerate(self._temporaries):
             places[name] = _SymbolicRange(number, int(self._slots.of[number]))
-        self._outer = plan.given(constants)
         for number, name in enumerate(self._outer, len(specs)):
             places[name] = _SymbolicRange(number, name)
         recorder.barrier()
         for step in plan.steps:
             recorder.add(step, places)
-        recorder.commands.finish()
-        self._commands = recorder.commands
+        self._close(plan, recorder)
         self._counts = (len(recorder.dispatch_rows), recorder.barriers)
-        self._word_rows, self._word_offsets = columns(recorder.word_rows)
-        self._word_offsets *= 4
         self._range_rows, self._range_numbers = columns(recorder.range_rows)
-        self._view_rows, self._view_numbers = columns(recorder.view_rows)
         self._viewed, formats = columns(list(recorder.views))
         self._dispatch_rows = np.array(recorder.dispatch_rows, np.int64)
         self._per_group = np.array(recorder.per_group, np.int64)
         self._making = self._make_views(formats)
-        self._words, self._elements = recorder.words.close(), elements.close()
         self._grids = [axis.close() for axis in recorder.grids]
-        self._values = numbers.values
-        self.numbers: tuple[Number, ...] = numbers.numbers
 
     def _make_views(self, formats: np.ndarray) -> np.ndarray:
         """The calls that make the buffer textures of a size, without what is filled in."""
@@ -205,9 +173,8 @@ class GLComputeTemplate:
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
         """The program for one set of sizes."""
         given = self._values(values)
-        table = self._commands.table.copy()
         words = self._words(given)
-        table[self._word_rows, 3] = self._word_offsets + words.ctypes.data
+        table = self._filled_table(words)
         table[self._dispatch_rows, 1:4] = self._filled_grids(given)
         sizes, starts, total = self._placed(given)
         arena = SharedMemory(self._backend.arena.of(max(total, SMALLEST_ARENA)), total)
@@ -224,7 +191,7 @@ class GLComputeTemplate:
             making[:-1:2, 2] = names
             making[1::2, 3:6] = ranges[self._viewed]
             self._backend.replayer.run(self._commands.filled(making, ()))
-            table[self._view_rows, 2] = names[self._view_numbers]
+            table[self._texture_rows, 2] = names[self._texture_numbers]
 
         def make_places() -> dict[str, BufferRange]:
             offsets = zip(self._temporaries, starts.tolist(), sizes.tolist(), strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
-from engine.backends.gl.commands import CommandList
+from engine.backends.gl.commands import CallList
 from engine.backends.gl.compute.memory import GLComputeBuffer
 from engine.backends.gl.compute.printer import LOCAL_SIZE, ComputePrinter, arguments
 from engine.backends.gl.compute.programs import ComputePrograms
@@ -53,14 +53,14 @@ class ComputeTextures(TextureReader):
         buffer: AnyBuffer,
         begin: int,
         end: int,
-    ) -> CommandList:
+    ) -> CallList:
         """One dispatch."""
         assert isinstance(buffer, GLComputeBuffer)
         device = self.device
         together = lanes(numbered.kernel.dtype)
         if begin % together or (end % together and end != prod(space)):
             raise InputError(
-                f"pictures of {end - begin} {numbered.kernel.dtype} elements do not start at whole 32-bit"
+                f"images of {end - begin} {numbered.kernel.dtype} elements do not start at whole 32-bit"
                 " words of a batch; use float32 or int32"
             )
         key, text = dispatch_from_texture(numbered.kernel)

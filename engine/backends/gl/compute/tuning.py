@@ -1,7 +1,7 @@
 """Tuning: chooses tuned kernels by hint kind.
 
-Those of products store one element a thread, which a type that shares 32-bit words does not allow: there the
-result goes to 32-bit words in between.
+Those of matrix products and convolutions store one element a thread, which a type that shares 32-bit words
+does not allow: there the result goes to 32-bit words in between.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from engine.kernels.value import Value
 Rule = Callable[[Compute, Tuner, Target], bool]
 """Emits tuned kernels for a step, or returns False."""
 
-PRODUCTS: Mapping[str, Rule] = {
+WIDENED_RULES: Mapping[str, Rule] = {
     "conv": tune_conv,
     "matmul": tune_matmul,
 }
-"""By the kind of a step's plain hint: products, whose operands are brought to float32 or int32 first."""
+"""By the kind of a step's hint: rules whose operands are converted to float32 or int32 first."""
 
 RULES: dict[str, Rule] = {
     "leaves": tune_leaves,
@@ -128,7 +128,7 @@ def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
         if wide_enough is None:
             return False
         assert wide_enough.hint is not None
-        rule, compute = PRODUCTS[wide_enough.hint.kind], wide_enough
+        rule, compute = WIDENED_RULES[wide_enough.hint.kind], wide_enough
     if type_refusal([output.dtype]) is not None or lanes(output.dtype.name) == 1:
         return rule(compute, tuner, target)
     wide = np.dtype(np.float32 if word_type(output.dtype.name) == "float" else np.int32)

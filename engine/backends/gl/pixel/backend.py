@@ -16,7 +16,7 @@ from engine.backends.gl.pixel.memory import GLPixelBuffer
 from engine.backends.gl.pixel.partial_dispatch import GLPixelPartialDispatch
 from engine.backends.gl.pixel.printer import print_kernel, print_windowed
 from engine.backends.gl.pixel.programs import PixelPrograms
-from engine.backends.gl.pixel.record import GLPixelProgram, Recorder, drawn_texels, texel_nanoseconds
+from engine.backends.gl.pixel.record import GLPixelProgram, PixelRecorder, drawn_texels, texel_nanoseconds
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.pixel.template import GLPixelTemplate
 from engine.backends.gl.pixel.textures import PixelTextures
@@ -142,9 +142,9 @@ class GLPixelBackend(PixelTextures):
         """Copy on the device."""
         self._transfers.copy(_own(source).memory, _own(target).memory, elements)
 
-    def recorder(self) -> Recorder:
+    def recorder(self) -> PixelRecorder:
         """A recorder of one plan."""
-        return Recorder(self.device, self._programs, self.shader)
+        return PixelRecorder(self.device, self._programs, self.shader)
 
     def open_template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLPixelTemplate:
         """Record a plan with symbolic sizes and without repeated steps."""

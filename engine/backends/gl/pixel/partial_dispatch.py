@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from engine.backends.gl.commands import CommandList
-from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Runs, StepCalls
+from engine.backends.gl.commands import CallList
+from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, RepeatedCalls, StepCalls
 from engine.backends.gl.pixel.record import GLPixelProgram, drawn_texels
 from engine.backends.gpu.grid_ranges import Grid, box_at, fitting
 from engine.compiler.plan import Plan, RepeatedSteps
@@ -22,13 +22,13 @@ _COLUMNS, _ROWS = 16, 4
 class _Boxes:
     """A draw over some blocks of its area."""
 
-    def __init__(self, commands: CommandList, grid: Grid, columns: int, rows: int) -> None:
+    def __init__(self, commands: CallList, grid: Grid, columns: int, rows: int) -> None:
         self.commands = commands
         self._grid = grid
         self._columns = columns
         self._rows = rows
 
-    def aim(self, first: int, end: int) -> None:
+    def set_range(self, first: int, end: int) -> None:
         """Blocks `first` to `end`."""
         (x, y, _), (width, height, _) = box_at(self._grid, first, end - first)
         left, low = x * _COLUMNS, y * _ROWS
@@ -61,12 +61,12 @@ class GLPixelPartialDispatch(GLPartialDispatch):
         """Blocks that are a rectangle."""
         return fitting(self._grids[step], first, count)
 
-    def piece(self, step: int) -> StepCalls:
+    def step_calls(self, step: int) -> StepCalls:
         """The commands that prepare and draw a step."""
         planned = self._steps[step]
         recorder = self._recorder()
         if isinstance(planned.kernel, RepeatedSteps):
-            return Runs(planned, recorder, lambda inner: recorder.add_repeated(inner, self._places))
+            return RepeatedCalls(planned, recorder, lambda inner: recorder.add_repeated(inner, self._places))
         inputs = [self._places[name] for name in planned.inputs]
         output = self._places[planned.output]
         columns, rows = recorder.bind(planned.kernel, planned.values, planned.space, inputs, output)

@@ -80,7 +80,7 @@ class FragmentPrinter(GLSLPrinter):
         flags = (*(False for _ in own_inputs), *(layered or (False,) * len(buffers)))
         ints: list[ArithmeticType] = ["index"] * own
         params = (*kernel.params, *ints)
-        stage = Stage(len(params), len(inputs))
+        stage = StageArguments(len(params), len(inputs))
         axes = sorted(a for a in kernel.body.free if isinstance(a, int))
         names: dict[int | str, str] = {"flat": _FLAT_NAME, "acc": "acc"} | {a: f"i{a}" for a in axes}
         lines, value = self.body(kernel.body, names)
@@ -102,7 +102,7 @@ class FragmentPrinter(GLSLPrinter):
         return argument(len(self.kernel.params) + k)
 
 
-class Stage:
+class StageArguments:
     """The arguments that every shader gets after its own, by position.
 
     The output's shift and last texel, each input's shift; then, for index spaces, the last element and per
@@ -157,7 +157,12 @@ def inverse_bits(size: int) -> int:
 
 
 def shader_text(
-    inputs: Sequence[tuple[str, bool]], output: str, layers: int, stage: Stage, arguments_: int, text: str
+    inputs: Sequence[tuple[str, bool]],
+    output: str,
+    layers: int,
+    stage: StageArguments,
+    arguments_: int,
+    text: str,
 ) -> str:
     """A fragment shader: declarations, input readers, and the functions that `text` calls.
 
@@ -199,7 +204,7 @@ def element_function(word: str, flat: Sequence[tuple[str, str]], body: Iterable[
     return f"{word} k_element(int {_FLAT_NAME}{parameters}) {{\n{text}}}\n"
 
 
-def texel_number(stage: Stage, layers: int = 0) -> str:
+def texel_number(stage: StageArguments, layers: int = 0) -> str:
     """Statements that define `t`, the fragment's texel; texels beyond the tensor repeat the last.
 
     `Layout` has its location.
@@ -214,7 +219,7 @@ def texel_number(stage: Stage, layers: int = 0) -> str:
 def _main(
     output: str,
     flat: Sequence[tuple[int, str]],
-    stage: Stage,
+    stage: StageArguments,
     loops: bool,
     window: tuple[str, str] | None = None,
 ) -> str:

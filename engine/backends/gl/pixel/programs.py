@@ -10,7 +10,7 @@ from engine.backends.gl.pixel.layout import Layout
 from engine.backends.gl.pixel.memory import Texture
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.programs import ProgramStore
-from engine.backends.gl.storage import FORMS
+from engine.backends.gl.storage import STORAGE_FORMATS
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL, generate
 
@@ -91,7 +91,7 @@ class PixelPrograms(ProgramStore[Shader]):
         gl = self.home.gl
 
         def texture_of(storage: str, layers: int, role: str) -> Texture:
-            element = FORMS[storage].memory
+            element = STORAGE_FORMATS[storage].memory
             key = (f"{element} {role}", layers)
             if key not in scratch:
                 device = self.home

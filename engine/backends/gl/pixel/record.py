@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer
 from engine.backends.cost import formula_ns
-from engine.backends.gl.commands import CommandList, Setting
+from engine.backends.gl.commands import CallList, Setting
 from engine.backends.gl.pixel.layout import Layout, texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture, TextureRange
 from engine.backends.gl.pixel.printer import arguments
@@ -37,7 +37,7 @@ class GLPixelProgram(GLProgram):
 
     def __init__(
         self,
-        commands: CommandList,
+        commands: CallList,
         draws: int,
         temporaries: Sequence[Texture],
         buffers: Sequence[GLPixelBuffer],
@@ -49,7 +49,7 @@ class GLPixelProgram(GLProgram):
         """Memory of the temporaries."""
 
 
-class Recorder(GLRecorder):
+class PixelRecorder(GLRecorder):
     """Records the steps of a plan as draws; see `record`."""
 
     def __init__(self, device: GLDevice, programs: PixelPrograms, shader_of: ShaderOf) -> None:

@@ -13,32 +13,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.gl.commands import CommandList
+from engine.backends.gl.commands import CallList
 from engine.backends.gl.pixel.growable import Extent, GrowableTexture, TextureKey
 from engine.backends.gl.pixel.layout import ROWS_TOGETHER, Layout, layouts
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture, TextureRange, target_of
-from engine.backends.gl.pixel.printer import Stage, arguments, inverses
+from engine.backends.gl.pixel.printer import StageArguments, arguments, inverses
 from engine.backends.gl.pixel.record import (
     GLPixelProgram,
-    Recorder,
+    PixelRecorder,
     drawn_texels,
     rows_of_draws,
     temporary_kinds,
     texel_nanoseconds,
 )
-from engine.backends.gpu.symbolic_arrays import (
-    Slots,
-    SymbolicArray,
-    SymbolicWords,
-    Values,
-    Variables,
-    columns,
-    owned,
-)
+from engine.backends.gl.template import GLTemplate, SymbolicRecorder
+from engine.backends.gpu.symbolic_arrays import Slots, SymbolicArray, Values, columns, owned
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
-from engine.kernels.size import Number, hint_of
+from engine.kernels.size import hint_of
 
 if TYPE_CHECKING:
     from engine.backends.gl.pixel.backend import GLPixelBackend
@@ -59,17 +52,15 @@ class GLPixelTemplateProgram(GLPixelProgram):
             texture.clear()
 
 
-class _TemplateRecorder(Recorder):
-    """Records calls of which some arguments are filled in later. Open tensors are numbers."""
+class _TemplateRecorder(SymbolicRecorder, PixelRecorder):
+    """Records draws. Open tensors are numbers."""
 
     def __init__(self, backend: GLPixelBackend, layers: Sequence[int]) -> None:
-        super().__init__(backend.device, backend.programs, backend.shader)
+        super().__init__(
+            lambda sizes: (sizes, inverses(sizes)), backend.device, backend.programs, backend.shader
+        )
         self._layers = layers
-        self.numbers = Variables()
-        self.words = SymbolicWords(self.numbers, lambda sizes: (sizes, inverses(sizes)))
-        # Rows of calls, each with where its words begin, or with the number of the tensor.
-        self.word_rows: list[tuple[int, int]] = []
-        self.texture_rows: list[tuple[int, int]] = []
+        # Rows of calls, of bindings each with the number of the tensor.
         self.framebuffer_rows: list[tuple[int, int]] = []
         self.viewport_rows: list[int] = []
         # Words that are shifts of tensors; those of each step: its last texel, and its last element if any.
@@ -81,17 +72,16 @@ class _TemplateRecorder(Recorder):
 
     def add(self, step: Step, output: int, inputs: Sequence[TextureRange | int]) -> None:
         """Record a step."""
-        self.commands.begin_step()
-        if any(type(size) is int and size == 0 for size in step.space):
+        hinted = self.begin(step)
+        if hinted is None:
             return
         shader = self._shader_of(step.kernel)
-        # Numbers that are open are filled in over those that there were while planning.
-        space, values = tuple(map(hint_of, step.space)), tuple(map(hint_of, step.values))
         shifts = [0, *(t.layout.shift if isinstance(t, TextureRange) else 0 for t in inputs)]
-        self.use(step.kernel.key, arguments(shader, values, space, shifts, drawn_texels(shader, space)))
+        texels = drawn_texels(shader, hinted.space)
+        self.use(step.kernel.key, arguments(shader, hinted.values, hinted.space, shifts, texels))
         begin = self.word_rows[-1][1]
         self.words.fill_in(begin, shader.params, step.values)
-        places = Stage(begin + len(shader.params), len(inputs))
+        places = StageArguments(begin + len(shader.params), len(inputs))
         for place, tensor in zip(places.shifts, (output, *inputs), strict=True):
             if isinstance(tensor, int):
                 self.shift_words.append((place, tensor))
@@ -111,40 +101,27 @@ class _TemplateRecorder(Recorder):
         self.call("glViewport", 0, 0, 0, 0)
         self.call("glDrawArrays", GL.TRIANGLES, 0, 3)
 
-    def use(self, key: str, words: np.ndarray) -> None:
-        super().use(key, words)
-        self.word_rows.append((len(self.commands) - 1, self.words.add(words)))
-
     def _bind_input(self, unit: int, tensor: TextureRange | int) -> None:
         self.unbind_sampler(unit)
         if isinstance(tensor, TextureRange):
             self.bind_texture(unit, tensor.texture.target, tensor.texture.name)
-            return
-        before = len(self.commands)
-        # Names that no texture has, until it has one.
-        self.bind_texture(unit, target_of(self._layers[tensor]), -1 - tensor)
-        if len(self.commands) > before:
-            self.texture_rows.append((len(self.commands) - 1, tensor))
+        else:
+            self.bind_numbered_texture(unit, target_of(self._layers[tensor]), tensor)
 
 
-class GLPixelTemplate:
+class GLPixelTemplate(GLTemplate):
     """A fragment shader plan with symbolic sizes."""
 
     def __init__(self, backend: GLPixelBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
+        super().__init__(plan, constants)
         self._backend = backend
         self._constants = owned(constants, constants, GLPixelBuffer)
-        lifetimes = plan.lifetimes()
-        self._temporaries = list(lifetimes)
-        self._outer = plan.given(constants)
         tensors = {name: number for number, name in enumerate((*self._temporaries, *self._outer))}
         kinds = temporary_kinds(plan, backend.shader)
         layers = [kinds[name][1] for name in self._temporaries]
         self._layers = np.array([*layers, *[0] * len(self._outer)], np.int64)
         recorder = _TemplateRecorder(backend, self._layers.tolist())
-        elements = SymbolicArray(recorder.numbers)
-        for name in self._temporaries:
-            elements.add(plan.buffers[name].elements)
-        self._place_temporaries(plan, lifetimes, kinds)
+        self._place_temporaries(plan, kinds)
         places: dict[str, Any] = {n: b.place for n, b in self._constants.items()} | tensors
         outputs = []
         for step in plan.steps:
@@ -152,12 +129,8 @@ class GLPixelTemplate:
             recorder.add(step, tensors[step.output], [places[name] for name in step.inputs])
             if len(recorder.viewport_rows) > before:
                 outputs.append(tensors[step.output])
-        recorder.commands.finish()
-        self._commands = recorder.commands
+        self._close(plan, recorder)
         self._outputs = np.array(outputs, np.int64)
-        self._word_rows, self._word_offsets = columns(recorder.word_rows)
-        self._word_offsets *= 4
-        self._texture_rows, self._texture_numbers = columns(recorder.texture_rows)
         self._framebuffer_rows, self._framebuffer_numbers = columns(recorder.framebuffer_rows)
         self._viewport_rows = np.array(recorder.viewport_rows, np.int64)
         self._shift_words, self._shift_numbers = columns(recorder.shift_words)
@@ -166,30 +139,22 @@ class GLPixelTemplate:
         self._is_generic = np.zeros(len(recorder.texel_words), bool)
         self._is_generic[self._element_steps] = True
         self._counts, self._texel_ns = recorder.counts.close(), recorder.texel_ns.close()
-        self._words, self._elements = recorder.words.close(), elements.close()
-        self._values = recorder.numbers.values
-        self.numbers: tuple[Number, ...] = recorder.numbers.numbers
 
-    def _place_temporaries(
-        self,
-        plan: Plan,
-        lifetimes: Mapping[str, tuple[int, int]],
-        kinds: Mapping[str, tuple[str, int]],
-    ) -> None:
+    def _place_temporaries(self, plan: Plan, kinds: Mapping[str, tuple[str, int]]) -> None:
         """Choose which temporaries share a texture, by what they take while planning."""
         keys: dict[TextureKey, int] = {}
         slots: dict[str, int] = {}
         for kind in dict.fromkeys(kinds.values()):
             names = [name for name in self._temporaries if kinds[name] == kind]
             hints = {name: int(hint_of(plan.buffers[name].elements)) for name in names}
-            own, _ = share(hints, {name: lifetimes[name] for name in names})
+            own, _ = share(hints, {name: self._lifetimes[name] for name in names})
             slots |= {name: keys.setdefault((*kind, slot), len(keys)) for name, slot in own.items()}
         self._keys = list(keys)
         self._slots = Slots([slots[name] for name in self._temporaries])
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableTexture, Extent]]:
         """The textures for temporaries, and their sizes."""
-        return self._rooms(*self._layouts(self._values(values)))
+        return self._textures(*self._layouts(self._values(values)))
 
     def _layouts(self, given: Values) -> tuple[np.ndarray, np.ndarray]:
         """The shifts and heights of temporaries."""
@@ -205,14 +170,13 @@ class GLPixelTemplate:
         given = self._values(values)
         bound = owned(buffers, self._outer, GLPixelBuffer)
         shifts, heights = self._layouts(given)
-        shared = [texture.of(extent) for texture, extent in self._rooms(shifts, heights)]
+        shared = [texture.of(extent) for texture, extent in self._textures(shifts, heights)]
         textures = [*(shared[slot] for slot in self._slots.of.tolist()), *(b.memory for b in bound.values())]
         shifts = np.append(shifts, np.array([b.memory.layout.shift for b in bound.values()], np.int64))
         counts = self._counts(given)
         drawn = np.where(self._is_generic, np.maximum(1, -(-counts // 4)), counts)
         words = self._filled_words(given, shifts, counts, drawn)
-        table = self._commands.table.copy()
-        table[self._word_rows, 3] = self._word_offsets + words.ctypes.data
+        table = self._filled_table(words)
         names = np.array([texture.name for texture in textures], np.int64)
         table[self._texture_rows, 2] = names[self._texture_numbers]
         outputs = {number: textures[number].framebuffer for number in set(self._framebuffer_numbers.tolist())}
@@ -242,7 +206,7 @@ class GLPixelTemplate:
         program.temporary_bytes = sum(texture.nbytes for texture in shared)
         return program
 
-    def _rooms(self, shifts: np.ndarray, heights: np.ndarray) -> Sequence[tuple[GrowableTexture, Extent]]:
+    def _textures(self, shifts: np.ndarray, heights: np.ndarray) -> Sequence[tuple[GrowableTexture, Extent]]:
         """A texture for each slot, and the shift and height that its temporaries take."""
         largest = (self._slots.largest(sizes).tolist() for sizes in (shifts, heights))
         return [*zip(map(self._backend.temporary, self._keys), zip(*largest, strict=True), strict=True)]
@@ -256,9 +220,7 @@ class GLPixelTemplate:
         words[self._element_words] = np.maximum(counts[self._element_steps] - 1, 0)
         return words
 
-    def _cut(
-        self, whole: CommandList, steps: Sequence[int], rows: np.ndarray, at_once: np.ndarray
-    ) -> CommandList:
+    def _cut(self, whole: CallList, steps: Sequence[int], rows: np.ndarray, at_once: np.ndarray) -> CallList:
         """The calls with more draws for some steps, as one of all rows would take too long."""
         table, flush = whole.table, self._backend.device.gl.address("glFlush")
         pieces: list[np.ndarray] = []

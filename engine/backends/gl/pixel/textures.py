@@ -6,12 +6,12 @@ from functools import lru_cache
 from math import prod
 from typing import TypeAlias
 
-from engine.backends.gl.commands import CommandList
+from engine.backends.gl.commands import CallList
 from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.pixel.layout import texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer
 from engine.backends.gl.pixel.printer import FragmentPrinter, arguments, print_kernel
-from engine.backends.gl.pixel.record import Recorder
+from engine.backends.gl.pixel.record import PixelRecorder
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.storage import decoded, memory_word, word_type
 from engine.backends.gl.textures import TEXTURE_SHIFT, TextureCommands, TextureReader, TextureWriter
@@ -35,11 +35,11 @@ class PixelTextures(TextureReader, TextureWriter):
         buffer: AnyBuffer,
         begin: int,
         end: int,
-    ) -> CommandList:
+    ) -> CallList:
         """Draws of whole texels. The shader takes the texture for a tensor that is 2**14 texels wide."""
         assert isinstance(buffer, GLPixelBuffer)
         recorder = self.recorder()
-        assert isinstance(recorder, Recorder)
+        assert isinstance(recorder, PixelRecorder)
         shared, layout = TextureCommands.of(self.device), buffer.memory.layout
         shader = print_kernel(numbered.kernel)
         recorder.programs.prepare({shader.key: shader})
@@ -61,10 +61,10 @@ class PixelTextures(TextureReader, TextureWriter):
         space: tuple[int, ...],
         texture: int,
         size: tuple[int, int],
-    ) -> CommandList:
+    ) -> CallList:
         """One draw, which reads a tensor's texture, or another backend's buffer as one."""
         recorder = self.recorder()
-        assert isinstance(recorder, Recorder)
+        assert isinstance(recorder, PixelRecorder)
         shifts = [TEXTURE_SHIFT]
         if isinstance(buffer, GLPixelBuffer):
             shader = print_kernel(numbered.kernel)
@@ -102,7 +102,7 @@ def drawing_from_buffer(kernel: Kernel) -> Shader:
 def texel_draws(begin: int, end: int, width: int) -> list[Draw]:
     """Draws that cover exactly the elements begin..end-1 of a texture of this width.
 
-    A texel holds four elements; one that belongs to two pictures of a batch is drawn with a mask.
+    A texel holds four elements; one that belongs to two images of a batch is drawn with a mask.
     """
     draws: list[Draw] = []
 

@@ -18,7 +18,7 @@ from engine.backends.gl.pixel.layout import Layout, texels_of
 from engine.backends.gl.pixel.memory import FORMATS, GLPixelBuffer, Texture, TextureRange
 from engine.backends.gl.pixel.printer import print_kernel
 from engine.backends.gl.pixel.programs import PixelPrograms
-from engine.backends.gl.pixel.record import Recorder
+from engine.backends.gl.pixel.record import PixelRecorder
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.readback import GLReadback
 from engine.compiler.plan import AnyKernel
@@ -81,7 +81,7 @@ class Transfers:
         kernel = self._copies[source.element]
         self.prepare(source.element)
         with self.device.current():
-            recorder = Recorder(self.device, self._programs, self._shader)
+            recorder = PixelRecorder(self.device, self._programs, self._shader)
             places = [TextureRange(texture, texture.layout) for texture in (source, target)]
             recorder.draw(kernel, (), (elements,), places[:1], places[1])
             recorder.commands.finish()
@@ -98,7 +98,7 @@ class Transfers:
             snapshot = self._take_snapshot(source, buffer.elements)
             fence = Fence(self.device)
             self.device.gl.glFlush()
-        return DeferredReadback(self, buffer, snapshot, fence)
+        return FencedReadback(self, buffer, snapshot, fence)
 
     def read(self, source: Texture, elements: int) -> StagingReadback:
         """Start a readback through a pixel buffer."""
@@ -140,7 +140,7 @@ class Transfers:
         return self._shaders[kernel.key]
 
 
-class DeferredReadback(GLReadback):
+class FencedReadback(GLReadback):
     """A readback of a texture that holds the value once its fence has passed."""
 
     def __init__(self, transfers: Transfers, buffer: GLPixelBuffer, snapshot: Texture, fence: Fence) -> None:
@@ -172,7 +172,9 @@ class DeferredReadback(GLReadback):
 
 
 def pad(
-    data: np.ndarray, layout: Layout, kept: dict[tuple[Layout, np.dtype], np.ndarray] | None = None
+    data: np.ndarray,
+    layout: Layout,
+    kept: dict[tuple[Layout, np.dtype], np.ndarray] | None = None,
 ) -> np.ndarray:
     """Pad elements to a texture's size, in the reusable array `kept` if there is one."""
     total = 4 * layout.texels

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from engine.backends.gl.glsl import argument
-from engine.backends.gl.pixel.printer import FragmentPrinter, Stage, shader_text, texel_number
+from engine.backends.gl.pixel.printer import FragmentPrinter, StageArguments, shader_text, texel_number
 from engine.backends.gl.pixel.shader import Shader
 from engine.base.dtypes import ArithmeticType
 from engine.kernels.kernel import Kernel
@@ -38,7 +38,7 @@ def _shader(
 ) -> Shader:
     """A shader over float32 inputs; `names` are its ints, by which `text` calls them."""
     params: tuple[ArithmeticType, ...] = tuple("index" for _ in names)
-    stage = Stage(len(names), len(inputs))
+    stage = StageArguments(len(names), len(inputs))
     head = "".join(f"#define {name} {argument(k)}\n" for k, name in enumerate(names))
     text = text.replace("TEXEL;", texel_number(stage, layers))
     main = head + text.replace("SHIFT1", stage.input_shift(len(inputs) - 1))

@@ -11,7 +11,7 @@ from math import prod
 from engine.backends.opencl.codegen.functions import functions_for
 from engine.backends.opencl.codegen.printer import AxisSplit, OpenCLPrinter, Signature, extensions
 from engine.base.dtypes import ArithmeticType
-from engine.compiler.plan import Compute
+from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import acc
 from engine.kernels.kernel import Numbered, number
 from engine.kernels.size import largest, whole
@@ -91,7 +91,7 @@ class Epilogue:
         self.inputs = tuple(v.name for v in inputs)
         split = AxisSplit.of(self.kernel.body, len(compute.space))
         self._split = AxisSplit(tuple(a for a in split.used if a not in row and a not in element), split.rank)
-        self._space = compute.space
+        self._space, self._output = compute.space, compute.output.name
         self.item = compute.body.dtype
         """Type of what is stored, before it."""
         printer = OpenCLPrinter(self.kernel)
@@ -120,6 +120,19 @@ class Epilogue:
     def values(self) -> list[int | float]:
         """Its arguments."""
         return [*self._own, *self._split.values(self._space)]
+
+    def emit(
+        self,
+        tuner: Tuner,
+        kernel: TunedKernel,
+        grid: tuple[int, ...],
+        numbers: Sequence[int | float],
+        operands: Sequence[str],
+    ) -> bool:
+        """Add the step whose kernel ends with this epilogue. Returns True, as a rule that applies does."""
+        values, inputs = (*numbers, *self.values), (*self.inputs, *operands)
+        tuner.emit(kernel, grid, values, inputs, self._output)
+        return True
 
 
 def axis_names(compute: Compute, rank: int, names: Mapping[int, str]) -> dict[int, str]:

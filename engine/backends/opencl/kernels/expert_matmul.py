@@ -6,7 +6,7 @@ from functools import partial
 
 from engine.backends.gpu.expert_matmul import NAMES, ExpertProduct, emit_experts
 from engine.backends.gpu.kernels import Kernels, Store, ThreadStep
-from engine.backends.opencl.kernels.cpu_products import COLUMNS, STRIP_ROWS, pack_strips, strips
+from engine.backends.opencl.kernels.cpu_gemm import COLUMNS, STRIP_ROWS, pack_strips, strips
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import Value
 
@@ -41,7 +41,7 @@ def _multiply(product: ExpertProduct, compute: Compute, tuner: Tuner, kernels: K
 
 
 def _statements(kernels: Kernels, store: Store) -> list[str]:
-    """Statements of work-item `t`, as `cpu_products.matmul` computes a tile."""
+    """Statements of work-item `t`, as `cpu_gemm.matmul` computes a tile."""
     rows = range(_ROWS)
     return [
         "if (t >= threads) return;",

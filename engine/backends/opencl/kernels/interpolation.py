@@ -8,7 +8,7 @@ from __future__ import annotations
 from engine.backends.gpu.interpolation import NAMES, Interpolation, blend_of, sums
 from engine.backends.gpu.kernels import Kernels
 from engine.backends.opencl.codegen.tuned_kernel import TunedKernel, build, indent
-from engine.backends.opencl.kernels import cpu_products
+from engine.backends.opencl.kernels import cpu_gemm
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner
 
@@ -26,8 +26,8 @@ def tune_blend(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
     strips = -(-channels // 16)
     packed = tuner.temporary(images * strips * size * 16, FLOAT32)
     matrix = (channels, size, channels * size, 1, size, strips)
-    grid = (-(-size // cpu_products.STRIP_ROWS), strips, images)
-    tuner.emit(cpu_products.strips("float32"), grid, matrix, (blend.planes.root.name,), packed)
+    grid = (-(-size // cpu_gemm.STRIP_ROWS), strips, images)
+    tuner.emit(cpu_gemm.strips("float32"), grid, matrix, (blend.planes.root.name,), packed)
     grid = (-(-places // _PLACES), strips, images * groups)
     inputs = (packed, *(name for name, _ in blend.tables))
     tuner.emit(_kernel(blend, kernels), grid, (images * groups, *blend.numbers), inputs, blend.target)
@@ -58,5 +58,5 @@ def _kernel(blend: Interpolation, kernels: Kernels) -> TunedKernel:
 """
     return build(
         body, None, ("X", "L:int32", "P"), NAMES, (1, 1, 1), rounds=("taps",), area=16 * _PLACES,
-        head=cpu_products.LOOSE,
+        head=cpu_gemm.LOOSE,
     )  # fmt: skip

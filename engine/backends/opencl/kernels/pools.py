@@ -213,6 +213,4 @@ def tune_pool(compute: Compute, tuner: Tuner, form: str) -> bool:
     else:
         kernel = gpu(epilogue, kind)
         grid = (-(-prod(out) // GROUP), 1, planes)
-    inputs = (*epilogue.inputs, x.root.name)
-    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
-    return True
+    return epilogue.emit(tuner, kernel, grid, numbers, (x.root.name,))

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from engine.backends.opencl.codegen.tuned_kernel import Epilogue, TunedKernel, axis_names, build, indent
-from engine.backends.opencl.kernels.cpu_products import LOOSE
+from engine.backends.opencl.kernels.cpu_gemm import LOOSE
 from engine.backends.operands import emit
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner, storable
@@ -56,9 +56,7 @@ def tune_leaves(compute: Compute, tuner: Tuner, form: str) -> bool:
         grid = (-(-rows // _ROWS), -(-len(trees) // _TREES), 1)
     else:
         grid = (-(-rows // _GROUP), len(trees), 1)
-    values = (rows, len(trees), most, *epilogue.values)
-    tuner.emit(kernel, grid, values, (*epilogue.inputs, by_feature, compared, ends), compute.output.name)
-    return True
+    return epilogue.emit(tuner, kernel, grid, (rows, len(trees), most), (by_feature, compared, ends))
 
 
 def _in_order(nodes: np.ndarray, root: int) -> tuple[list[int], list[int], list[int]] | None:

@@ -277,20 +277,20 @@ def test_a_large_picture_in_many_rows_of_texels(place: Place, game: moderngl.Con
 @pytest.mark.parametrize(
     ("picture", "options", "message"),
     [
-        (np.zeros((4, 4, 5)), {}, "is no picture"),
-        (np.zeros((0, 4, 3)), {}, "is no picture"),
-        (np.zeros((4, 4), complex), {}, "a picture of complex128"),
-        (object(), {}, "a object is no picture"),
+        (np.zeros((4, 4, 5)), {}, "is no image"),
+        (np.zeros((0, 4, 3)), {}, "is no image"),
+        (np.zeros((4, 4), complex), {}, "an image of complex128"),
+        (object(), {}, "a object is no image"),
         ([], {}, "empty batch"),
         (np.zeros((4, 4, 2)), {"transform": TextureTransform(channels=1)}, "luminance is made of"),
-        (np.zeros((4, 4)), {"slot": 0}, "slot= puts one picture"),
+        (np.zeros((4, 4)), {"slot": 0}, "slot= puts one image"),
         (np.zeros((4, 4)), {"tensor": Tensor(np.zeros((1, 4, 4), np.float32))}, "needs four dimensions"),
         (
             np.zeros((4, 4)),
             {"tensor": Tensor(np.zeros((2, 1, 4, 4), np.float32)), "slot": 2},
             "no slot 2 in a batch of 2",
         ),
-        (np.zeros((4, 4)), {"tensor": Tensor(np.zeros((2, 1, 4, 4), np.float32))}, "1 pictures for a tensor"),
+        (np.zeros((4, 4)), {"tensor": Tensor(np.zeros((2, 1, 4, 4), np.float32))}, "1 images for a tensor"),
         (
             np.zeros((4, 4)),
             {"tensor": Tensor(np.zeros((1, 1, 4, 4), np.float32)), "transform": TextureTransform(width=5)},

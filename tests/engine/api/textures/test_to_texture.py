@@ -187,7 +187,7 @@ def test_what_does_not_fit_is_refused(
         TextureConverter.to_texture(
             Tensor(np.zeros(shape, np.float32)), transform, np.zeros((4, 4), np.uint8)
         )
-    with pytest.raises(InputError, match="no picture 2 in a batch of 1"):
+    with pytest.raises(InputError, match="no image 2 in a batch of 1"):
         TextureConverter.to_texture(Tensor(np.zeros((1, 4, 4), np.float32)), None, np.zeros((4, 4)), slot=2)
 
 

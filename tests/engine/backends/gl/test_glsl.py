@@ -9,7 +9,7 @@ import pytest
 
 from engine.backends.gl.glsl import float_literal, pack_arguments
 from engine.backends.gl.glsl_functions import FUNCTIONS, functions_for
-from engine.backends.gl.storage import FORMS, from_memory, to_memory, type_refusal
+from engine.backends.gl.storage import STORAGE_FORMATS, from_memory, to_memory, type_refusal
 from engine.backends.gpu.integers import beyond_32_bits
 from engine.base.dtypes import as_dtype
 from engine.device.gl.device import GLDevice
@@ -58,7 +58,7 @@ def test_literals_keep_every_bit(x: float) -> None:
     assert float_literal(float("nan")) == "uintBitsToFloat(0x7fc00000u)"
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", STORAGE_FORMATS)
 def test_memory_holds_every_type_in_its_own_size(name: str) -> None:
     data = np.array([0, 1, 100]).astype(as_dtype(name))
     elements = to_memory(data)

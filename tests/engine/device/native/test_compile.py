@@ -86,7 +86,7 @@ def test_what_numba_remembers_changes_no_code(monkeypatch: pytest.MonkeyPatch) -
 
     remembered = [instructions() for _ in range(2)]
     assert compile_module._call_types
-    monkeypatch.setattr(compile_module, "_remembered_call_type", compile_module._call_type)
+    monkeypatch.setattr(compile_module, "_cached_call_type", compile_module._call_type)
     plain = instructions()
     assert len(plain) > 200
     assert remembered == [plain, plain]

@@ -350,7 +350,7 @@ def test_errors_name_the_layer() -> None:
         ("Inverse", [x], {}, r"takes square matrices, not \[2, 3, 4\]"),
         ("CDist", [normal(2, 3), normal(3, 4)], {}, "equally long rows"),
         ("CDist", [normal(2, 3), normal(3, 3)], {"metric": "cosine"}, "one of euclidean, sqeuclidean"),
-        ("NhwcConv", [normal(2, 3), normal(2, 3, 1)], {}, r"takes x \(N, ..., C\)"),
+        ("NhwcConv", [normal(2, 3), normal(2, 3, 1)], {}, r"takes a tensor \(N, ..., C\)"),
         ("BiasSplitGelu", [normal(2, 3), normal(3)], {}, "cannot halve"),
         ("SkipLayerNormalization", [x, normal(2, 2, 3, 4), normal(4)], {}, "cannot add a skip tensor"),
         ("GroupNorm", [x, normal(4), normal(4)], {"groups": 2, "activation": 2}, "activation 0 or 1"),

@@ -34,7 +34,7 @@ from engine.runtime.plan_store.codec import (
     SIZE,
     Many,
     Maybe,
-    Rows,
+    Records,
     Trees,
     _arguments,
     column_of,
@@ -71,7 +71,7 @@ VALUES: list[tuple[Column[Any], Any]] = [
     (Many(NUMBER), (1, 2.0, -3, 1 << 40, 0.5)), (Many(NUMBER), ()),
     (column_of(DynamicTensorShape), DynamicTensorShape((3, "n", None, 0, "n"))),
     (Many(Maybe(NAME)), ("a", None, "b")), (Many(Many(INTEGER)), ((), (1,), (2, 3))),
-    (Many(Rows(Record, name=NAME, sizes=Many(SIZE))), (Record("a", (1, 2)), Record("b", ()))),
+    (Many(Records(Record, name=NAME, sizes=Many(SIZE))), (Record("a", (1, 2)), Record("b", ()))),
     (Many(TREE), (None, True, 1, 2.5, "x", (1, 2), (), ("a", (1.0, None)), b"bytes", b"")),
     (DTYPE, np.dtype(np.float32)), (DTYPE, np.dtype(object)),
 ]  # fmt: skip
@@ -185,9 +185,9 @@ def test_only_storable_functions_are_called(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_record_with_other_fields_is_not_read() -> None:
-    body = Writer({}).body(Rows(Record), Record("a", (1,)))
+    body = Writer({}).body(Records(Record), Record("a", (1,)))
     with pytest.raises(ValueError, match="fields"):
-        Reader(body, {}).value(Rows(Other))
+        Reader(body, {}).value(Records(Other))
 
 
 class Planted:

@@ -156,7 +156,7 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         rows = emit_rows_of_words(tuner, w, (1, w.shape[0], k), (0, k, 1), words, w_zero)
         left, pitch = rows.name, rows.row
     laid = _words_of_input(x, words)
-    planes = _lay_out(tuner, x, x_zero, win, laid)
+    planes = _staged(tuner, x, x_zero, win, laid)
     total = corrected_text(has_sums) if in_bytes else ""
     epilogue = print_epilogue(compute, _ARGUMENTS.end, core=compute.body.dtype, total=total)
     pixels = win.out[0] * win.out[1]
@@ -209,7 +209,7 @@ def _words_of_input(x: Value, words: Words) -> Words:
     return Words("bytes", 4) if words.form == "pairs" and x.dtype.itemsize == 1 else words
 
 
-def _lay_out(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Words) -> Planes:
+def _staged(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Words) -> Planes:
     """The input with its padding as elements of words: itself if possible."""
     in_bytes = words.form == "bytes"
     is_same = x.dtype.itemsize == words.element_size and (

@@ -150,7 +150,7 @@ class NHWCConv:
         )
         return Schedule(tasks, task_ns, (Blocks(across, wide), Blocks(along, long)))
 
-    def lay_apart(self, tuner: Tuner, tile: Tile) -> tuple[str, int]:
+    def padded_input(self, tuner: Tuner, tile: Tile) -> tuple[str, int]:
         """Pad the pixel stride if a tile's pixels evict each other; returns the buffer and the stride."""
         x, channels = self.compute.operands[0], self.channels * self.group
         if self.group > 1 or not rows_evict_each_other(self.compute, channels * self.win.strides[1]):
@@ -249,7 +249,7 @@ def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         f"{w.name}|pixels{tile.width}|{group}", partial(pack_weights, elements, group, tile, True, channels)
     )
     group_weights = padded * conv.depth
-    read, step = conv.lay_apart(tuner, tile)
+    read, step = conv.padded_input(tuner, tile)
     sizes = conv.sizes(schedule, rows, tile.width, conv.group * group_weights, group_weights, step)
     kernel = NativeKernel("nhwc_conv", nhwc_conv_text(tile, epilogue, len(compute.space)))
     return emit(tuner, kernel, schedule, sizes, (read, weights), compute.output.name, epilogue)
@@ -260,14 +260,14 @@ def nhwc_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
     rows = pixel_rows(tile)[0]
 
     def call(name: str) -> str:
-        return f"{name}(places, step * 8, taps, channels, panel, sums, asked)"
+        return f"{name}(places, step * 8, taps, channels, panel, sums, fetched)"
 
-    # The first tiles of a panel ask for the next panel.
+    # The first tiles of a panel prefetch the next panel.
     before = [
-        "asked = load_i64(places, 0) + ahead",
+        "fetched = load_i64(places, 0) + ahead",
         f"if t < next_parts * {rows}:",
         f"    part = op_div(t, _types.int64({rows}))",
-        f"    asked = panel + depth * ({tile.width * 4} + part * 64)",
+        f"    fetched = panel + depth * ({tile.width * 4} + part * 64)",
     ]
     makers = tile_makers(tile, "make_pixel_tile", True, epilogue.recipe)
     tiles = walk_tiles(tile, call, epilogue, rank, before)

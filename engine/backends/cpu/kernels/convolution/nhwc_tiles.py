@@ -79,7 +79,7 @@ def tile_makers(tile: Tile, maker: str, unrolls: bool, recipe: Recipe | None) ->
         count = rows[height]
         unroll = f", {1 if count * vectors > _MANY_SUMS else 2}" if unrolls else ""
         lines.append(f"{name}_{height} = {maker}({count}, {vectors}, {tile.lanes}{unroll}, {recipe!r})")
-    lines.append(f"ask_read = make_ask({4 * tile.width})")
+    lines.append(f"prefetch_read = make_prefetch({4 * tile.width})")
     return "\n".join(lines) + "\n"
 
 
@@ -125,7 +125,7 @@ def walk_tiles(
         "    while t < count:",
         "        rest = count - t",
         "        places = table + t * 8",
-        *indent(indent([*before, *_ask_early(tile, epilogue)])),
+        *indent(indent([*before, *_prefetch(tile, epilogue)])),
         f"        if columns > {tile.lanes}:",
         f"            width_bytes = {tile.width * 4}",
         *indent(indent(indent(heights("wide")))),
@@ -138,24 +138,24 @@ def walk_tiles(
     ]
 
 
-def _ask_early(tile: Tile, epilogue: Epilogue) -> list[str]:
+def _prefetch(tile: Tile, epilogue: Epilogue) -> list[str]:
     """Statements that prefetch what the epilogue reads per element, such as a residual."""
     text = "\n".join(epilogue.store)
-    asked = [f"ask_read({name} + place)" for name in sorted(set(re.findall(_READ_AT_PLACE, text)))]
-    if not asked:
+    fetches = [f"prefetch_read({name} + place)" for name in sorted(set(re.findall(_READ_AT_PLACE, text)))]
+    if not fetches:
         return []
     return [
         f"for r in range(min(rest, {pixel_rows(tile)[0]})):",
         "    place = ((first + t + r) * m_total + m_first) * 4",
-        *indent(asked),
+        *indent(fetches),
     ]
 
 
 def _store_tile(tile: Tile, epilogue: Epilogue, rank: int) -> list[str]:
     pixel = pixel_indices(rank)
 
-    def run(count: int) -> list[str]:
-        """Process whole vectors; the last one overlaps the previous one."""
+    def run(count: int | str) -> list[str]:
+        """So many columns at a time; the last of them overlap those before."""
         return [
             "for r in range(valid):",
             *indent(pixel),
@@ -173,16 +173,7 @@ def _store_tile(tile: Tile, epilogue: Epilogue, rank: int) -> list[str]:
     lines = [f"if columns >= {tile.lanes}:", *indent(run(tile.lanes))]
     if tile.lanes > few:
         lines += [f"elif columns >= {few}:", *indent(run(few))]
-    return [
-        *lines,
-        "else:",
-        "    for r in range(valid):",
-        *indent(indent(pixel)),
-        "        tile = sums + r * width_bytes",
-        "        first_column = m_first",
-        "        start = pixel * m_total + first_column",
-        *indent(indent(epilogue.store)),
-    ]
+    return [*lines, "else:", *indent(run("columns"))]
 
 
 def pixel_indices(rank: int) -> list[str]:

@@ -145,7 +145,7 @@ def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, results: int, way:
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=3)
     weights = _pack(tuner, w.name, w.known, results, tile.width)
     top, left = compute.attributes["pads"]
-    # All tiles of rows together ask for the next weights once, each with two lines a channel.
+    # All tiles of rows together prefetch the next weights once, each with two lines a channel.
     step = 2 * tile.width // way.row_tiles
     sizes = _ARGUMENTS.values(
         height=height, width=width, c_size=channels, out_height=out_height, out_width=out_width, m_size=m,

@@ -17,8 +17,8 @@ from engine.device.native.parallel_range import call_in_parts
 
 _ARGUMENTS = ArgumentBlock("out rows width depth taps channels", first=0)
 
-LEAST_TURNED = 1 << 14
-"""Bytes of a matrix below which NumPy has laid it before native code is called."""
+LEAST_TRANSPOSED = 1 << 14
+"""Bytes of a matrix below which NumPy has packed it before native code is called."""
 
 
 @storable
@@ -43,31 +43,31 @@ def pack_panels(matrices: np.ndarray, width: int) -> np.ndarray:
     panels = whole + (left > 0)
     packed = reserve_lasting(count * panels * k * width * 4).view(np.float32).reshape(count, panels, k, width)
     batch_step, row_step, column_step = matrices.strides
-    if whole and row_step == 4 and column_step == 4 * k and _is_worth_turning(matrices[0]):
+    if whole and row_step == 4 and column_step == 4 * k and _is_worth_transposing(matrices[0]):
         for batch, matrix in enumerate(matrices):
             transpose_panels(packed[batch, :whole], matrix[:, : whole * width].T)
     elif whole:
         steps = (batch_step, width * column_step, row_step, column_step)
         source = np.lib.stride_tricks.as_strided(matrices, (count, whole, k, width), steps)
 
-        def lay(begin: int, end: int) -> None:
+        def pack(begin: int, end: int) -> None:
             packed[:, begin:end] = source[:, begin:end]
 
-        in_parts(lay, whole, packed.nbytes)
+        in_parts(pack, whole, packed.nbytes)
     if left:
         packed[:, whole, :, :left] = matrices[:, :, whole * width :]
         packed[:, whole, :, left:] = 0.0
     return packed.reshape(-1)
 
 
-def _is_worth_turning(matrix: np.ndarray) -> bool:
-    return matrix.dtype == np.float32 and matrix.nbytes >= LEAST_TURNED
+def _is_worth_transposing(matrix: np.ndarray) -> bool:
+    return matrix.dtype == np.float32 and matrix.nbytes >= LEAST_TRANSPOSED
 
 
 def transpose_panels(target: np.ndarray, rows: np.ndarray, taps: int = 1) -> None:
     """(panels * width, depth) -> (panels, depth, width): the rows of a panel become its columns.
 
-    With `taps`, what comes as (C, tap) in a row is laid as (tap, C). Both sides are float32 in one piece.
+    With `taps`, what comes as (C, tap) in a row is packed as (tap, C). Both sides are float32 in one piece.
     """
     depth = rows.shape[1]
     width = target.size // len(target) // depth

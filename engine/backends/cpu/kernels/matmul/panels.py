@@ -20,10 +20,10 @@ from engine.kernels.size import Size
 BYTES_PER_NS = 10.0
 
 _COLUMNS = 256
-"""Of a row that is laid behind others, a task takes so many, in one piece of memory."""
+"""Of a row that is packed behind others, a task takes so many, in one piece of memory."""
 
 SPREAD = 32
-"""Elements between rows that are laid so that they do not evict each other."""
+"""Elements between rows that are packed so that they do not evict each other."""
 
 _SET_STRIDE = 4096
 """Bytes from one line to the next that has its place in the same set of a first-level cache."""
@@ -105,7 +105,7 @@ def _emit(
     target: tuple[int, int, int],
 ) -> str:  # fmt: skip
     count, rows, columns = sizes
-    # One that the whole batch shares is laid once.
+    # One that the whole batch shares is packed once.
     count = 1 if strides[0] == 0 else count
     panels = -(-columns // tile.width)
     nanoseconds = rows * tile.width * 4 / BYTES_PER_NS + 10.0
@@ -114,10 +114,10 @@ def _emit(
         target_panel=target[1], target_row=target[2], source_batch=strides[0], source_row=strides[1],
         source_column=strides[2],
     )  # fmt: skip
-    laid = tuner.temporary(count * max(target[0], rows * columns), np.dtype(np.float32))
+    packed = tuner.temporary(count * max(target[0], rows * columns), np.dtype(np.float32))
     kernel = NativeKernel("panels", panels_text(tile.lanes))
-    emit(tuner, kernel, Schedule(count * panels, nanoseconds), arguments, (name,), laid)
-    return laid
+    emit(tuner, kernel, Schedule(count * panels, nanoseconds), arguments, (name,), packed)
+    return packed
 
 
 def panels_text(lanes: int) -> str:

@@ -253,7 +253,7 @@ def emit_rows_of_words(
             return Rows(x.name, strides[0] * x.dtype.itemsize, strides[1] * x.dtype.itemsize)
     depth = words.count(k)
     pitch = (depth + with_sums) * words.size
-    laid = tuner.temporary(count * rows * pitch // words.size, word_type(words))
+    packed = tuner.temporary(count * rows * pitch // words.size, word_type(words))
     zeros = () if zero is None or words.form == "bytes" else (zero,)
     arguments = _ROW_ARGUMENTS.values(
         rows=rows, k_size=k, depth=depth, zero_count=zeros[0].size if zeros else 1,
@@ -262,8 +262,8 @@ def emit_rows_of_words(
     schedule = Schedule(count * rows, k * words.element_size / _BYTES_PER_NS + 5.0)
     text = _rows_text(words, x.dtype.name, zeros[0].dtype.name if zeros else "", with_sums)
     inputs = (x.name, *(z.name for z in zeros))
-    emit(tuner, NativeKernel("word_rows", text), schedule, arguments, inputs, laid)
-    return Rows(laid, 0 if strides[0] == 0 else rows * pitch, pitch)
+    emit(tuner, NativeKernel("word_rows", text), schedule, arguments, inputs, packed)
+    return Rows(packed, 0 if strides[0] == 0 else rows * pitch, pitch)
 
 
 def element_text(words: Words, dtype: str, position: str, zero: str = "zero") -> str:
@@ -321,7 +321,7 @@ def emit_panels_of_words(
     count, k, n = sizes
     count = 1 if strides[0] == 0 else count
     width, depth, panels = words.tile.width, words.count(k), -(-n // words.tile.width)
-    laid = tuner.temporary(count * panels * depth * width, word_type(words))
+    packed = tuner.temporary(count * panels * depth * width, word_type(words))
     arguments = _PANEL_ARGUMENTS.values(
         columns=n, k_size=k, depth=depth, panels=panels, width=width,
         zero_count=1 if zero is None else zero.size, source_batch=strides[0], source_row=strides[1],
@@ -330,8 +330,8 @@ def emit_panels_of_words(
     schedule = Schedule(count * panels, depth * width * words.size / _BYTES_PER_NS + 10.0)
     text = _panels_text(words, x.dtype.name, "" if zero is None else zero.dtype.name)
     inputs = (x.name, *(() if zero is None else (zero.name,)))
-    emit(tuner, NativeKernel("word_panels", text), schedule, arguments, inputs, laid)
-    return laid
+    emit(tuner, NativeKernel("word_panels", text), schedule, arguments, inputs, packed)
+    return packed
 
 
 def _panels_text(words: Words, dtype: str, zero: str) -> str:

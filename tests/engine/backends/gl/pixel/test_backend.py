@@ -15,7 +15,7 @@ from engine.backends.gl.pixel import record
 from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.shader import Shader
-from engine.backends.gl.pixel.transfer import DeferredReadback
+from engine.backends.gl.pixel.transfer import FencedReadback
 from engine.base.errors import DisposedError, KernelCompileError
 from engine.compiler.plan import Compute
 from engine.device.gl.device import GLDevice
@@ -54,7 +54,7 @@ def test_a_snapshot_is_read_while_later_work_runs(gl_device: GLDevice) -> None:
     short.run()
     backend.flush()
     readback = backend.readback(short.buffers["y"])
-    assert isinstance(readback, DeferredReadback)
+    assert isinstance(readback, FencedReadback)
     while not readback.fence.is_open():
         time.sleep(0.001)
     heavy.run()

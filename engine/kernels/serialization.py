@@ -8,7 +8,7 @@ from typing import Any
 from engine.kernels.expr import Expr, made_of
 
 
-def rows_of(formula: Expr) -> list[list[Any]]:
+def serialize(formula: Expr) -> list[list[Any]]:
     """Every node of a formula once, after its operands: [op, dtype, rows of its operands, attribute]."""
     rows: list[list[Any]] = []
     numbers: dict[Expr, int] = {}
@@ -24,8 +24,8 @@ def rows_of(formula: Expr) -> list[list[Any]]:
     return rows
 
 
-def formula_of(rows: Sequence[Sequence[Any]]) -> Expr:
-    """Inverse of `rows_of`; lists may have become tuples, or tuples lists."""
+def deserialize(rows: Sequence[Sequence[Any]]) -> Expr:
+    """Inverse of `serialize`; lists may have become tuples, or tuples lists."""
     nodes: list[Expr] = []
     for op, dtype, operands, attribute in rows:
         nodes.append(made_of(op, dtype, tuple([nodes[number] for number in operands]), _hashable(attribute)))

@@ -47,7 +47,7 @@ def _accumulators(rows: int) -> list[str]:
     return [f"item16 a{i} = (item)0;" for i in range(rows)]
 
 
-def _products(weights: Sequence[str]) -> list[str]:
+def _multiply_add(weights: Sequence[str]) -> list[str]:
     # Contracted to one instruction; PoCL's fma is a function call.
     return [f"ADD16(a{i}, {w}, v);" for i, w in enumerate(weights)]
 
@@ -71,7 +71,7 @@ def matmul(epilogue: Epilogue, rows: int) -> TunedKernel:
         lines += ["__global const item* b = B0;"]
         lines += ["for (int k = 0, ka = 0; k < K; ++k, ka += a_k, b += b_k) {"]
         lines += ["    " + s for s in _loaded(is_whole, "N - j0")]
-        lines += ["    " + s for s in _products([f"r{i}[ka]" for i in range(count)])]
+        lines += ["    " + s for s in _multiply_add([f"r{i}[ka]" for i in range(count)])]
         return indent([*lines, "}"], 2)
 
     stores = "".join(f"    *(loose16*)(tile + {16 * i}) = a{i};\n" for i in range(rows))
@@ -178,7 +178,7 @@ def conv(epilogue: Epilogue, rows: int) -> TunedKernel:
         lines += ["        __global const item* b = X0 + (ph * sw + pw) * plane + oh * Wq + ow;"]
         lines += [f"        for (int c = 0; c < Cg; ++c, b += x_c, w += {rows}) {{"]
         lines += ["            " + s for s in _loaded(is_whole, "Q - q0")]
-        lines += ["            " + s for s in _products([f"w[{i}]" for i in range(rows)])]
+        lines += ["            " + s for s in _multiply_add([f"w[{i}]" for i in range(rows)])]
         lines += ["        }", "        pw += rw; ow += qw;", "        if (pw >= sw) { pw -= sw; ++ow; }"]
         lines += ["    }"]
         lines += ["    ph += rh; oh += qh;", "    if (ph >= sh) { ph -= sh; ++oh; }", "}"]

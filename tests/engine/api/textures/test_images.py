@@ -1,4 +1,4 @@
-"""Kinds of pictures: pygame surfaces, Pillow images, framebuffers, gameglue's textures; what is none."""
+"""Kinds of images: pygame surfaces, Pillow images, framebuffers, gameglue's textures; what is none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pygame
 import pytest
 
 from engine import InputError, Tensor, TextureConverter, TextureTransform
-from engine.api.textures.pictures import picture_of
+from engine.api.textures.images import image_of
 from gameglue.graphics.device import GraphicsDevice
 
 RGBA = np.random.default_rng(3).integers(0, 256, (5, 7, 4), np.uint8)
@@ -111,7 +111,7 @@ def test_what_cannot_be_converted_is_refused_by_name(game: moderngl.Context, gl_
         (np.zeros((4, 20000)), "20000 x 4 pixels"),
     ):
         with pytest.raises(InputError, match=message):
-            picture_of(picture)
+            image_of(picture)
     for texture in (depth, samples, integers):
         texture.release()
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from engine.kernels.expr import Expr, acc, arg, cast, fold, index, lit, load, reduce, select
-from engine.kernels.formula_rows import formula_of, rows_of
 from engine.kernels.kernel import number
+from engine.kernels.serialization import deserialize, serialize
 from engine.kernels.value import Value
 
 X = Value("x", (4, 5), np.dtype(np.float32))
@@ -37,7 +37,7 @@ def formulas() -> dict[str, Expr]:
 @pytest.mark.parametrize("name", formulas())
 def test_a_formula_is_read_back_as_it_was(name: str) -> None:
     kernel, _, _ = number(formulas()[name], 2, np.dtype(np.float32))
-    found = formula_of(json.loads(json.dumps(rows_of(kernel.body))))
+    found = deserialize(json.loads(json.dumps(serialize(kernel.body))))
     again = replace(kernel, body=found)
     assert again.key == kernel.key
     assert again.body.free == kernel.body.free

@@ -44,11 +44,11 @@ def _emit(compute: Compute, tuner: Tuner, kind: str, masked: int, epsilon: float
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=1)
     row_ns = extent * (_NS_PER_ELEMENT[kind] + 0.1) + _NS_PER_ROW
     arguments = _ARGUMENTS.values(extent=extent, masked=masked, epsilon=epsilon)
-    kernel = NativeKernel(kind, rows_text(kind, host_tile().lanes, epilogue))
+    kernel = NativeKernel(kind, normalization_text(kind, host_tile().lanes, epilogue))
     return emit(tuner, kernel, Schedule(rows, row_ns), arguments, (x.name,), compute.output.name, epilogue)
 
 
-def rows_text(kind: str, lanes: int, epilogue: Epilogue) -> str:
+def normalization_text(kind: str, lanes: int, epilogue: Epilogue) -> str:
     """Source of the kernel: a task is a row."""
     total = "_types.float32(total)"
     blocks = f"for first_column in range(0, extent, {BLOCK}):"
@@ -109,4 +109,4 @@ def rows_text(kind: str, lanes: int, epilogue: Epilogue) -> str:
         ),
     ]
     made = "".join(f"row_{name} = make_row({name!r}, {lanes})\n" for name in _OPERATIONS)
-    return kernel_text(library_text("vectors", "rows") + made, body)
+    return kernel_text(library_text("vectors", "normalization") + made, body)

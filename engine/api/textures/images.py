@@ -21,7 +21,7 @@ _ORDERS = {1: "l", 2: "rg", 3: "rgb", 4: "rgba"}
 
 
 @dataclass(frozen=True, slots=True)
-class GLPicture:
+class GLImage:
     """A texture by its OpenGL name, the device of its context, and its moderngl object."""
 
     grid: Grid
@@ -39,7 +39,7 @@ class GLPicture:
 class HostImage:
     """Pixels in the computer's memory. pixels: `grid`'s elements, contiguous and 1-D.
 
-    write: puts pixels (rows, columns, channels in `grid.order`) where the picture keeps them; None where it
+    write: puts pixels (rows, columns, channels in `grid.order`) where the image keeps them; None where it
     is not to be written.
     """
 
@@ -48,11 +48,11 @@ class HostImage:
     write: Callable[[np.ndarray], None] | None = None
 
 
-Picture = GLPicture | HostImage
+AnyImage = GLImage | HostImage
 
 
-def picture_of(source: Any) -> Picture:
-    """Convert an accepted image type to a picture. Raises `InputError` for other types."""
+def image_of(source: Any) -> AnyImage:
+    """Convert an accepted image type to an image. Raises `InputError` for other types."""
     if hasattr(source, "bottom_up") and hasattr(source, "texture"):
         if source.texture is None:
             raise InputError("this texture has no OpenGL behind it (or was released); give an array instead")
@@ -75,12 +75,12 @@ def picture_of(source: Any) -> Picture:
         image = np.asarray(source if source.mode == mode else source.convert(mode))
         return HostImage(_array(image).grid, lambda: image.reshape(-1))
     raise InputError(
-        f"a {type(source).__name__} is no picture; give a texture, a render target, a framebuffer, a pygame"
+        f"a {type(source).__name__} is no image; give a texture, a render target, a framebuffer, a pygame"
         " Surface, a Pillow image, or an array (rows, columns[, channels])"
     )
 
 
-def _texture(texture: Any, top_down: bool) -> GLPicture:
+def _texture(texture: Any, top_down: bool) -> GLImage:
     if not hasattr(texture, "components") or getattr(texture, "depth", False):
         raise InputError("a conversion takes textures of colours, no renderbuffers and no depth")
     if _is_released(texture):
@@ -95,18 +95,18 @@ def _texture(texture: Any, top_down: bool) -> GLPicture:
     _check_size(width, height)
     order = _ORDERS[texture.components]
     grid = Grid(width, height, order, "texture", texture.dtype == "f1", top_down)
-    return GLPicture(grid, texture.glo, GLDevice.for_context(texture.ctx), texture)
+    return GLImage(grid, texture.glo, GLDevice.for_context(texture.ctx), texture)
 
 
 def _array(array: np.ndarray) -> HostImage:
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in _ORDERS) or not array.size:
         raise InputError(
-            f"an array of shape {array.shape} is no picture: (rows, columns) or (..., 1 to 4 channels)"
+            f"an array of shape {array.shape} is no image: (rows, columns) or (..., 1 to 4 channels)"
         )
     height, width = array.shape[:2]
     _check_size(width, height)
     if array.dtype != np.uint8 and array.dtype.kind not in "fub":
-        raise InputError(f"a picture of {array.dtype}; give uint8 (0 to 255), or floats (0 to 1)")
+        raise InputError(f"an image of {array.dtype}; give uint8 (0 to 255), or floats (0 to 1)")
     dtype = "uint8" if array.dtype == np.uint8 else "float32"
     order = _ORDERS[1 if array.ndim == 2 else array.shape[2]]
 
@@ -152,7 +152,7 @@ def _surface(surface: Any) -> HostImage:
 
 def _check_size(width: int, height: int) -> None:
     if not (0 < width <= _SIDE and 0 < height <= _SIDE):
-        raise InputError(f"a picture of {width} x {height} pixels; from 1 to {_SIDE} in each direction")
+        raise InputError(f"an image of {width} x {height} pixels; from 1 to {_SIDE} in each direction")
 
 
 def _is_released(texture: Any) -> bool:

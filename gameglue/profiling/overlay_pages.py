@@ -54,7 +54,7 @@ class Panel:
         self.gui.text(text, self.x, self.y + row, size=12, color=Palette.MUTED)
 
 
-class Page(Protocol):
+class OverlayPage(Protocol):
     """One page of the overlay."""
 
     title: str

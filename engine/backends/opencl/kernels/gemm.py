@@ -1,6 +1,6 @@
-"""Rules of matrix products and convolutions: operands are packed, then tiles are computed.
+"""Rules of matrix products, and of convolutions as such: operands are packed, then tiles are computed.
 
-The kernels are those of `cpu_products` and `gpu_products`.
+The kernels are those of `cpu_gemm` and `gpu_gemm`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from engine.backends.opencl.codegen.tuned_kernel import Epilogue, axis_names
-from engine.backends.opencl.kernels import cpu_products, gpu_products
+from engine.backends.opencl.kernels import cpu_gemm, gpu_gemm
 from engine.backends.operands import emit, rows_of
 from engine.backends.windows import Windows, windows_first
 from engine.compiler.plan import Compute, Tuner, storable
@@ -29,36 +29,34 @@ def matmul_on_cpu(compute: Compute, tuner: Tuner) -> bool:
     m, n, k, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
     a_b, a_m, a_k = attributes["a_strides"]
     b_b, b_k, b_n = attributes["b_strides"]
-    strips = -(-n // cpu_products.COLUMNS)
-    source, b_strip, readable = b.root.name, cpu_products.COLUMNS, n
+    strips = -(-n // cpu_gemm.COLUMNS)
+    source, b_strip, readable = b.root.name, cpu_gemm.COLUMNS, n
     if b.known is not None or b_n != 1:
         slices = batch if b_b else 1
         if b.known is not None:
             known = b.known
             label = f"{b.root.name}:strips:{slices}:{b_b}:{k}x{n}:{b_k}:{b_n}"
-            pack = partial(cpu_products.pack_strips, known, slices, (b_b, b_k, b_n), k, n)
+            pack = partial(cpu_gemm.pack_strips, known, slices, (b_b, b_k, b_n), k, n)
             source = tuner.constant(label, pack)
         else:
-            source = tuner.temporary(slices * strips * k * cpu_products.COLUMNS, b.dtype)
+            source = tuner.temporary(slices * strips * k * cpu_gemm.COLUMNS, b.dtype)
             matrix = (n, k, b_b, b_k, b_n, strips)
             tuner.emit(
-                cpu_products.strips(b.dtype.name),
-                (-(-k // cpu_products.STRIP_ROWS), strips, slices),
+                cpu_gemm.strips(b.dtype.name),
+                (-(-k // cpu_gemm.STRIP_ROWS), strips, slices),
                 matrix,
                 (b.root.name,),
                 source,
             )
-        b_strip, b_k, readable = k * cpu_products.COLUMNS, cpu_products.COLUMNS, strips * cpu_products.COLUMNS
+        b_strip, b_k, readable = k * cpu_gemm.COLUMNS, cpu_gemm.COLUMNS, strips * cpu_gemm.COLUMNS
         b_b = strips * b_strip if b_b else 0
     row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
     epilogue = Epilogue(compute, row, column)
-    rows = cpu_products.rows_for(6)
-    kernel = cpu_products.matmul(epilogue, rows)
+    rows = cpu_gemm.rows_for(6)
+    kernel = cpu_gemm.matmul(epilogue, rows)
     numbers = (m, n, k, a_b, a_m, a_k, b_b, b_strip, b_k, readable)
     grid = (-(-m // rows), strips, batch)
-    inputs = (*epilogue.inputs, a.root.name, source)
-    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
-    return True
+    return epilogue.emit(tuner, kernel, grid, numbers, (a.root.name, source))
 
 
 def matmul_on_gpu(compute: Compute, tuner: Tuner) -> bool:
@@ -67,13 +65,11 @@ def matmul_on_gpu(compute: Compute, tuner: Tuner) -> bool:
     m, n, k, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
     row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
     epilogue = Epilogue(compute, row, column)
-    per_item = gpu_products.rows_for(64)
-    kernel = gpu_products.matmul(epilogue, per_item)
+    per_item = gpu_gemm.rows_for(64)
+    kernel = gpu_gemm.matmul(epilogue, per_item)
     numbers = (m, n, k, *attributes["a_strides"], *attributes["b_strides"])
-    grid = (-(-m // (gpu_products.SIDE * per_item)), -(-n // gpu_products.COLUMNS), batch)
-    inputs = (*epilogue.inputs, a.root.name, rows_of(b, tuner))
-    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
-    return True
+    grid = (-(-m // (gpu_gemm.SIDE * per_item)), -(-n // gpu_gemm.COLUMNS), batch)
+    return epilogue.emit(tuner, kernel, grid, numbers, (a.root.name, rows_of(b, tuner)))
 
 
 @dataclass(frozen=True)
@@ -121,11 +117,11 @@ def _pack(geometry: _Geometry, x: Value, tuner: Tuner, form: str) -> str:
     win = geometry.win
     numbers = (win.height, win.width, rows, columns, *win.strides, *win.pads, planes)
     if form == "cpu":
-        grid = (-(-rows // cpu_products.PACK_ROWS), geometry.phases, planes)
-        tuner.emit(cpu_products.pack(x.dtype.name), grid, numbers, (x.root.name,), scratch)
+        grid = (-(-rows // cpu_gemm.PACK_ROWS), geometry.phases, planes)
+        tuner.emit(cpu_gemm.pack(x.dtype.name), grid, numbers, (x.root.name,), scratch)
     else:
-        grid = (-(-rows * columns // gpu_products.GROUP), geometry.phases, planes)
-        tuner.emit(gpu_products.pack(x.dtype.name), grid, numbers, (x.root.name,), scratch)
+        grid = (-(-rows * columns // gpu_gemm.GROUP), geometry.phases, planes)
+        tuner.emit(gpu_gemm.pack(x.dtype.name), grid, numbers, (x.root.name,), scratch)
     return scratch
 
 
@@ -136,7 +132,7 @@ def conv_on_cpu(compute: Compute, tuner: Tuner) -> bool:
     if geometry is None:
         return False
     per_group, channels = geometry.outputs // geometry.group, geometry.channels // geometry.group
-    rows, group = cpu_products.rows_for(per_group), geometry.group
+    rows, group = cpu_gemm.rows_for(per_group), geometry.group
     if w.known is not None:
         known = w.known.reshape(w.shape)
         label = f"{w.name}:tiles:{'x'.join(map(str, w.shape))}:{group}:{rows}"
@@ -148,7 +144,7 @@ def conv_on_cpu(compute: Compute, tuner: Tuner) -> bool:
     plane, (sh, sw), (dh, dw) = hq * wq, geometry.win.strides, geometry.win.dilations
     x_c = plane * geometry.phases
     positions = (oh - 1) * wq + ow
-    span = cpu_products.positions_for(rows * channels * prod(geometry.win.kernel))
+    span = cpu_gemm.positions_for(rows * channels * prod(geometry.win.kernel))
     readable = positions if geometry.win.is_pointwise else 1 << 30
     epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
     numbers = (
@@ -157,10 +153,7 @@ def conv_on_cpu(compute: Compute, tuner: Tuner) -> bool:
         dh // sh, dw // sw, dh % sh, dw % sw, readable, span,
     )  # fmt: skip
     grid = (-(-per_group // rows), -(-positions // span), geometry.images * group)
-    inputs = (*epilogue.inputs, source, weights)
-    kernel = cpu_products.conv(epilogue, rows)
-    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
-    return True
+    return epilogue.emit(tuner, cpu_gemm.conv(epilogue, rows), grid, numbers, (source, weights))
 
 
 def conv_on_gpu(compute: Compute, tuner: Tuner) -> bool:
@@ -173,26 +166,24 @@ def conv_on_gpu(compute: Compute, tuner: Tuner) -> bool:
     if per_group < 4:
         # A tile would be nearly empty: depthwise convolutions are left to the generic kernel.
         return False
-    per_item = gpu_products.rows_for(per_group)
+    per_item = gpu_gemm.rows_for(per_group)
     source = _pack(geometry, x, tuner, "gpu")
     (hq, wq), (oh, ow) = geometry.packed, geometry.win.out
     plane, depth = hq * wq, channels * prod(geometry.win.kernel)
     x_c = plane * geometry.phases
     taps = tuner.temporary(depth, np.dtype(np.int32))
     numbers = (depth, *geometry.win.kernel, x_c, plane, wq, *geometry.win.strides, *geometry.win.dilations)
-    tuner.emit(gpu_products.taps(), (-(-depth // gpu_products.GROUP), 1, 1), numbers, (), taps)
+    tuner.emit(gpu_gemm.taps(), (-(-depth // gpu_gemm.GROUP), 1, 1), numbers, (), taps)
     positions = (oh - 1) * wq + ow
     epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
     sizes = (per_group, positions, depth, geometry.group, oh, ow, wq, x_c * geometry.channels, x_c * channels)
     grid = (
-        -(-per_group // (gpu_products.SIDE * per_item)),
-        -(-positions // gpu_products.COLUMNS),
+        -(-per_group // (gpu_gemm.SIDE * per_item)),
+        -(-positions // gpu_gemm.COLUMNS),
         geometry.images * geometry.group,
     )
-    inputs = (*epilogue.inputs, source, rows_of(w, tuner), taps)
-    kernel = gpu_products.conv(epilogue, per_item)
-    tuner.emit(kernel, grid, (*sizes, *epilogue.values), inputs, compute.output.name)
-    return True
+    operands = (source, rows_of(w, tuner), taps)
+    return epilogue.emit(tuner, gpu_gemm.conv(epilogue, per_item), grid, sizes, operands)
 
 
 @storable

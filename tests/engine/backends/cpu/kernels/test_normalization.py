@@ -7,7 +7,7 @@ import pytest
 
 from engine import BackendType, Model, Worker
 from engine.backends.cpu.codegen.tiles import AVX2, AVX512, NEON, PORTABLE, Tile
-from engine.backends.cpu.kernels import rows
+from engine.backends.cpu.kernels import normalization
 from tests.graphs import model, node
 
 RNG = np.random.default_rng()
@@ -124,6 +124,6 @@ def test_rms_norm() -> None:
 
 @pytest.mark.parametrize("tile", [AVX512, AVX2, NEON, PORTABLE], ids=["avx512", "avx2", "neon", "portable"])
 def test_every_processors_vectors_compute_the_same(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "host_tile", lambda: tile)
+    monkeypatch.setattr(normalization, "host_tile", lambda: tile)
     x = normal(3, 77)
     np.testing.assert_allclose(run(one("Softmax"), 1, x=x), softmax(x), atol=1e-6)

@@ -1,0 +1,76 @@
+"""Shared parts of templates: calls recorded for symbolic sizes, and their arguments filled in per size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from engine.backends.gl.record import GLRecorder
+from engine.backends.gpu.symbolic_arrays import SymbolicArray, SymbolicWords, Variables, columns
+from engine.compiler.plan import Plan, Step
+from engine.kernels.size import Number, hint_of
+
+
+class SymbolicRecorder(GLRecorder):
+    """Records calls of which some arguments are filled in later; for subclasses of a backend's recorder."""
+
+    def __init__(self, divided: Callable[[np.ndarray], tuple[np.ndarray, ...]], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.numbers = Variables()
+        self.words = SymbolicWords(self.numbers, divided)
+        # Rows of calls, each with where its words begin, or with the number of the texture.
+        self.word_rows: list[tuple[int, int]] = []
+        self.texture_rows: list[tuple[int, int]] = []
+
+    def begin(self, step: Step) -> Step | None:
+        """Begin a step; returns it with the sizes it was planned for, or None if it has no elements."""
+        self.commands.begin_step()
+        if any(type(size) is int and size == 0 for size in step.space):
+            return None
+        return replace(step, space=tuple(map(hint_of, step.space)), values=tuple(map(hint_of, step.values)))
+
+    def use(self, key: str, words: np.ndarray) -> None:
+        super().use(key, words)
+        self.word_rows.append((len(self.commands) - 1, self.words.add(words)))
+
+    def bind_numbered_texture(self, unit: int, target: int, number: int) -> None:
+        """Bind a texture that differs by size."""
+        before = len(self.commands)
+        # Names that no texture has, until it has one.
+        self.bind_texture(unit, target, -1 - number)
+        if len(self.commands) > before:
+            self.texture_rows.append((len(self.commands) - 1, number))
+
+
+class GLTemplate:
+    """A plan with symbolic sizes, recorded as OpenGL calls."""
+
+    numbers: tuple[Number, ...]
+
+    def __init__(self, plan: Plan, constants: Container[str]) -> None:
+        self._lifetimes = plan.lifetimes()
+        self._temporaries = list(self._lifetimes)
+        self._outer = plan.given(constants)
+
+    def _close(self, plan: Plan, recorder: SymbolicRecorder) -> None:
+        """Keep what was recorded."""
+        recorder.commands.finish()
+        self._commands = recorder.commands
+        self._word_rows, self._word_offsets = columns(recorder.word_rows)
+        self._word_offsets *= 4
+        self._texture_rows, self._texture_numbers = columns(recorder.texture_rows)
+        elements = SymbolicArray(recorder.numbers)
+        for name in self._temporaries:
+            elements.add(plan.buffers[name].elements)
+        self._words, self._elements = recorder.words.close(), elements.close()
+        self._values = recorder.numbers.values
+        self.numbers = recorder.numbers.numbers
+
+    def _filled_table(self, words: np.ndarray) -> np.ndarray:
+        """The calls with the addresses of their words."""
+        table = self._commands.table.copy()
+        table[self._word_rows, 3] = self._word_offsets + words.ctypes.data
+        return table
