@@ -103,6 +103,9 @@ def _print_for_opencl(self: OpenCLBackend, kernels: Iterable[AnyKernel], progres
 class _Printed:
     """In place of a compiled OpenCL program, and of its kernels."""
 
+    int_ptr = 0
+    """No kernel's handle: nothing is called with it."""
+
     def __init__(self, source: Source) -> None:
         self.source = source
 
