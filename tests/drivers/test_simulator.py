@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -98,22 +99,18 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_kernels_stay_within_their_buffers(file: str, environment: dict[str, str]) -> None:
     chosen = f"(opencl or gpu) and not ({' or '.join([*OTHERS, *LEFT_OUT])})"
     suites = ["-m", "long or not long"] if _IS_WHOLE else []
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *suites, "-k", chosen, file],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
-    check(run, environment)
+    check(["-m", "pytest", "-q", "-p", "no:cacheprovider", *suites, "-k", chosen, file], environment)
 
 
 def test_plans_that_run_in_part_at_first_stay_within_their_buffers(environment: dict[str, str]) -> None:
     """A kernel takes its indices from a table that another makes, of which then only a part is there."""
+    check(["-c", WARM_UP], environment)
+
+
+def check(arguments: Sequence[str], environment: dict[str, str]) -> None:
+    """Fail if Python fails with these arguments, or if a kernel of it leaves its buffers."""
     run = subprocess.run(
-        [sys.executable, "-c", WARM_UP],
+        [sys.executable, *arguments],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -121,11 +118,6 @@ def test_plans_that_run_in_part_at_first_stay_within_their_buffers(environment: 
         timeout=_SECONDS,
         check=False,
     )
-    check(run, environment)
-
-
-def check(run: subprocess.CompletedProcess[str], environment: dict[str, str]) -> None:
-    """Fail if a child did, or if a kernel of it left its buffers."""
     report = Path(environment["OCLGRIND_LOG"])
     found = report.read_text() if report.is_file() else ""
     assert not found, found[:4000]

@@ -17,28 +17,17 @@ import numpy as np
 from engine.device.gl.functions import FUNCTION_TYPE
 from engine.device.native import NativeSource
 from engine.device.native.background_function import BackgroundFunction
+from engine.device.native.call_rows import call_row
 from engine.device.native.prelude import PRELUDE
 
 ARGUMENTS = 5
 _ROW = 1 + ARGUMENTS
 
-# Callees read as many arguments as they have: on every 64-bit calling convention the rest does no harm.
 REPLAY = NativeSource(
     "replay of OpenGL calls",
     PRELUDE
+    + call_row(ARGUMENTS)
     + f"""
-
-@_intrinsic
-def _call_row(typing_context, row):
-    def generate(context, builder, signature, args):
-        pointer = builder.inttoptr(args[0], _I64.as_pointer())
-        words = [builder.load(builder.gep(pointer, [_I64(k)])) for k in range({_ROW})]
-        kind = _ir.FunctionType(_ir.VoidType(), [_I64] * {ARGUMENTS})
-        builder.call(builder.inttoptr(words[0], kind.as_pointer()), words[1:])
-        return context.get_dummy_value()
-
-    return _types.void(_types.int64), generate
-
 
 def replay(args, begin, end):
     for k in range(begin, end):

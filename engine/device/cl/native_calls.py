@@ -17,6 +17,7 @@ import numpy as np
 from engine.base.memory.aligned import address_of
 from engine.device.native import NativeSource
 from engine.device.native.background_function import BackgroundFunction
+from engine.device.native.call_rows import call_row
 from engine.device.native.prelude import PRELUDE
 
 ENQUEUE, SET_ARGUMENT = "clEnqueueNDRangeKernel", "clSetKernelArg"
@@ -27,22 +28,11 @@ WORDS = 16
 DATA = 10
 """The first word that arguments may point to."""
 
-# Callees read as many arguments as they have: on every 64-bit calling convention the rest does no harm.
 CALLS = NativeSource(
     "OpenCL calls",
     PRELUDE
+    + call_row(DATA - 1)
     + f"""
-
-@_intrinsic
-def _call_row(typing_context, row):
-    def generate(context, builder, signature, args):
-        pointer = builder.inttoptr(args[0], _I64.as_pointer())
-        words = [builder.load(builder.gep(pointer, [_I64(k)])) for k in range({DATA})]
-        kind = _ir.FunctionType(_I32, [_I64] * {DATA - 1})
-        return builder.call(builder.inttoptr(words[0], kind.as_pointer()), words[1:])
-
-    return _types.int32(_types.int64), generate
-
 
 def calls(rows, begin, end):
     for k in range(begin, end):

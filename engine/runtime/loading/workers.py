@@ -159,6 +159,7 @@ def _reads_computed_integers(plan: Plan, number: int) -> bool:
     """Whether a step may take what others leave in memory for indices, or for how often it loops."""
     specs = [plan.buffers[name] for name in plan.steps[number].inputs if name in plan.buffers]
     left = [spec.dtype for spec in specs if spec.role == "temporary"]
+    # Bytes are what quantised tensors and conditions consist of.
     return any(dtype.kind in "iu" and dtype.itemsize > 1 for dtype in left)
 
 

@@ -162,7 +162,7 @@ class GLPixelBackend(PixelTextures):
         return [*self._temporaries.values()]
 
     def clear_temporaries(self, program: Program) -> None:
-        """Clear the textures, where the driver has a call for it; no shader reads beside a texture."""
+        """Clear the textures, where the driver has a call for it (OpenGL 4.4)."""
         assert isinstance(program, GLPixelProgram)
         if self.device.info.version_code >= 440:
             program.clear()
