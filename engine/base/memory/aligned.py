@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import addressof, c_char
+from functools import cache
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -18,15 +19,40 @@ SLACK = 256
 
 _SMALLEST_PAGE = 4096
 
+_ALWAYS_TRIED = 1 << 30
+"""Bytes up to which the system is asked without a look at what it has."""
+
 
 def allocate(size: int) -> np.ndarray:
-    """`size` zeroed bytes on a cache line, followed by readable slack."""
+    """`size` zeroed bytes on a cache line, followed by readable slack. Raises `MemoryError`."""
+    check_size(size)
     return on_cache_line(np.zeros(size + ALIGNMENT + SLACK, np.uint8), size)
 
 
 def reserve(size: int) -> np.ndarray:
     """As `allocate`, but uninitialized except for the slack."""
+    check_size(size)
     return on_cache_line(np.empty(size + ALIGNMENT + SLACK, np.uint8), size)
+
+
+def check_size(size: int) -> None:
+    """Raise `MemoryError` for more bytes than the machine has.
+
+    Linux may be set to promise any amount, and then ends the process that writes to what is not there.
+    """
+    if size > _ALWAYS_TRIED and size > machine_memory():
+        raise MemoryError(f"this machine has {machine_memory():,} bytes")
+
+
+@cache
+def machine_memory() -> int:
+    """Bytes of memory and swap space; where the system does not say, more than any process can address."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = [line.split() for line in file]
+        return sum(int(line[1]) << 10 for line in lines if line[0] in ("MemTotal:", "SwapTotal:"))
+    except (OSError, ValueError, IndexError):
+        return 1 << 62
 
 
 def on_cache_line(block: np.ndarray, size: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.base.memory.aligned import address_of, reserve
+from engine.base.memory.aligned import address_of, check_size, reserve
 
 LEAST = 1 << 17
 """Bytes of a result below which the C library has memory at hand."""
@@ -42,6 +42,7 @@ class ResultMemory:
         """An array with elements of any value, aligned for native kernels."""
         size = prod(shape) * dtype.itemsize
         if not LEAST <= size <= MOST:
+            check_size(size)
             return np.empty(shape, dtype)
         return self._piece(size)[:size].view(dtype).reshape(shape)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from engine.backends.cpu.backend import CPUBackend
 from engine.base.memory.aligned import (
@@ -10,7 +13,10 @@ from engine.base.memory.aligned import (
     SLACK,
     address_in_place,
     aligned,
+    allocate,
     is_readable_in_place,
+    machine_memory,
+    reserve,
     reserve_together,
 )
 
@@ -71,3 +77,11 @@ def test_memory_that_may_change_later_is_read_in_place_up_to_the_end_of_its_page
     assert address_in_place(np.frombuffer(page[: 4096 - SLACK + 1].data, np.uint8)) == 0
     assert address_in_place(np.frombuffer(page[:4096].data, np.uint8)) == 0
     assert address_in_place(np.frombuffer(page[1:401].data, np.float32)) == 0
+
+
+@pytest.mark.skipif(not Path("/proc/meminfo").is_file(), reason="only Linux may promise what is not there")
+def test_more_than_the_machine_has_is_refused_whatever_the_system_promises() -> None:
+    assert 1 << 28 < machine_memory() < 1 << 50
+    for make in (allocate, reserve):
+        with pytest.raises(MemoryError, match="this machine has"):
+            make(machine_memory() + 1)
