@@ -110,7 +110,6 @@ class GLObjects:
             # May run on any thread: the device calls it later.
             deletion = partial(_delete, self.device.gl, self._names)
             self._finalizer = weakref.finalize(self, self.device.call_later, deletion)
-            self._finalizer.atexit = False
         self._names.setdefault(kind, []).extend(names)
 
     def release(self) -> None:

@@ -373,6 +373,25 @@ def _private_device() -> GLDevice:
 _devices: weakref.WeakSet[GLDevice] = weakref.WeakSet()
 
 
+class _Process:
+    """Stands for this process: its finalizer runs at the end."""
+
+
+def _dispose_devices() -> None:
+    """Dispose this thread's devices: NVIDIA's driver crashes at exit where buffers are left in a context."""
+    for device in list(_devices):
+        if device._thread == threading.get_ident() and not device._disposed:
+            for shared in device._lent:
+                shared.stop()
+            with contextlib.suppress(DeviceError):
+                device.dispose()
+
+
+# Finalizers run in reverse order: those of objects, which leave them to their device, come before.
+_process = _Process()
+weakref.finalize(_process, _dispose_devices)
+
+
 def _after_fork_in_child() -> None:
     for device in list(_devices):
         with contextlib.suppress(DeviceError):

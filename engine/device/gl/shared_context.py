@@ -45,7 +45,7 @@ class SharedContext:
         self._thread: int | None = None
         self._disposed = False
         self.gl = GLFunctions(native.platform)
-        native.stop = self._stop
+        native.stop = self.stop
 
     def check_errors(self, doing: str) -> None:
         """Raise `DeviceError` (`OutOfMemoryError`) if OpenGL recorded an error in this context."""
@@ -89,7 +89,8 @@ class SharedContext:
                 self._depth -= 1
                 self._switch.leave()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Have its thread leave it, whose next call fails, and return then."""
         self.gl = _ClosedFunctions(self._native.platform)
         with self._in_use:
             pass

@@ -6,7 +6,7 @@ import dataclasses
 import gc
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import moderngl
 import numpy as np
@@ -24,6 +24,8 @@ from tests.conftest import ROOT
 from tests.engine.gl_limits import minimum
 
 pytestmark = pytest.mark.gl
+
+RunChild = Callable[..., str]
 
 
 def current_handle() -> int:
@@ -554,3 +556,34 @@ def test_a_machine_with_too_old_an_opengl_says_so(run_child, held_to_3_3: dict[s
     answer = run_child(CHILD_TOO_OLD, DISPLAY="", **older)
     assert "3.3" in answer
     assert "driver" in answer
+
+
+ENDING = """
+import atexit
+seen, kinds = [], ("Buffers", "Textures", "Framebuffers", "Sync")
+atexit.register(lambda: print(*(seen[0].alive[kind] for kind in kinds)))
+import moderngl
+import numpy as np
+from engine import BackendType, ModelLoader, Worker
+from engine.device.gl.device import GLDevice
+from tests.benchmarks.holdings import ObjectLoader
+def wrapper(loader):
+    seen.append(ObjectLoader(loader))
+    return seen[0]
+game = moderngl.create_standalone_context(backend="egl")
+device = GLDevice(game, loader_wrapper=wrapper)
+workers = []
+for kind in (BackendType.GPU_PIXEL, BackendType.GPU_COMPUTE):
+    if kind is BackendType.GPU_COMPUTE and device.info.version_code < 430:
+        continue
+    worker = Worker(ModelLoader.load("assets/digits/digits.onnx"), kind, device=device)
+    worker.schedule(np.ones((1, 1, 28, 28), np.float32))
+    worker.peek_output().readback_request()
+    workers.append(worker)
+print(seen[0].alive.total() > 20)
+"""
+
+
+def test_nothing_is_left_in_a_context_when_the_process_ends(run_child: RunChild) -> None:
+    """Apart from a buffer that stays with the compiled programs."""
+    assert run_child(ENDING).split() in (["True", *"0000"], ["True", *"1000"])
