@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from engine.device.cl.device_memory import background_release
 from engine.device.gl.functions import FUNCTION_TYPE, Loader
 
 _THUNK = FUNCTION_TYPE(ctypes.c_uint64, *[ctypes.c_uint64] * 3)
@@ -102,6 +103,7 @@ def held(gl: ObjectLoader | None, cl: Any, *, settled: bool) -> Holdings:
         before = -1
         while before != (before := sys.getallocatedblocks()):
             time.sleep(0.1)  # threads that free memory take their time
+        background_release.finish()
     with open("/proc/self/statm") as statistics:
         pages = int(statistics.read().split()[1])
     return Holdings(

@@ -169,7 +169,7 @@ class Soak:
                 with self.device.current():
                     self.device.collect()
             elif self.cl is not None:
-                self.cl.let_go_of_completed()
+                self.cl.collect()
         return replace(found, gl_objects=0 if self.loader is None else self.loader.alive.total())
 
 

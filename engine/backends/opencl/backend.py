@@ -26,7 +26,7 @@ from engine.backends.opencl.execution.dispatches import (
     dispatches,
     each,
 )
-from engine.backends.opencl.execution.memory import CLBuffer, CLReadback, HostPool, Slot, Transfers
+from engine.backends.opencl.execution.memory import CLBuffer, CLReadback, Slot, Transfers
 from engine.backends.opencl.execution.partial_dispatch import CLPartialDispatch
 from engine.backends.opencl.execution.programs import ProgramStore
 from engine.backends.opencl.execution.repeated import Repeater
@@ -88,7 +88,7 @@ class OpenCLBackend(Backend):
             self.initial_cost_scale = 0.02
         self.programs = ProgramStore.of(device, cache_dir("opencl"))
         is_apart = device.info.is_gpu and not device.device.host_unified_memory
-        self._transfers = Transfers(device, HostPool(device, is_apart if pinned is None else pinned))
+        self._transfers = Transfers.of(device, is_apart if pinned is None else pinned)
         # Temporaries of all programs of templates.
         self._slots: list[Slot] = []
 
@@ -342,21 +342,17 @@ class OpenCLBackend(Backend):
         self.device.finish()
 
     def dispose(self) -> None:
-        """Drop transfers without waiting; programs stay on the device for other workers."""
-        self._transfers.dispose()
+        """Let go of the memory for temporaries; programs and transfers stay with the device."""
         self._slots.clear()
 
     def _allocate(self, nbytes: int, data: np.ndarray | None = None) -> Any:
         """Device memory; a copy of `data` if given."""
-        cl, context = self.device.cl, self.device.context
+        if data is not None:
+            self.device.counters.uploads += 1
+            self.device.counters.bytes_up += nbytes
         try:
-            if data is not None:
-                self.device.counters.uploads += 1
-                self.device.counters.bytes_up += nbytes
-                flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-                return cl.Buffer(context, flags, hostbuf=data)
-            return cl.Buffer(context, cl.mem_flags.READ_WRITE, max(16, nbytes))
-        except cl.Error as error:
+            return self.device.allocate(max(16, nbytes), data)
+        except self.device.cl.Error as error:
             raise OutOfMemoryError(
                 f"{self.device.info.name} cannot allocate {nbytes} bytes: {error}"
             ) from error

@@ -16,6 +16,7 @@ import numpy as np
 from engine.base import instrumentation
 from engine.base.errors import DeviceError, DisposedError
 from engine.base.lifetime import Disposable
+from engine.device.cl.device_memory import background_release, device_memory_class
 from engine.device.cl.native_calls import DATA, NativeCalls
 from engine.device.cl.probe import probe_cl
 from engine.device.cl.runtimes import runtimes_registered
@@ -80,6 +81,10 @@ class Pending(Protocol):
         """These events."""
         ...
 
+    def collect(self) -> None:
+        """Drop those that have happened. Raises `DeviceError` for one that failed."""
+        ...
+
 
 class CLDevice(Disposable):
     """An OpenCL context and in-order queue on one device.
@@ -131,7 +136,6 @@ class CLDevice(Disposable):
         self.limits = _limits_of(chosen)
         self.counters = DeviceCounters()
         self.stores: dict[Any, Any] = {}
-        self._held: list[Any] = []
         self.pending: weakref.WeakSet[Pending] = weakref.WeakSet()
         self.calls = NativeCalls()
         self._forked = False
@@ -154,6 +158,21 @@ class CLDevice(Disposable):
         """
         cl = import_pyopencl()
         return [_describe(cl, device) for device in list_cl_devices(cl)]
+
+    def allocate(self, nbytes: int, data: np.ndarray | None = None, flags: int = 0) -> Any:
+        """A `pyopencl.Buffer` with so many bytes, or with the elements of `data`; another thread frees it.
+
+        flags: of OpenCL, besides that kernels read and write it. Raises `pyopencl.Error`.
+        """
+        kinds, made = self.cl.mem_flags, device_memory_class(self.cl)
+        given = (nbytes,) if data is None else (0, data)
+        flags |= kinds.READ_WRITE | (kinds.COPY_HOST_PTR if data is not None else 0)
+        try:
+            return made(self.context, flags, *given)
+        except self.cl.Error:
+            # What was dropped may still hold the memory.
+            background_release.finish()
+            return made(self.context, flags, *given)
 
     def set_arguments(self, rows: np.ndarray) -> None:
         """Set arguments of kernels: rows of calls of `SET_ARGUMENT`. Raises `pyopencl.Error`."""
@@ -206,21 +225,10 @@ class CLDevice(Disposable):
             raise DeviceError(f"an OpenCL command failed on {self.info.name} with status {status}")
         return bool(status == self.cl.command_execution_status.COMPLETE)
 
-    def hold_until_complete(self, events: Iterable[Any]) -> None:
-        """Hold events of pending host copies, since pyopencl waits when one is dropped early."""
-        self._held += events
-        self.let_go_of_completed()
-
-    def let_go_of_completed(self) -> None:
-        """Drop the held events that have happened; never waits."""
-        self._held = [event for event in self._held if self._is_pending(event)]
-
-    def _is_pending(self, event: Any) -> bool:
-        """Whether a command is still to complete; not one that has failed, nor one of a dead context."""
-        try:
-            return bool(event.command_execution_status > self.cl.command_execution_status.COMPLETE)
-        except self.cl.Error:
-            return False
+    def collect(self) -> None:
+        """Let go of copies that are done; never waits. Raises `DeviceError` for one that failed."""
+        for pending in list(self.pending):
+            pending.collect()
 
     def check(self) -> None:
         """Raise `DisposedError` after `dispose`, `DeviceError` in a child process that inherited it."""
@@ -238,7 +246,6 @@ class CLDevice(Disposable):
             # A device that was removed has nothing left to finish.
             with suppress(self.cl.Error):
                 self._queue.finish()
-        self._held.clear()
         self.stores.clear()
         self._queue = self.context = None
 
@@ -253,7 +260,7 @@ def _after_fork_in_child() -> None:
     for device in list(_devices):
         # For good: to release them would wait for threads that only the parent has.
         events = (event for pending in device.pending for event in pending.events())
-        for kept in (device._queue, device.context, *device._held, *events):
+        for kept in (device._queue, device.context, *events):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
         device._forked, device._queue = True, None
 

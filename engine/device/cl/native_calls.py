@@ -21,6 +21,7 @@ from engine.device.native.call_rows import call_row
 from engine.device.native.prelude import PRELUDE
 
 ENQUEUE, SET_ARGUMENT = "clEnqueueNDRangeKernel", "clSetKernelArg"
+RETAIN, RELEASE = "clRetainMemObject", "clReleaseMemObject"
 
 WORDS = 16
 """Of a row."""
@@ -73,7 +74,7 @@ class NativeCalls:
 def new_rows(function: str, count: int) -> np.ndarray:
     """Rows that call a function with zeros; rows of zeros where its address is unknown."""
     rows = np.zeros((count, WORDS), np.int64)
-    rows[:, 0] = _addresses().get(function, 0)
+    rows[:, 0] = address_of_function(function)
     return rows
 
 
@@ -81,6 +82,11 @@ def point(rows: np.ndarray, argument: int, word: int) -> None:
     """Have an argument of each row, from 1 on, point to one of its words."""
     begin = address_of(rows) + 8 * word
     rows[:, argument] = np.arange(begin, begin + rows.nbytes, 8 * WORDS)
+
+
+def address_of_function(name: str) -> int:
+    """The address of an OpenCL function, 0 if unknown."""
+    return _addresses().get(name, 0)
 
 
 @cache
@@ -95,6 +101,6 @@ def _addresses() -> Mapping[str, int]:
     for path in (native, *beside, "OpenCL.dll"):
         with suppress(OSError, AttributeError):
             library = ctypes.CDLL(str(path))
-            names = ENQUEUE, SET_ARGUMENT
+            names = ENQUEUE, SET_ARGUMENT, RETAIN, RELEASE
             return {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in names}
     return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -121,16 +122,9 @@ class HostPool:
             self._idle_bytes += block.array.nbytes
             self._idle.setdefault(block.array.nbytes, []).append(block)
 
-    def dispose(self) -> None:
-        """Free the idle blocks."""
-        self._idle.clear()
-        self._mapping.clear()
-        self._idle_bytes = 0
-
     def _start_mapping(self, size: int) -> None:
         cl = self._device.cl
-        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
-        buffer = cl.Buffer(self._device.context, flags, size)
+        buffer = self._device.allocate(size, flags=cl.mem_flags.ALLOC_HOST_PTR)
         access = cl.map_flags.READ | cl.map_flags.WRITE
         array, event = cl.enqueue_map_buffer(
             self._map_queue, buffer, access, 0, (size,), np.uint8, is_blocking=False
@@ -156,23 +150,37 @@ class Transfer:
     pyopencl waits when the event of an unfinished host copy is dropped, so `Transfers` holds it until done.
     """
 
-    __slots__ = ("block", "event", "kept")
+    __slots__ = ("block", "event", "is_under_way", "kept")
 
     def __init__(self, event: Any, block: HostBlock, kept: bool) -> None:
         self.event = event
         self.block = block
+        self.is_under_way = True
         self.kept = kept
         """Whether somebody still wants to read the block."""
 
 
 class Transfers:
-    """The copies under way of one backend, and their host memory."""
+    """The copies of a device's workers under way, and their host memory.
 
-    def __init__(self, device: CLDevice, pool: HostPool) -> None:
+    Both stay with the device: to free pinned memory takes milliseconds.
+    """
+
+    def __init__(self, device: CLDevice, pinned: bool) -> None:
         self._device = device
-        self._pool = pool
+        self._pool = HostPool(device, pinned)
         self._pending: list[Transfer] = []
+        # Workers may be on several threads. Reentrant: a readback may be dropped anywhere.
+        self._lock = threading.RLock()
         device.pending.add(self)
+
+    @classmethod
+    def of(cls, device: CLDevice, pinned: bool) -> Transfers:
+        """Those of a device."""
+        if (cls, pinned) not in device.stores:
+            device.stores[cls, pinned] = cls(device, pinned)
+        found: Transfers = device.stores[cls, pinned]
+        return found
 
     def events(self) -> list[Any]:
         """Events of the pending copies."""
@@ -188,21 +196,21 @@ class Transfers:
         self.collect()
         if not data.nbytes:
             return
-        block = self._pool.acquire(data.nbytes)
-        staged = block.array[: data.nbytes]
-        staged[:] = data.reshape(-1).view(np.uint8)
-        event = self._copy(mem, staged)
-        self._pending.append(Transfer(event, block, kept=False))
+        with self._lock:
+            block = self._pool.acquire(data.nbytes)
+            staged = block.array[: data.nbytes]
+            staged[:] = data.reshape(-1).view(np.uint8)
+            self._pending.append(Transfer(self._copy(mem, staged), block, kept=False))
         self._device.counters.uploads += 1
         self._device.counters.bytes_up += data.nbytes
 
     def read(self, mem: Any, nbytes: int) -> Transfer:
         """Start copying device memory to the host."""
         self.collect()
-        block = self._pool.acquire(nbytes)
-        event = self._copy(block.array[:nbytes], mem, flush=True)
-        transfer = Transfer(event, block, kept=True)
-        self._pending.append(transfer)
+        with self._lock:
+            block = self._pool.acquire(nbytes)
+            transfer = Transfer(self._copy(block.array[:nbytes], mem, flush=True), block, kept=True)
+            self._pending.append(transfer)
         self._device.counters.readbacks += 1
         self._device.counters.bytes_down += nbytes
         return transfer
@@ -229,37 +237,33 @@ class Transfers:
 
     def release(self, transfer: Transfer) -> None:
         """Release the block, which is not read any more."""
-        transfer.kept = False
-        if transfer not in self._pending:
-            self._pool.give_back(transfer.block)
+        with self._lock:
+            transfer.kept = False
+            if not transfer.is_under_way:
+                self._pool.give_back(transfer.block)
 
     def collect(self) -> None:
         """Reclaim the memory of finished copies; never waits.
 
         Raises `DeviceError`, once, for an upload that failed.
         """
-        self._device.let_go_of_completed()
-        # In order: the first unfinished one ends the search.
-        finished, failed = 0, None
-        for transfer in self._pending:
-            try:
-                if not self._device.is_complete(transfer.event):
-                    break
-            except DeviceError as error:
-                # Who waits for a readback learns of it there.
-                failed = failed if transfer.kept else error
-            finished += 1
-            if not transfer.kept:
-                self._pool.give_back(transfer.block)
-        del self._pending[:finished]
+        failed = None
+        with self._lock:
+            # In order: the first unfinished one ends the search.
+            while self._pending:
+                transfer = self._pending[0]
+                try:
+                    if not self._device.is_complete(transfer.event):
+                        break
+                except DeviceError as error:
+                    # Who waits for a readback learns of it there.
+                    failed = failed if transfer.kept else error
+                transfer.is_under_way = False
+                del self._pending[0]
+                if not transfer.kept:
+                    self._pool.give_back(transfer.block)
         if failed is not None:
             raise failed
-
-    def dispose(self) -> None:
-        """Leave pending copies to the device; never waits."""
-        self._device.hold_until_complete(transfer.event for transfer in self._pending)
-        self._pending.clear()
-        self._pool.dispose()
 
 
 class CLReadback(Readback):

@@ -87,13 +87,3 @@ def test_use_after_dispose_raises() -> None:
     device.dispose()
     with pytest.raises(DisposedError, match="disposed"):
         device.finish()
-
-
-def test_commands_of_a_dead_context_are_let_go(cl_device: CLDevice) -> None:
-    class Dead:
-        @property
-        def command_execution_status(self) -> int:
-            raise cl_device.cl.RuntimeError("clGetEventInfo", -5, "")
-
-    cl_device.hold_until_complete([Dead()])
-    assert not cl_device._held
