@@ -369,10 +369,9 @@ class Backend(ABC):
         self,
         program: Program,
         targets: Sequence[DeviceBuffer | None],
-        shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
     ) -> ProgramReplay:
-        """Return a faster way to run the program for arrays of these shapes, written into `targets`.
+        """Return a faster way to run the program for arrays of the same shapes, written into `targets`.
 
         An array without a target is dropped. Where an array is that of a tensor and `in_place` allows it, the
         program may read it there: then nothing else reads that target.

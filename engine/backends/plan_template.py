@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from engine.backends.growable import GrowableMemory
 from engine.base.generators import SmallSteps, finish
@@ -47,22 +48,25 @@ class DeferredBindingTemplate(Template, Protocol):
         ...
 
 
-class FilledSizes(NamedTuple):
-    """What `NativeSizes.fill` makes.
+@dataclass(slots=True, eq=False)
+class FilledSizes:
+    """What `NativeSizes.fill` makes, and `refill` changes.
 
     Attributes:
+        sizes: The symbolic numbers.
         program: The program.
         outer: Its inputs and outputs, in the plan's order.
         memory: Bytes of the blocks of memory that it uses, by their numbers.
-        numbers: Those that are looked up.
+        numbers: Those that are looked up, as they are now.
         block: Where the program's commands are written.
     """
 
+    sizes: Sequence[int]
     program: Program
     outer: Sequence[DeviceBuffer]
     memory: Mapping[int, int]
     numbers: Sequence[int]
-    block: object
+    block: Any
 
 
 class NativeSizes(Protocol):
@@ -72,15 +76,20 @@ class NativeSizes(Protocol):
         self,
         sizes: Sequence[int],
         memory: Sequence[GrowableMemory[int, DeviceBuffer]],
-        before: FilledSizes | None = None,
     ) -> FilledSizes | None:
         """The program for some sizes; None where guards refuse them.
 
         Args:
             sizes: The symbolic numbers.
             memory: That of inputs and outputs, in the plan's order, which grows where it is too small.
-            before: What was made for other sizes that are not needed any more. It is filled in again and
-                returned, if its program is not in flight and its memory suffices.
+        """
+        ...
+
+    def refill(self, filled: FilledSizes, sizes: Sequence[int]) -> bool:
+        """Turn a program, its buffers and numbers into those of other sizes, where they are.
+
+        Returns whether it did: not while the program is in flight, where its memory is not the current one
+        or too small, nor for sizes that guards refuse. Then all stays as it is.
         """
         ...
 

@@ -69,8 +69,8 @@ class ProgramReplay:
         """
         return None
 
-    def resize(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Follow program and inputs to other sizes; see `engine.backends.plan_template.NativeSizes.fill`."""
+    def resize(self) -> None:
+        """Follow the program to other sizes; see `engine.backends.plan_template.NativeSizes.refill`."""
 
     def let_go(self) -> None:
         """Drop the memory of inputs and outputs before other programs run."""

@@ -206,9 +206,11 @@ class Executor(Disposable):
 
     def _scheduled_symbolically(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> FastPath | None:
         """Schedule inputs of sizes never seen, if the plan of the latest ones takes them; their fast path."""
-        if self._symbolic_path is None or not self._symbolic_path.is_next:
+        path = self._symbolic_path
+        if path is None or not path.is_next:
             self._prepare_symbolic_path()
-        return None if self._symbolic_path is None else self._symbolic_path.schedule(given, shapes)
+            path = self._symbolic_path
+        return None if path is None else path.schedule(given, shapes)
 
     def _prepare_symbolic_path(self) -> None:
         """Prepare what `_scheduled_symbolically` uses, while loading or when another plan was used."""

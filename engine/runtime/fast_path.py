@@ -19,9 +19,10 @@ from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.execution import Run
 from engine.runtime.inputs import Named, Positional
 from engine.runtime.outputs import ObjectsOutput, RunOutput
-from engine.runtime.plans.recorded_plan import Location, RecordedPlan
+from engine.runtime.plans.recorded_plan import Location, RecordedPlan, SizedLocation
 from engine.runtime.plans.session import Session
 from engine.runtime.plans.size_substitution import shown_in
+from engine.runtime.plans.specialized_plan import SpecializedPlan
 from engine.runtime.plans.symbolic_values import digest
 from engine.runtime.tensor import Tensor
 
@@ -88,22 +89,25 @@ class FastPath(Run):
         taken = names
         if count is not None:
             taken = (*names, SCHEDULE_COUNT)
-            shapes = (*shapes, count.shape)
         found = [recorded.inputs.get(name) for name in taken]
         self.targets = [places[0][1] if places else None for places in found]
-        self.replay = replay or self.backend.program_replay(self.program, self.targets, shapes, in_place)
+        self.replay = replay or self.backend.program_replay(self.program, self.targets, in_place)
         self._values: dict[str | int | None, tuple[str, Value]] = {}
         self._objects: dict[str | int | None, tuple[str, Value]] = {}
         self.outputs: dict[str | int | None, Found] = {}
 
     def resize(self, shapes: tuple[tuple[int, ...], ...]) -> None:
-        """Follow the plan and its buffers to inputs of other shapes; not while it is the latest run."""
+        """Follow the plan and its buffers to inputs of other shapes, for which a schedule comes next."""
         self.shapes = shapes
-        self.replay.resize(shapes)
-        self._values, self.outputs = {}, {}
-        if self._objects:
-            self._objects = {}
-        self._fixed = ()
+        self.replay.resize()
+        for _, _, _, location in self.outputs.values():
+            location.follow()  # type: ignore[attr-defined]
+        if self._fixed:
+            self._fixed = ()
+        if self._values or self._objects:
+            self._values, self._objects = {}, {}
+        if self._tensors:
+            self._forget_inputs()
 
     @classmethod
     def of(
@@ -154,8 +158,14 @@ class FastPath(Run):
         location = self.locate(known[1])
         if kind is ObjectsOutput and isinstance(entry := self.recorded.lowered.entry(known[0]), ObjectsValue):
             location = location.of(entry.objects)
+        is_lasting = not self._has_own(known[1])
+        if is_lasting and isinstance(lowered := self.recorded.lowered, SpecializedPlan) and self.filled:
+            # The sizes become others.
+            is_lasting = kind is RunOutput and location.buffer is not None
+            if location.backend is not None and location.buffer is not None and is_lasting:
+                location = SizedLocation(lowered, known[0], location.backend, location.buffer)
         found = kind, known[0], dtype or known[1].dtype, location
-        if not self._has_own(known[1]):
+        if is_lasting:
             self.outputs[name] = found
         return found
 
@@ -211,9 +221,12 @@ class FastPath(Run):
         """Release the plan, and inputs and outputs: a schedule of another plan follows."""
         super().let_go()
         if self._tensors:
-            self.form = self._checked = None
-            self._tensors = self._arrays = self._same = ()
+            self._forget_inputs()
         self.replay.let_go()
+
+    def _forget_inputs(self) -> None:
+        self.form = self._checked = None
+        self._tensors = self._arrays = self._same = ()
 
     @property
     def is_released(self) -> bool:
@@ -290,8 +303,8 @@ class FastPath(Run):
             self._submit(feeds)
             return
         self._own_turn, own = self.turn + 1, self.replay.own
-        for key in [*self.outputs]:
-            if (self._values.get(key) or self._objects[key])[1].root.name in own:
+        for key, (_, _, _, location) in [*self.outputs.items()]:
+            if location.value.root.name in own:
                 del self.outputs[key]
 
     def _submit(self, feeds: Sequence[Feed]) -> None:

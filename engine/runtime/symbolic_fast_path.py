@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from engine.backends.base import DeviceBuffer
 from engine.backends.growable import REFUSED
 from engine.backends.plan_template import FilledSizes
 from engine.backends.program_replay import ProgramReplay
@@ -16,12 +18,10 @@ from engine.compiler.lower import Place
 from engine.runtime.fast_path import FastPath
 from engine.runtime.plans.recorded_plan import RecordedPlan, Submission
 from engine.runtime.plans.session import Session
+from engine.runtime.plans.shared_memory import LEAST_TOUCHED, SharedBuffer
 from engine.runtime.plans.specialized_plan import SpecializedPlan
 from engine.runtime.plans.symbolic_plans import SymbolicPlan
 from engine.runtime.tensor import Tensor
-
-_PASSING = 2
-"""How many paths are filled in again: one more than that whose outputs may still be read."""
 
 _SEEN = 1 << 12
 """How many sizes are remembered that were scheduled once."""
@@ -36,8 +36,8 @@ class SymbolicFastPath:
     written down what later schedules and the outputs need. Where anything is unusual it does nothing, and
     the session's way tells what is wrong.
 
-    Sizes that come for the first time get the recorded plan, and the memory of the program, of others that
-    came once; those that come back get a plan of their own.
+    Sizes that come for the first time get the recorded plan, and the memory of the program, of those before
+    them that came once; those that come back get a plan of their own.
 
     Args:
         session: The session.
@@ -53,40 +53,38 @@ class SymbolicFastPath:
         self._made, self._native, self._segment = made, made.native, made.segments[0]
         self._place: Place = self._segment.place
         self._backend = session.backends[self._place]
-        self._names = tuple(item.name for item in session.source.inputs)
+        inputs = session.source.inputs
+        self._names = tuple(item.name for item in inputs)
         self._in_place = [name not in sized.shown for name in self._names]
-        self._dtypes = [item.dtype for item in session.source.inputs]
-        self._ranks = [len(item.shape or ()) for item in session.source.inputs]
-        # Where the sizes are found: the input and its axis. Likewise dimensions that are as one of the sizes,
-        # with its number, and those that are fixed.
-        self._found: list[tuple[int, int]] = []
-        self._equal: list[tuple[int, int, int]] = []
-        self._fixed: list[tuple[int, int, int]] = []
-        known: dict[object, int] = {}
-        for number, item in enumerate(session.source.inputs):
-            assert item.shape is not None
-            keys = dict(session.symbolic_plans.sizes.keys(item.name, item.name, len(item.shape)))
-            for axis, dim in enumerate(item.shape):
-                if axis not in keys:
-                    assert isinstance(dim, int)
-                    self._fixed.append((number, axis, dim))
-                elif keys[axis] in known:
-                    self._equal.append((number, axis, known[keys[axis]]))
-                else:
-                    known[keys[axis]] = len(self._found)
-                    self._found.append((number, axis))
+        self._dtypes = [item.dtype for item in inputs]
+        self._ranks = [len(item.shape or ()) for item in inputs]
+        self._all_arrays: list[type] = [np.ndarray] * len(inputs)
+        # Which of the dimensions of all inputs, one after another, are the sizes. Each of the others is as
+        # one of these, or as one of the constants that follow.
+        dims: list[Any] = [dim for item in inputs for dim in item.shape or ()]
+        keys: list[object] = []
+        for item, rank in zip(inputs, self._ranks, strict=True):
+            found = dict(session.symbolic_plans.sizes.keys(item.name, item.name, rank))
+            keys += [found.get(axis) for axis in range(rank)]
+        first = [k + len(keys) if key is None else keys.index(key) for k, key in enumerate(keys)]
+        others = [k for k, at in enumerate(first) if at != k]
+        self._sizes_of = _picker([k for k, at in enumerate(first) if at == k])
+        self._others, self._as = _picker(others), _picker([first[k] for k in others])
+        self._constants = tuple(dims)
         recorder = session.recorder
         self._places = [(self._place, spec.name) for spec, _ in self._segment.outer]
         self._memory = [
             recorder.shared_buffer(self._place, spec.name, spec.dtype, spec.role == "input")
             for spec, _ in self._segment.outer
         ]
-        self._noted = [(at, shared) for at, shared in enumerate(self._memory) if shared.is_noted]
         order = [spec.name for spec, _ in self._segment.outer]
         self._read = [order.index(name) if name in order else None for name in self._names]
-        # The paths that are filled in again, and the sizes that they had.
-        self._passing: list[FastPath] = []
+        # The path that is filled in again, and those in its place before, which may still be read.
+        self._passing: FastPath | None = None
+        self._passed: list[FastPath] = []
         self._seen: set[tuple[int, ...]] = set()
+        # The memory of its inputs of which sizes have to be noted.
+        self._noted: list[tuple[DeviceBuffer, SharedBuffer]] = []
 
     @property
     def is_next(self) -> bool:
@@ -115,85 +113,95 @@ class SymbolicFastPath:
 
     def schedule(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> FastPath | None:
         """Schedule inputs of some shapes; returns the fast path. None where the usual way has to be taken."""
-        sizes = None if instrumentation.installed else self._sizes(given, shapes)
+        are_arrays = [*map(type, given)] == self._all_arrays
+        if instrumentation.installed or not (are_arrays or self._are_on_cpu(given)):
+            return None
+        sizes = self._sizes(given, shapes)
         if sizes is None:
             return None
-        session, key, path = self._session, None, None
         if sizes in self._seen:
             key = self._key(shapes)
-            if (known := session.cache.get(key)) is not None:
+            if (known := self._session.cache.get(key)) is not None:
                 found: FastPath | None = known.fast_path
                 return found if found is not None and found.take(given) else None
-        else:
-            path = self._unused()
-        filled = self._filled(sizes, None if path is None else path.filled)
-        if path is not None and (filled is None or filled.program is not path.program):
-            session.cache.drop(session.cache.plans, path)
-            path = None
+            return self._scheduled_anew(given, shapes, sizes, are_arrays, key)
+        if len(self._seen) == _SEEN:
+            self._seen.clear()
+        self._seen.add(sizes)
+        path = self._passing
+        if path is None or not (are_arrays or _are_there(given)) or not self._refilled(path, sizes):
+            return self._scheduled_anew(given, shapes, sizes, are_arrays)
+        path.resize(shapes)
+        is_taken = are_arrays and path.replay.run(given)
+        # The threads of jobs are at work from here on.
+        if self._passed:
+            self._drop_passed()
+        if self._noted:
+            self._note(self._noted)
+        return path if is_taken or path.take(given) else None
+
+    def _refilled(self, path: FastPath, sizes: tuple[int, ...]) -> bool:
+        """Fill in a path, which may be the latest one, for other sizes. Whether that was possible."""
+        filled: Any = path.filled
+        lowered: Any = path.recorded.lowered
+        if path.is_released or not self._native.refill(filled, sizes):
+            return False
+        if self._segment.unbound and self._segment.needed(filled.numbers):
+            self._native.refill(filled, lowered.sizes)
+            return False
+        lowered.sizes = sizes
+        return True
+
+    def _scheduled_anew(
+        self,
+        given: tuple[Any, ...],
+        shapes: tuple[tuple[int, ...], ...],
+        sizes: tuple[int, ...],
+        are_arrays: bool,
+        key: object = None,
+    ) -> FastPath | None:
+        """Schedule by a new path, in the cache. Without a key it will be filled in again for other sizes."""
+        self._drop_passed()
+        filled = self._filled(sizes)
         if filled is None:
             return None
-        if path is None:
-            targets = [None if at is None else filled.outer[at] for at in self._read]
-            replay = self._backend.program_replay(filled.program, targets, shapes, self._in_place)
-        else:
-            session.cache.forget_fast_path(path)
-            path.resize(shapes)
-            replay = path.replay
-        is_taken = Tensor not in map(type, given) and replay.run(given)
+        targets = [None if at is None else filled.outer[at] for at in self._read]
+        replay = self._backend.program_replay(filled.program, targets, self._in_place)
+        is_taken = are_arrays and replay.run(given)
         # The threads of jobs are at work from here on.
-        if path is None:
-            path = self._new_path(key, shapes, sizes, filled, replay)
-        else:
-            path.recorded.resize(sizes)
-            self._note(filled)
-        if key is None:
-            self._passing.append(path)
-            session.cache.keep_fast_path(path, path.recorded)
-            path.filled = filled
-            if len(self._seen) == _SEEN:
-                self._seen.clear()
-            self._seen.add(sizes)
+        path = self._new_path(key, shapes, sizes, filled, replay)
         return path if is_taken or path.take(given) else None
 
     def keep(self, path: FastPath) -> None:
         """Let a path have its sizes for good, as others refer to it."""
-        if path in self._passing:
-            self._passing.remove(path)
+        if path is self._passing:
+            self._passing = path.filled = None
             self._session.cache.rename(path, self._key(path.shapes))
+
+    def _are_on_cpu(self, given: tuple[Any, ...]) -> bool:
+        """Whether inputs are arrays, and tensors on the CPU."""
+        return len(given) == len(self._names) and all(
+            type(item) is np.ndarray or (type(item) is Tensor and item.elements_on_cpu is not None)
+            for item in given
+        )
 
     def _sizes(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> tuple[int, ...] | None:
         """The sizes of inputs of the right types and shapes, none of them empty; None for any others."""
-        if len(shapes) != len(self._ranks):
+        if [*map(len, shapes)] != self._ranks or [item.dtype for item in given] != self._dtypes:
             return None
-        for item, shape, dtype, rank in zip(given, shapes, self._dtypes, self._ranks, strict=True):
-            if type(item) is not np.ndarray and (type(item) is not Tensor or item.elements_on_cpu is None):
-                return None
-            if item.dtype != dtype or len(shape) != rank or 0 in shape:
-                return None
-        for number, axis, dim in self._fixed:
-            if shapes[number][axis] != dim:
-                return None
-        sizes = tuple([shapes[number][axis] for number, axis in self._found])
-        for number, axis, which in self._equal:
-            if shapes[number][axis] != sizes[which]:
-                return None
-        return sizes
+        dims: tuple[int, ...] = sum(shapes, ())
+        if 0 in dims or self._others(dims) != self._as(dims + self._constants):
+            return None
+        return self._sizes_of(dims)
 
     def _key(self, shapes: Sequence[tuple[int, ...]]) -> object:
         """That of a plan for these shapes in the cache."""
         return self._session.key(dict(zip(self._names, shapes, strict=True)), {})
 
-    def _unused(self) -> FastPath | None:
-        """Take out the path to fill in: of sizes scheduled once, not last. None if another may be made."""
-        if len(self._passing) < _PASSING:
-            return None
-        path = self._passing.pop(1 if self._passing[0].recorded.users else 0)
-        return None if path.is_released else path
-
-    def _filled(self, sizes: tuple[int, ...], before: FilledSizes | None) -> FilledSizes | None:
+    def _filled(self, sizes: tuple[int, ...]) -> FilledSizes | None:
         """The program for some sizes; None if the plan does not take them, or has to be bound first."""
         try:
-            filled = self._native.fill(sizes, self._memory, before)
+            filled = self._native.fill(sizes, self._memory)
         except REFUSED:
             return None
         if filled is not None and self._segment.unbound and self._segment.needed(filled.numbers):
@@ -208,7 +216,7 @@ class SymbolicFastPath:
         filled: FilledSizes,
         replay: ProgramReplay,
     ) -> FastPath:
-        """A path, and its plan in the cache. Without a key, they are filled in again for other sizes."""
+        """A path, and its plan in the cache. Without a key, it will be filled in again for other sizes."""
         session = self._session
         lowered = SpecializedPlan(self._made.trace, filled.numbers, self.sized, sizes)
         recorded = RecordedPlan(lowered, blocks=filled.memory)
@@ -216,23 +224,56 @@ class SymbolicFastPath:
         recorded.placement = {name: place for place, name in self._places}
         recorded.buffers.update(zip(self._places, filled.outer, strict=True))
         recorded.owned = list(filled.outer)
-        for at, _ in self._noted:
-            place, name = self._places[at]
-            recorded.inputs[name] = [(place, filled.outer[at])]
-        self._note(filled)
+        noted = []
+        for (place, name), shared, buffer in zip(self._places, self._memory, filled.outer, strict=True):
+            if shared.is_noted:
+                recorded.inputs[name] = [(place, buffer)]
+                noted.append((buffer, shared))
+        self._note(noted)
+        session.symbolic_plans.mark_served()
         recorded.fast_path = path = FastPath(
             session, recorded, self._names, shapes, self._dtypes, self._in_place, replay=replay
         )
         session.cache.keep(path if key is None else key, recorded)
         if key is not None:
             session.cache.keep_fast_path(key, recorded)
+        else:
+            if self._passing is not None:
+                self._passed.append(self._passing)
+            self._passing, path.filled = path, filled
+            # What is smaller is neither allocated ahead nor given back.
+            self._noted = [
+                (buffer, shared) for buffer, shared in noted if shared.held_bytes() >= LEAST_TOUCHED
+            ]
         return path
 
-    def _note(self, filled: FilledSizes) -> None:
-        """Note that the plan took some sizes, and how much memory inputs need."""
+    def _note(self, noted: Iterable[tuple[DeviceBuffer, SharedBuffer]]) -> None:
+        """Note how much memory inputs need."""
         session = self._session
-        for at, shared in self._noted:
-            session.recorder.note(shared, filled.outer[at].elements)
-        session.symbolic_plans.mark_served()
+        for buffer, shared in noted:
+            session.recorder.note(shared, buffer.elements)
         if session.recorder.near:
             session.background_plans.allocate_ahead()
+
+    def _drop_passed(self) -> None:
+        """Drop the paths that were filled in before, once nothing reads their outputs."""
+        cache, passed, self._passed = self._session.cache, self._passed, []
+        for path in passed:
+            if path.recorded.users:
+                self._passed.append(path)
+            elif not path.is_released:
+                cache.drop(cache.plans, path)
+
+
+def _are_there(given: tuple[Any, ...]) -> bool:
+    """Whether no job is still to write any of these arrays and tensors on the CPU."""
+    found = [item.elements_on_cpu for item in given if type(item) is Tensor]
+    return all(data is not None and data.fence is None for data in found)
+
+
+def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """A function that returns these entries of a tuple."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    begin = places[0] if places else 0
+    return itemgetter(slice(begin, begin + len(places)))

@@ -69,19 +69,18 @@ class CommandList:
         """Whether there is nothing to run; such a list is never `within` a block."""
         return self._rows is _EMPTY
 
-    def become(self, count: int, rows: np.ndarray | None = None) -> None:
+    def become(self, rows: np.ndarray) -> None:
         """Take the commands, at least one, that have been written in place of those before.
 
-        Without `rows` they are `within` a block, and so is what runs them.
+        For those `within` a block, of which what runs them is a part, setting `count` does.
         """
-        self._rows, self.count = rows, count
-        if rows is not None:
-            self._request[2] = count
+        self._rows, self.count = rows, len(rows)
+        self._request[2] = len(rows)
 
     @property
     def array(self) -> np.ndarray:
         """The rows."""
-        if self._rows is None:
+        if self._rows is None or len(self._rows) != self.count:
             self._rows = self._request[self._begin : self._begin + 4 * self.count].reshape(-1, 4)
         return self._rows
 

@@ -21,6 +21,7 @@ from engine.kernels.value import Value
 
 if TYPE_CHECKING:
     from engine.runtime.plans.plan_requests import PlanRequest
+    from engine.runtime.plans.specialized_plan import SpecializedPlan
 
 PLAN_BYTES = 256 << 10
 """Estimated memory of a plan apart from its blocks: steps, values and commands."""
@@ -96,6 +97,35 @@ class ObjectsLocation(Location):
         return lambda: DerivedRead(self.objects, request())
 
 
+class SizedLocation(Location):
+    """The location of an output, in a buffer, of a plan whose sizes become others."""
+
+    backend: Backend
+    buffer: DeviceBuffer
+
+    def __init__(self, lowered: SpecializedPlan, name: str, backend: Backend, buffer: DeviceBuffer) -> None:
+        self.backend, self.buffer = backend, buffer
+        self._lowered, self._name = lowered, name
+        self._numbers, self._shape = lowered.shape(name)
+        self.follow()
+
+    @property
+    def value(self) -> Value:  # type: ignore[override]
+        """The tensor as it is now."""
+        entry = self._lowered.entry(self._name)
+        assert isinstance(entry, Value)
+        return entry
+
+    def follow(self) -> None:
+        """Follow the plan to other sizes."""
+        self.read = self._read_first
+        self.__dict__.pop("request", None)
+
+    def _read_first(self, out: np.ndarray | None = None) -> np.ndarray:
+        self.read = self.backend.reader(self.buffer, tuple(self._numbers[self._shape]))
+        return self.read(out)
+
+
 Transfers: TypeAlias = "tuple[tuple[str, DeviceBuffer, DeviceBuffer], ...]"
 """Tensors that go from a backend to the other: name, source and target of each."""
 
@@ -111,7 +141,7 @@ class Submission:
     slicing: Any = None
     """Partial dispatches and expected costs of the program's steps, created when it is first sliced."""
 
-    @cached_property
+    @property
     def plan(self) -> Plan:
         """The steps of the program, with their sizes."""
         return self.make_plan()
@@ -214,14 +244,6 @@ class RecordedPlan:
         self.buffers, self.placement = made.buffers, made.placement
         self.owned, self.inputs = made.owned, made.inputs
         self.state = Settled.READY
-
-    def resize(self, sizes: tuple[int, ...]) -> None:
-        """Follow its program and buffers to other sizes, where nothing refers to those before."""
-        lowered: Any = self.lowered
-        lowered.resize(sizes)
-        for submission in self.submissions:
-            submission.slicing = None
-            submission.__dict__.pop("plan", None)
 
     def fail(self, error: BaseException) -> None:
         """End planning with an error."""

@@ -70,12 +70,18 @@ class TraceTemplate:
 
     Attributes:
         entries: A function for each entry.
+        shapes: Which of the numbers are the shape of each entry that is a tensor.
     """
 
     def __init__(self, trace: Trace, names: Collection[str], numbers: list[Number]) -> None:
-        self.entries = {
-            name: of_entry(entry, numbers) for name, entry in trace.values.items() if name in names
-        }
+        self.entries: dict[str, Callable[[Values], Entry]] = {}
+        self.shapes: dict[str, slice] = {}
+        for name, entry in trace.values.items():
+            if name not in names:
+                continue
+            if isinstance(entry, Value):
+                self.shapes[name] = slice(len(numbers), len(numbers) + entry.rank)
+            self.entries[name] = of_entry(entry, numbers)
         self._received = of_values(trace.received, numbers)
         self._stop = None if trace.stop is None else of_stop(trace.stop, numbers)
         self._layer = trace.layer  # reports say at which layer a plan stops

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class SpecializedPlan(Lowered):
-    """A plan for all sizes with given sizes filled in; its steps are filled in on first use.
+    """A plan for all sizes with given sizes filled in; its steps are filled in when they are asked for.
+
+    Its sizes may become others if `numbers` follow, and the plan does not stop for data.
 
     Args:
         template: The tensors of the plan.
@@ -39,12 +41,8 @@ class SpecializedPlan(Lowered):
         self._template, self._numbers = template, numbers
         self.sized = sized
         self.sizes = sizes
+        self._traced: tuple[tuple[int, ...], Trace] | None = None  # with the sizes that it has
         self._make_request = make_request
-
-    def resize(self, sizes: tuple[int, ...]) -> None:
-        """Have other sizes, whose numbers are where those before were; not where the plan stops for data."""
-        self.sizes = sizes
-        self.__dict__.pop("trace", None)
 
     def plan(self, position: int) -> Plan:
         """A segment's steps."""
@@ -55,14 +53,20 @@ class SpecializedPlan(Lowered):
         assert self._make_request is not None
         return self._make_request()
 
-    @cached_property
+    @property
     def trace(self) -> Trace:  # type: ignore[override]
         """The tensors, with their sizes."""
-        return self._template.filled(self._numbers)
+        if self._traced is None or self._traced[0] is not self.sizes:
+            self._traced = self.sizes, self._template.filled(self._numbers)
+        return self._traced[1]
 
     def entry(self, name: str) -> Entry:
         """An output, without the rest of the trace."""
         return self._template.entries[name](self._numbers)
+
+    def shape(self, name: str) -> tuple[Sequence[Any], slice]:
+        """The numbers, and which of them are the shape of an output that is a tensor."""
+        return self._numbers, self._template.shapes[name]
 
     @property
     def segments(self) -> list[Segment]:  # type: ignore[override]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from engine.backends.base import DeviceBuffer
@@ -232,7 +232,7 @@ class SymbolicPlan:
         recorded = RecordedPlan(lowered)
         inputs = made.inputs(lowered.trace)
         try:
-            make_plans = [partial(self.plan_of, sizes, k) for k in range(len(made.segments))]
+            make_plans = [cache(partial(self.plan_of, sizes, k)) for k in range(len(made.segments))]
             near: Sequence[GrowableMemory[Any, Any]] = ()
             if recorder.allocates_ahead:
                 needs = recorder.needs_of_inputs(inputs, made.places)
@@ -311,7 +311,8 @@ class SymbolicPlans:
 
     def is_first(self, plan: SymbolicPlan) -> bool:
         """Whether a plan, one that can be used, is the most recently used one."""
-        return next(iter(self._plans), None) is plan or self.first is plan
+        plans = self._plans
+        return (bool(plans) and plans[0] is plan) or self.first is plan
 
     @property
     def waiting(self) -> list[SymbolicPlan]:

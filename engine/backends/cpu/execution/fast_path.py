@@ -6,7 +6,6 @@ Nor are outputs that a tensor takes over.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from math import prod
 
 import numpy as np
 
@@ -46,7 +45,6 @@ class CPUReplay(ProgramReplay):
         "_program",
         "_resized",
         "_saved_ns",
-        "_shapes",
         "_stream",
         "_targets",
         "_views",
@@ -59,7 +57,6 @@ class CPUReplay(ProgramReplay):
         stream: JobStream,
         program: CPUProgram,
         targets: Sequence[CPUBuffer],
-        shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
     ) -> None:
         self._stream = stream
@@ -70,17 +67,13 @@ class CPUReplay(ProgramReplay):
         self._elsewhere: ZeroCopyCommands | None = None
         # Commands of other sizes.
         self._resized: ZeroCopyCommands | None = None
-        self.resize(shapes)
-
-    def resize(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        self._shapes = shapes
-        # Views of the inputs' buffers in their shapes, made when an array is first copied to one.
-        self._views: list[np.ndarray] = []
+        # Views of the inputs' buffers in their shapes, made when an array is first copied to one; None until
+        # inputs of these sizes come.
+        self._views: list[np.ndarray] | None = None
         self._is_small, self._saved_ns = True, 0.0
-        for buffer, may in zip(self._targets, self._in_place, strict=True):
-            if (nbytes := buffer.elements * buffer.dtype.itemsize) >= IN_PLACE_BYTES:
-                self._is_small = self._is_small and nbytes < SHORT_IN_PLACE_BYTES
-                self._saved_ns += nbytes * _COPY_NS if may else 0.0
+
+    def resize(self) -> None:
+        self._views = None
         if self.own:
             self.own = {}
         if self._elsewhere is not None:
@@ -99,13 +92,15 @@ class CPUReplay(ProgramReplay):
             return False
         if stream.copied:  # see `run_apart`
             return False
+        if self._views is None:
+            self._follow(arrays, not tensors)
         is_quick = program.is_short or not tensors and program.is_quick(self._saved_ns)
         if own or (tensors and not program.is_short) or (is_quick and not self._is_small):
             self._run_elsewhere(arrays, tensors, own, is_quick)
             return True
         if self.own:
             self.own = {}
-        for number, view in enumerate(self._views or self._seen()):
+        for number, view in enumerate(self._views or self._seen(arrays)):
             view[...] = arrays[number]
         if program.is_short:
             program.run_here()
@@ -150,7 +145,7 @@ class CPUReplay(ProgramReplay):
             here.aim(arrays, tensors)
         self.own = here.aim_outputs(own, stream)
         for number in here.copied:
-            (self._views or self._seen())[number][...] = arrays[number]
+            (self._views or self._seen(arrays))[number][...] = arrays[number]
         if is_quick:
             program.run_copy_here(here.run_here, self._saved_ns)
             return
@@ -167,8 +162,19 @@ class CPUReplay(ProgramReplay):
         for tensor in here.read:
             tensor.add_reader(job)
 
-    def _seen(self) -> list[np.ndarray]:
-        self._views = [*map(seen, self._targets, self._shapes)]
+    def _follow(self, arrays: Sequence[np.ndarray], are_copied: bool) -> None:
+        """Note whether inputs of these sizes are small, and how long it takes to copy others."""
+        self._is_small, self._saved_ns, self._views = True, 0.0, []
+        for number, array in enumerate(arrays):
+            if (nbytes := array.nbytes) >= IN_PLACE_BYTES:
+                self._is_small = self._is_small and nbytes < SHORT_IN_PLACE_BYTES
+                self._saved_ns += nbytes * _COPY_NS if self._in_place[number] else 0.0
+            if are_copied:
+                self._views.append(self._targets[number].view(array.shape))
+
+    def _seen(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        self._follow(arrays, are_copied=True)
+        assert self._views is not None
         return self._views
 
     def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
@@ -205,8 +211,9 @@ class CPUReplay(ProgramReplay):
     def let_go(self) -> None:
         if self.own:
             self.own = {}
-        if self._elsewhere is not None:
-            self._elsewhere.let_go()
+        for here in (self._elsewhere, self._resized):
+            if here is not None:
+                here.let_go()
 
 
 class ZeroCopyCommands:
@@ -280,7 +287,7 @@ class ZeroCopyCommands:
         own = self._rows[:count]
         own[:] = rows
         own[:, 1] += self._ahead
-        self.commands.become(count, own)
+        self.commands.become(own)
         self._see(program, inputs)
         return True
 
@@ -350,9 +357,3 @@ class ZeroCopyCommands:
         """Drop inputs and new memory; running commands keep what they need."""
         self.tensors = self.job = self.held = None
         self.taken, self.read, self.copied = [], [], []
-
-
-def seen(buffer: CPUBuffer, shape: tuple[int, ...]) -> np.ndarray:
-    """A buffer's first elements in a shape."""
-    elements, size = buffer.array, prod(shape)
-    return (elements if len(elements) == size else elements[:size]).reshape(shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 
 import numpy as np
 
@@ -38,12 +39,8 @@ class CPUBuffer(HostBuffer):
         """A buffer over its first elements."""
         made = CPUBuffer.__new__(CPUBuffer)
         made.dtype, made.address, made._block_bytes = self.dtype, self.address, self._block_bytes
-        made.resize(elements, self)
+        made.elements, made._array = elements, self.array[:elements]
         return made
-
-    def resize(self, elements: int, whole: CPUBuffer) -> None:
-        """Have other elements: so many of the buffer whose first ones these are."""
-        self.elements, self._array = elements, whole.array[:elements]
 
     def block(self) -> tuple[int, int]:
         """The block's address and size."""
@@ -56,9 +53,35 @@ class CPUBuffer(HostBuffer):
             raise DisposedError("this buffer was released")
         return self._array
 
+    def view(self, shape: tuple[int, ...]) -> np.ndarray:
+        """The first elements in a shape."""
+        if self._array is None:
+            raise DisposedError("this buffer was released")
+        return self._array[: prod(shape)].reshape(shape)
+
     def release(self) -> None:
         """Drop the memory; enqueued work keeps it as long as needed."""
         self._array = None
+
+
+class SizedBuffer(CPUBuffer):
+    """The first elements of another buffer: as many as a word says, which native code writes."""
+
+    __slots__ = ("_place", "_words")
+
+    def __init__(self, whole: CPUBuffer, words: memoryview, place: int) -> None:
+        self.dtype, self.address, self._block_bytes = whole.dtype, whole.address, whole._block_bytes
+        self._array, self._words, self._place = whole.array, words, place
+
+    @property
+    def elements(self) -> int:  # type: ignore[override]
+        """How many elements it has now."""
+        return self._words[self._place] or 1
+
+    @property
+    def array(self) -> np.ndarray:
+        """The elements that it has now, 1-D."""
+        return self.view((self.elements,))
 
 
 @cache

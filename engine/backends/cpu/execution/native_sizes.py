@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.execution.arguments import as_word
-from engine.backends.cpu.execution.memory import CPUBuffer
+from engine.backends.cpu.execution.memory import SizedBuffer
 from engine.backends.cpu.execution.program import is_free
 from engine.backends.cpu.execution.template_source import ALL, LAYOUT, RESULTS, SHORT, prepared_layout
 from engine.backends.growable import GrowableMemory
@@ -45,7 +45,7 @@ class _LookedUp(Sequence[int]):
 
     def __getitem__(self, which: Any) -> Any:
         words, found = self._words, self._places[which]
-        return words[found] if isinstance(found, int) else [words[place] for place in found]
+        return [words[place] for place in found] if type(which) is slice else words[found]
 
 
 class NativeSizes:
@@ -67,10 +67,10 @@ class NativeSizes:
         count, outer = len(template.numbers), len(elements)
         addresses = table.inputs
         rooms, arena = addresses + outer, addresses + 2 * outer
-        # The memory that the last sizes took: inputs and outputs, temporaries, and the bytes of each.
-        self._rooms: list[Any] = []
+        # The memory that the last sizes took: of inputs and outputs, with what they share; of temporaries;
+        # and the bytes of each.
+        self._rooms: list[tuple[GrowableMemory[int, DeviceBuffer], Any]] = []
         self._arena: np.ndarray | None = None
-        self._outer: list[tuple[Any, int]] = []  # memory of inputs and outputs, where their elements are
         self._used: dict[int, int] = {}
         numbered = [table.place(number) for number in template.numbers]
         sized = [table.place(number) for number in elements]
@@ -117,49 +117,62 @@ class NativeSizes:
         self,
         sizes: Sequence[int],
         memory: Sequence[GrowableMemory[int, DeviceBuffer]],
-        before: FilledSizes | None = None,
     ) -> FilledSizes | None:
         """The program for some sizes, see `engine.backends.plan_template.NativeSizes`."""
-        program: Any = None if before is None else before.program
-        if before is not None and is_free(program) and self._backend.stream.is_idle():
-            found: Any = before.block
-        else:
-            before, found = None, self._new_block()
-        block, words, address, lay_out = found
-        results, first = self._template.results, self._values
+        made, results = self._new_block(), self._template.results
+        block, words, address, _ = made
         for _ in range(3):  # inputs and outputs may have to grow first, then temporaries
-            rooms: list[Any] = [shared.memory for shared in memory]
-            arena = self._backend.arena_of(0)
-            if self._rooms != rooms or self._arena is not arena:
-                self._take_memory(rooms, arena)
-            words[:] = self._words
-            for number, size in enumerate(sizes, first):
-                words[number] = size
-            lay_out()
-            state = words[results]
+            if not self._rooms or not self._is_current():
+                self._take_memory(memory)
+            state = self._lay_out(made, sizes)
             if state != SHORT:
                 break
             for shared, place in zip(memory, self._sized, strict=True):
                 shared.of(words[place] or 1)
             self._backend.arena_of(words[results + 1])
         if state < 0:
-            if before is None:
-                self._blocks.append(found)
+            self._blocks.append(made)
             return None
-        # Commands take the place of others, if there are any.
-        if state and before is not None and before.memory is self._used and not program.commands.is_empty:
-            program.refill(*RESULTS.unpack_from(words, 8 * results))
-            for buffer, (room, place) in zip(before.outer, self._outer, strict=True):
-                buffer.resize(words[place] or 1, room)  # type: ignore[attr-defined]
-            return before
-        outer = [room.first(words[place] or 1) for room, place in self._outer]
-        program = self._template.program_in(block, address, arena, outer)
-        return FilledSizes(program, outer, self._used, _LookedUp(words, self._looked_up), found)
+        rooms = zip(self._rooms, self._sized, strict=True)
+        outer = [SizedBuffer(room, words, place) for (_, room), place in rooms]
+        program = self._template.program_in(block, address, self._backend.arena, outer)
+        return FilledSizes(sizes, program, outer, self._used, _LookedUp(words, self._looked_up), made)
 
-    def _take_memory(self, rooms: list[CPUBuffer | None], arena: np.ndarray) -> None:
+    def refill(self, filled: FilledSizes, sizes: Sequence[int]) -> bool:
+        """Turn a program into that of other sizes, see `engine.backends.plan_template.NativeSizes`."""
+        program: Any = filled.program
+        if filled.memory is not self._used or not self._is_current() or program.commands.is_empty:
+            return False
+        if not is_free(program) or not self._backend.stream.is_idle():
+            return False
+        if self._lay_out(filled.block, sizes) <= 0:
+            self._lay_out(filled.block, filled.sizes)
+            return False
+        filled.sizes = sizes
+        program.refill(*RESULTS.unpack_from(filled.block.words, 8 * self._template.results))
+        return True
+
+    def _lay_out(self, block: _Block, sizes: Sequence[int]) -> int:
+        """Fill in a block; returns how many commands it has, or why it has none."""
+        words = block.words
+        words[:] = self._words
+        for number, size in enumerate(sizes, self._values):
+            words[number] = size
+        block.lay_out()
+        return words[self._template.results]
+
+    def _is_current(self) -> bool:
+        """Whether no memory has been replaced since the last sizes."""
+        for shared, room in self._rooms:
+            if shared.memory is not room:
+                return False
+        return self._arena is self._backend.arena
+
+    def _take_memory(self, memory: Sequence[GrowableMemory[int, DeviceBuffer]]) -> None:
         """Have the next blocks use this memory; where there is none yet, none is enough."""
-        self._rooms, self._arena = rooms, arena
-        self._outer = [*zip(rooms, self._sized, strict=True)]
+        arena = self._backend.arena
+        rooms: list[Any] = [shared.memory for shared in memory]
+        self._rooms, self._arena = [*zip(memory, rooms, strict=True)], arena
         there = [room for room in rooms if room is not None]
         addresses = [0 if room is None else room.address for room in rooms]
         elements = [-1 if room is None else room.elements for room in rooms]

@@ -134,7 +134,7 @@ class CPUProgram(Program):
     def refill(self, count: int, nanoseconds: float) -> None:
         """Become the program of other sizes, whose commands are written in place of those before."""
         assert self.commands is not None
-        self.commands.become(count)
+        self.commands.count = count
         if self.job is not None:
             self.job.resize(count)
         self._expect(nanoseconds)
