@@ -144,6 +144,9 @@ class Backend(ABC):
     whole_layers: frozenset[str] = frozenset()
     """Kinds of hints that `tune` always takes, so that a definition may omit their formula."""
 
+    has_byte_tables: bool = False
+    """Whether looking bytes up in a table takes less time here than functions of floats."""
+
     initial_cost_scale: float = 1.0
     """What `estimate` is multiplied by as long as nothing was measured."""
 

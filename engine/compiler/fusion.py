@@ -61,7 +61,9 @@ def _candidates(
 
 def join(producer: Compute, consumer: Compute, fan_in: int) -> Compute | None:
     """Fuse two formulas into one kernel with the consumer's output; None if they do not fit."""
-    if consumer.hint is not None or producer.output.size != consumer.output.size:
+    if consumer.hint is not None or producer.kind == "look_up":
+        return None
+    if producer.output.size != consumer.output.size:
         return None
     at_flat = Expr("load", producer.output.arithmetic, (FLAT,), producer.output)
     formula = consumer.formula()

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from engine.base.memory.pool import Pool
+from engine.compiler.byte_tables import tabulate
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.plan import AnyKernel, BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
@@ -35,6 +36,7 @@ class Target(RepeatTarget, Protocol):
 
     fan_in: int
     whole_layers: frozenset[str]
+    has_byte_tables: bool
 
     def refusal(self, compute: Compute) -> str | None:
         """Why a step cannot run there, or None."""
@@ -161,6 +163,8 @@ class Planner:
     def _segmented(self, trace: Trace, computes: Sequence[Compute]) -> Lowered:
         wanted = trace.kept
         computes = live(computes, wanted)
+        if self.native.has_byte_tables:
+            computes = live(tabulate(computes, wanted, self.memo), wanted)
         computes = fuse_elementwise(computes, wanted, self.native.fan_in, self.memo)
         lowered = Lowered(trace)
         if trace.stop is not None and (call := trace.stop.call) is not None and self.cpu is not None:

@@ -28,6 +28,7 @@ LARGEST_KNOWN = 64
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+F = TypeVar("F", bound=Hashable)
 
 
 class LRUCache(Generic[K, V]):
@@ -78,6 +79,7 @@ class PlanMemo:
         self.layers: LRUCache[tuple[str, tuple[Entry, ...]], TracedLayer] = LRUCache(most)
         self.tuned: LRUCache[tuple[str, Compute], LoweredFormula] = LRUCache(most)
         self._joined: LRUCache[tuple[Compute, Compute], tuple[Compute | None]] = LRUCache(most)
+        self._tabulated: LRUCache[tuple[Compute, Hashable], Compute] = LRUCache(most)
         self._tensors: WeakValueDictionary[Hashable, Value] = WeakValueDictionary()
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
@@ -100,6 +102,14 @@ class PlanMemo:
             found = (join(),)
             self._joined.keep((producer, consumer), found)
         return found[0]
+
+    def tabulated(self, compute: Compute, function: F, tabulate: Callable[[Compute, F], Compute]) -> Compute:
+        """A function of bytes as a table, by `tabulate` if that is not cached."""
+        found = self._tabulated.get((compute, function))
+        if found is None:
+            found = tabulate(compute, function)
+            self._tabulated.keep((compute, function), found)
+        return found
 
     def _same(self, properties: Hashable, make: Callable[[], Value]) -> Value:
         value = self._tensors.get(properties)

@@ -12,7 +12,7 @@ HintKind = Literal[
     "matmul", "conv", "shifted_matmul", "shifted_conv", "pool", "concat", "reduce", "transpose",
     "nearest", "recurrence", "softmax", "normalize", "sort", "scan", "position", "scatter", "select", "count",
     "nonzero", "compress", "suppression", "unpacked_matmul", "expert_matmul", "unpacked_expert_matmul",
-    "roi_align", "blend", "resample", "leaves", "repeat", "repeated",
+    "roi_align", "blend", "resample", "leaves", "look_up", "repeat", "repeated",
 ]  # fmt: skip
 
 
@@ -100,6 +100,7 @@ class Hint:
         it is not; attributes mode, how they are compared ("LEQ", "LT", "GTE", "GT", "EQ" or "NEQ"), depth,
         the nodes on the longest path, and missing: whether nodes are (nodes, 4), with a number above 0 where
         NaN is on the true side. Output is the leaf that each row reaches in each tree, (trees, rows).
+    look_up: operands (x, table), bytes and a table of 256 bytes. Output is the entry of each byte's bits.
     recurrence: a recurrent layer of known weights with ONNX's default activations, for backends that are
         bound to take it: no formula stands for it. Operands (x, w, r), then those of bias and first states
         that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).

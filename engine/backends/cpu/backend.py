@@ -77,6 +77,7 @@ class CPUBackend(HostBackend):
     chooses_by_size: ClassVar[bool] = True
     fan_in = 16
     whole_layers = frozenset({"recurrence", "repeat", "suppression"})
+    has_byte_tables = True
     passes = (sink_dequantize, fuse_qdq, remove_dead_layers, unpack_weights, channels_last)
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from engine.backends.cpu.kernels.argmax import tune_position
+from engine.backends.cpu.kernels.byte_tables import tune_look_up
 from engine.backends.cpu.kernels.compress import tune_compress, tune_count, tune_nonzero, tune_select
 from engine.backends.cpu.kernels.concat import tune_concat
 from engine.backends.cpu.kernels.convolution.any_type_conv import tune_any_type_conv
@@ -41,6 +42,7 @@ RULES: dict[str, Rule] = {
     "matmul": tune_matmul,
     "pool": tune_pool,
     "leaves": tune_leaves,
+    "look_up": tune_look_up,
     "concat": tune_concat,
     "recurrence": tune_recurrence,
     "softmax": tune_softmax,

@@ -9,8 +9,8 @@ from engine.compiler.passes.patterns import Levels, Patterns
 from engine.graph.model import Layer, Model
 
 _MOVING = frozenset(
-    "Concat DepthToSpace Expand Flatten Gather Identity MaxPool Reshape Slice SpaceToDepth Split Squeeze Tile"
-    " Transpose Unsqueeze".split()
+    "Concat DepthToSpace Expand Flatten Gather Identity MaxPool Reshape Resize Slice SpaceToDepth Split"
+    " Squeeze Tile Transpose Unsqueeze".split()
 )
 """Every element of their output is one of an input; all inputs of Concat, of others the first one."""
 
@@ -128,6 +128,10 @@ def _moves(layer: Layer) -> bool:
     """Whether a layer moves elements, none of which comes from elsewhere."""
     if layer.domain or layer.op_type not in _MOVING or not all(layer.outputs):
         return False
+    if layer.op_type == "Resize":
+        # Elements beyond a region are a number.
+        is_cropped = layer.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+        return layer.attributes.get("mode", "nearest") == "nearest" and not is_cropped
     if layer.op_type != "MaxPool":
         return True
     # Windows with gaps may lie in the padding as a whole.

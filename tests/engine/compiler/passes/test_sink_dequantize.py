@@ -55,6 +55,7 @@ LAYERS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
     "slice": ("Slice", ["xd", "starts", "ends"], {}),
     "gather": ("Gather", ["xd", "rows"], {"axis": 2}),
     "concat": ("Concat", ["xd", "xd"], {"axis": 1}),
+    "nearest": ("Resize", ["xd", "", "twice"], {}),
     "blocks": ("DepthToSpace", ["xd"], {"blocksize": 2}),
 }
 ARRAYS: dict[str, Any] = {
@@ -62,6 +63,7 @@ ARRAYS: dict[str, Any] = {
     "starts": np.array([0, 1]),
     "ends": np.array([2, 3]),
     "rows": np.array([3, 0, 3]),
+    "twice": np.array([1, 1, 2, 3], np.float32),
     "t": np.float32(0.035),
     "low": np.uint8(3),
     "endless": np.float32(np.inf),
