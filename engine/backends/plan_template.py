@@ -56,6 +56,7 @@ class FilledSizes(NamedTuple):
         memory: Bytes of the blocks of memory that it uses, by their numbers.
         numbers: Those that are looked up.
         block: Where the program's commands are written.
+        near: What is to be allocated ahead, as sizes come near to what there is.
     """
 
     program: Program
@@ -63,6 +64,7 @@ class FilledSizes(NamedTuple):
     memory: Mapping[int, int]
     numbers: Sequence[int]
     block: object
+    near: Sequence[GrowableMemory[Any, Any]] = ()
 
 
 class NativeSizes(Protocol):
@@ -78,7 +80,8 @@ class NativeSizes(Protocol):
 
         Args:
             sizes: The symbolic numbers.
-            memory: That of inputs and outputs, in the plan's order, which grows where it is too small.
+            memory: That of inputs and outputs, in the plan's order. On the host it grows where it is too
+                small; elsewhere None is returned then.
             before: What was made for other sizes that are not needed any more. It is filled in again and
                 returned, if its program is not in flight and its memory suffices.
         """
@@ -87,7 +90,7 @@ class NativeSizes(Protocol):
 
 @runtime_checkable
 class NativeTemplate(Template, Protocol):
-    """A template, on the host, which native code can fill in."""
+    """A template whose numbers native code can compute."""
 
     def native_sizes(
         self,

@@ -45,7 +45,7 @@ class Executor(Disposable):
         self._kept = self._inputs.kept
         self._outputs = Outputs(session.source)
         self._schedules = 0
-        self._may_take_fast_path = not (check_integers or self._inputs.have_wide_integers)
+        self._may_take_fast_path = not check_integers
         # How many schedules there were before, for layers that draw random numbers.
         self._count = np.zeros(1, np.uint32) if session.is_random else None
         self._latest: Run | None = None

@@ -31,7 +31,7 @@ class SymbolicFastPath:
     """Schedules inputs of other shapes than those before, by one plan for all sizes.
 
     It does what the session's way to a recorded plan does, for the plans to which most models come: one
-    segment on the CPU, without stops for data, whose sizes the shapes of the inputs decide alone. A native
+    segment, without stops for data, whose sizes the shapes of the inputs decide alone. A native
     call says whether the plan takes the sizes, and makes the program; that is enqueued, and only then is
     written down what later schedules and the outputs need. Where anything is unusual it does nothing, and
     the session's way tells what is wrong.
@@ -81,6 +81,7 @@ class SymbolicFastPath:
             recorder.shared_buffer(self._place, spec.name, spec.dtype, spec.role == "input")
             for spec, _ in self._segment.outer
         ]
+        self._inputs = [at for at, (spec, _) in enumerate(self._segment.outer) if spec.role == "input"]
         self._noted = [(at, shared) for at, shared in enumerate(self._memory) if shared.is_noted]
         order = [spec.name for spec, _ in self._segment.outer]
         self._read = [order.index(name) if name in order else None for name in self._names]
@@ -103,8 +104,7 @@ class SymbolicFastPath:
         if session.host_inputs or session.is_random or not (sizes.has_known_ranks and sizes.is_possible):
             return None
         (segment,) = made.segments
-        backend = session.backends[segment.place]
-        if not (backend.is_host and backend.shares):
+        if not session.backends[segment.place].shares:
             return None
         # Inputs that nothing reads have buffers only where outputs are made of them.
         read = {spec.name for spec, _ in segment.outer if spec.role == "input"}
@@ -216,7 +216,7 @@ class SymbolicFastPath:
         recorded.placement = {name: place for place, name in self._places}
         recorded.buffers.update(zip(self._places, filled.outer, strict=True))
         recorded.owned = list(filled.outer)
-        for at, _ in self._noted:
+        for at in self._inputs:
             place, name = self._places[at]
             recorded.inputs[name] = [(place, filled.outer[at])]
         self._note(filled)
@@ -234,5 +234,5 @@ class SymbolicFastPath:
         for at, shared in self._noted:
             session.recorder.note(shared, filled.outer[at].elements)
         session.symbolic_plans.mark_served()
-        if session.recorder.near:
-            session.background_plans.allocate_ahead()
+        if session.recorder.near or filled.near:
+            session.background_plans.allocate_ahead(filled.near)
