@@ -208,7 +208,10 @@ class Executor(Disposable):
         """Schedule inputs of sizes never seen, if the plan of the latest ones takes them; their fast path."""
         if self._symbolic_path is None or not self._symbolic_path.is_next:
             self._prepare_symbolic_path()
-        return None if self._symbolic_path is None else self._symbolic_path.schedule(given, shapes)
+        if self._symbolic_path is None:
+            return None
+        with self._entered():
+            return self._symbolic_path.schedule(given, shapes)
 
     def _prepare_symbolic_path(self) -> None:
         """Prepare what `_scheduled_symbolically` uses, while loading or when another plan was used."""

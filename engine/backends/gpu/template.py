@@ -197,11 +197,10 @@ class NativeSizes:
             self._backend.share(shared.memory, size)  # type: ignore[arg-type]
             for shared, size in zip(memory, elements, strict=True)
         ]
-        with self._backend.entered():
-            try:
-                program = template.program(self._given, placed, outer)
-            except OverflowError:
-                return None
+        try:
+            program = template.program(self._given, placed, outer)
+        except OverflowError:
+            return None
         blocks = {**dict([buffer.block() for buffer in outer]), **program.temporaries()}
         return FilledSizes(
             program=program,

@@ -185,7 +185,7 @@ class GLComputeTemplate(GLTemplate):
             ranges[number, 0], ranges[number, 2] = buffer.name, buffer.memory.nbytes
         table[self._range_rows, 3:6] = ranges[self._range_numbers]
         if len(self._making):
-            names = arena.new_textures(len(self._viewed))
+            names = arena.lend_textures(len(self._viewed))
             making = self._making.copy()
             making[:-1:2, 2] = names
             making[1::2, 3:6] = ranges[self._viewed]
