@@ -41,6 +41,7 @@ def gathered() -> dict[str, _KERNEL]:
     from engine.backends.cpu.kernels.convolution.winograd_weights import transforming_source
     from engine.backends.cpu.kernels.matmul.packing import packing_source
     from engine.backends.gl.commands import REPLAY
+    from engine.backends.gpu.template import sources_of_numbers
     from engine.base.errors import EngineError
     from engine.compiler.passes.fold_batch_norm import SCALE_ROWS
     from engine.compiler.plan import AnyKernel
@@ -59,6 +60,7 @@ def gathered() -> dict[str, _KERNEL]:
         SCALE_ROWS,
         REPLAY,
         CALLS,
+        *sources_of_numbers(),
     ]
     found: dict[str, NativeSource] = {source.key: source for source in always}
 

@@ -59,6 +59,7 @@ class FilledSizes:
         memory: Bytes of the blocks of memory that it uses, by their numbers.
         numbers: Those that are looked up, as they are now.
         block: Where the program's commands are written.
+        near: What is to be allocated ahead, as sizes come near to what there is.
     """
 
     sizes: Sequence[int]
@@ -67,6 +68,23 @@ class FilledSizes:
     memory: Mapping[int, int]
     numbers: Sequence[int]
     block: Any
+    near: Sequence[GrowableMemory[Any, Any]] = ()
+
+
+class LookedUpNumbers(Sequence[int]):
+    """Numbers of some sizes, each read from their words when it is asked for."""
+
+    __slots__ = ("_places", "_words")
+
+    def __init__(self, words: memoryview, places: Sequence[int]) -> None:
+        self._words, self._places = words, places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, which: Any) -> Any:
+        words, found = self._words, self._places[which]
+        return [words[place] for place in found] if type(which) is slice else words[found]
 
 
 class NativeSizes(Protocol):
@@ -81,7 +99,8 @@ class NativeSizes(Protocol):
 
         Args:
             sizes: The symbolic numbers.
-            memory: That of inputs and outputs, in the plan's order, which grows where it is too small.
+            memory: That of inputs and outputs, in the plan's order. On the host it grows where it is too
+                small; elsewhere None is returned then.
         """
         ...
 
@@ -96,7 +115,7 @@ class NativeSizes(Protocol):
 
 @runtime_checkable
 class NativeTemplate(Template, Protocol):
-    """A template, on the host, which native code can fill in."""
+    """A template whose numbers native code can compute."""
 
     def native_sizes(
         self,

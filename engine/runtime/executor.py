@@ -45,7 +45,7 @@ class Executor(Disposable):
         self._kept = self._inputs.kept
         self._outputs = Outputs(session.source)
         self._schedules = 0
-        self._may_take_fast_path = not (check_integers or self._inputs.have_wide_integers)
+        self._may_take_fast_path = not check_integers
         # How many schedules there were before, for layers that draw random numbers.
         self._count = np.zeros(1, np.uint32) if session.is_random else None
         self._latest: Run | None = None
@@ -210,7 +210,10 @@ class Executor(Disposable):
         if path is None or not path.is_next:
             self._prepare_symbolic_path()
             path = self._symbolic_path
-        return None if path is None else path.schedule(given, shapes)
+        if path is None:
+            return None
+        with self._entered():
+            return path.schedule(given, shapes)
 
     def _prepare_symbolic_path(self) -> None:
         """Prepare what `_scheduled_symbolically` uses, while loading or when another plan was used."""

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from engine.backends.gpu.integers import beyond_32_bits
 from engine.backends.plan_template import FilledSizes
 from engine.backends.program_replay import ProgramReplay
 from engine.backends.tensor_data import CPUTensorData, changes
@@ -85,6 +86,9 @@ class FastPath(Run):
         self.shapes, self.dtypes, self._names = shapes, dtypes, names
         # Elements of inputs on which the plan depends.
         self._decided = [(names.index(name), digest(array)) for name, array in known.items()] if known else ()
+        is_narrow = not session.backends["native"].keeps_int64
+        # Inputs whose elements have to fit 32 bits.
+        self._wide = [k for k, d in enumerate(dtypes) if is_narrow and d.kind in "iu" and d.itemsize == 8]
         self._count = count
         taken = names
         if count is not None:
@@ -235,8 +239,8 @@ class FastPath(Run):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the plan depends on the shapes and types of its inputs only."""
-        return not self._decided and self._count is None
+        """Whether inputs need nothing but these shapes and types."""
+        return not self._decided and self._count is None and not self._wide
 
     def take_again(self, given: Named | Positional, is_kept: bool = False) -> bool:
         """Schedule if the inputs are the same tensors as last time, with unchanged storage.
@@ -290,6 +294,8 @@ class FastPath(Run):
                 return self._take_tensors(inputs, given)
             if array.shape != shape or array.dtype != dtypes[number]:
                 return False
+        if self._wide and not self._are_narrow(inputs):
+            return False
         if self._decided and not self._are_as_decided(inputs):
             return False
         arrays: Any = inputs if self._count is None else (*inputs, self._count)
@@ -344,9 +350,11 @@ class FastPath(Run):
                 is_awaited, feed = True, tensor
             tensors.append(tensor)
             feeds.append(feed)
+        if self._wide and not self._are_narrow(feeds):
+            return False
         if self._decided and (is_awaited or not self._are_as_decided(feeds)):
             return False
-        is_of_tensors = None not in tensors and not self._decided
+        is_of_tensors = None not in tensors and not self._decided and not self._wide
         if self._count is not None:
             tensors.append(None)
             feeds.append(self._count)
@@ -364,6 +372,13 @@ class FastPath(Run):
             # The number of schedules may come last.
             self._same = list(zip(keys, inputs, tensors, feeds, strict=False))  # type: ignore[arg-type]
         return True
+
+    def _are_narrow(self, feeds: Sequence[object]) -> bool:
+        """Whether no integer is beyond 32 bits; not of tensors that are still being computed on the CPU."""
+        found = [feeds[number] for number in self._wide]
+        if CPUTensorData in map(type, found):
+            return False
+        return all(type(feed) is not np.ndarray or beyond_32_bits(feed) is None for feed in found)
 
     def _are_as_decided(self, arrays: Sequence[object]) -> bool:
         """Whether inputs have the elements on which the plan depends."""

@@ -78,11 +78,6 @@ class Inputs:
         """The inputs' names in the model's order."""
         return tuple(self._items)
 
-    @property
-    def have_wide_integers(self) -> bool:
-        """Whether elements have to be checked, as the backend holds 32-bit integers only."""
-        return self._is_narrow and any(item.dtype.itemsize == 8 for item in self._items.values())
-
     def keep(self, name: str, value: InputValue) -> None:
         """Use a value for an input in every schedule that does not give one."""
         if name not in self._items:

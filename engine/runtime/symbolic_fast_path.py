@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.growable import REFUSED
+from engine.backends.growable import REFUSED, GrowableMemory
 from engine.backends.plan_template import FilledSizes
 from engine.backends.program_replay import ProgramReplay
 from engine.base import instrumentation
@@ -31,7 +31,7 @@ class SymbolicFastPath:
     """Schedules inputs of other shapes than those before, by one plan for all sizes.
 
     It does what the session's way to a recorded plan does, for the plans to which most models come: one
-    segment on the CPU, without stops for data, whose sizes the shapes of the inputs decide alone. A native
+    segment, without stops for data, whose sizes the shapes of the inputs decide alone. A native
     call says whether the plan takes the sizes, and makes the program; that is enqueued, and only then is
     written down what later schedules and the outputs need. Where anything is unusual it does nothing, and
     the session's way tells what is wrong.
@@ -77,6 +77,7 @@ class SymbolicFastPath:
             recorder.shared_buffer(self._place, spec.name, spec.dtype, spec.role == "input")
             for spec, _ in self._segment.outer
         ]
+        self._inputs = [at for at, (spec, _) in enumerate(self._segment.outer) if spec.role == "input"]
         order = [spec.name for spec, _ in self._segment.outer]
         self._read = [order.index(name) if name in order else None for name in self._names]
         # The path that is filled in again, and those in its place before, which may still be read.
@@ -101,8 +102,7 @@ class SymbolicFastPath:
         if session.host_inputs or session.is_random or not (sizes.has_known_ranks and sizes.is_possible):
             return None
         (segment,) = made.segments
-        backend = session.backends[segment.place]
-        if not (backend.is_host and backend.shares):
+        if not session.backends[segment.place].shares:
             return None
         # Inputs that nothing reads have buffers only where outputs are made of them.
         read = {spec.name for spec, _ in segment.outer if spec.role == "input"}
@@ -224,12 +224,15 @@ class SymbolicFastPath:
         recorded.placement = {name: place for place, name in self._places}
         recorded.buffers.update(zip(self._places, filled.outer, strict=True))
         recorded.owned = list(filled.outer)
-        noted = []
-        for (place, name), shared, buffer in zip(self._places, self._memory, filled.outer, strict=True):
-            if shared.is_noted:
-                recorded.inputs[name] = [(place, buffer)]
-                noted.append((buffer, shared))
-        self._note(noted)
+        for at in self._inputs:
+            place, name = self._places[at]
+            recorded.inputs[name] = [(place, filled.outer[at])]
+        noted = [
+            (buffer, shared)
+            for shared, buffer in zip(self._memory, filled.outer, strict=True)
+            if shared.is_noted
+        ]
+        self._note(noted, filled.near)
         session.symbolic_plans.mark_served()
         recorded.fast_path = path = FastPath(
             session, recorded, self._names, shapes, self._dtypes, self._in_place, replay=replay
@@ -247,13 +250,17 @@ class SymbolicFastPath:
             ]
         return path
 
-    def _note(self, noted: Iterable[tuple[DeviceBuffer, SharedBuffer]]) -> None:
-        """Note how much memory inputs need."""
+    def _note(
+        self,
+        noted: Iterable[tuple[DeviceBuffer, SharedBuffer]],
+        near: Sequence[GrowableMemory[Any, Any]] = (),
+    ) -> None:
+        """Note how much memory inputs need; `near` is to be allocated ahead, too."""
         session = self._session
         for buffer, shared in noted:
             session.recorder.note(shared, buffer.elements)
-        if session.recorder.near:
-            session.background_plans.allocate_ahead()
+        if session.recorder.near or near:
+            session.background_plans.allocate_ahead(near)
 
     def _drop_passed(self) -> None:
         """Drop the paths that were filled in before, once nothing reads their outputs."""

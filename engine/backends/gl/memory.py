@@ -6,7 +6,6 @@ import ctypes
 import weakref
 from abc import abstractmethod
 from collections.abc import Sequence
-from copy import copy
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -37,7 +36,9 @@ class GLBuffer(DeviceBuffer, Generic[Memory]):
         if elements > self.elements:
             return None
         self._is_lent = True
-        part = copy(self)
+        # As `copy`, in a third of the time.
+        part = self.__class__.__new__(self.__class__)
+        part.__dict__.update(self.__dict__)
         part.elements = elements
         part._is_released = False
         return part

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from engine.backends.base import Backend, DeviceBuffer
 from engine.backends.gl.record import GLRecorder
 from engine.backends.gpu.symbolic_arrays import SymbolicArray, SymbolicWords, Variables, columns
+from engine.backends.gpu.template import GPUTemplate
 from engine.compiler.plan import Plan, Step
-from engine.kernels.size import Number, hint_of
+from engine.kernels.size import hint_of
 
 
 class SymbolicRecorder(GLRecorder):
@@ -45,15 +47,15 @@ class SymbolicRecorder(GLRecorder):
             self.texture_rows.append((len(self.commands) - 1, number))
 
 
-class GLTemplate:
+class GLTemplate(GPUTemplate):
     """A plan with symbolic sizes, recorded as OpenGL calls."""
 
-    numbers: tuple[Number, ...]
-
-    def __init__(self, plan: Plan, constants: Container[str]) -> None:
+    def __init__(
+        self, backend: Backend, plan: Plan, constants: Container[str], own: type[DeviceBuffer]
+    ) -> None:
+        super().__init__(backend, plan.given(constants), own)
         self._lifetimes = plan.lifetimes()
         self._temporaries = list(self._lifetimes)
-        self._outer = plan.given(constants)
 
     def _close(self, plan: Plan, recorder: SymbolicRecorder) -> None:
         """Keep what was recorded."""

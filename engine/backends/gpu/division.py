@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.kernels.size import deferrable, deferred
+from engine.backends.gpu.size_functions import divide_by
+from engine.kernels.size import deferred
 
 
 def divide(number: str, by: str) -> str:
@@ -22,15 +23,7 @@ def divisor(size: int) -> tuple[int, int]:
 
     The multiplier has 32 bits, and comes as the int32 with these.
     """
-    return _divisor(size) if type(size) is int else deferred(_divisor, size)
-
-
-@deferrable
-def _divisor(size: int) -> tuple[int, int]:
-    size = max(size, 1)
-    shift = (size - 1).bit_length()
-    multiplier = -(-(1 << (31 + shift)) // size)
-    return multiplier - (1 << 32) if multiplier >= 1 << 31 else multiplier, shift
+    return deferred(divide_by, size)
 
 
 def divisors(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

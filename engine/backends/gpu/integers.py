@@ -11,9 +11,10 @@ def beyond_32_bits(array: np.ndarray) -> int | None:
     """An element of a 64-bit integer array that 32 bits cannot hold, or None."""
     if array.dtype.kind not in "iu" or array.dtype.itemsize < 8 or not array.size:
         return None
-    info = np.iinfo(np.int32 if array.dtype == np.int64 else np.uint32)
-    low, high = int(array.min()), int(array.max())
-    return low if low < info.min else high if high > info.max else None
+    least, most = (-(1 << 31), (1 << 31) - 1) if array.dtype.kind == "i" else (0, (1 << 32) - 1)
+    # As methods, but without their detour through Python.
+    low, high = int(np.minimum.reduce(array, axis=None)), int(np.maximum.reduce(array, axis=None))
+    return low if low < least else high if high > most else None
 
 
 def check_integers(array: np.ndarray, subject: str = "a tensor", backend: str = "GPU backends") -> None:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from engine.backends.cost import loop_rounds
+from engine.backends.gpu.size_functions import is_at_most
 from engine.compiler.plan import AnyKernel, RepeatedSteps, Step
 from engine.kernels.expr import LOOPS, RunNumber, nodes
 from engine.kernels.kernel import Kernel
-from engine.kernels.size import deferrable, deferred
+from engine.kernels.size import deferred
 
 MOST_STEPS = 32
 """Steps that become one kernel: more of them would take long to compile."""
@@ -147,13 +148,7 @@ def repeated_kernel(before: Sequence[Step], step: Step) -> RepeatedKernel | None
 
 def is_small(work: int, most: int) -> int:
     """1 if a single group is best for the work of an iteration, else 0; may be symbolic."""
-    found: int = deferred(_is_small, work, most)
-    return found
-
-
-@deferrable
-def _is_small(work: int, most: int) -> int:
-    return int(work <= most)
+    return deferred(is_at_most, work, most)[0]
 
 
 def _has_known_loops(kernel: Kernel, values: Sequence[int | float]) -> bool:

@@ -13,7 +13,7 @@ from engine.backends.cpu.execution.memory import SizedBuffer
 from engine.backends.cpu.execution.program import is_free
 from engine.backends.cpu.execution.template_source import ALL, LAYOUT, RESULTS, SHORT, prepared_layout
 from engine.backends.growable import GrowableMemory
-from engine.backends.plan_template import FilledSizes
+from engine.backends.plan_template import FilledSizes, LookedUpNumbers
 from engine.base.memory.aligned import address_of
 from engine.kernels.size import Number
 from engine.kernels.size_table import WORDS, SizeTable
@@ -30,22 +30,6 @@ class _Block(NamedTuple):
     words: memoryview
     address: int
     lay_out: Callable[[], None]
-
-
-class _LookedUp(Sequence[int]):
-    """Numbers of some sizes, each read when it is asked for."""
-
-    __slots__ = ("_places", "_words")
-
-    def __init__(self, words: memoryview, places: Sequence[int]) -> None:
-        self._words, self._places = words, places
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, which: Any) -> Any:
-        words, found = self._words, self._places[which]
-        return [words[place] for place in found] if type(which) is slice else words[found]
 
 
 class NativeSizes:
@@ -136,7 +120,7 @@ class NativeSizes:
         rooms = zip(self._rooms, self._sized, strict=True)
         outer = [SizedBuffer(room, words, place) for (_, room), place in rooms]
         program = self._template.program_in(block, address, self._backend.arena, outer)
-        return FilledSizes(sizes, program, outer, self._used, _LookedUp(words, self._looked_up), made)
+        return FilledSizes(sizes, program, outer, self._used, LookedUpNumbers(words, self._looked_up), made)
 
     def refill(self, filled: FilledSizes, sizes: Sequence[int]) -> bool:
         """Turn a program into that of other sizes, see `engine.backends.plan_template.NativeSizes`."""

@@ -63,6 +63,8 @@ class GLMemory(GLObjects):
         super().__init__(device)
         self.nbytes = nbytes
         self._textures: dict[tuple[int, int, int], int] = {}
+        self.spare_textures: dict[int, list[np.ndarray]] = {}
+        """Names of textures to be lent, by how many: to make and delete those of a plan takes long."""
         self._allocate(data, context or device)
 
     @property
@@ -120,6 +122,7 @@ class SharedMemory(GLMemory):
 
     def __init__(self, whole: GLMemory, nbytes: int) -> None:
         self._whole = whole
+        self._lent: np.ndarray | None = None
         assert isinstance(whole.device, GLDevice)
         super().__init__(whole.device, nbytes)
 
@@ -131,12 +134,24 @@ class SharedMemory(GLMemory):
     def _allocate(self, data: np.ndarray | None, context: GLDevice | SharedContext) -> None:
         self.name = self._whole.name
 
-    def new_textures(self, count: int) -> np.ndarray:
-        """The GL names of new textures, which are deleted with this memory."""
-        names = np.empty(count, np.uint32)
-        self.device.gl.glGenTextures(count, names.ctypes.data)
-        self.own("Textures", names.tolist())
+    def lend_textures(self, count: int) -> np.ndarray:
+        """The GL names of textures that are this memory's until its release, and deleted with the whole."""
+        spare = self._whole.spare_textures.get(count)
+        if spare:
+            names = spare.pop()
+        else:
+            names = np.empty(count, np.uint32)
+            self.device.gl.glGenTextures(count, names.ctypes.data)
+            self._whole.own("Textures", names.tolist())
+        self._lent = names
         return names
+
+    def release(self) -> None:
+        """Delete its own buffer textures, and let others have those that were lent."""
+        if self._lent is not None:
+            self._whole.spare_textures.setdefault(len(self._lent), []).append(self._lent)
+            self._lent = None
+        super().release()
 
 
 def texture_format(memory: str, width: int) -> int:

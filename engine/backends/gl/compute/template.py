@@ -17,7 +17,6 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.gl.compute.memory import (
     TEXTURE_BUFFER,
-    Arena,
     GLComputeBuffer,
     SharedMemory,
     buffer_sizes,
@@ -36,6 +35,7 @@ from engine.backends.gl.storage import memory_dtype
 from engine.backends.gl.template import GLTemplate, SymbolicRecorder
 from engine.backends.gpu.division import divisors
 from engine.backends.gpu.symbolic_arrays import SymbolicArray, SymbolicSlots, Values, columns, owned
+from engine.backends.gpu.template import Needs
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel
@@ -122,7 +122,7 @@ class GLComputeTemplate(GLTemplate):
     """A compute shader plan with symbolic sizes."""
 
     def __init__(self, backend: GLComputeBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
-        super().__init__(plan, constants)
+        super().__init__(backend, plan, constants, GLComputeBuffer)
         self._backend = backend
         self._constants = owned(constants, constants, GLComputeBuffer)
         places: dict[str, Any] = {name: place_of(buffer) for name, buffer in self._constants.items()}
@@ -160,33 +160,32 @@ class GLComputeTemplate(GLTemplate):
         table[1::2, 2] = formats
         return table
 
-    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[Arena, int]]:
-        """The arena, and its size."""
-        _, _, total = self._placed(self._values(values))
-        return [(self._backend.arena, max(total, SMALLEST_ARENA))]
-
-    def _placed(self, given: Values) -> tuple[np.ndarray, np.ndarray, int]:
+    def place_temporaries(self, given: Values) -> tuple[np.ndarray, np.ndarray, int]:
         """What temporaries take, where they start in the arena, and what it needs."""
         sizes = buffer_sizes(self._elements(given), self._items)
         return sizes, *self._slots.places(sizes)
 
-    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
+    def needs(self, placed: tuple[np.ndarray, np.ndarray, int]) -> Needs:
+        """The arena, and its size."""
+        return [(self._backend.arena, max(placed[2], SMALLEST_ARENA))]
+
+    def program(
+        self, given: Values, placed: tuple[np.ndarray, np.ndarray, int], outer: Sequence[GLComputeBuffer]
+    ) -> GLComputeProgram:
         """The program for one set of sizes."""
-        given = self._values(values)
+        sizes, starts, total = placed
         words = self._words(given)
         table = self._filled_table(words)
         table[self._dispatch_rows, 1:4] = self._filled_grids(given)
-        sizes, starts, total = self._placed(given)
         arena = SharedMemory(self._backend.arena.of(max(total, SMALLEST_ARENA)), total)
-        bound = owned(buffers, self._outer, GLComputeBuffer)
         count = len(sizes)
-        ranges = np.zeros((count + len(bound), 3), np.int64)
+        ranges = np.zeros((count + len(outer), 3), np.int64)
         ranges[:count, 0], ranges[:count, 1], ranges[:count, 2] = arena.name, starts, sizes
-        for number, buffer in enumerate(bound.values(), count):
+        for number, buffer in enumerate(outer, count):
             ranges[number, 0], ranges[number, 2] = buffer.name, buffer.memory.nbytes
         table[self._range_rows, 3:6] = ranges[self._range_numbers]
         if len(self._making):
-            names = arena.new_textures(len(self._viewed))
+            names = arena.lend_textures(len(self._viewed))
             making = self._making.copy()
             making[:-1:2, 2] = names
             making[1::2, 3:6] = ranges[self._viewed]
@@ -196,9 +195,10 @@ class GLComputeTemplate(GLTemplate):
         def make_places() -> dict[str, BufferRange]:
             offsets = zip(self._temporaries, starts.tolist(), sizes.tolist(), strict=True)
             found = {name: BufferRange(arena, start, size) for name, start, size in offsets}
-            return found | {n: place_of(b) for n, b in (self._constants | bound).items()}
+            bound = zip(self._outer, outer, strict=True)
+            return found | {n: place_of(b) for n, b in (*self._constants.items(), *bound)}
 
-        held = [*self._constants.values(), *bound.values()]
+        held = [*self._constants.values(), *outer]
         program = GLComputeProgram(self._commands.filled(table, (words,)), arena, held, make_places)
         program.dispatches, program.barriers = self._counts
         return program

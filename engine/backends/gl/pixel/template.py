@@ -113,7 +113,7 @@ class GLPixelTemplate(GLTemplate):
     """A fragment shader plan with symbolic sizes."""
 
     def __init__(self, backend: GLPixelBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
-        super().__init__(plan, constants)
+        super().__init__(backend, plan, constants, GLPixelBuffer)
         self._backend = backend
         self._constants = owned(constants, constants, GLPixelBuffer)
         tensors = {name: number for number, name in enumerate((*self._temporaries, *self._outer))}
@@ -152,27 +152,26 @@ class GLPixelTemplate(GLTemplate):
         self._keys = list(keys)
         self._slots = Slots([slots[name] for name in self._temporaries])
 
-    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableTexture, Extent]]:
-        """The textures for temporaries, and their sizes."""
-        return self._textures(*self._layouts(self._values(values)))
-
-    def _layouts(self, given: Values) -> tuple[np.ndarray, np.ndarray]:
+    def place_temporaries(self, given: Values) -> tuple[np.ndarray, np.ndarray]:
         """The shifts and heights of temporaries."""
         layers = self._layers[: len(self._temporaries)]
         texels = np.maximum(1, -(-self._elements(given) // 4))
         texels = -(-texels // np.maximum(layers, 1))
         return layouts(texels, self._backend.device.limits.max_texture_size, layers > 0)
 
-    def fill(
-        self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]
+    def needs(self, placed: tuple[np.ndarray, np.ndarray]) -> Sequence[tuple[GrowableTexture, Extent]]:
+        """A texture for each slot, and the shift and height that its temporaries take."""
+        largest = (self._slots.largest(sizes).tolist() for sizes in placed)
+        return [*zip(map(self._backend.temporary, self._keys), zip(*largest, strict=True), strict=True)]
+
+    def program(
+        self, given: Values, placed: tuple[np.ndarray, np.ndarray], outer: Sequence[GLPixelBuffer]
     ) -> GLPixelTemplateProgram:
         """The program for one set of sizes."""
-        given = self._values(values)
-        bound = owned(buffers, self._outer, GLPixelBuffer)
-        shifts, heights = self._layouts(given)
-        shared = [texture.of(extent) for texture, extent in self._textures(shifts, heights)]
-        textures = [*(shared[slot] for slot in self._slots.of.tolist()), *(b.memory for b in bound.values())]
-        shifts = np.append(shifts, np.array([b.memory.layout.shift for b in bound.values()], np.int64))
+        shifts, heights = placed
+        shared = [texture.of(extent) for texture, extent in self.needs(placed)]
+        textures = [*(shared[slot] for slot in self._slots.of.tolist()), *(b.memory for b in outer)]
+        shifts = np.append(shifts, np.array([b.memory.layout.shift for b in outer], np.int64))
         counts = self._counts(given)
         drawn = np.where(self._is_generic, np.maximum(1, -(-counts // 4)), counts)
         words = self._filled_words(given, shifts, counts, drawn)
@@ -197,19 +196,15 @@ class GLPixelTemplate(GLTemplate):
         def make_places() -> dict[str, TextureRange]:
             forms = zip(self._temporaries, textures, shifts.tolist(), heights.tolist(), strict=False)
             found = {n: TextureRange(t, Layout(shift, height, t.layers > 0)) for n, t, shift, height in forms}
-            return found | {n: b.place for n, b in (self._constants | bound).items()}
+            bound = zip(self._outer, outer, strict=True)
+            return found | {n: b.place for n, b in (*self._constants.items(), *bound)}
 
         draws = int((counts > 0).sum()) + (len(commands.table) - len(table)) // 3
-        held = [*self._constants.values(), *bound.values()]
+        held = [*self._constants.values(), *outer]
         program = GLPixelTemplateProgram(commands, draws, (), held, make_places)
         program.textures = shared
         program.temporary_bytes = sum(texture.nbytes for texture in shared)
         return program
-
-    def _textures(self, shifts: np.ndarray, heights: np.ndarray) -> Sequence[tuple[GrowableTexture, Extent]]:
-        """A texture for each slot, and the shift and height that its temporaries take."""
-        largest = (self._slots.largest(sizes).tolist() for sizes in (shifts, heights))
-        return [*zip(map(self._backend.temporary, self._keys), zip(*largest, strict=True), strict=True)]
 
     def _filled_words(
         self, given: Any, shifts: np.ndarray, counts: np.ndarray, drawn: np.ndarray

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from engine.backends.gl.commands import Replayer
+from engine.backends.gl.commands import CallList, Replayer
 from engine.backends.gl.pixel.layout import Layout, texels_of
 from engine.backends.gl.pixel.memory import FORMATS, GLPixelBuffer, Texture, TextureRange
 from engine.backends.gl.pixel.printer import print_kernel
@@ -32,7 +32,8 @@ from engine.kernels.value import Value
 Kept = TypeVar("Kept")
 
 _IDLE_TEXTURES = 8
-# Shapes of tensors for which textures and arrays in between are kept; more would pile up as sizes vary.
+# Shapes of tensors for which textures and arrays in between are kept, and copies whose calls are: more would
+# pile up as sizes vary.
 _KEPT_LAYOUTS = 64
 
 
@@ -48,6 +49,8 @@ class Transfers:
         self._shaders = {kernel.key: print_kernel(kernel) for kernel in self._copies.values()}
         self._uploads: dict[str, Texture] = {}
         self._idle: dict[tuple[Layout, str], list[Texture]] = {}
+        # The calls of copies, by what these depend on.
+        self._lists: dict[object, CallList] = {}
         # What uploads were copied to last, as a driver takes elements before its call returns.
         self._padded: dict[tuple[Layout, np.dtype], np.ndarray] = {}
 
@@ -78,14 +81,23 @@ class Transfers:
 
     def copy(self, source: Texture, target: Texture, elements: int) -> None:
         """Copy the first elements on the device."""
-        kernel = self._copies[source.element]
-        self.prepare(source.element)
         with self.device.current():
-            recorder = PixelRecorder(self.device, self._programs, self._shader)
-            places = [TextureRange(texture, texture.layout) for texture in (source, target)]
-            recorder.draw(kernel, (), (elements,), places[:1], places[1])
-            recorder.commands.finish()
-            self._replayer.run(recorder.commands)
+            # All that the calls depend on; the names are those of others once textures are deleted.
+            key = (source.element, source.name, source.layout, target.framebuffer, target.layout, elements)
+            commands = self._lists.get(key)
+            if commands is None:
+                _crowded_out(self._lists)
+                commands = self._lists[key] = self._recorded_copy(source, target, elements)
+            self._replayer.run(commands)
+
+    def _recorded_copy(self, source: Texture, target: Texture, elements: int) -> CallList:
+        """The calls of `copy`."""
+        self.prepare(source.element)
+        recorder = PixelRecorder(self.device, self._programs, self._shader)
+        places = [TextureRange(texture, texture.layout) for texture in (source, target)]
+        recorder.draw(self._copies[source.element], (), (elements,), places[:1], places[1])
+        recorder.commands.finish()
+        return recorder.commands
 
     def readback(self, buffer: GLPixelBuffer) -> GLReadback:
         """Start a readback of the value as of now."""
@@ -128,6 +140,7 @@ class Transfers:
             texture.release()
         self._uploads.clear()
         self._padded.clear()
+        self._lists.clear()
         self._idle.clear()
 
     def _take_snapshot(self, source: Texture, elements: int) -> Texture:

@@ -19,6 +19,10 @@ _SMALLEST = 4096
 _IDLE_LIMIT = 64 << 20
 
 
+# Copies under way before which their memory is asked for: a query of each takes microseconds.
+_MOST_PENDING = 16
+
+
 class CLBuffer(DeviceBuffer):
     """Device memory. `mem` is the `pyopencl.Buffer`; `nbytes` what its elements take there."""
 
@@ -100,7 +104,7 @@ class HostPool:
 
     def acquire(self, nbytes: int) -> HostBlock:
         """A block of at least `nbytes`."""
-        size = max(_SMALLEST, 1 << max(0, nbytes - 1).bit_length())
+        size = _size_for(nbytes)
         self._collect_mapped()
         idle = self._idle.get(size)
         if idle:
@@ -113,6 +117,10 @@ class HostPool:
                 self._idle_bytes -= size
                 return self._idle[size].pop()
         return HostBlock(np.empty(size, np.uint8))
+
+    def has_idle(self, nbytes: int) -> bool:
+        """Whether `acquire` finds a block that is there."""
+        return bool(self._idle.get(_size_for(nbytes)))
 
     def give_back(self, block: HostBlock) -> None:
         """Keep a block for the next transfer. Nothing may still use it."""
@@ -142,6 +150,11 @@ class HostPool:
             else:
                 waiting.append((size, block, event))
         self._mapping = waiting
+
+
+def _size_for(nbytes: int) -> int:
+    """Bytes of a block for a transfer."""
+    return max(_SMALLEST, 1 << max(0, nbytes - 1).bit_length())
 
 
 class Transfer:
@@ -193,9 +206,10 @@ class Transfers:
 
     def write(self, mem: Any, data: np.ndarray) -> None:
         """Start copying an array into device memory; the array may be changed afterwards."""
-        self.collect()
         if not data.nbytes:
             return
+        if len(self._pending) >= _MOST_PENDING or not self._pool.has_idle(data.nbytes):
+            self.collect()
         with self._lock:
             block = self._pool.acquire(data.nbytes)
             staged = block.array[: data.nbytes]

@@ -6,8 +6,9 @@ the same kernels in turn. Temporaries are in buffers that all sizes share and th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 from operator import is_
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from engine.backends.gpu.symbolic_arrays import (
     Variables,
     owned,
 )
-from engine.backends.growable import GrowableBlock
+from engine.backends.gpu.template import GPUTemplate, Needs
 from engine.backends.opencl.codegen.printer import LOCAL_SIZE, GenericSource
 from engine.backends.opencl.codegen.storage import device_dtype
 from engine.backends.opencl.codegen.tuned_kernel import FIRST_GROUP
@@ -32,13 +33,14 @@ from engine.backends.opencl.execution.dispatches import (
     SIZES,
     CLProgram,
     Command,
+    Repetition,
     command_rows,
     dispatches,
     fits_one,
     largest_dispatch,
     pointed,
 )
-from engine.backends.opencl.execution.memory import CLBuffer
+from engine.backends.opencl.execution.memory import CLBuffer, Slot
 from engine.backends.opencl.execution.programs import Compiled, set_arguments
 from engine.compiler.plan import Plan, Step
 from engine.device.cl.device import CLDevice
@@ -104,7 +106,7 @@ class CLTemplateProgram(CLProgram):
         tensors: Their buffers that differ by size.
         words: Their numbers that do.
         settings: What sets the arguments of its other kernels.
-        commands: The dispatches.
+        make_commands: Makes the dispatches.
         rows: The calls that enqueue them.
         slots: The shared buffers for temporaries.
         numbers: The buffers with numbers of its other kernels.
@@ -116,17 +118,23 @@ class CLTemplateProgram(CLProgram):
         tensors: list[Any],
         words: np.ndarray,
         settings: list[Setting],
-        commands: list[Command],
+        make_commands: Callable[[], list[Command]],
         rows: np.ndarray,
         slots: list[Any],
         numbers: list[Any],
     ) -> None:
-        super().__init__([*commands], slots, numbers)
+        self.memory, self._numbers = slots, numbers
+        self._make_commands = make_commands
         self._rows = rows
         self._kernels = kernels
         self._tensors = tensors
         self._words = words
         self._settings = settings
+
+    @cached_property
+    def commands(self) -> list[Command | Repetition]:  # type: ignore[override]
+        """The dispatches, for all but enqueueing."""
+        return [*self._make_commands()]
 
     def activate(self) -> None:
         """Set this program's arguments on the shared kernels."""
@@ -146,6 +154,7 @@ class CLTemplateProgram(CLProgram):
 
     def release(self) -> None:
         """Free the commands, and what no other program uses."""
+        self._make_commands = list
         self.memory.clear()
         super().release()
         if self._kernels.latest is self:
@@ -197,10 +206,11 @@ def _form(number: Number, numbers: Variables) -> tuple[int | None, Any]:
     return int(isinstance(hint_of(number), float)), numbers.index(number)  # type: ignore[arg-type]
 
 
-class CLTemplate:
+class CLTemplate(GPUTemplate):
     """An OpenCL plan with symbolic sizes."""
 
     def __init__(self, backend: OpenCLBackend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
+        super().__init__(backend, plan.given(constants), CLBuffer)
         self._backend = backend
         numbers = Variables()
         lifetimes = plan.lifetimes()
@@ -213,7 +223,6 @@ class CLTemplate:
             elements.add(spec.elements)
         # Tensors whose memory differs by size, by number: temporaries, inputs, outputs and tables.
         tensors = {name: number for number, name in enumerate(lifetimes)}
-        self._outer = plan.given(constants)
         tensors |= {name: number for number, name in enumerate(self._outer, len(specs))}
         mems = {name: b.mem for name, b in owned(constants, constants, CLBuffer).items()}
         self._kernels = _Kernels(backend.device)
@@ -250,8 +259,7 @@ class CLTemplate:
         self._locals = np.array(locals_, np.int64).reshape(-1, 3)
         self._grids, self._elements = grids.close(), elements.close()
         self._values = numbers.values
-        self._latest: tuple[Sequence[int | float], Values, list[tuple[GrowableBlock[Any], int]]] | None = None
-        self.numbers: tuple[Number, ...] = numbers.numbers
+        self.numbers = numbers.numbers
 
     @staticmethod
     def _add_arguments(own: _SymbolicStep, words: SymbolicWords, positions: list[int]) -> bool:
@@ -288,22 +296,19 @@ class CLTemplate:
         set_arguments(own.kernel(0), own.constants, tuple(pairs))
         return True
 
-    def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableBlock[Any], int]]:
+    def place_temporaries(self, given: Values) -> list[tuple[Slot, int]]:
         """The buffers for temporaries, and their sizes."""
-        return self._sized(values)[1]
+        nbytes = np.maximum(_SMALLEST, self._elements(given) * self._items)
+        return [(self._backend.slot(k), size) for k, size in enumerate(self._slots.sizes(nbytes).tolist())]
 
-    def _sized(self, values: Sequence[int | float]) -> tuple[Values, list[tuple[GrowableBlock[Any], int]]]:
-        """The values as arrays, and the buffers for temporaries; `fill` follows `shared_memory`."""
-        if self._latest is None or self._latest[0] != values:
-            given = self._values(values)
-            nbytes = np.maximum(_SMALLEST, self._elements(given) * self._items)
-            sizes = self._slots.sizes(nbytes).tolist()
-            self._latest = values, given, [(self._backend.slot(k), size) for k, size in enumerate(sizes)]
-        return self._latest[1:]
+    def needs(self, placed: list[tuple[Slot, int]]) -> Needs:
+        """The same."""
+        return placed
 
-    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CLTemplateProgram:
+    def program(
+        self, given: Values, placed: list[tuple[Slot, int]], outer: Sequence[CLBuffer]
+    ) -> CLTemplateProgram:
         """The program for one set of sizes."""
-        given, rooms = self._sized(values)
         grid = self._grids(given).reshape(-1, 4)
         sizes, limits = grid[:, :3], grid[:, 3]
         counts = sizes.prod(axis=1)
@@ -311,32 +316,39 @@ class CLTemplate:
         is_whole = self._is_plain & fits_one(sizes, counts, limits, is_generic)
         work = np.where(is_generic[:, None], 1, sizes * self._locals)
         work[is_generic, 0] = -(-counts[is_generic] // LOCAL_SIZE) * LOCAL_SIZE
-        slots = [slot.of(size) for slot, size in rooms]
+        slots = [slot.of(size) for slot, size in placed]
         tensors = [slots[k] for k in self._slots.of.tolist()]
-        tensors += [b.mem for b in owned(buffers, self._outer, CLBuffer).values()]
+        tensors += [buffer.mem for buffer in outer]
         settings: list[Setting] = []
-        items = [tuple(n[: len(local)]) for n, local in zip(work.tolist(), self._work_groups, strict=True)]
-        whole: list[Command] = [*zip(self._whole, items, self._work_groups, strict=True)]
         self._rows[:, SIZES] = work
         numbers: list[Any] = []
         # Commands of other steps, which come behind those of the whole ones; and the order of all.
         parts: list[Command] = []
         order: list[int] = []
-        begin = 0
+        begin, count = 0, len(self._whole)
         for k in np.flatnonzero(~is_whole | (counts == 0)).tolist():
             order += range(begin, k)
             begin = k + 1
             if counts[k]:
-                first = len(whole) + len(parts)
+                first = count + len(parts)
                 self._add_parts(self._steps[k], given, tensors, settings, parts, numbers)
-                order += range(first, len(whole) + len(parts))
-        order += range(begin, len(whole))
-        rows = np.concatenate([self._rows, command_rows(self._backend.device, parts)])
-        calls = pointed(rows[order])
-        whole += parts
-        commands = [whole[k] for k in order]
+                order += range(first, count + len(parts))
+        order += range(begin, count)
+        if parts:
+            rows = np.concatenate([self._rows, command_rows(self._backend.device, parts)])[order]
+        else:
+            rows = self._rows.copy() if len(order) == count else self._rows[order]
+
+        def make_commands() -> list[Command]:
+            groups = self._work_groups
+            items = [tuple(n[: len(local)]) for n, local in zip(work.tolist(), groups, strict=True)]
+            found = [*zip(self._whole, items, groups, strict=True), *parts]
+            return [found[k] for k in order]
+
         words = self._words(given)
-        return CLTemplateProgram(self._kernels, tensors, words, settings, commands, calls, slots, numbers)
+        return CLTemplateProgram(
+            self._kernels, tensors, words, settings, make_commands, pointed(rows), slots, numbers
+        )
 
     def _add_parts(
         self,

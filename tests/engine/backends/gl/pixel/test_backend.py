@@ -43,6 +43,42 @@ def test_temporaries_share_textures(backend: GLPixelBackend) -> None:
     assert bound.program.temporary_bytes == 2 * 16 * 128 * 13
 
 
+def test_calls_of_uploads_and_snapshots_are_recorded_once(
+    gl_device: GLDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = GLPixelBackend(gl_device, deferred_transfers=True)
+    buffers = [backend.create(n, np.dtype(np.float32)) for n in (10, 5000)]
+    made: list[int] = []
+    original = record.PixelRecorder.draw
+
+    def draw(self: record.PixelRecorder, *arguments: Any) -> None:
+        made.append(1)
+        original(self, *arguments)
+
+    monkeypatch.setattr(record.PixelRecorder, "draw", draw)
+    for turn in range(3):
+        for buffer in buffers:
+            data = np.arange(buffer.elements, dtype=np.float32) + turn
+            backend.upload(buffer, data)
+            readback = backend.readback(buffer)
+            readback.wait()
+            np.testing.assert_array_equal(readback.array(), data)
+    assert len(made) == 4
+    # Another texture may have the name of one that was deleted.
+    backend.synchronize()
+    for buffer in buffers:
+        buffer.release()
+    data = np.arange(5000, dtype=np.float32)
+    for _ in range(3):
+        buffer = backend.create(5000, np.dtype(np.float32))
+        backend.upload(buffer, data)
+        readback = backend.readback(buffer)
+        readback.wait()
+        np.testing.assert_array_equal(readback.array(), data)
+        buffer.release()
+    backend.dispose()
+
+
 def test_a_snapshot_is_read_while_later_work_runs(gl_device: GLDevice) -> None:
     """On software rendering too, where reading what is being drawn would wait."""
     backend = GLPixelBackend(gl_device, deferred_transfers=True)

@@ -1,0 +1,142 @@
+"""Sizes never seen on GPUs: numbers by a native call, and the answers, errors and plans of the usual way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from engine import Model, Worker, background_planning
+from engine.backends.gpu import template
+from engine.backends.gpu.division import divisors
+from engine.backends.gpu.size_functions import divide_by, is_at_most
+from engine.base.errors import InputError, StaleTensorError
+from engine.device import native
+from engine.runtime.symbolic_fast_path import SymbolicFastPath
+from tests.engine.conftest import MakeWorker
+from tests.graphs import model, node
+
+WORDS, WIDTH = 40, 24
+
+
+def network() -> tuple[Model, Callable[[np.ndarray, np.ndarray], np.ndarray]]:
+    """Rows of a table, scaled, through two layers; and what they come to by NumPy."""
+    rng = np.random.default_rng(3)
+    table, w = rng.normal(size=(WORDS, WIDTH)), rng.normal(0, 0.3, (WIDTH, WIDTH))
+    constants = {"table": table.astype(np.float32), "w": w.astype(np.float32)}
+    nodes = [
+        node("Gather", ["table", "words"], ["rows"]),
+        node("Mul", ["rows", "scale"], ["scaled"]),
+        node("MatMul", ["scaled", "w"], ["mixed"]),
+        node("Softmax", ["mixed"], ["y"], axis=-2),
+    ]
+    inputs: dict[str, tuple[str, list[object] | None]] = {
+        "words": ("int64", ["batch", "length"]),
+        "scale": ("float32", ["batch", "length", 1]),
+    }
+
+    def expected(words: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        mixed = constants["table"][words] * scale @ constants["w"]
+        powers = np.exp(mixed - mixed.max(axis=-2, keepdims=True))
+        found: np.ndarray = powers / powers.sum(axis=-2, keepdims=True)
+        return found
+
+    return model(nodes, inputs, {"y": ("float32", None)}, constants), expected  # type: ignore[arg-type]
+
+
+def feeds(batch: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(batch * 1000 + length)
+    words = rng.integers(0, WORDS, (batch, length))
+    return words, rng.normal(size=(batch, length, 1)).astype(np.float32)
+
+
+@pytest.fixture(params=["opencl", "gl_compute", "gl_pixel"])
+def worker(request: pytest.FixtureRequest, make_worker: MakeWorker) -> Worker:
+    native.process_store().load(template.sources_of_numbers())
+    made = make_worker(network()[0], request.param)
+    made.schedule(*feeds(40, 60))  # memory for all of these sizes
+    made.schedule(*feeds(30, 50))
+    return made
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each schedule that asked for it, whether the fast path took it."""
+    calls: list[bool] = []
+    original = SymbolicFastPath.schedule
+
+    def schedule(self: SymbolicFastPath, *inputs: object) -> object:
+        found = original(self, *inputs)  # type: ignore[arg-type]
+        calls.append(found is not None)
+        return found
+
+    monkeypatch.setattr(SymbolicFastPath, "schedule", schedule)
+    return calls
+
+
+SIZES = [(3, 7), (2, 2), (16, 33), (2, 50), (3, 7), (40, 59), (5, 2), (3, 7)]
+
+
+@pytest.mark.parametrize("in_frames", [False, True])
+def test_answers_at_sizes_never_seen(worker: Worker, taken: list[bool], in_frames: bool) -> None:
+    expected = network()[1]
+    for sizes in SIZES:
+        given = feeds(*sizes)
+        if in_frames:
+            with background_planning():
+                worker.schedule(*given)
+        else:
+            worker.schedule(*given)
+        found = worker.peek_output().download_to_array()
+        np.testing.assert_allclose(found, expected(*given), rtol=2e-4, atol=1e-5)
+    if worker._native.storage == "texture":
+        assert any(taken)  # at other sizes textures may be too narrow, though others are as large
+    else:
+        assert taken == [True] * 7  # and the last has a plan that is there
+        assert len(worker._session.cache.plans) <= 5
+
+
+def test_larger_sizes_grow_the_memory(worker: Worker, taken: list[bool]) -> None:
+    expected = network()[1]
+    for sizes in ((60, 60), (59, 60), (90, 80), (2, 2)):
+        given = feeds(*sizes)
+        worker.schedule(*given)
+        found = worker.peek_output().download_to_array()
+        np.testing.assert_allclose(found, expected(*given), rtol=2e-4, atol=1e-5)
+    assert taken[0] is False
+    assert taken[-1] is True
+
+
+def test_outputs_of_other_sizes(worker: Worker) -> None:
+    expected = network()[1]
+    worker.schedule(*feeds(5, 6))
+    stale, later = worker.peek_output(), worker.peek_output()
+    later.readback_request()
+    for length in (8, 9, 10):
+        worker.schedule(*feeds(5, length))
+        with pytest.raises(StaleTensorError):
+            stale.download_to_array()
+    np.testing.assert_allclose(later.download_to_array(), expected(*feeds(5, 6)), rtol=2e-4, atol=1e-5)
+
+
+def test_integers_beyond_32_bits_are_refused_by_name(worker: Worker) -> None:
+    expected = network()[1]
+    for sizes in ((4, 11), (4, 11), (7, 3)):
+        words, scale = feeds(*sizes)
+        worker.schedule(words, scale)
+        far = words.copy()
+        far[-1, -1] = 1 << 40
+        with pytest.raises(InputError, match=r"input 'words' holds 1099511627776"):
+            worker.schedule(far, scale)
+        np.testing.assert_allclose(
+            worker.peek_output().download_to_array(), expected(words, scale), rtol=2e-4, atol=1e-5
+        )
+
+
+def test_functions_of_sizes() -> None:
+    sizes = np.array([1, 2, 3, 4, 5, 63, 64, 65, 1000, 1 << 30, (1 << 31) - 1])
+    assert [divide_by(size) for size in sizes.tolist()] == list(
+        zip(*map(np.ndarray.tolist, divisors(sizes)), strict=True)
+    )
+    assert [is_at_most(4, most) for most in (3, 4, 5)] == [(0,), (1,), (1,)]
