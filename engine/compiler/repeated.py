@@ -3,7 +3,8 @@
 `Repeat` is what a builder makes of a recurrent layer's time step; the planner makes one step of the plan of
 it, whose kernel is `RepeatedSteps`. A run's number is an argument of its steps. States have two tensors each,
 which change places after every run. A result that has to outlast a run goes to a part of a larger tensor, by
-a step with a `Window`: parts begin at multiples of `ALIGNMENT` elements, so that no texel or word is in two.
+a step with an `IterationRange`: parts begin at multiples of `ALIGNMENT` elements, so that no texel or word
+is in two.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from engine.compiler.fusion import narrowed
-from engine.compiler.plan import BufferSpec, Compute, RepeatedSteps, Step, Window
+from engine.compiler.plan import BufferSpec, Compute, IterationRange, RepeatedSteps, Step
 from engine.compiler.plan_memo import LoweredFormula
 from engine.kernels.expr import LOOPS, Expr, RunNumber, arg, clamp, index, lit, nodes, run_number, substitute
 from engine.kernels.value import Value
@@ -33,7 +34,7 @@ class StackedOutput:
     """A formula over the whole output, of which a run computes a part."""
 
     compute: Compute
-    window: Window
+    window: IterationRange
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,7 @@ def part_of(
     position = clamp(index(0) - begin, lit(0), arg(value.size - 1))
     formula = value.at(position) if made is None else _at(made, position)
     return StackedOutput(
-        Compute(output, (output.size,), formula, *layer), Window(start, stride, aligned(value.size))
+        Compute(output, (output.size,), formula, *layer), IterationRange(start, stride, aligned(value.size))
     )
 
 

@@ -27,7 +27,7 @@ from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo
 from engine.compiler.plan_walk import PlanWalk, SampleWalk, Trace
 from engine.compiler.sample_sizes import find_sizes, shrunk, vary
-from engine.compiler.walk import Elements, Frame, Graph, LayerKey
+from engine.compiler.walk import Elements, Graph, GraphFrame, LayerKey
 from engine.graph.model import Input, Layer, Model
 from engine.kernels.value import Entry, ListValue, Signature, Value
 from engine.operators.builder import FAN_IN
@@ -310,7 +310,9 @@ class Tracer:
         for item in self.model.inputs:
             values[item.name] = Value(item.name, shapes[item.name], item.dtype)
         count = Value(SCHEDULE_COUNT, (1,), np.dtype(np.uint32))
-        return SampleWalk(self.graphs, [Frame(self.root, values)], {}, self.fan_in, count, self.whole_layers)
+        return SampleWalk(
+            self.graphs, [GraphFrame(self.root, values)], {}, self.fan_in, count, self.whole_layers
+        )
 
     def _stops(self) -> bool:
         """Whether a model of fixed input shapes has others that depend on data."""
@@ -338,7 +340,7 @@ class Tracer:
         values: dict[str, Entry] = dict(self.root.constants)
         for item in self.model.inputs:
             values[item.name] = mapped(self._input(item, shapes[item.name]), with_text)
-        return self._finish(self._plan_walk([Frame(self.root, values)], learned), ())
+        return self._finish(self._plan_walk([GraphFrame(self.root, values)], learned), ())
 
     def resume(
         self,
@@ -380,7 +382,7 @@ class Tracer:
                 runs.setdefault(name, set()).update(numbers)
         return frozenset(name for name, numbers in runs.items() if len(numbers) > 1)
 
-    def _plan_walk(self, frames: list[Frame], learned: Elements) -> PlanWalk:
+    def _plan_walk(self, frames: list[GraphFrame], learned: Elements) -> PlanWalk:
         walk = PlanWalk(self.graphs, frames, learned, self.fan_in, self.count, self.whole_layers)
         walk.memo = self.memo
         if self.samples or not self.is_dynamic:

@@ -45,7 +45,7 @@ from gameglue.profiling.html import write_html
 from gameglue.profiling.in_flight import NetworkInFlight
 from gameglue.profiling.layers import LayerTime
 from gameglue.profiling.report import Spread
-from gameglue.profiling.session import PAUSED, RUNNING, BlockingCalls, Plan, Profile, profile_frames
+from gameglue.profiling.session import PAUSED, RUNNING, BlockingCalls, FramePlan, Profile, profile_frames
 from gameglue.profiling.trace import write_trace
 
 _ROOM = 130
@@ -134,7 +134,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
 
 def run(arguments: argparse.Namespace) -> int:
     """Profile and print; 1 if a component raised or a call in a frame was blocking."""
-    plan = Plan(arguments.frames, arguments.block, rate=arguments.rate)
+    plan = FramePlan(arguments.frames, arguments.block, rate=arguments.rate)
     with ExitStack() as stack:
         # Before any context is made, so that all of them count.
         blocking = None if arguments.no_blocking_counts else stack.enter_context(BlockingCalls())
@@ -160,7 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if profile.metadata.get("component errors") or profile.blocking_calls else 0
 
 
-def _play_demo(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCalls | None) -> Profile:
+def _play_demo(arguments: argparse.Namespace, plan: FramePlan, blocking: BlockingCalls | None) -> Profile:
     demo = find_game(arguments.target)
     build = demo.load()
     choice = choice_of(arguments)
@@ -181,7 +181,7 @@ def _play_demo(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCall
     return profile
 
 
-def _play_script(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCalls | None) -> Profile:
+def _play_script(arguments: argparse.Namespace, plan: FramePlan, blocking: BlockingCalls | None) -> Profile:
     script = Path(arguments.target)
     if not script.is_file():
         raise InputError(f"there is no script {arguments.target!r}; a demo is given by its name alone")
@@ -234,7 +234,9 @@ def _instead_of_run(function: Callable[[App, int | None], None]) -> ExitStack:
     return stack
 
 
-def _profile(app: App, plan: Plan, arguments: argparse.Namespace, blocking: BlockingCalls | None) -> Profile:
+def _profile(
+    app: App, plan: FramePlan, arguments: argparse.Namespace, blocking: BlockingCalls | None
+) -> Profile:
     """Measure an app together with the requested networks."""
     choice = choice_of(arguments) or default_backend_choice(app.ctx is not None)[0]
     others = [_network(app, name, choice) for name in arguments.in_flight]

@@ -14,7 +14,7 @@ from gameglue.graphics.batch import QuadPipeline, View
 from gameglue.graphics.camera_renderer import CameraRenderer
 from gameglue.graphics.canvas import Canvas
 from gameglue.graphics.colors import Palette, parse_color
-from gameglue.graphics.current_context import ContextSwitch
+from gameglue.graphics.current_context import ContextGuard
 from gameglue.graphics.device import Effect, GraphicsDevice, RenderTarget, Texture
 from gameglue.graphics.gui import Gui
 from gameglue.graphics.image_effect import ImageEffect
@@ -43,7 +43,7 @@ class Graphics:
 
     def __init__(self, surface: Surface, lifecycle: Lifecycle, on_error: ErrorHandler) -> None:
         self.surface = surface
-        self._switch = ContextSwitch(surface.ctx) if surface.ctx is not None else None
+        self._switch = ContextGuard(surface.ctx) if surface.ctx is not None else None
         self.device = GraphicsDevice(surface.ctx)
         self.fonts = Fonts(self.device)
         self.background = Palette.BACKGROUND

@@ -27,7 +27,7 @@ CAPACITY = 200_000
 _NOTHING: dict[str, object] = {}
 
 
-class Event(NamedTuple):
+class ProfileEvent(NamedTuple):
     """A timed event: seconds of `time.perf_counter`; `detail` has further attributes."""
 
     track: str
@@ -190,9 +190,9 @@ class ProfileRecording(instrumentation.Observer):
     # Looking at it
 
     @property
-    def events(self) -> list[Event]:
+    def events(self) -> list[ProfileEvent]:
         """The timed events, in the order in which they were reported."""
-        return [Event(*event) for event in self._events]
+        return [ProfileEvent(*event) for event in self._events]
 
     @property
     def workers(self) -> tuple[WorkerTimes, ...]:
@@ -211,4 +211,4 @@ class ProfileRecording(instrumentation.Observer):
         return [name for name, _ in sums.most_common()]
 
 
-__all__ = ["Event", "FrameRecord", "ProfileRecording"]
+__all__ = ["ProfileEvent", "FrameRecord", "ProfileRecording"]

@@ -89,7 +89,7 @@ def now(value: Any) -> Any:
 
 
 @dataclass(slots=True)
-class Slot:
+class InputSlot:
     """An input of a recorded schedule: a user's array, a CPU tensor or a worker's output.
 
     Attributes:
@@ -113,7 +113,9 @@ class Slot:
     recorded: np.ndarray | None = None
 
     @classmethod
-    def of(cls, value: Any, fast_path: FastPath, number: int, latest: dict[int, FastPath]) -> Slot | None:
+    def of(
+        cls, value: Any, fast_path: FastPath, number: int, latest: dict[int, FastPath]
+    ) -> InputSlot | None:
         """Return a slot for an input's current value, or None if it cannot be replayed."""
         buffer = fast_path.targets[number]
         shape, dtype = fast_path.shapes[number], fast_path.dtypes[number]
@@ -151,7 +153,7 @@ class Slot:
 class Item:
     """A schedule with its slots, by name of the input."""
 
-    def __init__(self, command: ScheduleCommand, fast_path: FastPath, slots: dict[str, Slot]) -> None:
+    def __init__(self, command: ScheduleCommand, fast_path: FastPath, slots: dict[str, InputSlot]) -> None:
         self.command = command
         self.fast_path = fast_path
         self.slots = slots

@@ -8,10 +8,10 @@ import numpy as np
 
 from engine.api.command_buffers.items import (
     Command,
+    InputSlot,
     Item,
     JobCommand,
     ScheduleCommand,
-    Slot,
     WorkerOutput,
     are_latest,
     are_ready,
@@ -67,9 +67,9 @@ def _item(command: ScheduleCommand, latest: dict[int, FastPath]) -> Item | None:
     fast_path, values = command.fast_path, command.worker._inputs.completed(command.given)
     if fast_path is None or values is None or fast_path.is_released:
         return None
-    slots: dict[str, Slot] = {}
+    slots: dict[str, InputSlot] = {}
     for number, (name, value) in enumerate(zip(command.worker._inputs.names, values, strict=True)):
-        slot = Slot.of(value, fast_path, number, latest)
+        slot = InputSlot.of(value, fast_path, number, latest)
         if slot is None:
             return None
         slots[name] = slot

@@ -9,7 +9,7 @@ from __future__ import annotations
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit_raw
+from engine.backends.cpu.codegen.schedule import TaskSchedule, emit_raw
 from engine.backends.cpu.kernels.sort import order_code
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import INT64, arithmetic_type, as_dtype
@@ -39,7 +39,7 @@ def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
     each = (x.size * _NS_PER_ELEMENT + outer * inner * _NS_PER_RESULT) / tasks
     text = position_text(x.dtype.name, bool(attributes["largest"]), bool(attributes["last"]))
     sizes = _ARGUMENTS.values(outer=outer, count=count, inner=inner, blocks=blocks)
-    step = Schedule(tasks, each), sizes
+    step = TaskSchedule(tasks, each), sizes
     return emit_raw(compute, tuner, INT64, NativeKernel("position", text), step, inputs=(x.name,))
 
 

@@ -13,7 +13,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit_raw
+from engine.backends.cpu.codegen.schedule import TaskSchedule, emit_raw
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
 
@@ -65,7 +65,7 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
         by_outer=int(by_outer), parts=parts,
     )  # fmt: skip
     names = (data.name, targets.name, updates.name)
-    kernel, step = NativeKernel(f"scatter_{reduction}", text), (Schedule(parts, each), sizes)
+    kernel, step = NativeKernel(f"scatter_{reduction}", text), (TaskSchedule(parts, each), sizes)
     return emit_raw(compute, tuner, data.dtype, kernel, step, inputs=names)
 
 

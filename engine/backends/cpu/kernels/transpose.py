@@ -6,7 +6,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.codegen.schedule import TaskSchedule, emit
 from engine.backends.cpu.codegen.task_partition import cut_slim
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
@@ -58,7 +58,7 @@ def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
         kernel = NativeKernel("transpose_slim", slim_text(lanes, rank, epilogue, is_plain))
     else:
         kernel = NativeKernel("transpose", tiles_text(lanes, size, rank, epilogue, is_plain))
-    schedule = Schedule(batch * per_batch, each)
+    schedule = TaskSchedule(batch * per_batch, each)
     return emit(tuner, kernel, schedule, sizes, (x.name,), compute.output.name, epilogue)
 
 

@@ -19,7 +19,7 @@ from engine.backends.gl.compute.programs import ComputePrograms
 from engine.backends.gl.compute.record import ComputeRecorder, GLComputeProgram, groups_of, program_key
 from engine.backends.gl.compute.repeated_kernel import fits, print_repeated, print_together
 from engine.backends.gl.compute.shader import ShaderKernel
-from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.compute.template import GLComputeTemplate
 from engine.backends.gl.compute.textures import ComputeTextures
 from engine.backends.gl.compute.tuning import tune
@@ -71,7 +71,7 @@ class GLComputeBackend(ComputeTextures):
             fan_in = min(fan_in, limits.max_compute_texture_image_units)
         super().__init__(device, fan_in)
         self._programs = ComputePrograms.of(device)
-        self._target = Target(device.limits, self.texels)
+        self._target = ShaderTarget(device.limits, self.texels)
         self.arena = Arena(device, lambda: self.programs.home)
 
     @classmethod

@@ -20,7 +20,7 @@ from engine.backends.gl.pixel.record import GLPixelProgram, PixelRecorder, drawn
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.pixel.template import GLPixelTemplate
 from engine.backends.gl.pixel.textures import PixelTextures
-from engine.backends.gl.pixel.transfer import Transfers, pad
+from engine.backends.gl.pixel.transfer import TexelTransfers, pad
 from engine.backends.gl.pixel.tuning import RULES
 from engine.backends.gl.readback import GLReadback
 from engine.backends.gl.storage import memory_dtype
@@ -52,7 +52,7 @@ class GLPixelBackend(PixelTextures):
         super().__init__(device, min(device.limits.max_texture_image_units, 16) - 1)
         self._programs = PixelPrograms.of(device)
         deferred = device.info.is_software if deferred_transfers is None else deferred_transfers
-        self._transfers = Transfers(device, self._programs, self.replayer, deferred)
+        self._transfers = TexelTransfers(device, self._programs, self.replayer, deferred)
         self._shaders: dict[str, Shader] = {}
         self._temporaries: dict[TextureKey, GrowableTexture] = {}
 

@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from engine.backends.gl.pixel.layout import Layout
-from engine.backends.gl.pixel.memory import Texture
+from engine.backends.gl.pixel.layout import TexelLayout
+from engine.backends.gl.pixel.memory import TensorTexture
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.storage import STORAGE_FORMATS
@@ -72,7 +72,7 @@ class PixelPrograms(ProgramStore[Shader]):
         for function, *arguments in self.drawing_state(vertex_array):
             getattr(gl, str(function))(*arguments)
         # Not kept: textures refer to their device, which this store must not keep alive.
-        scratch: dict[tuple[str, int], Texture] = {}
+        scratch: dict[tuple[str, int], TensorTexture] = {}
         for key, (program, shader) in programs.items():
             gl.glUseProgram(program)
             for k in range(len(shader.buffers)):
@@ -86,17 +86,17 @@ class PixelPrograms(ProgramStore[Shader]):
             gl.glBindVertexArray(0)
             gl.glDeleteVertexArrays(1, ctypes.byref(ctypes.c_uint(vertex_array)))
 
-    def _draw(self, shader: Shader, scratch: dict[tuple[str, int], Texture]) -> None:
+    def _draw(self, shader: Shader, scratch: dict[tuple[str, int], TensorTexture]) -> None:
         """One fragment: many drivers compile at the first draw, for the textures that are then in use."""
         gl = self.home.gl
 
-        def texture_of(storage: str, layers: int, role: str) -> Texture:
+        def texture_of(storage: str, layers: int, role: str) -> TensorTexture:
             element = STORAGE_FORMATS[storage].memory
             key = (f"{element} {role}", layers)
             if key not in scratch:
                 device = self.home
-                layout = Layout.of(_SIDE, device.limits.max_texture_size, layers > 0)
-                scratch[key] = Texture(device, layout, element, layers)
+                layout = TexelLayout.of(_SIDE, device.limits.max_texture_size, layers > 0)
+                scratch[key] = TensorTexture(device, layout, element, layers)
             return scratch[key]
 
         target = texture_of(shader.output, shader.layers, "written")

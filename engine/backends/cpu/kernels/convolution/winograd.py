@@ -19,7 +19,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, emit
 from engine.backends.cpu.codegen.task_partition import MOST_COLUMNS
 from engine.backends.cpu.codegen.tiles import Tile, host_tile
 from engine.backends.cpu.kernels.convolution.winograd_partition import (
@@ -131,16 +131,17 @@ def _of_images(compute: Compute, images: int) -> Compute:
 
 
 def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, results: int, way: Way) -> None:
-    """The step of a convolution with tiles of `results` along a side, which is cut so."""
+    """Emit the step of a convolution with tiles of `results` along a side, partitioned so."""
     x, w = compute.operands
     batch, out_height, out_width, m = compute.space
-    cut = way.cut
+    partition, share = way.partition, way.partition.share
     _, height, width, channels = x.shape
     tile_columns = -(-out_width // results)
     image_tiles = tile_columns * -(-out_height // results)
     tiles = batch * image_tiles
     blocks = (
-        Blocks(-(-tiles // cut.share), cut.share), Blocks(-(-m // cut.group_columns), cut.group_columns)
+        Blocks(-(-tiles // share), share),
+        Blocks(-(-m // partition.group_columns), partition.group_columns),
     )  # fmt: skip
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=3)
     weights = _pack(tuner, w.name, w.known, results, tile.width)
@@ -150,10 +151,10 @@ def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, results: int, way:
     sizes = _ARGUMENTS.values(
         height=height, width=width, c_size=channels, out_height=out_height, out_width=out_width, m_size=m,
         top=top, left=left, tile_columns=tile_columns, image_tiles=image_tiles, tiles=tiles,
-        **_GRID.values(*blocks), block_tiles=cut.tiles, next_step=step, block_columns=cut.columns,
+        **_GRID.values(*blocks), block_tiles=partition.tiles, next_step=step, block_columns=partition.columns,
     )  # fmt: skip
     kernel = NativeKernel("winograd", winograd_text(tile, results, epilogue))
-    schedule = Schedule(blocks[0].count * blocks[1].count, way.task_ns, blocks)
+    schedule = TaskSchedule(blocks[0].count * blocks[1].count, way.task_ns, blocks)
     emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
 
 
@@ -246,7 +247,7 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
 
 
 def _choices(rows: tuple[int, ...], lanes: int) -> list[str]:
-    """Which tile takes the first of `count` rows: `cuts.rows_taken`, as statements."""
+    """Statements that choose the tile for the first of `count` rows, as `rows_taken` does."""
     lines = []
     for k, r in enumerate(rows):
         if k == len(rows) - 1:

@@ -39,8 +39,8 @@ direct way's, or of smaller tiles'. The larger ones' are four times as many as t
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class Cut:
-    """Which tiles, and how many tiles and output channels at a time.
+class WinogradPartition:
+    """Division into tasks: the size of tiles, and how many tiles and output channels a task takes.
 
     A task takes `share` tiles and `group_columns` channels, and of those `tiles` and `columns` at a time.
     """
@@ -56,13 +56,13 @@ class Way(NamedTuple):
     """How a convolution is computed: its partition, and derived values.
 
     Attributes:
-        cut: The division of the output; of nothing where the direct way is as fast.
+        partition: The division of the output; of nothing where direct convolution is as fast.
         task_ns: What a task is estimated to take.
         row_tiles: How many tiles of a product take the rows of a block.
         images: How many images are computed directly, and with tiles of each size of `TILES`: all in one way.
     """
 
-    cut: Cut
+    partition: WinogradPartition
     task_ns: float
     row_tiles: int
     images: tuple[int, ...]
@@ -91,7 +91,7 @@ def choose_way(space: tuple[int, ...], channels: int, tile: Tile, threads: int) 
         *(least or [0]), _FLOPS_PER_NS * tile.lanes, *_VECTOR_NS[2], *_VECTOR_NS[4], *_WORTH.values(),
         scratch_bytes(tile), INLINE_NS, threads,
     )  # fmt: skip
-    return Way(Cut(size, share, tiles, columns, group_columns), task_ns, rows, tuple(images))
+    return Way(WinogradPartition(size, share, tiles, columns, group_columns), task_ns, rows, tuple(images))
 
 
 _ROW_CHOICES = {16: (14, 8, 4), 8: (6, 3)}

@@ -17,7 +17,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, emit
 from engine.backends.cpu.codegen.task_partition import cut_product, ns_of_reading, up
 from engine.backends.cpu.codegen.tiles import Tile, by_height, host_tile
 from engine.backends.cpu.kernels.matmul.packing import given, matrices_of, pack_panels
@@ -103,7 +103,7 @@ def tune_matmul(
         b_batch=b_steps[0], b_panel=b_steps[1], b_row=b_steps[2], in_place=b_steps[3],
     )  # fmt: skip
     kernel = NativeKernel("matmul", matmul_text(tile, epilogue, narrow, any_count=n > narrow))
-    schedule = Schedule.over(blocks, total_ns, batch)
+    schedule = TaskSchedule.over(blocks, total_ns, batch)
     return emit(tuner, kernel, schedule, sizes, (left, right), compute.output.name, epilogue)
 
 

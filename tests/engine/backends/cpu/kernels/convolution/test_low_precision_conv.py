@@ -15,7 +15,7 @@ from engine.backends.cpu.kernels.convolution import low_precision_conv
 from engine.backends.cpu.kernels.convolution.low_precision_conv import cells_of, cut_cells, share_cells
 from engine.backends.cpu.kernels.matmul.low_precision import BAND_BYTES, SLACK_BYTES
 from engine.backends.cpu.kernels.matmul.precision import Arithmetic, Unit, units_of
-from engine.backends.windows import Windows
+from engine.backends.windows import Windows2D
 from engine.device.jobs.system import JobSystem
 from engine.kernels.expr import FLAT, acc, index, lit, load, maximum
 from engine.kernels.hint import Hint
@@ -146,7 +146,7 @@ def test_bands_fit_the_memory_of_a_task() -> None:
         if any(s > n for s, n in zip(spans, sizes, strict=True)):
             continue
         out = tuple((n - s) // t + 1 for n, s, t in zip(sizes, spans, strides, strict=True))
-        win = Windows(sizes[0], sizes[1], kernel, strides, dilations, (0, 0), out)  # type: ignore[arg-type]
+        win = Windows2D(sizes[0], sizes[1], kernel, strides, dilations, (0, 0), out)  # type: ignore[arg-type]
         cells = cells_of(win, channels, Arithmetic("bf16", "amx"))
         bands = cut_cells(win, cells)
         if bands is None:

@@ -120,16 +120,16 @@ def test_cuts_fit_the_memory_of_a_task() -> None:
     rng = np.random.default_rng(16)
     for _ in range(300):
         m, n, groups = (int(2 ** rng.uniform(0, high)) for high in (12, 13, 10))
-        cut = cut_packed(m, n, groups, 1, 2, 1e6)
-        rows, columns = cut.rows.size, cut.columns.size
+        partition = cut_packed(m, n, groups, 1, 2, 1e6)
+        rows, columns = partition.rows.size, partition.columns.size
         whole = -(-min(m, rows) // 16) * 16
-        held = min(groups, cut.groups_at_once)
+        held = min(groups, partition.groups_at_once)
         assert whole * row_pitch(held) <= BAND_BYTES + SLACK_BYTES
-        assert cut.rows_at_once % 32 == 0
-        assert cut.rows_at_once * cut.columns_at_once <= SUMS
-        assert columns % 32 == cut.columns_at_once % 32 == 0
-        assert cut.columns_at_once <= min(256, columns)
-        if cut.groups_at_once < groups:
+        assert partition.rows_at_once % 32 == 0
+        assert partition.rows_at_once * partition.columns_at_once <= SUMS
+        assert columns % 32 == partition.columns_at_once % 32 == 0
+        assert partition.columns_at_once <= min(256, columns)
+        if partition.groups_at_once < groups:
             # Sums wait for the next groups: all of a task's have to be held.
-            assert min(m, rows) <= cut.rows_at_once
-            assert columns == cut.columns_at_once
+            assert min(m, rows) <= partition.rows_at_once
+            assert columns == partition.columns_at_once
