@@ -150,7 +150,7 @@ class HostPool:
         self._mapping = waiting
 
 
-class Transfer:
+class PendingCopy:
     """A copy between host and device under way.
 
     pyopencl waits when the event of an unfinished host copy is dropped, so `Transfers` holds it until done.
@@ -171,7 +171,7 @@ class Transfers:
     def __init__(self, device: CLDevice, pool: HostPool) -> None:
         self._device = device
         self._pool = pool
-        self._pending: list[Transfer] = []
+        self._pending: list[PendingCopy] = []
         device.pending.add(self)
 
     def events(self) -> list[Any]:
@@ -192,16 +192,16 @@ class Transfers:
         staged = block.array[: data.nbytes]
         staged[:] = data.reshape(-1).view(np.uint8)
         event = self._copy(mem, staged)
-        self._pending.append(Transfer(event, block, kept=False))
+        self._pending.append(PendingCopy(event, block, kept=False))
         self._device.counters.uploads += 1
         self._device.counters.bytes_up += data.nbytes
 
-    def read(self, mem: Any, nbytes: int) -> Transfer:
+    def read(self, mem: Any, nbytes: int) -> PendingCopy:
         """Start copying device memory to the host."""
         self.collect()
         block = self._pool.acquire(nbytes)
         event = self._copy(block.array[:nbytes], mem, flush=True)
-        transfer = Transfer(event, block, kept=True)
+        transfer = PendingCopy(event, block, kept=True)
         self._pending.append(transfer)
         self._device.counters.readbacks += 1
         self._device.counters.bytes_down += nbytes
@@ -219,15 +219,15 @@ class Transfers:
             raise device.failed("to take a copy", error) from error
         return event
 
-    def is_done(self, transfer: Transfer) -> bool:
+    def is_done(self, transfer: PendingCopy) -> bool:
         """Whether a copy has arrived; never waits. Raises `DeviceError` if it failed."""
         return self._device.is_complete(transfer.event)
 
-    def wait(self, transfer: Transfer) -> None:
+    def wait(self, transfer: PendingCopy) -> None:
         """Block until a copy has arrived."""
         self._device.wait(transfer.event)
 
-    def release(self, transfer: Transfer) -> None:
+    def release(self, transfer: PendingCopy) -> None:
         """Release the block, which is not read any more."""
         transfer.kept = False
         if transfer not in self._pending:
@@ -266,7 +266,7 @@ class CLReadback(Readback):
     """A pending readback of a value to the CPU."""
 
     def __init__(
-        self, transfers: Transfers, transfer: Transfer | None, elements: int, dtype: np.dtype
+        self, transfers: Transfers, transfer: PendingCopy | None, elements: int, dtype: np.dtype
     ) -> None:
         self._transfers = transfers
         self._transfer = transfer
