@@ -129,7 +129,7 @@ class Job:
         return bind(arguments, self._titles, self._text.written, expected)
 
     def _check_number(self, arguments: Sequence[Any]) -> tuple[str, ...]:
-        """The names of the parameters behind begin and end."""
+        """Check the number of arguments; returns the names of the parameters after begin and end."""
         expected = self._text.parameters[2:]
         if len(arguments) != len(expected):
             raise InputError(

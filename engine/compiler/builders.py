@@ -189,7 +189,7 @@ class ShapeBuilder(Builder):
         return True
 
     def _know(self, nbytes: int) -> bool:
-        """Count what the host works out; whether a plan may hold as much."""
+        """Count bytes of known elements; returns False beyond the plan's limit."""
         self.known_bytes += nbytes
         return self.most_known is None or self.known_bytes <= self.most_known
 

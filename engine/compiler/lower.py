@@ -84,7 +84,7 @@ class Lowered:
 
     @property
     def apart(self) -> Lowered:
-        """The plan without symbolic sizes, which can be continued with any data."""
+        """The plan for fixed sizes, which can be continued with any data."""
         return self
 
     def entry(self, name: str) -> Entry:

@@ -217,7 +217,7 @@ class Tracer:
         return [s for s in runs if s.passed == furthest and furthest]
 
     def _searched(self, fitting: list[Sample]) -> list[Sample]:
-        """Samples of a model that takes next to none of the usual sizes, one of which may be known."""
+        """Search for samples of a model that accepts hardly any of the usual sizes."""
         opened = len(self._open_dims)
         if not opened or self.input_shapes([1] * opened) is None:
             return fitting

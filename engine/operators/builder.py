@@ -54,7 +54,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 class Builder(ABC):
-    """The door through which an operator's definition speaks to the compiler."""
+    """The interface between an operator's definition and the compiler."""
 
     layer: Layer
     path: str = ""

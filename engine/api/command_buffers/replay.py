@@ -78,7 +78,7 @@ def _item(command: ScheduleCommand, latest: dict[int, FastPath]) -> Item | None:
 
 
 def _where(item: Item | None, command: Command, place: object) -> object:
-    """With which others a command can go out; None for none. A job goes with the workers before it."""
+    """Key of the device to which commands can be submitted together; None for a command by itself."""
     if isinstance(command, JobCommand):
         return place if isinstance(place, JobSystem) else None
     if item is None:
@@ -171,7 +171,7 @@ class JoinedSegment:
             item.bind(feeds)
 
     def _record(self, given: Mapping[Item, Sequence[Feed]]) -> JoinedJob:
-        """What enqueues everything once the loose inputs are bound."""
+        """A function that enqueues everything, called once the remaining inputs are bound."""
         if isinstance(self._backend, HostBackend):
             return self._backend.join_parts(self._parts(given, self._backend.owner.thread_count))
         enqueue = self._backend.join([fast_path.program for _, fast_path in self._schedules])

@@ -254,7 +254,7 @@ def _tensor_channel(letter: str, channels: int, transform: TextureTransform) -> 
 
 
 def _default(letter: str, transform: TextureTransform) -> float:
-    """What stands for a missing channel, as stored in an image."""
+    """The value of a missing channel, as stored in an image."""
     if letter in "01":
         return float(letter)
     return transform.default_color[LETTERS.index("r" if letter == "l" else letter)]

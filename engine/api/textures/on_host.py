@@ -109,7 +109,7 @@ _conversions: weakref.WeakKeyDictionary[Backend, HostConversions] = weakref.Weak
 def _record(
     backend: Backend, steps: Sequence[tuple[Recipe, str]], given: dict[str, DeviceBuffer]
 ) -> _Recorded:
-    """Record steps (recipe, name of the output) over buffers `given` by name; what steps make is made here.
+    """Record steps (recipe, name of the output) over buffers `given` by name; creates their outputs.
 
     An output that a later step reads is a temporary.
     """

@@ -103,7 +103,7 @@ class CPUBackend(HostBackend):
 
     @cached_property
     def jobs(self) -> JobSystem:
-        """The job threads. The first time they have a program to wait for, which takes longer than a plan."""
+        """The job threads, created on first use, which takes longer than planning."""
         with self._creating:
             made: JobSystem | None = self.__dict__.get("jobs", self._given_jobs)
             # Stored before the lock is released: background loading may ask for it at the same time.
@@ -142,7 +142,7 @@ class CPUBackend(HostBackend):
         return len(missing)
 
     def _missing(self, kernels: Iterable[AnyKernel]) -> dict[str, native.NativeSource]:
-        """The sources of kernels that this backend has no functions of, by the kernels' keys."""
+        """The sources of kernels that this backend has not loaded, by key."""
         return {k.key: source_of(k) for k in kernels if k.key not in self._functions}
 
     def prepare_async(self, kernels: Iterable[AnyKernel]) -> native.PendingLoad | None:

@@ -229,9 +229,9 @@ def group_query_attention(
         near = reach_of(lengths.before, max(local_window_size - 1, -1), 0)
         rules.append(only(lambda p: near(p._replace(key=keys.position(p.batch, p.key)))))
     scores = ruled(k, scores, geometry, combined(rules))
-    shares = _probabilities(k, scores, geometry, head_sink, smooth_softmax > 0)
-    y = merge_heads(k, weighted(k, shares, values.heads, geometry, query.dtype))
-    shown = None if not qk_output else k.alias(scores if qk_output == 1 else shares, geometry.shape)
+    probabilities = _probabilities(k, scores, geometry, head_sink, smooth_softmax > 0)
+    y = merge_heads(k, weighted(k, probabilities, values.heads, geometry, query.dtype))
+    shown = None if not qk_output else k.alias(scores if qk_output == 1 else probabilities, geometry.shape)
     return y, keys.present, values.present, shown
 
 

@@ -110,7 +110,7 @@ class NumbaPrinter(Printer):
         return f"for {var} in range({extent}):"
 
     def accumulator(self, node: Expr) -> ArithmeticType:
-        """Sums of float32 accumulate in float64, as in NumPy evaluation; of two both are the same."""
+        """Sums of float32 accumulate in float64, as in NumPy evaluation; those of two terms need not."""
         extent = node.args[0]
         is_short = extent.op == "const" and extent.attr <= 2
         is_sum = node.dtype == "float32" and node.attr[0] in ("sum", "prod")
@@ -144,7 +144,7 @@ class NumbaPrinter(Printer):
         return super().operation(node)
 
     def _strided_load(self, node: Expr) -> str | None:
-        """A load of which neighbouring results are a literal number of elements apart.
+        """A strided load: neighbouring results read elements a literal number apart.
 
         LLVM reads such elements as vectors only if it sees their distance from an address.
         """

@@ -1,4 +1,4 @@
-"""Partition of a tuned kernel's results into tasks.
+"""Schedules of tuned kernels: partition of the results into tasks.
 
 A kernel has a `TaskGrid`, the axes along which its results are divided. From it come the words of the
 argument block that say how many blocks an axis has and how large they are, the kernel's statements that find
@@ -40,7 +40,7 @@ class Blocks:
 
 
 class TaskSchedule(NamedTuple):
-    """The tasks of a kernel, the estimated nanoseconds of one, and the blocks along the axes of its grid."""
+    """How a kernel is scheduled: its tasks, the estimated nanoseconds of one, the blocks along grid axes."""
 
     tasks: int
     task_ns: float

@@ -1,4 +1,4 @@
-"""How results are cut into tasks, by estimated time: functions of plain numbers, repeated at each new size.
+"""Partition of results into tasks by estimated time: functions of plain numbers, called at each new size.
 
 This module's text is compiled, too (`engine.kernels.size_function`), so it holds arithmetic, loops and calls
 of its own functions only.
@@ -57,7 +57,7 @@ WEIGHT_BYTES_PER_NS = 12.0
 """How fast transformed weights arrive from beyond second-level cache."""
 
 CLEARLY = 0.97
-"""Of cuts with tiles alike, a later one is taken where it needs this share of an earlier one's time."""
+"""Of partitions with equal tiles, a later one is taken where it needs this share of an earlier one's time."""
 
 ROUNDED = 1.0 - 1e-9
 """What an estimate may be less than its lower bound, as floats are rounded."""
@@ -112,7 +112,7 @@ def reading_ns(size: int, whole: int = 0) -> float:
 
 @size_function
 def ns_of_reading(size: int, whole: int) -> tuple[float]:
-    """`reading_ns` of a size that may be open."""
+    """`reading_ns` of a size that may be symbolic."""
     return (reading_ns(size, whole),)
 
 
@@ -140,7 +140,7 @@ def cut_extent(extent: int, tasks: int, least: int, nanoseconds: float, threads:
 def cut_slim(
     rows: int, columns: int, lanes: int, table: int
 ) -> tuple[int, int, int, int, int, int, int, int, int, int]:
-    """How a slim matrix is transposed, whose results a table of so many addresses says.
+    """Partition the transposition of a narrow matrix, by a table of up to `table` addresses.
 
     A matrix of few rows is one line of results, and one of few columns as many lines. Of a line, `block_size`
     results lie `block_step` elements of the input from the next ones; in a block, groups of `group` results
@@ -389,11 +389,11 @@ def best_cut(
 ) -> tuple[float, int, int, int, int]:
     """The best partition below a bound on `judged` threads: its time (or the bound), tiles and columns.
 
-    A convolution is cut by tiles, or by output channels too, into many tasks or few.
+    Tasks are blocks of tiles, or of tiles and output channels, many or few.
     """
     found, best_share, best_at_once, best_columns, best_group = bound, 0, 1, 1, 1
     columns = up(tiles.m, tiles.width)
-    # Tiles alone, without what a cut has to wait for, take so long.
+    # The time of the tiles alone, without waiting.
     moved = tiles.input_ns + tiles.output_ns * (columns // tiles.lanes)
     lowest = tiles.total * (tiles.flops * columns / tiles.flops_per_ns + moved)
     if lowest / judged * ROUNDED > bound:
@@ -432,7 +432,7 @@ def cut_winograd(
     most: int, middle: int, least: int, flops_per_ns: float, input_2: float, output_2: float, input_4: float,
     output_4: float, worth_2: float, worth_4: float, scratch: int, inline_ns: float, threads: int,
 ) -> tuple[int, int, int, int, int, float, int, int, int, int]:  # fmt: skip
-    """The cut of a convolution with tiles of up to `largest` results along a side.
+    """Partition a convolution with tiles of up to `largest` results along a side.
 
     input_2, output_2, input_4, output_4: the transforms of a vector of tiles of 2 and of 4; worth_2, worth_4:
     the share of the time of what takes less memory that they have to need. Returns the size of tiles, the

@@ -42,7 +42,7 @@ class CPUBuffer(HostBuffer):
         return made
 
     def resize(self, elements: int, whole: CPUBuffer) -> None:
-        """Have other elements: so many of the buffer whose first ones these are."""
+        """Become a view of the first `elements` elements of `whole`, which this already views."""
         self.elements, self._array = elements, whole.array[:elements]
 
     def block(self) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """An output of one run in memory of its own, which a copy of the output takes over.
 
-Made by `engine.backends.cpu.execution.fast_path.ZeroCopyCommands.aim_outputs`.
+Made by `engine.backends.cpu.execution.fast_path.ZeroCopyCommands.bind_outputs`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ArgMax and ArgMin: maxima of order-preserving integer keys, vectorised.
 
-A row is taken in blocks, and the place is looked for in the block with the best key. Where rows do not lie as
-a whole, columns side by side hold their best key and its place.
+A row is searched in blocks, and the position is looked up in the block with the best key. If rows are not
+contiguous, adjacent columns each keep their best key and its position.
 """
 
 from __future__ import annotations

@@ -100,9 +100,9 @@ def _emit_select(
     compute: Compute, tuner: Tuner, threads: int, mask: Value, arguments: ArgumentBlock, text: str,
     own: dict[str, int], others: tuple[str, ...], dtype: np.dtype, moving: float,
 ) -> bool:  # fmt: skip
-    """The counts of blocks, and the choice.
+    """Emit the step that counts each block's elements, and the one that writes the selected ones.
 
-    own: the kernel's arguments behind those of the cut; moving: nanoseconds of a chosen position.
+    own: the kernel's arguments after those of the partition; moving: nanoseconds of a chosen position.
     """
     rows, count = mask.shape
     nanoseconds = rows * count * (_NS_PER_MARK + moving / 2)

@@ -1,8 +1,8 @@
 """Scatters: each task copies a part of the data and applies the updates of that part in order.
 
-So the additions to an element come in the order of the updates, for any number of threads. Where a row of
-updates has one target, a task has a range of places; it lists its updates first, without a branch, which no
-processor would foresee. Where each element has its own target, a task has some columns.
+Thus an element's updates are added in order, for any number of threads. If a row of updates has one target, a
+task owns a range of target rows and lists its updates first, without branches, as they would be mispredicted.
+If each element has its own target, a task owns some columns.
 """
 
 from __future__ import annotations

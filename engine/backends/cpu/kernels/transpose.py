@@ -74,7 +74,7 @@ def _lanes(size: int) -> int:
 
 
 def _tile_sizes(rows: int, columns: int) -> tuple[tuple[float, ...], int]:
-    """The words of a kernel of squares, and how many tasks a matrix is. The last block takes what is left."""
+    """The arguments of the square kernel, and its tasks per matrix. The last block takes the remainder."""
     row_blocks, column_blocks = largest(1, rows // BLOCK_ROWS), largest(1, columns // BLOCK_COLUMNS)
     sizes = _TILE_ARGUMENTS.values(
         last_size=rows, columns_in=columns, row_blocks=row_blocks, column_blocks=column_blocks,
@@ -84,7 +84,7 @@ def _tile_sizes(rows: int, columns: int) -> tuple[tuple[float, ...], int]:
 
 
 def _slim_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...], int]:
-    """The words of a slim kernel, and how many tasks a matrix is."""
+    """The arguments of the narrow kernel, and its tasks per matrix."""
     cut = deferred(cut_slim, rows, columns, lanes, TABLE)
     return (rows, *cut), cut[1] * cut[4]
 

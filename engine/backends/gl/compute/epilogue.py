@@ -1,4 +1,4 @@
-"""The end of a tuned kernel: its step's epilogue, and the store."""
+"""The epilogue of a tuned compute shader, with its store."""
 
 from __future__ import annotations
 

@@ -142,11 +142,11 @@ class ComputeRecorder(GLRecorder):
 
     def _new_arena(self, nbytes: int) -> GLMemory:
         """Memory for temporaries. Raises `OutOfMemoryError`."""
-        home = self.programs.home
-        arena = GLMemory(self.device, nbytes, context=home)
+        context = self.programs.context
+        arena = GLMemory(self.device, nbytes, context=context)
         # Asking for errors may wait for the driver: only where running out of memory is likely.
         if nbytes > _LARGE_ARENA:
-            home.check_errors(f"reserving {nbytes >> 20} MiB for a plan's temporaries")
+            context.check_errors(f"reserving {nbytes >> 20} MiB for a plan's temporaries")
         return arena
 
     def _step(self, step: Step, places: Mapping[str, BufferRange]) -> None:
@@ -239,8 +239,8 @@ class ComputeRecorder(GLRecorder):
         self._read.clear()
 
     def _bind_texels(self, unit: int, place_: Any, memory: str, width: int) -> None:
-        home = self.programs.home
-        texture = place_.memory.texture(memory, width, place_.offset, place_.nbytes, home)
+        context = self.programs.context
+        texture = place_.memory.texture(memory, width, place_.offset, place_.nbytes, context)
         self.bind_texture(unit, TEXTURE_BUFFER, texture)
 
     def _bind_storage(self, binding: int, place_: Any) -> None:

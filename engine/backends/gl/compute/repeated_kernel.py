@@ -110,7 +110,7 @@ def fits(tensors: Mapping[str, str], target: ShaderTarget) -> bool:
     return len(tensors) <= most and all(lanes(kind) == 1 for kind in tensors.values())
 
 
-def print_together(steps: Sequence[Step], target: ShaderTarget) -> Step | None:
+def print_merged(steps: Sequence[Step], target: ShaderTarget) -> Step | None:
     """Steps of a run as one, whose kernel is one group; None if it is more than a shader takes.
 
     Its output is made anew in each run: what lasts longer counts as an input (`RepeatedSteps.of_run`).

@@ -98,7 +98,7 @@ class GLPixelBackend(PixelTextures):
         rule = RULES.get(compute.hint.kind) if compute.hint is not None else None
         return rule is not None and rule(compute, tuner, self.device.limits)
 
-    def windowed(self, step: Step) -> Step:
+    def restrict_to_window(self, step: Step) -> Step:
         """A shader that discards the texels of other runs."""
         assert isinstance(step.kernel, Kernel)
         return replace(step, kernel=print_windowed(step.kernel), values=(*step.values, 0, 0))
@@ -125,12 +125,12 @@ class GLPixelBackend(PixelTextures):
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> GLPixelBuffer:
         """A texture. Raises `InputError` for integers beyond 32 bits."""
         given = None if data is None else checked_elements(data, np.dtype(dtype), elements)
-        home = self.programs.home
-        with home.current():
-            buffer = GLPixelBuffer(self.device, elements, dtype, home)
+        context = self.programs.context
+        with context.current():
+            buffer = GLPixelBuffer(self.device, elements, dtype, context)
             self._transfers.prepare(buffer.memory.element)
             if given is not None:
-                buffer.memory.allocate(pad(given, buffer.memory.layout), home)
+                buffer.memory.allocate(pad(given, buffer.memory.layout), context)
                 self.device.counters.bytes_up += given.nbytes
         return buffer
 
@@ -154,7 +154,7 @@ class GLPixelBackend(PixelTextures):
         """A texture for temporaries, shared by all template programs."""
         found = self._temporaries.get(key)
         if found is None:
-            found = self._temporaries[key] = GrowableTexture(self.device, key, lambda: self.programs.home)
+            found = self._temporaries[key] = GrowableTexture(self.device, key, lambda: self.programs.context)
         return found
 
     def shared_temporaries(self) -> Sequence[GrowableTexture]:

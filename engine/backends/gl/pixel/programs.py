@@ -66,9 +66,9 @@ class PixelPrograms(ProgramStore[Shader]):
 
     def use_once(self, programs: Mapping[str, tuple[int, Shader]]) -> Iterator[tuple[str, int]]:
         """Set each program's texture units, and draw once with it, without output."""
-        gl = self.home.gl
+        gl = self.context.gl
         # Contexts do not share vertex arrays.
-        vertex_array = self.vertex_array if self.home is self.device else generate(gl.glGenVertexArrays)
+        vertex_array = self.vertex_array if self.context is self.device else generate(gl.glGenVertexArrays)
         for function, *arguments in self.drawing_state(vertex_array):
             getattr(gl, str(function))(*arguments)
         # Not kept: textures refer to their device, which this store must not keep alive.
@@ -82,19 +82,19 @@ class PixelPrograms(ProgramStore[Shader]):
             yield key, location
         for texture in scratch.values():
             texture.release()
-        if self.home is not self.device:
+        if self.context is not self.device:
             gl.glBindVertexArray(0)
             gl.glDeleteVertexArrays(1, ctypes.byref(ctypes.c_uint(vertex_array)))
 
     def _draw(self, shader: Shader, scratch: dict[tuple[str, int], TensorTexture]) -> None:
         """One fragment: many drivers compile at the first draw, for the textures that are then in use."""
-        gl = self.home.gl
+        gl = self.context.gl
 
         def texture_of(storage: str, layers: int, role: str) -> TensorTexture:
             element = STORAGE_FORMATS[storage].memory
             key = (f"{element} {role}", layers)
             if key not in scratch:
-                device = self.home
+                device = self.context
                 layout = TexelLayout.of(_SIDE, device.limits.max_texture_size, layers > 0)
                 scratch[key] = TensorTexture(device, layout, element, layers)
             return scratch[key]

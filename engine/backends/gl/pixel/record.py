@@ -102,7 +102,7 @@ class PixelRecorder(GLRecorder):
         return made.result()
 
     def _new_texture(self, layout: TexelLayout, element: str, layers: int) -> TensorTexture:
-        return TensorTexture(self.device, layout, element, layers, self.programs.home)
+        return TensorTexture(self.device, layout, element, layers, self.programs.context)
 
     def draw(
         self,

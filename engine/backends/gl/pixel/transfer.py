@@ -123,7 +123,7 @@ class TexelTransfers:
             texture.release()
 
     def dispose(self) -> None:
-        """Free the textures in between."""
+        """Free the intermediate textures."""
         for texture in (*self._uploads.values(), *(t for idle in self._idle.values() for t in idle)):
             texture.release()
         self._uploads.clear()
@@ -194,7 +194,7 @@ def pad(
 
 
 def _crowded_out(kept: dict[Any, Kept]) -> list[Kept]:
-    """What has to make room before another is kept: the oldest, taken out."""
+    """Evict the oldest entry if the cache is full; returns it."""
     return [kept.pop(next(iter(kept)))] if len(kept) >= _KEPT_LAYOUTS else []
 
 

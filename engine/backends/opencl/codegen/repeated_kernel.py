@@ -147,7 +147,7 @@ def work_alone(step: Step) -> int:
     return work_of(step) // (VECTOR if step.window is None and sums_of(step.kernel) else 1)
 
 
-def print_together(steps: Sequence[Step], local: int) -> Step:
+def print_merged(steps: Sequence[Step], local: int) -> Step:
     """Steps of a run as one, whose kernel is a group of `local` work-items.
 
     Its output is made anew in each run: what lasts longer counts as an input (`RepeatedSteps.of_run`).

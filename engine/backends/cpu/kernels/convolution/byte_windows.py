@@ -99,7 +99,7 @@ def _emit(
 
 
 def tune_byte_depthwise(compute: Compute, tuner: Tuner, win: Windows2D) -> bool:
-    """Whether a convolution is one of bytes with a channel for each group, and its step is emitted."""
+    """Emit the step of an 8-bit depthwise convolution; False for any other."""
     (x, w), (x_zero, w_zero) = compute.operands[:2], zeros_of(compute)
     channels, inputs = w.shape[:2]
     if x.dtype not in _BYTES or w.dtype not in _BYTES or compute.body.dtype != "int32":

@@ -77,7 +77,7 @@ def cut_channels(
 def tune_few_pixels_conv(
     compute: Compute, tuner: Tuner, win: Windows2D, words: WordFormat, threads: int
 ) -> bool:
-    """Whether a convolution of narrow integers has few results in a plane, and its steps are emitted."""
+    """Emit the steps of a convolution of narrow integers with few output pixels; False for any other."""
     (x, w), (x_zero, w_zero) = compute.operands[:2], zeros_of(compute)
     m, channels = w.shape[:2]
     if words.elements == 1 or int(compute.attributes["group"]) != 1 or w.known is None:

@@ -1,9 +1,7 @@
 """NCHW to NHWC convolutions of float32: the first layers of networks.
 
-A single channel that lies last is a plane as well.
-
-A task stages the input of a few rows of results, padding included, in its own memory. There every product
-of a window lies at a fixed distance from the window's start, whatever the pixel.
+NHWC inputs with a single channel are planes, too. A task stages the input of a few rows of results, padding
+included, in its own memory, where each tap has a fixed offset from the start of its window.
 """
 
 from __future__ import annotations

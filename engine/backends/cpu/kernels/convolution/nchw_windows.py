@@ -141,7 +141,7 @@ def cut_planes(
 
 
 def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows2D, words: WordFormat, threads: int) -> bool:
-    """Whether a convolution of few channels each is one over neighbours, and its steps are emitted."""
+    """Emit the steps of a depthwise convolution, or one with narrow groups; False for any other."""
     x, w = compute.operands[:2]
     x_zero, w_zero = zeros_of(compute)
     (kh, kw), sw, outputs = win.kernel, win.strides[1], win.out[0] * win.out[1]

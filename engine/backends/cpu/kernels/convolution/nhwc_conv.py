@@ -1,8 +1,8 @@
 """NHWC convolutions of float32 over one or two axes, with constant weights, through a table of addresses.
 
-The table tells where each tap of each pixel finds its channels, so that strides, dilations, padding (the
-address of a row of zeros) and the ends of rows cost the tiles nothing. A task lays the addresses of a room
-full of pixels, then takes all its output channels.
+The table has the address of the input channels for each tap of a pixel, so that strides, dilations, padding
+(the address of a row of zeros) and the ends of rows cost the tiles nothing. A task fills a table for as many
+pixels as its memory holds, then computes all their output channels.
 """
 
 from __future__ import annotations

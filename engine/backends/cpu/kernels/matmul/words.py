@@ -2,8 +2,8 @@
 
 A word is one number, or a group of narrow ones, which a processor multiplies with another group and adds up
 at once: two 16-bit integers, or four bytes, unsigned on one side and signed on the other. Signed bytes
-that have to be unsigned lie 128 higher, unsigned ones that have to be signed 128 lower; what that and zero
-points change is taken off the sums. In 16-bit integers every byte less its zero point is exact.
+that have to be unsigned are stored 128 higher, unsigned ones that have to be signed 128 lower; these offsets
+and zero points are subtracted from the sums. In 16-bit integers every byte less its zero point is exact.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from engine.backends.cpu.codegen.tiles import AVX2, AVX512, NEON, PORTABLE, Tile
 from engine.backends.cpu.kernels.convolution import winograd, winograd_partition
 from engine.backends.cpu.kernels.convolution.winograd_partition import (
     TILES,
-    Way,
+    ConvChoice,
     WinogradPartition,
-    choose_way,
+    choose_algorithm,
     row_choices,
     scratch_bytes,
 )
@@ -100,12 +100,12 @@ def take(monkeypatch: pytest.MonkeyPatch, partition: WinogradPartition, choices:
     most, middle, *least = choices
     rows = row_tiles(partition.tiles, most, middle, *(least or [0]))
 
-    def way(space: Sequence[int], *_: object) -> Way:
-        return Way(
+    def choice(space: Sequence[int], *_: object) -> ConvChoice:
+        return ConvChoice(
             partition, 1000.0, rows, (0, *(space[0] * (results == partition.results) for results in TILES))
         )
 
-    monkeypatch.setattr(winograd, "choose_way", way)
+    monkeypatch.setattr(winograd, "choose_algorithm", choice)
 
 
 SHAPES: dict[str, tuple[tuple[int, ...], int, tuple[int, int], tuple[int, int]]] = {
@@ -227,7 +227,7 @@ def test_other_convolutions_are_left_alone(backend: CPUBackend, changes: dict[st
 
 def results_of(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> int:
     """The size of tiles that are chosen, 0 for the direct way."""
-    return choose_way(space, channels, tile, threads).partition.results
+    return choose_algorithm(space, channels, tile, threads).partition.results
 
 
 def test_few_channels_or_pixels_are_left_to_the_direct_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +243,8 @@ def test_cuts_are_within_their_limits(tile: Tile, threads: int) -> None:
     for _ in range(60):
         channels, m = (int(n) for n in rng.integers(1, 1200, 2))
         space = (int(rng.integers(1, 4)), *(int(n) for n in rng.integers(1, 120, 2)), m)
-        way = choose_way(space, channels, tile, threads)
-        partition = way.partition
+        choice = choose_algorithm(space, channels, tile, threads)
+        partition = choice.partition
         if not partition.results:
             continue
         deep = -(-channels // tile.lanes) * tile.lanes
@@ -254,7 +254,7 @@ def test_cuts_are_within_their_limits(tile: Tile, threads: int) -> None:
         assert partition.columns <= 128
         assert partition.columns % tile.width == 0
         assert partition.group_columns % tile.width == 0
-        assert way.task_ns > 0
+        assert choice.task_ns > 0
 
 
 def test_the_switch_limits_the_tile(monkeypatch: pytest.MonkeyPatch) -> None:
