@@ -68,7 +68,7 @@ def bind(
     memories: list[JobMemory] = []
     first_size: int | None = None
     for value, title, name in zip(arguments, titles, names, strict=True):
-        kind = kind_of(value, title)
+        kind = argument_type(value, title)
         kinds.append(kind)
         if not kind.rank:
             words.append(_number_word(value, kind))
@@ -82,7 +82,7 @@ def bind(
     return BoundArguments(tuple(kinds), words, memories, first_size)
 
 
-def kind_of(value: Any, title: str) -> JobArgument:
+def argument_type(value: Any, title: str) -> JobArgument:
     """The argument type that code is compiled for. Raises `InputError`."""
     kind = type(value)
     if kind is Tensor or isinstance(value, np.ndarray):

@@ -14,7 +14,7 @@ from engine.base.memory.out_of_memory import MOST_BYTES, out_of_memory
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo
-from engine.compiler.repeated import aligned, repeat_of, with_numbers_of_runs
+from engine.compiler.repeated import align_up, repeat_of, with_numbers_of_runs
 from engine.graph.model import Layer
 from engine.kernels.evaluate import TooLongError, evaluate
 from engine.kernels.evaluate_sizes import evaluate_few, evaluate_sizes, holds_sizes
@@ -161,7 +161,7 @@ class ShapeBuilder(Builder):
 
         def place(value: Value, times: int) -> int:
             start = ends.get(value.dtype, 0)
-            ends[value.dtype] = start + times * aligned(value.size)
+            ends[value.dtype] = start + times * align_up(value.size)
             return start
 
         starts = [place(v, count) for v in kept], [place(v, 1) for v in before]
@@ -170,7 +170,7 @@ class ShapeBuilder(Builder):
             kind = arithmetic_type(dtype)
             outputs[dtype] = self.compute((end,), dtype, lambda i, kind=kind: cast(run_number(), kind))
         made = Repeated(
-            tuple(Part(outputs[v.dtype], s, aligned(v.size)) for v, s in zip(kept, starts[0], strict=True)),
+            tuple(Part(outputs[v.dtype], s, align_up(v.size)) for v, s in zip(kept, starts[0], strict=True)),
             tuple(Part(outputs[v.dtype], s) for v, s in zip(before, starts[1], strict=True)),
         )
         states = list(zip(before, after, strict=True))

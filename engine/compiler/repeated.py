@@ -24,7 +24,7 @@ from engine.operators.builder import Repeated
 ALIGNMENT = 4
 
 
-def aligned(elements: int) -> int:
+def align_up(elements: int) -> int:
     """Round a number of elements up to the alignment."""
     return -(-elements // ALIGNMENT) * ALIGNMENT
 
@@ -77,7 +77,7 @@ def part_of(
     position = clamp(index(0) - begin, lit(0), arg(value.size - 1))
     formula = value.at(position) if made is None else _at(made, position)
     return StackedOutput(
-        Compute(output, (output.size,), formula, *layer), IterationWindow(start, stride, aligned(value.size))
+        Compute(output, (output.size,), formula, *layer), IterationWindow(start, stride, align_up(value.size))
     )
 
 

@@ -116,7 +116,7 @@ Sum = tuple[int, int, int]
 """Which dynamic dimension is the sum of which two others, by their order of appearance."""
 
 
-def sums(count: int) -> Iterator[Sum]:
+def possible_sums(count: int) -> Iterator[Sum]:
     """Every way in which one of `count` dimensions may be the sum of two others."""
     for total in range(count):
         for a, b in combinations([i for i in range(count) if i != total], 2):
@@ -269,7 +269,7 @@ class Tracer:
 
     def _related(self) -> list[Sample]:
         """Samples in which one size is the sum of two others, as a cache's length is; none if none fits."""
-        for way in sums(len(self._open_dims)):
+        for way in possible_sums(len(self._open_dims)):
             first = self._sample(with_sum(SAMPLES[1], way))
             if first is not None and first.complete:
                 others = (self._sample(with_sum(SAMPLES[n], way)) for n in (3, 2))

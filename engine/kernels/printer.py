@@ -144,7 +144,7 @@ class Printer(ABC):
 
     def template(self, op: str, dtype: ArithmeticType) -> str:
         """The target's text for an operation on operands of `dtype`; the most specific entry wins."""
-        for key in ((op, dtype), (op, kind_of(dtype)), op):
+        for key in ((op, dtype), (op, type_family(dtype)), op):
             if key in self.TEMPLATES:
                 return self.TEMPLATES[key]
         raise KeyError(f"{type(self).__name__} has no text for {op} on {dtype}")
@@ -220,7 +220,7 @@ class Printer(ABC):
         return self.literal(low if kind == "max" else high, dtype)
 
 
-def kind_of(dtype: ArithmeticType) -> str:
+def type_family(dtype: ArithmeticType) -> str:
     """Which of the families float, int, uint, bool a type belongs to; an index is an int."""
     return "int" if dtype == "index" else dtype.rstrip("0123456789")
 

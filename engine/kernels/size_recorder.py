@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.base.errors import EngineError
 from engine.kernels.intervals import EVALUATE, Bounds, closer, is_certain, range_of
-from engine.kernels.polynomials import Terms, combined, of_number, range_of_sum
+from engine.kernels.polynomials import Terms, combine, of_number, range_of_sum
 from engine.kernels.size import (
     Number,
     Size,
@@ -164,7 +164,7 @@ class SizeRecorder:
         if type(hint_of(a)) is not int or type(hint_of(b)) is not int:
             return None
         left, right = [x.terms if isinstance(x, Size) else of_number(int(x)) for x in (a, b)]
-        return combined(op, left, right)
+        return combine(op, left, right)
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Record a call that is repeated when sizes change; see `deferred`."""

@@ -336,7 +336,7 @@ def _stored(value: Expr, dtype: np.dtype) -> Expr:
 # The operators
 
 
-def scaled(k: Builder, x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[ResizedAxis]:
+def scaled_axes(k: Builder, x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[ResizedAxis]:
     """Each axis with its output size, from scales for some of them."""
     if len(scales) != len(axes) or not all(s > 0 for s in scales):
         k.error(f"takes one scale above 0 for each of {len(axes)} axes, not {list(scales)}")
@@ -404,7 +404,7 @@ def resize(
     if bool(factors) == bool(targets):
         k.error("takes either scales or sizes")
     if factors:
-        found = scaled(k, x, along, factors)
+        found = scaled_axes(k, x, along, factors)
     else:
         found = sized(k, x, along, targets, keep_aspect_ratio_policy)
     if sampling.coordinates == "tf_crop_and_resize":
@@ -420,4 +420,4 @@ def resize(
 def upsample(k: Builder, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
     """By scales; mode nearest or linear."""
     sampling = Sampling("linear" if mode == "bilinear" else mode, "asymmetric", "simple")
-    return resample(k, x, scaled(k, x, range(x.rank), floats(scales)), sampling)
+    return resample(k, x, scaled_axes(k, x, range(x.rank), floats(scales)), sampling)

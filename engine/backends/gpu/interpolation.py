@@ -108,7 +108,7 @@ def _packed_planes(blend: Interpolation, tuner: Tuner) -> str:
     return name
 
 
-def sums(blend: Interpolation, kernels: Kernels, width: int, found: str) -> list[str]:
+def blend_statements(blend: Interpolation, kernels: Kernels, width: int, found: str) -> list[str]:
     """Statements that set `sum0`, a blend whose first entries are at `from`.
 
     width: how many channels it has. found: the text of the channels' elements at `at`.
@@ -145,7 +145,7 @@ def _statements(blend: Interpolation, kernels: Kernels) -> list[str]:
         f"int blocks = channels / {WIDTH}, rest = t / places, p = t - rest * places;",
         "int g = rest % groups, plane = rest / groups, block = plane % blocks, n = plane / blocks;",
         f"int from = (n * groups + g) * {blend.axes * blend.count} * places + p;",
-        *sums(blend, kernels, WIDTH, found),
+        *blend_statements(blend, kernels, WIDTH, found),
         f"int to = ((n * channels + block * {WIDTH}) * groups + g) * places + p;",
         *stores,
     ]

@@ -15,7 +15,7 @@ from engine.backends.cost import formula_ns
 from engine.backends.gpu.integers import check_integers
 from engine.backends.gpu.repeated_kernel import is_small, neighbours, repeated_kernel
 from engine.backends.opencl.codegen.repeated_kernel import print_merged, print_repeated, work_alone
-from engine.backends.opencl.codegen.row_kernel import fits, step_of
+from engine.backends.opencl.codegen.row_kernel import fits, row_step
 from engine.backends.opencl.codegen.storage import WORDS, device_dtype, to_device
 from engine.backends.opencl.codegen.tuned_kernel import TunedKernel
 from engine.backends.opencl.execution.dispatches import (
@@ -160,7 +160,7 @@ class OpenCLBackend(Backend):
     def generic(self, compute: Compute) -> Step:
         """Processors compute formulas over long rows row by row."""
         by_rows = self.form == "cpu" and fits(self.device.limits)
-        return step_of(compute) if by_rows else compute.numbered()
+        return row_step(compute) if by_rows else compute.numbered()
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile missing kernels and return their number. Blocks: for loading only."""

@@ -20,7 +20,7 @@ from engine.backends.gl.pixel.record import GLPixelProgram, PixelRecorder, drawn
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.pixel.template import GLPixelTemplate
 from engine.backends.gl.pixel.textures import PixelTextures
-from engine.backends.gl.pixel.transfer import TexelTransfers, pad
+from engine.backends.gl.pixel.transfer import TexelTransfers, padded_texels
 from engine.backends.gl.pixel.tuning import RULES
 from engine.backends.gl.readback import GLReadback
 from engine.backends.gl.storage import memory_dtype
@@ -130,7 +130,7 @@ class GLPixelBackend(PixelTextures):
             buffer = GLPixelBuffer(self.device, elements, dtype, context)
             self._transfers.prepare(buffer.memory.element)
             if given is not None:
-                buffer.memory.allocate(pad(given, buffer.memory.layout), context)
+                buffer.memory.allocate(padded_texels(given, buffer.memory.layout), context)
                 self.device.counters.bytes_up += given.nbytes
         return buffer
 

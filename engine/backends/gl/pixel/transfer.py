@@ -60,7 +60,7 @@ class TexelTransfers:
         """Set a texture's first elements, in stream order."""
         device, texels = self.device, texels_of(data.size)
         layout = target.layout.holding(texels, target.layout.height)
-        padded = pad(data, layout, self._padded)
+        padded = padded_texels(data, layout, self._padded)
         if not self._deferred:
             form = FORMATS[target.element]
             size = (layout.width, layout.height)
@@ -173,7 +173,7 @@ class FencedReadback(GLReadback):
         self._finalizer()
 
 
-def pad(
+def padded_texels(
     data: np.ndarray,
     layout: TexelLayout,
     kept: dict[tuple[TexelLayout, np.dtype], np.ndarray] | None = None,

@@ -22,10 +22,10 @@ from engine.backends.cpu.kernels.convolution.byte_windows import tune_byte_depth
 from engine.backends.cpu.kernels.convolution.few_pixels_conv import tune_few_pixels_conv
 from engine.backends.cpu.kernels.convolution.nchw_staging import (
     Planes,
-    in_place,
     input_shift,
     stage_planes,
     tap_offsets_text,
+    unstaged_planes,
 )
 from engine.backends.cpu.kernels.convolution.nchw_windows import tune_plane_conv
 from engine.backends.cpu.kernels.matmul.words import (
@@ -219,7 +219,7 @@ def _staged(tuner: Tuner, x: Value, zero: Value | None, win: Windows2D, words: W
         x.dtype.name == "uint8" if in_bytes else words.elements == 1 or zero is None
     )
     if win.reads_in_place and is_same:
-        return in_place(x.name, win)
+        return unstaged_planes(x.name, win)
     if win.is_pointwise:
         # A row for each plane: short rows are not worth vectors.
         pixels = win.height * win.width

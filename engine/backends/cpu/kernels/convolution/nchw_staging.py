@@ -199,7 +199,7 @@ class Planes:
     stride: int
 
 
-def in_place(x: str, win: Windows2D) -> Planes:
+def unstaged_planes(x: str, win: Windows2D) -> Planes:
     """The input itself, if its windows can be read without staging."""
     row_step = win.strides[0] * win.width
     size = win.height * win.width

@@ -16,7 +16,7 @@ from engine.backends.cpu.kernels.matmul.low_precision import (
     row_pitch,
 )
 from engine.backends.cpu.kernels.matmul.low_precision_matmul import cut_packed
-from engine.backends.cpu.kernels.matmul.precision import Arithmetic, Unit, units_of
+from engine.backends.cpu.kernels.matmul.precision import Arithmetic, Unit, matrix_units
 from engine.device.jobs.system import JobSystem
 from tests.engine.backends.cpu.hinted import Case, check, matmul_case, run_tuned, tuned_plan
 
@@ -29,7 +29,7 @@ SIZES += [(70, 40, 5000), (3, 1060, 9000), (49, 2048, 96)]
 def bf16(request: pytest.FixtureRequest, jobs: JobSystem, monkeypatch: pytest.MonkeyPatch) -> CPUBackend:
     """A backend for each unit that computes in bfloat16, whatever the size of a product."""
     unit: Unit = request.param
-    if unit not in units_of("bf16"):
+    if unit not in matrix_units("bf16"):
         pytest.skip(f"this processor computes no bfloat16 by {unit}")
     monkeypatch.setattr(low_precision_matmul, "_LEAST_FLOPS", 0.0)
     backend = CPUBackend(jobs, precision="bf16")
@@ -105,7 +105,7 @@ def test_transposed_rows_round_as_others_do(bf16: CPUBackend) -> None:
 
 
 def test_small_products_stay_float32(jobs: JobSystem) -> None:
-    if not units_of("bf16"):
+    if not matrix_units("bf16"):
         pytest.skip("this processor computes no bfloat16")
     backend = CPUBackend(jobs, precision="bf16")
     check(backend, matmul_case(14, 1, 1, 128, 128, known=True))
