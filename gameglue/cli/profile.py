@@ -19,7 +19,7 @@ from rich.console import Console
 from engine import ModelLoader
 from engine.base import instrumentation
 from engine.base.errors import InputError
-from gameglue.cli.backends import add_backend_options, choice_of
+from gameglue.cli.backends import choice_of
 from gameglue.cli.console import (
     CompileProgress,
     add_json_option,
@@ -33,7 +33,7 @@ from gameglue.cli.console import (
 )
 from gameglue.cli.demos import find_game
 from gameglue.cli.models import find_model, random_input
-from gameglue.cli.play import DEFAULT_SIZE, positive, window_size
+from gameglue.cli.play import add_window_options, positive
 from gameglue.graphics.surface import has_display
 from gameglue.host import watchdog
 from gameglue.host.app import App
@@ -76,7 +76,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
     parser.add_argument(
         "target", metavar="GAME|SCRIPT.py", help="a demo's name, a folder with a main.py, or a script"
     )
-    add_backend_options(parser, "what suits this machine")
+    add_window_options(parser)
     parser.add_argument(
         "--frames", type=positive, default=600, metavar="N", help="frames to measure. Default: 600"
     )
@@ -94,17 +94,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         metavar="F",
         help="frames per second; 0 runs unlimited. Default: 60",
     )
-    parser.add_argument("--headless", action="store_true", help="open no window, even if there is a display")
-    parser.add_argument(
-        "--seed", type=int, metavar="S", help="seed of all random numbers, for reproducible runs"
-    )
-    parser.add_argument(
-        "--size",
-        type=window_size,
-        default=DEFAULT_SIZE,
-        metavar="WxH",
-        help="window size of a demo. Default: 960x640",
-    )
     parser.add_argument(
         "--in-flight",
         "--with",
@@ -116,7 +105,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
     )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for ui.perfetto.dev (JSON)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots, one file")
-    parser.add_argument("--screenshot", type=Path, metavar="FILE", help="save the last frame as PNG")
     parser.add_argument(
         "--overlay",
         choices=PAGES,

@@ -55,7 +55,7 @@ def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     each = rows * columns * (_SLIM_NS_PER_ELEMENT if slim else _NS_PER_ELEMENT) / per_batch + _NS_PER_TASK
     rank = len(compute.space)
     if slim:
-        kernel = NativeKernel("transpose_slim", slim_text(lanes, rank, epilogue, is_plain))
+        kernel = NativeKernel("transpose_slim", slim_text(rank, epilogue, is_plain))
     else:
         kernel = NativeKernel("transpose", tiles_text(lanes, size, rank, epilogue, is_plain))
     schedule = TaskSchedule(batch * per_batch, each)
@@ -156,7 +156,7 @@ def {name}(source, step, target, target_step, rows, columns):
 """
 
 
-def slim_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
+def slim_text(rank: int, epilogue: Epilogue, plain: bool) -> str:
     """Source of the kernel for narrow matrices, which reads through a table of positions."""
     lead = [
         *_SLIM_ARGUMENTS.prologue("x", epilogue=epilogue),

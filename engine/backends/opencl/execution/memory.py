@@ -9,7 +9,8 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer, Readback
 from engine.backends.growable import GrowableBlock
-from engine.backends.opencl.codegen.storage import device_dtype, from_device
+from engine.backends.opencl.codegen.storage import device_dtype
+from engine.base.dtypes import from_numbers
 from engine.base.errors import DeviceError, DisposedError, ValuePending
 from engine.device.cl.device import CLDevice
 
@@ -285,7 +286,7 @@ class CLReadback(Readback):
                 raise ValuePending("the readback is still on its way; poll done(), or wait()")
             item = device_dtype(self._dtype)
             data = self._transfer.block.array[: self._elements * item.itemsize].view(item)
-            self._value = from_device(data, self._dtype)
+            self._value = from_numbers(data, self._dtype)
             self._release()
         assert self._value is not None
         return self._value
