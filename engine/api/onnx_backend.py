@@ -41,7 +41,7 @@ class EngineBackendRep(BackendRep, Disposable):
         self.worker = worker
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
-        """One inference, waited for: the outputs in order, each also to be had by its name.
+        """Run one inference and wait: the outputs in order, each also accessible by name.
 
         `inputs` is a list in the model's order, a dict by name, or one array for a model of one input.
         Sequences are lists of arrays, an empty optional is None.

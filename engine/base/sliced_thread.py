@@ -80,7 +80,7 @@ class SlicedThread(Generic[T]):
     def wait(self, seconds: float | None = None) -> bool:
         """Let the thread run freely and block until its function has ended; False if it has not by then."""
         self._deadline = math.inf
-        # One that stops at this very moment, for the deadline before, comes to its senses after `PATIENCE`.
+        # One that stops at this very moment, for the previous deadline, resumes by itself after `PATIENCE`.
         if self._stopped.acquire(blocking=False):
             self._go.release()
         return self._ended.wait(seconds)

@@ -119,7 +119,7 @@ class ShapeBuilder(Builder):
         self.shapes.append(shape)
         if len(self.shapes) > self.most:
             self.error(
-                f"the plan comes to more than {MOST_MADE:,} tensors, as each run of a loop and each step of"
+                f"the plan needs more than {MOST_MADE:,} tensors, as each run of a loop and each step of"
                 f" a recurrent layer makes some; {ADVICE}"
             )
 
@@ -129,7 +129,7 @@ class ShapeBuilder(Builder):
             yield step
             if not step and (made := len(self.shapes) - before) * count > self.most - before:
                 self.error(
-                    f"its {count:,} steps come to more than {MOST_MADE:,} tensors in the plan, as each makes"
+                    f"its {count:,} steps need more than {MOST_MADE:,} tensors in the plan, as each makes"
                     f" {made}; {ADVICE}"
                 )
 

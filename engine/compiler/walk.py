@@ -426,7 +426,7 @@ class Walk(ABC):
         # Later runs may make less than one: only what is far beyond the limit is refused ahead.
         if made * left > 2 * MOST_MADE:
             raise ShapeError(
-                f"{outer.layer}: {left:,} more runs of its body come to more than {MOST_MADE:,} tensors in"
+                f"{outer.layer}: {left:,} more runs of its body need more than {MOST_MADE:,} tensors in"
                 f" the plan, as this one made {made}; {ADVICE}"
             )
         return None

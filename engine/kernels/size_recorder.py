@@ -52,7 +52,7 @@ class Record:
     sizes: list[Size] = field(default_factory=list)
     """All symbolic numbers and what was computed of them, in order."""
     instructions: list[tuple[Any, ...]] = field(default_factory=list)
-    """What was done, so that the same calls of another `SizeRecorder` come to the same record."""
+    """The calls made, so that repeating them on another `SizeRecorder` yields the same record."""
     programs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     """The functions that were compiled, by the number of lines and the names of the results."""
 

@@ -173,7 +173,7 @@ class Builder(ABC):
     def steps(self, count: int) -> Iterator[int]:
         """The numbers of a layer's time steps, each of which makes tensors.
 
-        After the first, a layer is refused whose steps come to more tensors than a plan has.
+        After the first, a layer is refused whose steps need more tensors than a plan may have.
         """
         return iter(range(count))
 

@@ -180,7 +180,7 @@ class TextureConverter(metaclass=SpellingType):
     def poll(texture: Any = None) -> int:
         """Write textures whose tensors have arrived; return how many are still pending. Never blocks.
 
-        texture: count only those on their way into this one, as it was given to `to_texture`.
+        texture: count only those pending into this one, as it was given to `to_texture`.
         """
         pending = deliveries()
         pending.pump()

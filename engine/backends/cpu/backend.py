@@ -1,6 +1,6 @@
 """The CPU backend: one ordered stream of native command lists on a job system.
 
-Whatever is enqueued runs after what was enqueued before. When nothing is in flight, copies and plans that
+Work runs in the order in which it is enqueued. When nothing is in flight, copies and plans that
 take less time than waking a thread are done at once, behind the same interface.
 """
 

@@ -134,7 +134,7 @@ class Replayer:
         return self._native.get() is not None
 
     def wait(self) -> bool:
-        """Wait until the native code is there; False if it cannot be had."""
+        """Wait until the native code is loaded; False if it is unavailable."""
         return self._native.wait() is not None
 
     def run(self, commands: CallList, first: int = 0, end: int | None = None) -> None:

@@ -50,7 +50,7 @@ def position_text(storage: str, largest: bool, last: bool) -> str:
     kind, short, top = ("int64", "i64", 2**63 - 1) if wide else ("int32", "i32", 2**31 - 1)
     key = [f"x = {read_text(storage, 'source', 'at')}", *order_code(arithmetic, is_reversed=not largest)]
     better = "op_ge" if last else "op_gt"
-    # Whatever comes first is better than this, or equal where it is as small.
+    # Any first element is greater than this, or equal if it is as small.
     least = f"_types.{kind}(-{top} - 1)"
     end = f"row_start + min(where + {BLOCK_RUN}, count) - 1, -1"
     run = [

@@ -111,7 +111,7 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     joins = "sum" if kind == "mean" else kind
     work = _Work(joins, term, (outer, extent, inner), x.name, center, 1, divisor)
     fixed = x.signature is not None and all(x.is_static(axis) for axis in range(x.rank))
-    # Whatever the other sizes, a short extent is never cut.
+    # A short extent is never divided, for any other sizes.
     if (x.is_static(1) and extent < 2 * least) or (fixed and parts == 1):
         emit_step(compute, tuner, work)
         return True

@@ -41,7 +41,7 @@ def exp_near(x: Lane) -> Lane:
 
 def exp_lane(x: Lane) -> Lane:
     """e**x: 0 below -104, infinite above 88.73."""
-    # On their way to 0 these would pass through denormals, which take many times as long.
+    # Approaching 0, these would pass through denormals, which take many times as long.
     is_zero = x < -104.0
     x = x.constant(0.0).where(is_zero, x)
     x = x.constant(89.0).where(x > 89.0, x)

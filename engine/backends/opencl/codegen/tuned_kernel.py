@@ -31,7 +31,7 @@ class TunedKernel:
 
     rounds: positions of the values whose product is how long one group's loop is. area: multiplications
     of one round. The last three numbers are `FIRST_GROUP`. is_alone: whether every group is a dispatch of its
-    own, because it goes on where the one before has ended.
+    own, because it continues where the previous one ended.
     """
 
     text: str

@@ -283,7 +283,7 @@ class CLReadback(Readback):
         """The value, 1-D, in the buffer's dtype. Raises `ValuePending` before `done`."""
         if self._transfer is not None:
             if not self.done():
-                raise ValuePending("the readback is still on its way; poll done(), or wait()")
+                raise ValuePending("the readback has not arrived yet; poll done(), or wait()")
             item = device_dtype(self._dtype)
             data = self._transfer.block.array[: self._elements * item.itemsize].view(item)
             self._value = from_numbers(data, self._dtype)
