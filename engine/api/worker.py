@@ -360,7 +360,7 @@ class Worker(Executor):
             DisposedError("the worker was disposed before this schedule had enqueued all its work")
         )
         super()._dispose()
-        # A context that was lost, or whose window was closed first, took everything along.
+        # A lost context, or one whose window was closed first, has freed everything already.
         with contextlib.suppress(DeviceError), self._native.entered():
             self._session.release()
 

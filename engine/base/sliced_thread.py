@@ -115,7 +115,7 @@ class SlicedThread(Generic[T]):
     def _stop(self) -> None:
         self._stopped.release()
         while not self._go.acquire(timeout=PATIENCE):
-            # Nobody came. Where somebody comes at this very moment, the next round finds it.
+            # Timed out. If the thread is let run at this very moment, the next iteration notices.
             if self._stopped.acquire(blocking=False):
                 self._deadline = math.inf
                 return

@@ -237,7 +237,7 @@ class _Splitter:
             rest = minimum(self._plain(extent, place) - first, arg(chunk))
 
             def term(r: Expr) -> Expr:
-                # All elements take as many rounds as the longest, in some targets: none may read beyond.
+                # On some targets all elements iterate as often as the longest: reads must stay in bounds.
                 at = first + r if most % chunk == 0 else minimum(first + r, arg(most - 1))
                 return _with(body, {var: at})
 

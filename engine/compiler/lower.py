@@ -220,7 +220,7 @@ class Planner:
             value = loaded[name]
             known = value.known
             if known is None and not value.size:
-                # Nobody makes a tensor without elements; what reads it needs a buffer all the same.
+                # No step computes a tensor without elements; its readers need a buffer anyway.
                 known = np.empty(value.shape, value.dtype)
             role = "table" if value.table is not None else "input" if known is None else "constant"
             plan.buffers[name] = BufferSpec(name, value.size, value.dtype, role)

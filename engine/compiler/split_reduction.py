@@ -123,7 +123,7 @@ class _Spreader:
 
         def term(r: Expr) -> Expr:
             at = r * arg(lanes) + lane
-            # All elements take as many rounds as the longest, in some targets: none may read beyond.
+            # On some targets all elements iterate as often as the longest: reads must stay in bounds.
             at = at if is_even else minimum(at, arg(terms - 1))
             return substitute(moved, lambda x: at if x.op == "loopvar" and x.attr == var else None)
 

@@ -331,7 +331,7 @@ class Tracer:
         learned = {name: np.array(array).reshape(-1) for name, array in (known or {}).items()}
 
         def with_text(value: Value) -> Value:
-            # Text has no place on a device, so what is an output as it came is read from the plan.
+            # Devices hold no text, so text that is passed through to an output is read from the plan.
             text = learned.get(value.root.name) if value.dtype == TEXT else None
             if text is None:
                 return value
@@ -461,7 +461,7 @@ class Tracer:
         # The smallest: a device's limits are about the sizes that come, not about those made up here. But not
         # one that leaves tensors empty, of which nothing is computed.
         found = [min(fitting, key=lambda s: (s.empty, _size(s)))]
-        # A step that is repeated stands in a plan once, so the largest need not be the longest.
+        # A repeated step is in a plan once, so the largest sizes need not make the longest plan.
         for other in (max(fitting, key=lambda s: s.steps), max(fitting, key=_size)):
             if all(other.steps != s.steps for s in found):
                 found.append(other)

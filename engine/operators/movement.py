@@ -49,7 +49,7 @@ def transpose(k: Builder, x: Value, *, perm: Sequence[int] = ()) -> Value:
             position = position + i * axis_stride(x, source)
         return x.at(position)
 
-    # Where each run came from: the last two have changed places, and nothing else has moved.
+    # Whether the permutation only swaps the last two merged axes.
     came = [sorted(lasts).index(source) for source in lasts]
     if came not in ([1, 0], [0, 2, 1]):
         return k.compute(shape, x.dtype, formula, groups=tuple(groups))

@@ -219,7 +219,7 @@ def are_ready(schedules: Sequence[tuple[Worker, FastPath]]) -> bool:
     """Whether schedules need nothing but their commands; `schedule` reports other errors."""
     here = get_ident()
     for worker, fast_path in schedules:
-        # Asked for every worker in every frame, so without the detour of a property.
+        # Read for every worker in every frame: attribute access without a property.
         if worker._latest_path is None or fast_path.recorded.fast_path is not fast_path:
             return False
         if fast_path.has_own:

@@ -310,7 +310,7 @@ def _staged(
         )
     device = textures[0].device
     backend = shared_backend(BackendType.GPU_PIXEL, device)
-    # A readback is of the value at its time: the memory on the GPU serves again and again.
+    # A readback has the value as of its request, so the memory on the GPU can be reused at once.
     before = tensor._data if tensor is not None else None
     fits = isinstance(before, StagedTensorData) and before.fits(how, shape, device)
     kept = before.hand_on() if isinstance(before, StagedTensorData) and fits else None

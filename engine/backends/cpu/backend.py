@@ -127,7 +127,7 @@ class CPUBackend(HostBackend):
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Use this backend's own kernel for the step, if there is one."""
-        # Half of the backend's modules, which a process does not need whose plans are all on disk.
+        # Imported on use: half of the backend's modules, which stored plans do without.
         from engine.backends.cpu.tuning import tune
 
         return tune(compute, tuner, self.planned_threads, self.arithmetics)

@@ -33,7 +33,7 @@ from engine.device.gl.limits import UNLIMITED
 from engine.kernels.expr import Expr, nodes
 from engine.kernels.value import Value
 
-# What a graphics card takes of the time that one core of a processor is estimated to.
+# The time of a graphics card as a fraction of the estimate for one processor core.
 _HARDWARE_RATE = 0.02
 
 SOFTWARE = SplitThresholds(threads=32, terms=1024, work=1 << 16, with_open_spaces=False)
@@ -187,7 +187,7 @@ class GLBackend(Backend):
         try:
             self.programs.context.check_errors("making room for a tensor")
         except OutOfMemoryError:
-            # What has failed may be memory that templates share: the next program gets other.
+            # Memory that templates share may be what failed to allocate: the next program gets other memory.
             for memory in self.shared_temporaries():
                 memory.forget()
             raise

@@ -130,7 +130,7 @@ class ProgramStore(ABC, Generic[Shader]):
             programs = {key: program for key, program in found.items() if program is not None}
             compiled = {key: text for key, text in texts.items() if key not in programs}
             ready = len(wanted) - len(compiled)
-            # All are handed over before the first answer is asked for: drivers may work on them in parallel.
+            # All are submitted before the first status is queried: drivers may compile them in parallel.
             started = {key: self._start(text) for key, text in compiled.items()}
             programs |= {key: program for key, (program, _) in started.items()}
             locations: dict[str, int] = {}

@@ -199,7 +199,7 @@ class NumbaPrinter(Printer):
         step = _phases_along(last, self.kernel.body)
         parts, begin = [], "first"
         if step:
-            # Each phase reads neighbouring elements, which results of all phases are woven from.
+            # Each phase reads neighbouring elements; the results of all phases are interleaved.
             parts, begin = self._phases(last, step), f"first + whole * {step}"
         row = [
             "row = block if blocks == 1 else op_div(block, blocks)",

@@ -188,7 +188,7 @@ def panels_ns(
     across: int, along: int, tile_ns: float, fetched: float, tile_bytes: float, start_ns: float
 ) -> float:
     """Estimated time of a task of panels and tiles, of which a panel arrives in `fetched`."""
-    # A panel arrives while the one before is in use, if that is long enough; the first is waited for.
+    # A panel is fetched while the previous one is in use; only the first is waited for.
     work = across * (max(along * tile_ns, fetched) + FETCHED_UNSEEN * fetched)
     read = FETCHED_UNSEEN * along * tile_bytes / BYTES_PER_NS
     return work + fetched + read + start_ns
@@ -216,7 +216,7 @@ def cut_tasks(
     across, wide = 1, panels
     while groups * across <= wanted:
         grids, before = groups * across, 0
-        # Of as many rounds of all threads, the one of the most tasks takes the least time.
+        # Among partitions with equally many rounds of all threads, the one with the most tasks is fastest.
         for rounds in range(1, -(-wanted // threads) + 1):
             along = min(min(wanted, rounds * threads) // grids, tiles)
             if along > before:
@@ -359,7 +359,7 @@ def winograd_ns(tiles: Tiles, share: int, at_once: int, group_columns: int, thre
     blocks = turns * (whole + (1 if rest > 0 else 0))
     products = tiles.flops * rows * group_columns / tiles.flops_per_ns
     weights = tiles.column_bytes * group_columns
-    # Weights that fit into second-level cache come from afar for the first block only.
+    # Weights that fit into second-level cache are fetched from memory for the first block only.
     streams = blocks if weights > tiles.scratch else 1
     waited = weights / WEIGHT_BYTES_PER_NS - products * turns / blocks
     moved = tiles.input_ns + tiles.output_ns * (group_columns // tiles.lanes)
@@ -419,7 +419,7 @@ def best_cut(
                 at_once = -(-share // -(-share // room))
                 nanoseconds = winograd_ns(tiles, share, at_once, group_columns, judged)
                 if nanoseconds < bound:
-                    # Fewer tasks, which come later, must be worth it too: many even out what else goes on.
+                    # Fewer tasks, tried later, must be clearly faster: many tasks even out disturbances.
                     found = bound = nanoseconds * CLEARLY
                     best_share, best_at_once = share, at_once
                     best_columns, best_group = columns, group_columns
@@ -440,7 +440,7 @@ def cut_winograd(
     of a product take the rows of a block; and the images computed directly, and with tiles of 2 and of 4.
     """
     direct = 2.0 * 9 * channels * (batch * height * width * m) / (flops_per_ns * DIRECT_SHARE)
-    # So short a layer often runs on one thread, as its whole plan does; it is cut for more all the same.
+    # Such a short layer often runs on one thread, with its whole plan; it is divided for all threads anyway.
     judged = threads if direct > inline_ns / 2 else 1
     fewest = min(tasks_wanted(direct, threads), threads)
     size, share, at_once, columns, group_columns = 0, 1, 1, 1, 1

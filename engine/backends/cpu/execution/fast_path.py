@@ -252,7 +252,7 @@ class ZeroCopyCommands:
         self._home = [buffer.address for buffer in inputs]
         self._may = allowed
         self._see(program, inputs)
-        # What `bind_inputs` was given; None where the commands may read what is gone.
+        # The arguments of `bind_inputs`; None if the commands may refer to memory that was freed.
         self.tensors: Sequence[CPUTensorData | None] | None = None
         self.job: RepeatedJob | None = None  # what runs it as it is bound
         self.taken: list[tuple[int, np.ndarray]] = []

@@ -69,7 +69,7 @@ class CPUReadback(Readback):
         """The copy is made by a job of the stream."""
         self._is_settled()
         array = self._results.array(self._source.shape, self._source.dtype)
-        # In this order: where the copy cannot be enqueued, there is no array that says otherwise.
+        # In this order, so that no array exists if the copy cannot be enqueued.
         self._handle = stream.copy(self._source, array)
         self._array = array
 

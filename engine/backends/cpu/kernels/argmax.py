@@ -89,7 +89,7 @@ def position_text(storage: str, largest: bool, last: bool) -> str:
         f"        best = to_{kind}(load_{short}(keys, c))",
         f"        is_better = {better}(code, best)",
         f"        store_{short}(keys, c, op_max(best, code))",
-        # Places grow. A choice between old and new would be stored with a mask, which AVX2 does slowly.
+        # Positions ascend. A select between old and new would become a masked store, which is slow on AVX2.
         f"        before = to_{kind}(load_{short}(places, c))",
         f"        store_{short}(places, c, op_max(before, op_select(is_better, place, _types.{kind}(0))))",
         "for c in range(columns):",

@@ -130,7 +130,7 @@ def _turned(x: Lane, quarter_turns: int) -> Lane:
     r = n.times_plus(-1.5707963267948966, wide)
     r = n.times_plus(-6.123233995736766e-17, r).to(ir.FloatType())
     turns = n + float(quarter_turns)
-    # Both are exact: which of the four quarters, without a detour over integers.
+    # Both are exact: the quarter, without a conversion to integers.
     quarter = (turns - (turns * 0.25).call("llvm.floor") * 4.0).to(ir.FloatType())
     square = r * r
     sine = square.polynomial(-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)

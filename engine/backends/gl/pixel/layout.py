@@ -16,7 +16,7 @@ from engine.kernels.size import largest
 _SMALLEST_WIDTH = 8
 _USUAL_WIDTH = 1024
 _LARGEST_WIDTH = 16384
-# Rasterisers work on blocks of a few rows: flatter textures would leave most of a block unused.
+# Rasterisers work on blocks of a few rows: textures with fewer rows would leave most of a block unused.
 _USUAL_ROWS = 8
 ROWS_TOGETHER = 4
 _MOST_ROWS = 20

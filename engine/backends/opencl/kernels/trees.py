@@ -67,7 +67,7 @@ def _in_order(nodes: np.ndarray, root: int) -> tuple[list[int], list[int], list[
     order: list[int] = []
     masks: list[int] = []
     leaves: list[int] = []
-    # On the way back from its true side, a node knows which leaves are there.
+    # When the traversal returns from a node's true side, its leaves are known.
     pending: list[tuple[int, int | None]] = [(root, None)]
     while pending:
         at, begin = pending.pop()

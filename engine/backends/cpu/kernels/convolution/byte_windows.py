@@ -233,7 +233,7 @@ def _text(
         *_GRID.locate("block"),
         "i0 = op_div(block, blocks)",
         f"new = (block - i0 * blocks) * {_CHANNELS}",
-        # Where the last channels are less than a square, some of the others are turned over with them.
+        # If the last channels are fewer than a square, some of the others are transposed again with them.
         f"first = max(min(new, channels - {_CHANNELS}), 0)",
         f"here = min({_CHANNELS}, channels - first)",
         # The rows that these windows read, and those of them that there are.

@@ -103,8 +103,8 @@ def copy_elements(target, source, count, zero):
 
 @helper
 def stage_pairs(place, source, width, left, phases, length, region, filling, zero):
-    # A row of every second element. What is written to the odds first is lost where they are not wanted.
-    # Pairs low..high-1 lie inside; a row may begin with the second of a pair and end with the first of one.
+    # A row of every second element. If odd elements are not wanted, those written first are overwritten.
+    # Pairs low..high-1 are inside; a row may begin with the second of a pair and end with the first of one.
     low = min(max((left + 1) >> 1, 0), length)
     high = max(min((width + left) >> 1, length), low)
     end, evens, odds = width + left, place, place + (phases - 1) * region * {own}

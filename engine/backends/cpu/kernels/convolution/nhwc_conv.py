@@ -172,7 +172,7 @@ class NHWCConv:
         near = 4 * self.depth * width <= _NEAR_BYTES
         wanted = (_NEAR_BYTES if near else _FAR_BYTES) // bytes_of_pixel
         room = max(min(TABLE_WORDS // win.taps - rows, wanted) // rows, 1) * rows
-        # Asked for early: a picture's next pixels, if it is read once, and weights that come from afar.
+        # Prefetched: an image's next pixels, if it is read once, and weights that are not in near caches.
         once = win.taps == 1 and win.strides == (1, 1) and bytes_of_pixel <= 2048
         return _ARGUMENTS.values(
             pixels=self.pixels, m_size=self.m, channels=self.channels, groups=self.group,

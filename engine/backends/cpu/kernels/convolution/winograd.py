@@ -224,7 +224,7 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
     ]
     lead = [
         *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
-        # Behind the last sums there is room for the rows that a tile of a product has too many.
+        # The padding after the last sums takes the surplus rows of a product's tiles.
         f"scratch = stack_bytes({scratch_bytes(tile) + max(rows) * MOST_COLUMNS * 4})",
         f"finished = stack_bytes({results * results * MOST_COLUMNS * 4})",
         f"table = stack_bytes({frequencies * 8})",

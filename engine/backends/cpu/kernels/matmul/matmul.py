@@ -78,7 +78,7 @@ def tune_matmul(
         left = emit_rows(tuner, a.name, (batch, m, k), (a_batch, a_row, a_column), tile, row)
         a_batch, a_row = (m * row if a_batch else 0), row
     b_strides = tuple(attributes["b_strides"])
-    # Few columns are dot products, each of a row with a row; so are many that lie as rows.
+    # Few columns are computed as dot products of rows; so are many that are contiguous along k.
     narrow = n if b.known is not None and n <= NARROW and k % tile.lanes == 0 else 0
     in_place = b.known is None and b_strides[2] == 1 and _always_few_rows(compute, tile.width)
     is_worth_it = b.known is None or 4 * k * n >= LEAST_IN_PLACE
