@@ -57,10 +57,7 @@ class BoundArguments:
 
 
 def bind(
-    arguments: Sequence[Any],
-    titles: Sequence[str],
-    written: Callable[[str, int], bool],
-    names: Sequence[str],
+    arguments: Sequence[Any], titles: Sequence[str], written: Callable[[str, int], bool], names: Sequence[str]
 ) -> BoundArguments:
     """Pack arguments into words. Raises `InputError` that names an invalid one."""
     kinds: list[JobArgument] = []

@@ -24,11 +24,7 @@ from engine.backends.select import (
 )
 from engine.backends.tensor_data import changes
 from engine.base import instrumentation
-from engine.base.errors import (
-    DeviceError,
-    DisposedError,
-    InputError,
-)
+from engine.base.errors import DeviceError, DisposedError, InputError
 from engine.base.lifetime import Disposable
 from engine.base.sliced_thread import SlicedThread
 from engine.base.spelling import answers_spelling

@@ -118,11 +118,7 @@ class Planner:
         self._own: dict[str, np.ndarray] = {}
         self.weight_bytes = sum(array.nbytes for array in model.constants.values())
 
-    def lower(
-        self,
-        shapes: InputShapes,
-        known: Elements | None = None,
-    ) -> Lowered:
+    def lower(self, shapes: InputShapes, known: Elements | None = None) -> Lowered:
         """Plan from the model's start to its end or to the first layer that needs data not yet known."""
         return self._lowered(self.tracer.trace(shapes, known))
 

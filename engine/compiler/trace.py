@@ -142,10 +142,7 @@ class Tracer:
     """
 
     def __init__(
-        self,
-        model: Model,
-        fan_in: int = FAN_IN,
-        whole_layers: frozenset[str] = frozenset(),
+        self, model: Model, fan_in: int = FAN_IN, whole_layers: frozenset[str] = frozenset()
     ) -> None:
         self.model = model
         self.fan_in = fan_in

@@ -56,12 +56,7 @@ def store(x: np.ndarray, storage: str) -> np.ndarray:
 
 class _Evaluation:
     def __init__(
-        self,
-        kernel: Kernel,
-        space: tuple[int, ...],
-        values: Sequence[int | float],
-        inputs: list,
-        most: float,
+        self, kernel: Kernel, space: tuple[int, ...], values: Sequence[int | float], inputs: list, most: float
     ) -> None:
         self.kernel = kernel
         self.inputs = inputs

@@ -10,15 +10,7 @@ from math import prod
 
 import numpy as np
 
-from engine.kernels.expr import (
-    Expr,
-    arg,
-    cast,
-    clamp,
-    eq,
-    lit,
-    select,
-)
+from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, select
 from engine.kernels.value import Value
 from engine.operators import bounded_sizes
 from engine.operators.builder import Builder

@@ -15,19 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.base.dtypes import BOOL, FLOAT32, INT32, INT64
-from engine.kernels.expr import (
-    Expr,
-    arg,
-    cast,
-    clamp,
-    eq,
-    fold,
-    lit,
-    maximum,
-    minimum,
-    reduce,
-    select,
-)
+from engine.kernels.expr import Expr, arg, cast, clamp, eq, fold, lit, maximum, minimum, reduce, select
 from engine.kernels.hint import Hint
 from engine.kernels.size import smallest
 from engine.kernels.value import Value
@@ -203,9 +191,7 @@ def kept_boxes(k: Builder, boxes: Candidates) -> Value:
 
 
 @operator(
-    "NonMaxSuppression",
-    since=10,
-    host=("max_output_boxes_per_class", "iou_threshold", "score_threshold"),
+    "NonMaxSuppression", since=10, host=("max_output_boxes_per_class", "iou_threshold", "score_threshold")
 )
 def non_max_suppression(
     k: Builder, boxes: Value, scores: Value, max_output_boxes_per_class: Value | None = None,

@@ -90,9 +90,7 @@ def hardmax_over(k: Builder, x: Value, axis: int, until: int) -> Value:
     rows = merged_axes(k, x, axis, until)
     where = position_of_extreme(k, rows, 1, 0, 0, largest=True)
     hit = k.compute(
-        rows.shape,
-        x.dtype,
-        lambda o, c, *i: cast(eq(c, cast(where[(o, *i)], "index")), x.arithmetic),
+        rows.shape, x.dtype, lambda o, c, *i: cast(eq(c, cast(where[(o, *i)], "index")), x.arithmetic)
     )
     return k.alias(hit, x.shape)
 

@@ -42,12 +42,7 @@ _MANY_PIXELS: Final = 10_000
 ADDS: Final = 4.0
 # For colours that are multiplied by their alpha already. Alpha adds up, so that a render target drawn with
 # this can be laid over something else.
-OVER: Final = (
-    moderngl.ONE,
-    moderngl.ONE_MINUS_SRC_ALPHA,
-    moderngl.ONE,
-    moderngl.ONE_MINUS_SRC_ALPHA,
-)
+OVER: Final = (moderngl.ONE, moderngl.ONE_MINUS_SRC_ALPHA, moderngl.ONE, moderngl.ONE_MINUS_SRC_ALPHA)
 Picture = Texture | RenderTarget
 
 

@@ -152,14 +152,7 @@ class ProfileRecording(instrumentation.Observer):
         """End a frame, and collect finished measurements without waiting."""
         instrumentation.poll()
         record = FrameRecord(
-            self._frame,
-            start,
-            end,
-            self.label,
-            self._phases,
-            self._hooks,
-            self._workers,
-            self._counts,
+            self._frame, start, end, self.label, self._phases, self._hooks, self._workers, self._counts
         )
         self.frames.append(record)
         self._phases, self._hooks, self._workers, self._counts = {}, {}, {}, {}

@@ -14,13 +14,7 @@ from math import prod
 
 import numpy as np
 
-from engine.api.textures.formula import (
-    Conversion,
-    Recipe,
-    stitch_recipe,
-    to_image_recipe,
-    to_tensor_recipe,
-)
+from engine.api.textures.formula import Conversion, Recipe, stitch_recipe, to_image_recipe, to_tensor_recipe
 from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.compiler.plan import BufferSpec, Plan, Role, Step
 

@@ -80,10 +80,7 @@ class CPUBackend(HostBackend):
     passes = (sink_dequantize, fuse_qdq, remove_dead_layers, unpack_weights, channels_last)
 
     def __init__(
-        self,
-        jobs: JobSystem | None = None,
-        precision: Precision = "float32",
-        deterministic: bool = False,
+        self, jobs: JobSystem | None = None, precision: Precision = "float32", deterministic: bool = False
     ) -> None:
         self.arithmetics = arithmetics_for(precision)
         precompile_kernels(is_certain=True)

@@ -41,16 +41,7 @@ from __future__ import annotations
 import platform
 
 from engine.device.jobs.command_loops import BEGIN, JUMP
-from engine.device.jobs.layout import (
-    LAYOUT,
-    OP_AGAIN,
-    OP_PAUSE,
-    OP_RUN,
-    OP_STOP,
-    OP_SUBMIT,
-    OP_WAIT,
-    OP_WORK,
-)
+from engine.device.jobs.layout import LAYOUT, OP_AGAIN, OP_PAUSE, OP_RUN, OP_STOP, OP_SUBMIT, OP_WAIT, OP_WORK
 from engine.device.jobs.waiting import CALL_OS, OS_TEXTS, SET_AFFINITY
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE

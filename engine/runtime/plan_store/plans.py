@@ -281,9 +281,7 @@ def _file_column(model: Model, codec: PlanCodec) -> Column[_File]:
     segments = Many(Records(partial(Segment, "native"), plan=plan, imports=Many(NAME), exports=Many(NAME)))
     tensors = Many(Tuples(_Tensor, shape=Many(SIZE)))
     plans: Column[Lowered] = Converted(
-        Records(_Plan, tensors=tensors, segments=segments),
-        partial(_flat, model, codec),
-        _restored,
+        Records(_Plan, tensors=tensors, segments=segments), partial(_flat, model, codec), _restored
     )
     names = Converted(Many(NAME), sorted, frozenset)
     opened = Records(

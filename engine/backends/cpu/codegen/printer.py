@@ -18,18 +18,7 @@ import numpy as np
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import CODE_TYPES, ArithmeticType, arithmetic_type, as_dtype
 from engine.device.native import NativeSource
-from engine.kernels.expr import (
-    BINARY,
-    COMPARE,
-    LOOPS,
-    REDUCTIONS,
-    UNARY,
-    Expr,
-    index,
-    lit,
-    nodes,
-    substitute,
-)
+from engine.kernels.expr import BINARY, COMPARE, LOOPS, REDUCTIONS, UNARY, Expr, index, lit, nodes, substitute
 from engine.kernels.kernel import Kernel
 from engine.kernels.printer import LIMITS, Printer
 

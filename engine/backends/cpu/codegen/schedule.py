@@ -149,10 +149,7 @@ def halve(
 
 
 def share(
-    axes: Sequence[TiledAxis],
-    outer: int,
-    wanted: int,
-    choose: Callable[..., int | None] = first_divisible,
+    axes: Sequence[TiledAxis], outer: int, wanted: int, choose: Callable[..., int | None] = first_divisible
 ) -> tuple[Blocks, ...]:
     """Halve blocks until `outer` grids of them are as many tasks as wanted; see `halve`."""
 

@@ -119,10 +119,7 @@ class CPUReplay(ProgramReplay):
         return True
 
     def run_apart(
-        self,
-        arrays: Sequence[np.ndarray],
-        tensors: Sequence[CPUTensorData | None],
-        fixed: Collection[str],
+        self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None], fixed: Collection[str]
     ) -> bool:
         stream = self._stream
         if not stream.copied:

@@ -99,17 +99,7 @@ class JobStream:
         own: Memory of outputs that need no copy.
     """
 
-    __slots__ = (
-        "_disposed",
-        "_staging",
-        "copied",
-        "jobs",
-        "last",
-        "marks",
-        "own",
-        "pending",
-        "results",
-    )
+    __slots__ = ("_disposed", "_staging", "copied", "jobs", "last", "marks", "own", "pending", "results")
 
     def __init__(self, jobs: JobSystem) -> None:
         self.jobs = jobs

@@ -38,17 +38,10 @@ from engine.kernels.value import Value
 Rule = Callable[[Compute, Tuner, ShaderTarget], bool]
 """Emits tuned kernels for a step, or returns False."""
 
-WIDENED_RULES: Mapping[str, Rule] = {
-    "conv": tune_conv,
-    "matmul": tune_matmul,
-}
+WIDENED_RULES: Mapping[str, Rule] = {"conv": tune_conv, "matmul": tune_matmul}
 """By the kind of a step's hint: rules whose operands are converted to float32 or int32 first."""
 
-RULES: dict[str, Rule] = {
-    "leaves": tune_leaves,
-    "pool": tune_pool,
-    "resample": tune_resample,
-}
+RULES: dict[str, Rule] = {"leaves": tune_leaves, "pool": tune_pool, "resample": tune_resample}
 """By the kind of a step's hint: rules that take operands as they are, apart from those of all GPUs."""
 
 

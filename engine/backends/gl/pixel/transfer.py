@@ -174,9 +174,7 @@ class FencedReadback(GLReadback):
 
 
 def padded_texels(
-    data: np.ndarray,
-    layout: TexelLayout,
-    kept: dict[tuple[TexelLayout, np.dtype], np.ndarray] | None = None,
+    data: np.ndarray, layout: TexelLayout, kept: dict[tuple[TexelLayout, np.dtype], np.ndarray] | None = None
 ) -> np.ndarray:
     """Pad elements to a texture's size, in the reusable array `kept` if there is one."""
     total = 4 * layout.texels

@@ -68,11 +68,7 @@ class _Text:
             lines.append(f"const int {name} = {self.number(given, 'index')};")
         if in_strips:
             rows, columns = (self.number(n, "index") for n in (_product(space), step.space[-1]))
-            return [
-                "{",
-                *(f"    {x}" for x in (*lines, *strip_lines(kernel, axes, rows, columns))),
-                "}",
-            ]
+            return ["{", *(f"    {x}" for x in (*lines, *strip_lines(kernel, axes, rows, columns))), "}"]
         if step.window is None:
             first, end = "0", self.number(_product(step.space), "index")
         else:

@@ -266,10 +266,7 @@ def few_pixels_text(
             *(["    row_zero = to_int32(load_i32(numbers, m_size + i1))"] if has_sums else []),
             *indent(epilogue.store),
         ]
-    sums = [
-        "for m in range(p_size):",
-        "    store_i32(column_sums, m, load_i32(lefts + m * pitch, depth))",
-    ]
+    sums = ["for m in range(p_size):", "    store_i32(column_sums, m, load_i32(lefts + m * pitch, depth))"]
     task = [
         *_GRID.locate("i0"),
         "lefts = x + i0 * p_size * pitch",

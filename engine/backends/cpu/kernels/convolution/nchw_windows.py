@@ -82,10 +82,7 @@ _ARGUMENTS = ArgumentBlock(
     "staged_stride stride phases step reach_rows advance length region",
 )
 _CONV_ARGUMENTS = ArgumentBlock(_ARGUMENTS, "pitch shift")
-_POOL_ARGUMENTS = ArgumentBlock(
-    _ARGUMENTS,
-    "count_top count_bottom count_left count_right",
-)
+_POOL_ARGUMENTS = ArgumentBlock(_ARGUMENTS, "count_top count_bottom count_left count_right")
 
 
 class PlanePartition(NamedTuple):

@@ -50,9 +50,7 @@ _EDGES = 8
 
 _GRID = TaskGrid(row="out_rows")
 PIXEL_ARGUMENTS = ArgumentBlock(
-    _GRID.arguments,
-    WINDOW_ARGUMENTS,
-    "block_channels channels inner_begin inner_end weight_step",
+    _GRID.arguments, WINDOW_ARGUMENTS, "block_channels channels inner_begin inner_end weight_step"
 )
 
 _POOL_ARGUMENTS = ArgumentBlock(PIXEL_ARGUMENTS, "count_top count_bottom count_left count_right")

@@ -237,12 +237,7 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         f"sums = scratch + op_div(c_size + {lanes - 1}, _types.int64({lanes})) * depth_block",
         *epilogue.kernel,
     ]
-    task = [
-        *_GRID.locate(),
-        "while tile0 < tile1:",
-        *indent(block),
-        "    tile0 += block_tiles",
-    ]
+    task = [*_GRID.locate(), "while tile0 < tile1:", *indent(block), "    tile0 += block_tiles"]
     return kernel_text(library_text("vectors", "winograd", helpers=_TEXT.format(**numbers)), lead, task)
 
 
