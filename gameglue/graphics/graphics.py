@@ -19,7 +19,7 @@ from gameglue.graphics.device import Effect, GraphicsDevice, RenderTarget, Textu
 from gameglue.graphics.gui import Gui
 from gameglue.graphics.image_effect import ImageEffect
 from gameglue.graphics.mesh_pipeline import MeshPipeline
-from gameglue.graphics.pending_work import PendingWork
+from gameglue.graphics.pending_fences import PendingFences
 from gameglue.graphics.surface import Surface
 from gameglue.graphics.text import Fonts
 from gameglue.host.lifecycle import Lifecycle
@@ -58,7 +58,7 @@ class Graphics:
         self._stage = CameraRenderer(world, MeshPipeline(self.device), lifecycle, self._guarded)
         self._screenshots: list[Path] = []
         is_bound = surface.is_window and not self.is_software
-        self._pending = PendingWork(surface.ctx) if surface.ctx is not None and not is_bound else None
+        self._pending = PendingFences(surface.ctx) if surface.ctx is not None and not is_bound else None
         self.wrap: Wrap | None = None
         self._warm_up()
 

@@ -68,7 +68,7 @@ def check_head(document: Node, kind: str, content: str, file: str) -> str:
 
 
 class ObjectReader:
-    """Creates the objects of one file in an unloaded scene; also the `Reader` of their values."""
+    """Creates the objects of one file in an unloaded scene; also the `ReferenceReader` of their values."""
 
     def __init__(self, scene: Scene, file: str, load_prefab: Callable[[str], Prefab]) -> None:
         self.roots: list[GameObject] = []
