@@ -166,7 +166,7 @@ def _read(data: bytes, folder: Path | None, name: str, dims: Mapping[str, int] |
 
 
 def _settled(model: Model) -> Model:
-    """The model with constants that need no file's bytes any more, or are those."""
+    """The model with constants copied from the file's bytes, except for weights that plans pack anyway."""
     return model.replace(constants=settled(model.constants, _packed(model)), constant_factories={})
 
 
@@ -175,7 +175,7 @@ _PACKERS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 
 
 def _packed(model: Model) -> AbstractSet[str]:
-    """Names of constants that are nothing but weights of such layers."""
+    """Names of constants that only serve as weights of layers in `_PACKERS`."""
     weights: set[str] = set()
     others = {output.name for output in model.outputs}
     for layer in model.layers:

@@ -120,7 +120,7 @@ def _add(op: Operator) -> None:
 
 
 def _checked(define: Any, name: str, domain: str, since: int, until: int | None, kind: Kind) -> str:
-    """Raise `InputError` for what declares no operator; returns what messages call it."""
+    """Raise `InputError` for an invalid declaration; returns the operator's name in messages."""
     if not isinstance(name, str) or not name or not isinstance(domain, str):
         raise InputError(f"an operator needs a name and a domain, got {name!r} and {domain!r}")
     title = f"operator {qualified_op(_own(domain), name)}"
@@ -161,7 +161,7 @@ def _check_parameter(title: str, parameter: inspect.Parameter) -> None:
 
 
 def _with_values(define: Callable[..., Any], title: str) -> Callable[..., Any]:
-    """The definition, with a clear error where it yields something else than tensors."""
+    """Wrap a definition: results that are not tensors raise a clear error."""
 
     @functools.wraps(define)
     def checked(k: Builder, *inputs: Any, **attributes: Any) -> Any:
@@ -179,7 +179,7 @@ def _with_values(define: Callable[..., Any], title: str) -> Callable[..., Any]:
 
 
 def _with_arrays(define: Callable[..., Any], title: str) -> Callable[..., Any]:
-    """The function, with a clear error where it yields something else than arrays."""
+    """Wrap a function: results that are not arrays raise a clear error."""
 
     @functools.wraps(define)
     def checked(*inputs: Any, **attributes: Any) -> Any:
@@ -196,7 +196,7 @@ def _with_arrays(define: Callable[..., Any], title: str) -> Callable[..., Any]:
 
 @contextmanager
 def _noted(note: str) -> Iterator[None]:
-    """Let errors of a game's own code pass, with a note of where they come from."""
+    """Context manager: adds a note on their origin to errors of a game's own code."""
     try:
         yield
     except Exception as error:

@@ -57,10 +57,7 @@ class BoundArguments:
 
 
 def bind(
-    arguments: Sequence[Any],
-    titles: Sequence[str],
-    written: Callable[[str, int], bool],
-    names: Sequence[str],
+    arguments: Sequence[Any], titles: Sequence[str], written: Callable[[str, int], bool], names: Sequence[str]
 ) -> BoundArguments:
     """Pack arguments into words. Raises `InputError` that names an invalid one."""
     kinds: list[JobArgument] = []
@@ -68,7 +65,7 @@ def bind(
     memories: list[JobMemory] = []
     first_size: int | None = None
     for value, title, name in zip(arguments, titles, names, strict=True):
-        kind = kind_of(value, title)
+        kind = argument_type(value, title)
         kinds.append(kind)
         if not kind.rank:
             words.append(_number_word(value, kind))
@@ -82,7 +79,7 @@ def bind(
     return BoundArguments(tuple(kinds), words, memories, first_size)
 
 
-def kind_of(value: Any, title: str) -> JobArgument:
+def argument_type(value: Any, title: str) -> JobArgument:
     """The argument type that code is compiled for. Raises `InputError`."""
     kind = type(value)
     if kind is Tensor or isinstance(value, np.ndarray):

@@ -24,12 +24,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.api.job_arguments import NUMBA_NAMES, BoundArguments, JobArgument, bind, kind_of
+from engine.api.job_arguments import NUMBA_NAMES, BoundArguments, JobArgument, argument_type, bind
 from engine.backends.tensor_data import JobMemory
 from engine.base.errors import InputError, KernelCompileError
 from engine.device import native
 from engine.device.jobs.command_list import CommandList
-from engine.device.jobs.source import Function, FunctionText, text_of, where
+from engine.device.jobs.source import Function, FunctionText, source_text, where
 from engine.device.jobs.system import JobHandle, JobSystem, shared_job_system
 from engine.device.native import NativeSource, PendingLoad
 from engine.device.native.prelude import PRELUDE, written_out
@@ -84,7 +84,7 @@ class Job:
     def prepare(self, *arguments: Any) -> PendingLoad:
         """Start compiling for these argument types in the background; poll `done()` on the result."""
         self._check_number(arguments)
-        kinds = tuple(map(kind_of, arguments, self._titles))
+        kinds = tuple(map(argument_type, arguments, self._titles))
         return native.process_store().prepare_async([self._source(kinds)])
 
     def schedule(
@@ -129,7 +129,7 @@ class Job:
         return bind(arguments, self._titles, self._text.written, expected)
 
     def _check_number(self, arguments: Sequence[Any]) -> tuple[str, ...]:
-        """The names of the parameters behind begin and end."""
+        """Check the number of arguments; returns the names of the parameters after begin and end."""
         expected = self._text.parameters[2:]
         if len(arguments) != len(expected):
             raise InputError(
@@ -178,7 +178,7 @@ class Job:
 
     @functools.cached_property
     def _text(self) -> FunctionText:
-        return text_of(self.py_func)
+        return source_text(self.py_func)
 
     @functools.cached_property
     def _titles(self) -> tuple[str, ...]:

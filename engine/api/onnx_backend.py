@@ -41,7 +41,7 @@ class EngineBackendRep(BackendRep, Disposable):
         self.worker = worker
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
-        """One inference, waited for: the outputs in order, each also to be had by its name.
+        """Run one inference and wait: the outputs in order, each also accessible by name.
 
         `inputs` is a list in the model's order, a dict by name, or one array for a model of one input.
         Sequences are lists of arrays, an empty optional is None.
@@ -145,7 +145,7 @@ class EngineBackend(Backend):
         graph = helper.make_graph(
             [node],
             node.name or node.op_type,
-            [helper.make_value_info(name, declare(value)) for name, value in given.items()],
+            [helper.make_value_info(name, declared_input(value)) for name, value in given.items()],
             [ValueInfoProto(name=name) for name in node.output if name],
         )
         opsets = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
@@ -163,12 +163,12 @@ def choose_device(name: str) -> tuple[BackendType, DeviceChoice]:
     return DEVICES[kind]
 
 
-def declare(value: Any) -> TypeProto:
+def declared_input(value: Any) -> TypeProto:
     """The declared type of an input, from a value of it. Raises `InputError` for one without a type."""
     if isinstance(value, list | tuple):
         if not value:
             raise InputError("the element type of an empty sequence is unknown; use prepare with a model")
-        return helper.make_sequence_type_proto(declare(value[0]))
+        return helper.make_sequence_type_proto(declared_input(value[0]))
     if value is None:
         raise InputError("the type of an empty optional is unknown; use prepare with a model")
     array = np.asarray(value)

@@ -24,11 +24,7 @@ from engine.backends.select import (
 )
 from engine.backends.tensor_data import changes
 from engine.base import instrumentation
-from engine.base.errors import (
-    DeviceError,
-    DisposedError,
-    InputError,
-)
+from engine.base.errors import DeviceError, DisposedError, InputError
 from engine.base.lifetime import Disposable
 from engine.base.sliced_thread import SlicedThread
 from engine.base.spelling import answers_spelling
@@ -360,7 +356,7 @@ class Worker(Executor):
             DisposedError("the worker was disposed before this schedule had enqueued all its work")
         )
         super()._dispose()
-        # A context that was lost, or whose window was closed first, took everything along.
+        # A lost context, or one whose window was closed first, has freed everything already.
         with contextlib.suppress(DeviceError), self._native.entered():
             self._session.release()
 

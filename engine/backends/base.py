@@ -203,11 +203,11 @@ class Backend(ABC):
         sizes that vary with the input shapes: a new input shape must not need a new kernel.
         """
 
-    def windowed(self, step: Step) -> Step:
-        """A generic step with a window as one that computes nothing else: see `engine.compiler.repeated`."""
+    def restrict_to_window(self, step: Step) -> Step:
+        """A generic step that computes the elements of its window only: see `engine.compiler.repeated`."""
         return step
 
-    def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
+    def merge_repeat(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
         """Merge generic steps and the repeat after them into a single step; None if impossible.
 
         `steps` makes them. With the step comes 1 where it takes less time than they do, else 0: a number that
@@ -215,8 +215,8 @@ class Backend(ABC):
         """
         return None
 
-    def together(self, steps: Sequence[Step]) -> Sequence[Step]:
-        """The steps of a run of a repeat, with neighbours of little work joined. Their sizes are fixed."""
+    def merge_steps(self, steps: Sequence[Step]) -> Sequence[Step]:
+        """Merge neighbouring steps of little work within an iteration of a repeat. Their sizes are fixed."""
         return steps
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:

@@ -10,7 +10,7 @@ from engine.compiler.plan import storable
 
 @storable
 def node_records(nodes: np.ndarray, splits: np.ndarray) -> np.ndarray:
-    """(nodes, 4) int32: feature, bits of the split, and where a row goes on.
+    """(nodes, 4) int32: feature, bits of the split, and the positions of both children.
 
     `nodes` are those of a hint of kind "leaves". Where NaN is on the true side, the feature is -1 - number.
     """

@@ -117,7 +117,7 @@ class GrowableMemory(ABC, Generic[Size, Memory]):
         if self._latest is None or self.memory is None or not self.wants_more(self._latest):
             return None
         size = self.more(self._capacity)
-        # Whatever comes of it, it is tried once for this capacity.
+        # Tried once for this capacity, even if it fails.
         self._near = None
         return None if self.covers(self._capacity, size) else size
 

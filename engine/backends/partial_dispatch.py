@@ -1,7 +1,7 @@
 """Partial dispatch: enqueues a recorded program by steps or parts of steps, and times it without waiting.
 
-A step's work is `units` equal parts, in an order that the backend knows. A `Cut` is a run of them; every unit
-enqueued once, in whichever cuts, writes the same bits as the whole step.
+A step's work is `units` equal parts, in an order that the backend knows. A `StepRange` is a range of them;
+every unit enqueued once, in any ranges, writes the same bits as the whole step.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import NamedTuple, Protocol
 
 
-class Cut(NamedTuple):
+class StepRange(NamedTuple):
     """Units `first` to `end` of a step (its position in the plan)."""
 
     step: int
@@ -21,22 +21,22 @@ class Cut(NamedTuple):
 
 
 class TimeBounds(NamedTuple):
-    """Bounds of the time of several cuts together, in seconds."""
+    """Bounds of the time of several parts together, in seconds."""
 
     least: float
     most: float
 
 
 class Timing(Protocol):
-    """Protocol of the time measurement of cuts."""
+    """Protocol of the time measurement of parts."""
 
     def result(self) -> Sequence[float] | TimeBounds | None:
-        """Seconds for each cut, or bounds for all together; None while that is not known. Never waits."""
+        """Seconds for each part, or bounds for all together; None while that is not known. Never waits."""
         ...
 
 
 class CombinedTiming(NamedTuple):
-    """A time that is known at once, for all cuts together."""
+    """A time that is known at once, for all parts together."""
 
     bounds: TimeBounds
 
@@ -85,15 +85,15 @@ class KnownTiming(NamedTuple):
     seconds: Sequence[float]
 
     def result(self) -> Sequence[float]:
-        """Seconds for each cut."""
+        """Seconds for each part."""
         return self.seconds
 
 
 class PartialDispatch(ABC):
     """A recorded program that is enqueued in parts, from its first step to its last.
 
-    units: into how many parts each step of the plan can be cut; 0 for steps without elements.
-    is_synchronous: whether enqueuing takes as long as computing, or the computing of the cut before.
+    units: into how many parts each step of the plan can be divided; 0 for steps without elements.
+    is_synchronous: whether enqueuing takes as long as computing, or computing the previous part.
     """
 
     units: Sequence[int]
@@ -105,9 +105,9 @@ class PartialDispatch(ABC):
         return False
 
     @abstractmethod
-    def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
-        """Enqueue cuts that follow each other. With `timed`, their times are measured."""
+    def enqueue(self, parts: Sequence[StepRange], timed: bool) -> Timing | None:
+        """Enqueue parts that follow each other. With `timed`, their times are measured."""
 
     def fitting(self, step: int, first: int, count: int) -> int:
-        """The best number of units from `first` on for one cut, from 1 to `count`."""
+        """The best number of units from `first` on for one part, from 1 to `count`."""
         return count

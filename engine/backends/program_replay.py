@@ -40,10 +40,7 @@ class ProgramReplay:
         return False
 
     def run_apart(
-        self,
-        arrays: Sequence[np.ndarray],
-        tensors: Sequence[CPUTensorData | None],
-        fixed: Collection[str],
+        self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None], fixed: Collection[str]
     ) -> bool:
         """As `run`, with outputs in new memory where available, so that earlier copies stay valid."""
         return False

@@ -66,7 +66,7 @@ class Readback(ABC):
 
     @abstractmethod
     def done(self) -> bool:
-        """Whether `array` can be had at once. Never waits."""
+        """Whether `array` is available at once. Never waits."""
 
     @abstractmethod
     def array(self) -> np.ndarray:

@@ -78,7 +78,7 @@ class Changes:
 
 
 changes = Changes()
-"""Of all tensors. Whoever has checked many tensors need not check them again while nothing changed."""
+"""Of all tensors. Tensors that were checked need not be checked again while this is unchanged."""
 
 
 def _unnoticed(job: Any) -> None:

@@ -13,7 +13,7 @@ from engine.kernels.size import deferrable, whole
 # Frozen ones take three times as long to make, and each new size makes some.
 @deferrable
 @dataclass(slots=True, unsafe_hash=True)
-class Windows:
+class Windows2D:
     """Windows over the last two axes of (planes, height, width); one axis is treated as a height of 1.
 
     Never changed.
@@ -56,19 +56,19 @@ class Windows:
         return rows <= self.height and columns <= self.width
 
 
-def windows_first(compute: Compute) -> Windows | None:
+def windows_first(compute: Compute) -> Windows2D | None:
     """Those of a hinted step over (N, C, *spatial); None for other ranks."""
     return _windows(compute, compute.operands[0].shape[2:], compute.space[2:])
 
 
-def nhwc_windows(compute: Compute) -> Windows | None:
+def nhwc_windows(compute: Compute) -> Windows2D | None:
     """The windows of a hinted NHWC step, whose input may be NCHW; None for other ranks."""
     shape = compute.operands[0].shape
     spatial = shape[2:] if compute.attributes.get("x_first") else shape[1:-1]
     return _windows(compute, spatial, compute.space[1:-1])
 
 
-def counted_sides(compute: Compute, win: Windows) -> dict[str, int]:
+def counted_sides(compute: Compute, win: Windows2D) -> dict[str, int]:
     """Bounds of the area that an average counts: the input, or its padding too."""
     (top, left), (bottom, right) = win.pads, pair(compute.attributes["ends"], 0)
     if not compute.attributes.get("include_pad", False):
@@ -77,13 +77,13 @@ def counted_sides(compute: Compute, win: Windows) -> dict[str, int]:
     return {"count_top": -top, "count_bottom": height, "count_left": -left, "count_right": width}
 
 
-def _windows(compute: Compute, spatial: Sequence[int], out: Sequence[int]) -> Windows | None:
+def _windows(compute: Compute, spatial: Sequence[int], out: Sequence[int]) -> Windows2D | None:
     attributes, operands = compute.attributes, compute.operands
     # A pooling has no weights, whose shape would tell.
     kernel = tuple(attributes["kernel"]) if "kernel" in attributes else operands[1].shape[2:]
     if len(spatial) not in (1, 2) or len(out) != len(spatial) or len(kernel) != len(spatial):
         return None
-    return Windows(
+    return Windows2D(
         *pair(spatial, 1), pair(kernel, 1), pair(attributes["strides"], 1), pair(attributes["dilations"], 1),
         pair(attributes["pads"], 0), pair(out, 1),
     )  # fmt: skip

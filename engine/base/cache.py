@@ -175,7 +175,7 @@ def _prepared(base: Path, parts: tuple[str, ...]) -> Path | None:
     if base.is_symlink() and (reason := _distrust(base.lstat())):
         _refuse(base, reason)
         return None
-    # A link of the user's own is followed once, so that nobody can turn it later.
+    # A link of the user's own is resolved once, so that nobody can redirect it later.
     folder = Path(os.path.realpath(base))
     folder.parent.mkdir(parents=True, exist_ok=True)
     for part in ("", *parts):

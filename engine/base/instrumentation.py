@@ -61,7 +61,7 @@ class Observer:
         """Elements of a worker's input or output that are on the CPU; copy them to keep them."""
 
 
-class Pending(Protocol):
+class PendingMeasurement(Protocol):
     """A measurement whose result has not arrived."""
 
     def poll(self) -> bool:
@@ -75,7 +75,7 @@ class _Here(threading.local):
     def __init__(self) -> None:
         self.observers: tuple[Observer, ...] = ()
         self.worker: Any = None
-        self.pending: list[Pending] = []
+        self.pending: list[PendingMeasurement] = []
 
 
 _here = _Here()
@@ -185,7 +185,7 @@ class spanning:  # noqa: N801
             span("main", self._name, self._start, **self._attributes)
 
 
-def later(pending: Pending) -> None:
+def later(pending: PendingMeasurement) -> None:
     """Poll `pending` in every `poll` until it has reported its measurement."""
     if _here.observers:
         _here.pending.append(pending)

@@ -80,7 +80,7 @@ class SlicedThread(Generic[T]):
     def wait(self, seconds: float | None = None) -> bool:
         """Let the thread run freely and block until its function has ended; False if it has not by then."""
         self._deadline = math.inf
-        # One that stops at this very moment, for the deadline before, comes to its senses after `PATIENCE`.
+        # One that stops at this very moment, for the previous deadline, resumes by itself after `PATIENCE`.
         if self._stopped.acquire(blocking=False):
             self._go.release()
         return self._ended.wait(seconds)
@@ -115,7 +115,7 @@ class SlicedThread(Generic[T]):
     def _stop(self) -> None:
         self._stopped.release()
         while not self._go.acquire(timeout=PATIENCE):
-            # Nobody came. Where somebody comes at this very moment, the next round finds it.
+            # Timed out. If the thread is let run at this very moment, the next iteration notices.
             if self._stopped.acquire(blocking=False):
                 self._deadline = math.inf
                 return

@@ -14,7 +14,7 @@ from engine.base.memory.out_of_memory import MOST_BYTES, out_of_memory
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo
-from engine.compiler.repeated import aligned, repeat_of, with_numbers_of_runs
+from engine.compiler.repeated import align_up, repeat_of, with_numbers_of_runs
 from engine.graph.model import Layer
 from engine.kernels.evaluate import TooLongError, evaluate
 from engine.kernels.evaluate_sizes import evaluate_few, evaluate_sizes, holds_sizes
@@ -119,7 +119,7 @@ class ShapeBuilder(Builder):
         self.shapes.append(shape)
         if len(self.shapes) > self.most:
             self.error(
-                f"the plan comes to more than {MOST_MADE:,} tensors, as each run of a loop and each step of"
+                f"the plan needs more than {MOST_MADE:,} tensors, as each run of a loop and each step of"
                 f" a recurrent layer makes some; {ADVICE}"
             )
 
@@ -129,7 +129,7 @@ class ShapeBuilder(Builder):
             yield step
             if not step and (made := len(self.shapes) - before) * count > self.most - before:
                 self.error(
-                    f"its {count:,} steps come to more than {MOST_MADE:,} tensors in the plan, as each makes"
+                    f"its {count:,} steps need more than {MOST_MADE:,} tensors in the plan, as each makes"
                     f" {made}; {ADVICE}"
                 )
 
@@ -161,7 +161,7 @@ class ShapeBuilder(Builder):
 
         def place(value: Value, times: int) -> int:
             start = ends.get(value.dtype, 0)
-            ends[value.dtype] = start + times * aligned(value.size)
+            ends[value.dtype] = start + times * align_up(value.size)
             return start
 
         starts = [place(v, count) for v in kept], [place(v, 1) for v in before]
@@ -170,7 +170,7 @@ class ShapeBuilder(Builder):
             kind = arithmetic_type(dtype)
             outputs[dtype] = self.compute((end,), dtype, lambda i, kind=kind: cast(run_number(), kind))
         made = Repeated(
-            tuple(Part(outputs[v.dtype], s, aligned(v.size)) for v, s in zip(kept, starts[0], strict=True)),
+            tuple(Part(outputs[v.dtype], s, align_up(v.size)) for v, s in zip(kept, starts[0], strict=True)),
             tuple(Part(outputs[v.dtype], s) for v, s in zip(before, starts[1], strict=True)),
         )
         states = list(zip(before, after, strict=True))
@@ -189,7 +189,7 @@ class ShapeBuilder(Builder):
         return True
 
     def _know(self, nbytes: int) -> bool:
-        """Count what the host works out; whether a plan may hold as much."""
+        """Count bytes of known elements; returns False beyond the plan's limit."""
         self.known_bytes += nbytes
         return self.most_known is None or self.known_bytes <= self.most_known
 

@@ -39,9 +39,9 @@ def fuse_elementwise(
             current = None
             for producer in _candidates(compute, made, pinned, readers):
                 if memo is None:
-                    current = join(producer, compute, fan_in)
+                    current = fuse(producer, compute, fan_in)
                 else:
-                    current = memo.joined(producer, compute, partial(join, producer, compute, fan_in))
+                    current = memo.joined(producer, compute, partial(fuse, producer, compute, fan_in))
                 if current is not None:
                     del made[producer.output]
                     break
@@ -59,7 +59,7 @@ def _candidates(
     return sorted(found, key=lambda c: (c.hint is None, c.elementwise))
 
 
-def join(producer: Compute, consumer: Compute, fan_in: int) -> Compute | None:
+def fuse(producer: Compute, consumer: Compute, fan_in: int) -> Compute | None:
     """Fuse two formulas into one kernel with the consumer's output; None if they do not fit."""
     if consumer.hint is not None or producer.kind == "look_up":
         return None

@@ -192,7 +192,7 @@ class _Splitter:
     def stored(self, body: Expr, space: tuple[int, ...]) -> Value:
         """A tensor of its own for a formula."""
         short = self.shortened(body, space)
-        value = self.temporary(space, storage_of(short))
+        value = self.temporary(space, kept_type(short))
         self.made.append(Compute(value, space, short, self.compute.layer, self.compute.op_type))
         if len(self.made) >= MOST_KERNELS:
             raise _CannotSplitError
@@ -237,7 +237,7 @@ class _Splitter:
             rest = minimum(self._plain(extent, place) - first, arg(chunk))
 
             def term(r: Expr) -> Expr:
-                # All elements take as many rounds as the longest, in some targets: none may read beyond.
+                # On some targets all elements iterate as often as the longest: reads must stay in bounds.
                 at = first + r if most % chunk == 0 else minimum(first + r, arg(most - 1))
                 return _with(body, {var: at})
 
@@ -341,7 +341,7 @@ def _with(x: Expr, known: dict[str, Expr]) -> Expr:
     return substitute(x, lambda node: known.get(node.attr) if node.op in ("loopvar", "carried") else None)
 
 
-def storage_of(x: Expr) -> np.dtype:
+def kept_type(x: Expr) -> np.dtype:
     """The type in which a formula's values are kept between kernels."""
     return np.dtype(np.int32 if x.dtype == "index" else x.dtype)
 

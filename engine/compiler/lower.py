@@ -86,7 +86,7 @@ class Lowered:
 
     @property
     def apart(self) -> Lowered:
-        """The plan without symbolic sizes, which can be continued with any data."""
+        """The plan for fixed sizes, which can be continued with any data."""
         return self
 
     def entry(self, name: str) -> Entry:
@@ -120,11 +120,7 @@ class Planner:
         self._own: dict[str, np.ndarray] = {}
         self.weight_bytes = sum(array.nbytes for array in model.constants.values())
 
-    def lower(
-        self,
-        shapes: InputShapes,
-        known: Elements | None = None,
-    ) -> Lowered:
+    def lower(self, shapes: InputShapes, known: Elements | None = None) -> Lowered:
         """Plan from the model's start to its end or to the first layer that needs data not yet known."""
         return self._lowered(self.tracer.trace(shapes, known))
 
@@ -224,7 +220,7 @@ class Planner:
             value = loaded[name]
             known = value.known
             if known is None and not value.size:
-                # Nobody makes a tensor without elements; what reads it needs a buffer all the same.
+                # No step computes a tensor without elements; its readers need a buffer anyway.
                 known = np.empty(value.shape, value.dtype)
             role = "table" if value.table is not None else "input" if known is None else "constant"
             plan.buffers[name] = BufferSpec(name, value.size, value.dtype, role)

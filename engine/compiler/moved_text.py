@@ -1,4 +1,4 @@
-"""Text that only outputs have so far: layers that move it move the positions of its strings."""
+"""Unread text (`TextValue`): layers that move elements move the positions of its strings instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.kernels.value import Entry, TextValue, Value, leaves
 
 
 def positions_in(entries: Sequence[Entry]) -> list[Value]:
-    """The positions of strings that only outputs have so far."""
+    """The positions of the strings of unread text."""
     return [entry.positions for entry in entries if isinstance(entry, TextValue)]
 
 

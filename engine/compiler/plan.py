@@ -107,8 +107,8 @@ class StoredKernel(NamedTuple):
     nanoseconds: float
 
 
-class Window(NamedTuple):
-    """The elements that a repeated step computes in an iteration: a run from `start + run * stride` on."""
+class IterationWindow(NamedTuple):
+    """The elements that a repeated step computes in an iteration: those from `start + run * stride` on."""
 
     start: int
     stride: int
@@ -126,7 +126,7 @@ class Step:
     values: tuple[int | float, ...]
     inputs: tuple[str, ...]
     output: str
-    window: Window | None = None
+    window: IterationWindow | None = None
     """Which of its elements it computes, None for all."""
 
     @property
@@ -154,7 +154,7 @@ class Step:
             kernel = kernel._replace(nanoseconds=next(supply))
         if isinstance(kernel, RepeatedSteps):
             kernel = kernel.filled(supply)
-        window = None if self.window is None else Window(*(next(supply) for _ in self.window))
+        window = None if self.window is None else IterationWindow(*(next(supply) for _ in self.window))
         return replace(self, kernel=kernel, space=space, values=values, window=window)
 
     def renamed(self, names: Mapping[str, str]) -> Step:

@@ -9,7 +9,7 @@ from typing import Any
 from engine.compiler.builders import PlanBuilder, ShapeBuilder, Shapes
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo, TracedLayer
-from engine.compiler.walk import Elements, Frame, LayerKey, Stop, Walk
+from engine.compiler.walk import Elements, GraphFrame, LayerKey, Stop, Walk
 from engine.graph.model import Layer
 from engine.kernels.value import Entry, Value, leaves
 
@@ -22,7 +22,7 @@ class Trace:
     """
 
     values: dict[str, Entry]
-    frames: list[Frame]
+    frames: list[GraphFrame]
     learned: Elements
     computes: list[Compute] = field(default_factory=list)
     stop: Stop | None = None
@@ -85,7 +85,7 @@ class PlanWalk(Walk):
         super().__init__(*given)
         self.computes: list[Compute] = []
 
-    def building(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
+    def building(self, frame: GraphFrame, phase: str, foldable: bool) -> ShapeBuilder:
         made = super().building(frame, phase, foldable)
         assert isinstance(made, PlanBuilder)
         made.recorded = self._recorded((frame.layer.name, phase))
@@ -97,13 +97,13 @@ class PlanWalk(Walk):
     def mark(self) -> int:
         return len(self.computes)
 
-    def hand_over(self, builder: ShapeBuilder, frame: Frame) -> None:
+    def hand_over(self, builder: ShapeBuilder, frame: GraphFrame) -> None:
         assert isinstance(builder, PlanBuilder)
         builder.of_run, self.computes = self.computes[frame.mark :], self.computes[: frame.mark]
         # What was cut to size in that run is none of the others'.
         self._exact.clear()
 
-    def memoised(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
+    def memoised(self, frame: GraphFrame, entries: tuple[Entry, ...]) -> bool:
         if self.memo is None or len(self.frames) > 1:
             return False
         made = self.memo.layers.get((frame.layer.name, entries))
@@ -116,7 +116,9 @@ class PlanWalk(Walk):
         frame.position += 1
         return True
 
-    def remember(self, frame: Frame, layer: Layer, builder: ShapeBuilder, entries: tuple[Entry, ...]) -> None:
+    def remember(
+        self, frame: GraphFrame, layer: Layer, builder: ShapeBuilder, entries: tuple[Entry, ...]
+    ) -> None:
         assert isinstance(builder, PlanBuilder)
         if builder.memo is None:
             return

@@ -3,7 +3,8 @@
 `Repeat` is what a builder makes of a recurrent layer's time step; the planner makes one step of the plan of
 it, whose kernel is `RepeatedSteps`. A run's number is an argument of its steps. States have two tensors each,
 which change places after every run. A result that has to outlast a run goes to a part of a larger tensor, by
-a step with a `Window`: parts begin at multiples of `ALIGNMENT` elements, so that no texel or word is in two.
+a step with an `IterationWindow`: parts begin at multiples of `ALIGNMENT` elements, so that no texel or word
+is in two.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from engine.compiler.fusion import narrowed
-from engine.compiler.plan import BufferSpec, Compute, RepeatedSteps, Step, Window
+from engine.compiler.plan import BufferSpec, Compute, IterationWindow, RepeatedSteps, Step
 from engine.compiler.plan_memo import LoweredFormula
 from engine.kernels.expr import LOOPS, Expr, RunNumber, arg, clamp, index, lit, nodes, run_number, substitute
 from engine.kernels.value import Value
@@ -23,7 +24,7 @@ from engine.operators.builder import Repeated
 ALIGNMENT = 4
 
 
-def aligned(elements: int) -> int:
+def align_up(elements: int) -> int:
     """Round a number of elements up to the alignment."""
     return -(-elements // ALIGNMENT) * ALIGNMENT
 
@@ -33,7 +34,7 @@ class StackedOutput:
     """A formula over the whole output, of which a run computes a part."""
 
     compute: Compute
-    window: Window
+    window: IterationWindow
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,7 @@ def part_of(
     position = clamp(index(0) - begin, lit(0), arg(value.size - 1))
     formula = value.at(position) if made is None else _at(made, position)
     return StackedOutput(
-        Compute(output, (output.size,), formula, *layer), Window(start, stride, aligned(value.size))
+        Compute(output, (output.size,), formula, *layer), IterationWindow(start, stride, align_up(value.size))
     )
 
 
@@ -180,15 +181,15 @@ def refusal_of(compute: Compute, refusal: Callable[[Compute], str | None]) -> st
 class RepeatTarget(Protocol):
     """Protocol of a backend's support for repeated steps."""
 
-    def windowed(self, step: Step) -> Step:
-        """A generic step with a window as one that computes nothing else."""
+    def restrict_to_window(self, step: Step) -> Step:
+        """A generic step that computes the elements of its window only."""
         ...
 
-    def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
+    def merge_repeat(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
         """Merge generic steps and the repeat after them into one step; also 1 if that is faster, else 0."""
         ...
 
-    def together(self, steps: Sequence[Step]) -> Sequence[Step]:
+    def merge_steps(self, steps: Sequence[Step]) -> Sequence[Step]:
         """Merge steps of little work within an iteration."""
         ...
 
@@ -210,7 +211,7 @@ def lower_repeat(
         plain = _repeating(compute, _generic)
         return plain.steps
 
-    found = target.at_once(generic_steps)
+    found = target.merge_repeat(generic_steps)
     is_fixed = all(part.output.is_static(axis) for part in repeat.body for axis in range(part.output.rank))
     if found is None:
         return _repeating(compute, lower, target, is_fixed)
@@ -269,13 +270,13 @@ def _repeating(
 
     def step_of(kept: StackedOutput) -> Step:
         step = replace(kept.compute.numbered(), window=kept.window)
-        return step if target is None else target.windowed(step)
+        return step if target is None else target.restrict_to_window(step)
 
     kept, last = tuple(map(step_of, repeat.kept)), tuple(map(step_of, repeat.last))
     read = {name for step in (*kept, *last) for name in step.inputs}
     body = (*steps_of(repeat.body, read | {after.name for _, after in repeat.states}), *kept)
     if target is not None and is_fixed:
-        body = tuple(target.together(body))
+        body = tuple(target.merge_steps(body))
     made.steps.extend(steps_of(repeat.before, {before.name for before, _ in repeat.states}))
     names = [(before.name, after.name) for before, after in repeat.states]
     # After the last run a state is where that run left it: `last` reads what a next run would.

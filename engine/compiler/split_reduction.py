@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from engine.compiler.loop_splitting import Extents, Temporary, storage_of
+from engine.compiler.loop_splitting import Extents, Temporary, kept_type
 from engine.compiler.plan import Compute
 from engine.kernels.expr import Expr, arg, cast, index, minimum, nodes, rebuild, reduce, substitute
 from engine.kernels.size import deferrable, deferred, has_sizes
@@ -76,7 +76,7 @@ class _Spreader:
 
     def stored(self, body: Expr, space: tuple[int, ...]) -> Callable[[Sequence[Expr]], Expr]:
         """A tensor of its own for a formula; returns what loads an element by its indices."""
-        value = self.temporary(space, storage_of(body))
+        value = self.temporary(space, kept_type(body))
         self.made.append(Compute(value, space, body, self.compute.layer, self.compute.op_type))
         return lambda at: cast(value[tuple(at)], body.dtype)
 
@@ -123,7 +123,7 @@ class _Spreader:
 
         def term(r: Expr) -> Expr:
             at = r * arg(lanes) + lane
-            # All elements take as many rounds as the longest, in some targets: none may read beyond.
+            # On some targets all elements iterate as often as the longest: reads must stay in bounds.
             at = at if is_even else minimum(at, arg(terms - 1))
             return substitute(moved, lambda x: at if x.op == "loopvar" and x.attr == var else None)
 

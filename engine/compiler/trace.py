@@ -27,7 +27,7 @@ from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo
 from engine.compiler.plan_walk import PlanWalk, SampleWalk, Trace
 from engine.compiler.sample_sizes import find_sizes, shrunk, vary
-from engine.compiler.walk import Elements, Frame, Graph, LayerKey
+from engine.compiler.walk import Elements, Graph, GraphFrame, LayerKey
 from engine.graph.model import Input, Layer, Model
 from engine.kernels.value import Entry, ListValue, Signature, Value
 from engine.operators.builder import FAN_IN
@@ -116,7 +116,7 @@ Sum = tuple[int, int, int]
 """Which dynamic dimension is the sum of which two others, by their order of appearance."""
 
 
-def sums(count: int) -> Iterator[Sum]:
+def possible_sums(count: int) -> Iterator[Sum]:
     """Every way in which one of `count` dimensions may be the sum of two others."""
     for total in range(count):
         for a, b in combinations([i for i in range(count) if i != total], 2):
@@ -142,10 +142,7 @@ class Tracer:
     """
 
     def __init__(
-        self,
-        model: Model,
-        fan_in: int = FAN_IN,
-        whole_layers: frozenset[str] = frozenset(),
+        self, model: Model, fan_in: int = FAN_IN, whole_layers: frozenset[str] = frozenset()
     ) -> None:
         self.model = model
         self.fan_in = fan_in
@@ -217,7 +214,7 @@ class Tracer:
         return [s for s in runs if s.passed == furthest and furthest]
 
     def _searched(self, fitting: list[Sample]) -> list[Sample]:
-        """Samples of a model that takes next to none of the usual sizes, one of which may be known."""
+        """Search for samples of a model that accepts hardly any of the usual sizes."""
         opened = len(self._open_dims)
         if not opened or self.input_shapes([1] * opened) is None:
             return fitting
@@ -269,7 +266,7 @@ class Tracer:
 
     def _related(self) -> list[Sample]:
         """Samples in which one size is the sum of two others, as a cache's length is; none if none fits."""
-        for way in sums(len(self._open_dims)):
+        for way in possible_sums(len(self._open_dims)):
             first = self._sample(with_sum(SAMPLES[1], way))
             if first is not None and first.complete:
                 others = (self._sample(with_sum(SAMPLES[n], way)) for n in (3, 2))
@@ -310,7 +307,9 @@ class Tracer:
         for item in self.model.inputs:
             values[item.name] = Value(item.name, shapes[item.name], item.dtype)
         count = Value(SCHEDULE_COUNT, (1,), np.dtype(np.uint32))
-        return SampleWalk(self.graphs, [Frame(self.root, values)], {}, self.fan_in, count, self.whole_layers)
+        return SampleWalk(
+            self.graphs, [GraphFrame(self.root, values)], {}, self.fan_in, count, self.whole_layers
+        )
 
     def _stops(self) -> bool:
         """Whether a model of fixed input shapes has others that depend on data."""
@@ -329,7 +328,7 @@ class Tracer:
         learned = {name: np.array(array).reshape(-1) for name, array in (known or {}).items()}
 
         def with_text(value: Value) -> Value:
-            # Text has no place on a device, so what is an output as it came is read from the plan.
+            # Devices hold no text, so text that is passed through to an output is read from the plan.
             text = learned.get(value.root.name) if value.dtype == TEXT else None
             if text is None:
                 return value
@@ -338,7 +337,7 @@ class Tracer:
         values: dict[str, Entry] = dict(self.root.constants)
         for item in self.model.inputs:
             values[item.name] = mapped(self._input(item, shapes[item.name]), with_text)
-        return self._finish(self._plan_walk([Frame(self.root, values)], learned), ())
+        return self._finish(self._plan_walk([GraphFrame(self.root, values)], learned), ())
 
     def resume(
         self,
@@ -380,7 +379,7 @@ class Tracer:
                 runs.setdefault(name, set()).update(numbers)
         return frozenset(name for name, numbers in runs.items() if len(numbers) > 1)
 
-    def _plan_walk(self, frames: list[Frame], learned: Elements) -> PlanWalk:
+    def _plan_walk(self, frames: list[GraphFrame], learned: Elements) -> PlanWalk:
         walk = PlanWalk(self.graphs, frames, learned, self.fan_in, self.count, self.whole_layers)
         walk.memo = self.memo
         if self.samples or not self.is_dynamic:
@@ -459,7 +458,7 @@ class Tracer:
         # The smallest: a device's limits are about the sizes that come, not about those made up here. But not
         # one that leaves tensors empty, of which nothing is computed.
         found = [min(fitting, key=lambda s: (s.empty, _size(s)))]
-        # A step that is repeated stands in a plan once, so the largest need not be the longest.
+        # A repeated step is in a plan once, so the largest sizes need not make the longest plan.
         for other in (max(fitting, key=lambda s: s.steps), max(fitting, key=_size)):
             if all(other.steps != s.steps for s in found):
                 found.append(other)

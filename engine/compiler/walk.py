@@ -1,6 +1,6 @@
 """Traversal of a model's layers and subgraphs, which can stop for data and continue.
 
-A `Walk` keeps its own stack: a `Frame` for the model and one for each subgraph on the way. Where a layer
+A `Walk` keeps its own stack: a `GraphFrame` for the model and one for each subgraph on the way. Where a layer
 needs elements that nobody knows yet, the walk stops; a copy of its frames continues once they are known, as
 often as they turn out differently.
 """
@@ -88,8 +88,8 @@ CONTROL_PHASES = ("control", "next", "took")
 
 
 @dataclass(slots=True, eq=False)
-class Frame:
-    """The position in a graph during traversal; `control` is the state of a control-flow layer.
+class GraphFrame:
+    """A stack frame of the traversal: a position in a graph. `control` is the state of a control-flow layer.
 
     `body` is the run of a subgraph that this is, None for the model itself. There were `began` tensors in the
     plan when it was entered, and `mark` formulas when the control-flow layer returned this run.
@@ -105,7 +105,7 @@ class Frame:
     mark: int = 0
     control: ControlFlow | None = None
 
-    def copy(self) -> Frame:
+    def copy(self) -> GraphFrame:
         """Return a copy of this frame."""
         control = None if self.control is None else self.control.copy()
         return replace(self, values=dict(self.values), control=control)
@@ -166,7 +166,7 @@ class Walk(ABC):
     def __init__(
         self,
         graphs: Mapping[int, Graph],
-        frames: list[Frame],
+        frames: list[GraphFrame],
         learned: Elements,
         fan_in: int,
         count: Value,
@@ -186,7 +186,7 @@ class Walk(ABC):
         self.most_seconds = MOST_SECONDS
         self._started = 0.0
 
-    def building(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
+    def building(self, frame: GraphFrame, phase: str, foldable: bool) -> ShapeBuilder:
         """What the layer at `frame` builds with, for as many tensors as a plan has left.
 
         `phase` distinguishes the steps of a control-flow layer.
@@ -212,14 +212,16 @@ class Walk(ABC):
         """How many formulas there are."""
         return 0
 
-    def hand_over(self, builder: ShapeBuilder, frame: Frame) -> None:
+    def hand_over(self, builder: ShapeBuilder, frame: GraphFrame) -> None:
         """Pass the formulas of a representative iteration to a builder."""
 
-    def memoised(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
+    def memoised(self, frame: GraphFrame, entries: tuple[Entry, ...]) -> bool:
         """Whether the layer at `frame` has memoised results for these inputs, and all are available."""
         return False
 
-    def remember(self, frame: Frame, layer: Layer, builder: ShapeBuilder, entries: tuple[Entry, ...]) -> None:
+    def remember(
+        self, frame: GraphFrame, layer: Layer, builder: ShapeBuilder, entries: tuple[Entry, ...]
+    ) -> None:
         """Memoise a layer that was built from these inputs."""
 
     @abstractmethod
@@ -318,7 +320,7 @@ class Walk(ABC):
 
     # Steps
 
-    def _layer(self, frame: Frame) -> Stop | None:
+    def _layer(self, frame: GraphFrame) -> Stop | None:
         layer, operator = frame.layer, frame.graph.operators[frame.position]
         found = tuple([self.look_up(name) if name else None for name in layer.inputs])
         if self.memoised(frame, found):
@@ -370,7 +372,7 @@ class Walk(ABC):
         self.built(builder)
         return None
 
-    def _control(self, frame: Frame, control: ControlFlow) -> Stop | None:
+    def _control(self, frame: GraphFrame, control: ControlFlow) -> Stop | None:
         builder = self.building(frame, "next", True)
         if needs := self._unknown(control.needs(builder)):
             return Stop(needs)
@@ -387,7 +389,7 @@ class Walk(ABC):
         self.frames[-1].mark = mark
         return None
 
-    def _enter(self, frame: Frame, body: Body) -> None:
+    def _enter(self, frame: GraphFrame, body: Body) -> None:
         if thread_time() - self._started > self.most_seconds:
             raise ShapeError(
                 f"{frame.layer}: planning its runs takes more than {self.most_seconds:g} seconds; {ADVICE}"
@@ -398,10 +400,10 @@ class Walk(ABC):
             raise ShapeError(f"{frame.layer}: its body takes {len(names)} inputs and gets {len(body.inputs)}")
         values: dict[str, Entry] = {**graph.constants, **dict(zip(names, body.inputs, strict=True))}
         path = frame.path + (f"[{body.label}]" if body.label else "")
-        self.frames.append(Frame(graph, values, path, body))
+        self.frames.append(GraphFrame(graph, values, path, body))
         self.frames[-1].began = self.steps
 
-    def _leave(self, frame: Frame) -> Stop | None:
+    def _leave(self, frame: GraphFrame) -> Stop | None:
         outputs = [self.look_up(o.name) for o in frame.graph.model.outputs]
         if needs := self._unknown(positions_in(outputs)):
             return Stop(needs)
@@ -424,12 +426,12 @@ class Walk(ABC):
         # Later runs may make less than one: only what is far beyond the limit is refused ahead.
         if made * left > 2 * MOST_MADE:
             raise ShapeError(
-                f"{outer.layer}: {left:,} more runs of its body come to more than {MOST_MADE:,} tensors in"
+                f"{outer.layer}: {left:,} more runs of its body need more than {MOST_MADE:,} tensors in"
                 f" the plan, as this one made {made}; {ADVICE}"
             )
         return None
 
-    def bind(self, frame: Frame, outputs: Sequence[Entry], empty: bool = False) -> None:
+    def bind(self, frame: GraphFrame, outputs: Sequence[Entry], empty: bool = False) -> None:
         """Bind a layer's results to names and continue. `empty` allows absent optionals."""
         layer = frame.layer
         if len(layer.outputs) > len(outputs):

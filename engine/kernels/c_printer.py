@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from engine.base.dtypes import ArithmeticType
 from engine.kernels.expr import Expr
-from engine.kernels.printer import Printer, Scope
+from engine.kernels.printer import LoopScope, Printer
 
 SUM_BLOCK = 256
 """Terms of a float32 sum that are added up before they join the total: keeps long sums accurate."""
@@ -93,7 +93,7 @@ class CPrinter(Printer):
         self.close()
         return scope.lines, value
 
-    def reduce(self, node: Expr, name: str, scope: Scope) -> None:
+    def reduce(self, node: Expr, name: str, scope: LoopScope) -> None:
         """A loop that accumulates; sums of float32 go block by block."""
         kind, var = node.attr
         if kind != "sum" or node.dtype != "float32":

@@ -41,7 +41,7 @@ def evaluate(
 ) -> np.ndarray:
     """Run `kernel` over the index space; returns its output, 1-D in row-major order, in its storage type.
 
-    Raises `TooLongError` once loops come to more than `most` iterations, times the elements of the space.
+    Raises `TooLongError` once loops take more than `most` iterations, times the elements of the space.
     """
     flat_inputs = [to_numbers(np.ascontiguousarray(x).reshape(-1)) for x in inputs]
     with np.errstate(all="ignore"):
@@ -56,12 +56,7 @@ def store(x: np.ndarray, storage: str) -> np.ndarray:
 
 class _Evaluation:
     def __init__(
-        self,
-        kernel: Kernel,
-        space: tuple[int, ...],
-        values: Sequence[int | float],
-        inputs: list,
-        most: float,
+        self, kernel: Kernel, space: tuple[int, ...], values: Sequence[int | float], inputs: list, most: float
     ) -> None:
         self.kernel = kernel
         self.inputs = inputs

@@ -25,7 +25,7 @@ FEW_ELEMENTS = 16
 _INTEGERS = frozenset({"index", "int64", "int32", "bool"})
 _STORED = {np.dtype(name) for name in ("int64", "int32", "bool")}
 _NARROW = 1 << 31
-"""Integers below it come to no result that types of 32 or 64 bits would wrap unseen, in one operation."""
+"""Integers below it: one operation on them has no result that 32 or 64 bits would wrap unnoticed."""
 
 
 class _NotExactError(Exception):

@@ -380,11 +380,7 @@ def reduce_axes(kind: str, extents: Sequence[Operand], body: Callable[..., Expr]
     return reduce(kind, extents[0], lambda r: reduce_axes(kind, extents[1:], lambda *rest: body(r, *rest)))
 
 
-def fold(
-    extent: Operand,
-    initial: Sequence[Expr],
-    step: Callable[..., Sequence[Expr]],
-) -> tuple[Expr, ...]:
+def fold(extent: Operand, initial: Sequence[Expr], step: Callable[..., Sequence[Expr]]) -> tuple[Expr, ...]:
     """A sequential loop: carried values start as `initial` and become `step(r, *carried)` at each r."""
     var = _loop_variable()
     ids = tuple(f"c{next(_fresh)}" for _ in initial)

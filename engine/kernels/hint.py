@@ -86,10 +86,10 @@ class Hint:
         along y and along x, below 0 where a sample is outside, and images (regions); attributes ratio and
         across, the bins of a row. Samples along y are alike in a row of bins, those along x in a column.
         Output is the mean of each bin's bilinear samples, (regions, C, bins).
-    blend: operands (planes, elements, shares) with planes (N, C, size), and for each group of places the
-        positions in a plane and their shares along each of the attribute `axes`, (N, groups, axes * count,
-        places). An element has an entry of each axis: its position is the sum of theirs, and its share the
-        product; where one is below 0, it counts as 0. Output is the sum of shares times elements, (N, C,
+    blend: operands (planes, elements, weights) with planes (N, C, size), and for each group of places the
+        positions in a plane and their weights along each of the attribute `axes`, (N, groups, axes * count,
+        places). An element has an entry of each axis: its position is the sum of theirs, and its weight the
+        product; where one is below 0, it counts as 0. Output is the sum of weights times elements, (N, C,
         groups, places).
     resample: operands (x, rows, weights) with x (outer, size, inner) and tables that have, for tap t of the
         element i of `out`, the row of x and its weight at first + t * out + i; attributes outer, size, out,

@@ -22,7 +22,7 @@ def of_number(number: int) -> Terms:
     return {(): number} if number else {}
 
 
-def combined(op: str, a: Terms, b: Terms) -> Terms | None:
+def combine(op: str, a: Terms, b: Terms) -> Terms | None:
     """The result of an operation on two sums; None if it is no sum, or too long."""
     found: Terms | None = None
     if op in ("add", "sub"):

@@ -18,7 +18,7 @@ from engine.kernels.kernel import Kernel
 Variables = frozenset[Any]
 
 
-class Scope:
+class LoopScope:
     """The statements of one loop body (or of the whole kernel), and the expressions computed so far."""
 
     def __init__(self, bound: Variables) -> None:
@@ -40,7 +40,7 @@ class Printer(ABC):
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.scopes: list[Scope] = []
+        self.scopes: list[LoopScope] = []
         self.serial = 0
         self.variables: dict[Any, str] = {}
 
@@ -82,9 +82,9 @@ class Printer(ABC):
 
     # Placing statements
 
-    def open(self, bound: Variables) -> Scope:
+    def open(self, bound: Variables) -> LoopScope:
         """Enter a scope in which these variables are known."""
-        self.scopes.append(Scope(bound))
+        self.scopes.append(LoopScope(bound))
         return self.scopes[-1]
 
     def close(self) -> list[str]:
@@ -96,7 +96,7 @@ class Printer(ABC):
         self.serial += 1
         return f"{prefix}{self.serial}"
 
-    def scope_of(self, node: Expr) -> Scope:
+    def scope_of(self, node: Expr) -> LoopScope:
         """The outermost open scope in which everything that `node` depends on is known."""
         missing = node.free
         for scope in self.scopes:
@@ -144,12 +144,12 @@ class Printer(ABC):
 
     def template(self, op: str, dtype: ArithmeticType) -> str:
         """The target's text for an operation on operands of `dtype`; the most specific entry wins."""
-        for key in ((op, dtype), (op, kind_of(dtype)), op):
+        for key in ((op, dtype), (op, type_family(dtype)), op):
             if key in self.TEMPLATES:
                 return self.TEMPLATES[key]
         raise KeyError(f"{type(self).__name__} has no text for {op} on {dtype}")
 
-    def reduce(self, node: Expr, name: str, scope: Scope) -> None:
+    def reduce(self, node: Expr, name: str, scope: LoopScope) -> None:
         """A loop that accumulates."""
         kind, var = node.attr
         extent, body = node.args
@@ -170,7 +170,7 @@ class Printer(ABC):
         op = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}[kind]
         return [self.assign(total, self.template(op, wide).format(total, value, T=self.TYPES[wide]))]
 
-    def fold(self, node: Expr, scope: Scope) -> None:
+    def fold(self, node: Expr, scope: LoopScope) -> None:
         """A loop with carried values."""
         var, carried = node.attr
         k = len(carried)
@@ -206,7 +206,7 @@ class Printer(ABC):
         self.scopes.extend(aside)
         return lines
 
-    def _loop(self, scope: Scope, var: str, extent: str, body: list[str]) -> None:
+    def _loop(self, scope: LoopScope, var: str, extent: str, body: list[str]) -> None:
         scope.lines.append(self.open_loop(var, extent))
         scope.lines.extend(self.INDENT + line for line in body)
         if self.close_loop is not None:
@@ -220,7 +220,7 @@ class Printer(ABC):
         return self.literal(low if kind == "max" else high, dtype)
 
 
-def kind_of(dtype: ArithmeticType) -> str:
+def type_family(dtype: ArithmeticType) -> str:
     """Which of the families float, int, uint, bool a type belongs to; an index is an int."""
     return "int" if dtype == "index" else dtype.rstrip("0123456789")
 

@@ -1,8 +1,8 @@
 """`Size`: a symbolic integer of a plan, and the program that computes such integers.
 
-A model is planned with its dynamic dimensions as `Size`s. Arithmetic on them records instructions; whatever
-needs their value (a comparison, an index, a hash) records a guard: the plan holds for all sizes under which
-every guard has the same answer. `SizeRecorder.program` turns the record into one Python function.
+A model is planned with its dynamic dimensions as `Size`s. Arithmetic on them records instructions. Uses of
+their value (a comparison, an index, a hash) record a guard: the plan holds for all sizes under which every
+guard has the same answer. `SizeRecorder.program` turns the record into one Python function.
 """
 
 from __future__ import annotations

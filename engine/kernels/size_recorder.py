@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.base.errors import EngineError
 from engine.kernels.intervals import EVALUATE, Bounds, closer, is_certain, range_of
-from engine.kernels.polynomials import Terms, combined, of_number, range_of_sum
+from engine.kernels.polynomials import Terms, combine, of_number, range_of_sum
 from engine.kernels.size import (
     Number,
     Size,
@@ -52,7 +52,7 @@ class Record:
     sizes: list[Size] = field(default_factory=list)
     """All symbolic numbers and what was computed of them, in order."""
     instructions: list[tuple[Any, ...]] = field(default_factory=list)
-    """What was done, so that the same calls of another `SizeRecorder` come to the same record."""
+    """The calls made, so that repeating them on another `SizeRecorder` yields the same record."""
     programs: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     """The functions that were compiled, by the number of lines and the names of the results."""
 
@@ -164,7 +164,7 @@ class SizeRecorder:
         if type(hint_of(a)) is not int or type(hint_of(b)) is not int:
             return None
         left, right = [x.terms if isinstance(x, Size) else of_number(int(x)) for x in (a, b)]
-        return combined(op, left, right)
+        return combine(op, left, right)
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Record a call that is repeated when sizes change; see `deferred`."""

@@ -1,7 +1,7 @@
 """A program of sizes as a table of instructions, which a native function evaluates without Python.
 
 It computes what the function of `engine.kernels.size_program` does, to the bit. Where it cannot (an integer
-beyond `2**62`, a division by 0), it refuses the sizes, and the other says what they come to.
+beyond `2**62`, a division by 0), it refuses the sizes, and that function computes the result.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from engine.kernels.expr import FLAT, Expr, arg, cast, lit, load, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.linear import Strides, matmul
-from engine.operators.movement import joined
+from engine.operators.movement import concat_columns
 from engine.operators.normalization import softmax_over
 from engine.operators.reductions import wide
 from engine.operators.registry import operator
@@ -156,7 +156,7 @@ def appended(k: Builder, past: Value, new: Value) -> Value:
         k.error(f"a cache of {past.dtype.name} cannot take {new.dtype.name}")
     batch, heads, _, columns = new.shape
     rows = [k.alias(x, (batch * heads, x.shape[2] * columns)) for x in (past, new)]
-    return k.alias(joined(k, rows), (batch, heads, past.shape[2] + new.shape[2], columns))
+    return k.alias(concat_columns(k, rows), (batch, heads, past.shape[2] + new.shape[2], columns))
 
 
 def geometry_of(k: Builder, q: Heads, key: Heads, value: Heads) -> Geometry:
@@ -182,17 +182,17 @@ def scores_of(k: Builder, q: Heads, key: Heads, geometry: Geometry, scale: float
         k, q.value, key.value, geometry.space, (matrices, rows, keys, q.sizes[3]),
         (geometry.group * q.steps[0], *q.steps[1:]), (step, column, row), wide(q.value.dtype),
     )  # fmt: skip
-    return in_place(k, product, lambda e: e * arg(scale, e.dtype))
+    return fused_elementwise(k, product, lambda e: e * arg(scale, e.dtype))
 
 
-def in_place(k: Builder, x: Value, formula: Callable[[Expr], Expr]) -> Value:
+def fused_elementwise(k: Builder, x: Value, formula: Callable[[Expr], Expr]) -> Value:
     """An elementwise formula that can be fused into the producer of `x` even with dynamic dimensions."""
     return k.compute(x.shape, x.dtype, lambda *_: formula(x.at(FLAT)), elementwise=True)
 
 
 def capped(k: Builder, scores: Value, cap: float) -> Value:
     """cap * tanh(score / cap)."""
-    return in_place(k, scores, lambda e: arg(cap, e.dtype) * unary("tanh", e / arg(cap, e.dtype)))
+    return fused_elementwise(k, scores, lambda e: arg(cap, e.dtype) * unary("tanh", e / arg(cap, e.dtype)))
 
 
 def ruled(k: Builder, scores: Value, geometry: Geometry, rule: Rule) -> Value:
@@ -298,7 +298,7 @@ def _rules(
     return rules
 
 
-def combined(rules: Sequence[Rule]) -> Rule:
+def compose_rules(rules: Sequence[Rule]) -> Rule:
     """Compose two rules."""
 
     def rule(score: Expr, place: ScoreIndex) -> Expr:
@@ -361,7 +361,7 @@ def attention(
     past = 0 if past_key is None else past_key.shape[2]
     reaches = [*([(-1, 0)] if is_causal else []), *([window] if max(window) >= 0 else [])]
     rules = _rules(k, geometry, attn_mask, reaches, past, nonpad_kv_seqlen, stages[1])
-    stages.append(ruled(k, stages[1], geometry, combined(rules)) if rules else stages[1])
+    stages.append(ruled(k, stages[1], geometry, compose_rules(rules)) if rules else stages[1])
     stages.append(softmax_over(k, stages[2], 2, 3, masked=bool(rules)))
     y = weighted(k, stages[3], values, geometry, q.dtype)
     shown = stages[qk_matmul_output_mode]

@@ -54,7 +54,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 class Builder(ABC):
-    """The door through which an operator's definition speaks to the compiler."""
+    """The interface between an operator's definition and the compiler."""
 
     layer: Layer
     path: str = ""
@@ -173,7 +173,7 @@ class Builder(ABC):
     def steps(self, count: int) -> Iterator[int]:
         """The numbers of a layer's time steps, each of which makes tensors.
 
-        After the first, a layer is refused whose steps come to more tensors than a plan has.
+        After the first, a layer is refused whose steps need more tensors than a plan may have.
         """
         return iter(range(count))
 

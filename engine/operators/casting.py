@@ -71,9 +71,9 @@ def convert_strings(k: Builder, x: Value, dtype: np.dtype) -> Value:
         k.error(f"casts from {x.dtype.name} to {dtype.name} need elements that are known before the run")
     items = [] if x.known is None else x.known.reshape(-1).tolist() if x.dtype == TEXT else x.known.flat
     if dtype == TEXT:
-        return k.constant(np.array([text_of(item, x.dtype) for item in items], TEXT).reshape(x.shape))
+        return k.constant(np.array([number_text(item, x.dtype) for item in items], TEXT).reshape(x.shape))
     try:
-        numbers = [parse(item, dtype) for item in items]
+        numbers = [parse_number(item, dtype) for item in items]
     except ValueError as error:
         k.error(f"a string is not a number: {error}")
     # Types narrower than NumPy's own convert from its numbers only.
@@ -82,7 +82,7 @@ def convert_strings(k: Builder, x: Value, dtype: np.dtype) -> Value:
     return k.constant(array.reshape(x.shape))
 
 
-def text_of(item: Any, dtype: np.dtype) -> str:
+def number_text(item: Any, dtype: np.dtype) -> str:
     """A number as onnxruntime writes it: floats of every width with 8 significant digits, bool as 1 or 0.
 
     ONNX requires "plain floating-point representation" and says nothing of digits. The literals of what is
@@ -98,7 +98,7 @@ def text_of(item: Any, dtype: np.dtype) -> str:
     return "NaN" if np.isnan(number) else "INF" if number > 0 else "-INF"
 
 
-def parse(text: str | bytes, dtype: np.dtype) -> Any:
+def parse_number(text: str | bytes, dtype: np.dtype) -> Any:
     """A plain or scientific number, "INF" or "NaN" in any case; towards 0 for an integer type."""
     text = text.decode() if isinstance(text, bytes) else text
     if dtype.name not in INTEGER_TYPES:

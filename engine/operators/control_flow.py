@@ -2,7 +2,7 @@
 
 Where each run of a loop decides whether there is another, runs continue as if there were one, and keep the
 old state if not (`SpeculativeRuns`): after some of them the plan stops to ask. So a loop waits for its own
-data once in a while, not at every turn.
+data once in a while, not in every iteration.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.operators.counted_runs import CountedRuns
 from engine.operators.loop_bodies import LONGEST, MOST_RUNS, always_goes_on, is_light, slice_at, stacked
 from engine.operators.loop_rolling import alike, number_of_run
 from engine.operators.registry import operator
-from engine.operators.speculative_runs import SpeculativeRuns, Stack, chosen, first_runs, one_more
+from engine.operators.speculative_runs import SpeculativeRuns, Stack, first_runs, one_more, select_due
 
 CHUNK = REPEATED
 """Fewest runs of a body made in advance of knowing whether they are due: wasted work against waiting."""
@@ -87,7 +87,7 @@ class If(ControlFlow):
         if found is not None:
             return self.outputs[0 if found else 1]
         flag = k.alias(self.condition, ())
-        return tuple(chosen(k, flag, a, b) for a, b in zip(*self.outputs, strict=True))
+        return tuple(select_due(k, flag, a, b) for a, b in zip(*self.outputs, strict=True))
 
     def holds(self) -> tuple[Entry, ...]:
         return (self.condition, *(x for outputs in self.outputs for x in outputs))
@@ -226,7 +226,9 @@ class DataEndedLoop(ControlFlow):
                 # Old and new cannot stand in for one another: this run waits until it is due.
                 return
             active = self.active
-            after = tuple(chosen(k, active, new, old) for new, old in zip(after, self.carried, strict=True))
+            after = tuple(
+                select_due(k, active, new, old) for new, old in zip(after, self.carried, strict=True)
+            )
             before = k.constant(np.array(self.runs, INT64)) if self.due is None else self.due
             self.due = one_more(k, before, active)
         self.carried = after

@@ -94,7 +94,7 @@ class Equation:
         return Term(self.k.alias(x, [x.shape[a] for a in kept]), tuple(term.labels[a] for a in kept))
 
 
-def runs_of(term: Term, labels: Iterable[str]) -> list[Labels]:
+def contiguous_runs(term: Term, labels: Iterable[str]) -> list[Labels]:
     """The labels in order, those side by side in memory together."""
     runs: list[Labels] = []
     for label in labels:
@@ -114,8 +114,8 @@ def arranged(k: Builder, term: Term, wanted: Labels, sizes: Mapping[str, int]) -
     if x.known is not None and sorted(labels) == sorted(wanted):
         order = [labels.index(w) for w in wanted]
         return Term(k.constant(np.ascontiguousarray(x.known.reshape(x.shape).transpose(order))), wanted)
-    kept = runs_of(term, wanted)
-    summed = runs_of(term, (label for label in dict.fromkeys(labels) if label not in wanted))
+    kept = contiguous_runs(term, wanted)
+    summed = contiguous_runs(term, (label for label in dict.fromkeys(labels) if label not in wanted))
 
     def step(run: Labels) -> Expr:
         return lit(1) if labels.count(run[-1]) == 1 and run[-1] == labels[-1] else arg(term.stride(run[-1]))

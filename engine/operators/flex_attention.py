@@ -8,14 +8,7 @@ from engine.base.dtypes import arithmetic_type, as_dtype
 from engine.graph.model import Model
 from engine.kernels.expr import cast
 from engine.kernels.value import Entry, Value
-from engine.operators.attention import (
-    PRECISIONS,
-    Heads,
-    check_precision,
-    geometry_of,
-    scores_of,
-    weighted,
-)
+from engine.operators.attention import PRECISIONS, Heads, check_precision, geometry_of, scores_of, weighted
 from engine.operators.builder import Builder
 from engine.operators.control_flow_interface import Body, ControlFlow
 from engine.operators.normalization import softmax_over

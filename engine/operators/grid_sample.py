@@ -8,18 +8,7 @@ from math import prod
 import numpy as np
 
 from engine.base.dtypes import INT32, arithmetic_type
-from engine.kernels.expr import (
-    Expr,
-    arg,
-    cast,
-    clamp,
-    floor_mod,
-    lit,
-    maximum,
-    minimum,
-    select,
-    unary,
-)
+from engine.kernels.expr import Expr, arg, cast, clamp, floor_mod, lit, maximum, minimum, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.interpolation import Tap, blends, of_axis, plane_strides

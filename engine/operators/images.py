@@ -30,7 +30,7 @@ def image_decoder(encoded_stream: np.ndarray, *, pixel_format: str = "RGB") -> n
         with Image.open(io.BytesIO(encoded_stream.tobytes()), formats=FORMATS) as image:
             found = np.array(image.convert("L" if pixel_format == "Grayscale" else "RGB"), np.uint8)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        # The specification asks for an empty image, whatever is wrong with the file.
+        # The specification asks for an empty image, for any fault of the file.
         return np.zeros((0, 0, CHANNELS[pixel_format]), np.uint8)
     found = found.reshape(*found.shape[:2], CHANNELS[pixel_format])
     return np.ascontiguousarray(found[:, :, ::-1]) if pixel_format == "BGR" else found

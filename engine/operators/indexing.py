@@ -10,15 +10,7 @@ from math import prod
 
 import numpy as np
 
-from engine.kernels.expr import (
-    Expr,
-    arg,
-    cast,
-    clamp,
-    eq,
-    lit,
-    select,
-)
+from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, select
 from engine.kernels.value import Value
 from engine.operators import bounded_sizes
 from engine.operators.builder import Builder
@@ -31,7 +23,7 @@ def from_end(position: Expr, size: int) -> Expr:
     return select(i < lit(0), i + size, i)
 
 
-def within(position: Expr, size: int) -> Expr:
+def clamped(position: Expr, size: int) -> Expr:
     """A position as an index that is always inside an axis of `size` elements."""
     return clamp(from_end(position, size), lit(0), arg(size - 1))
 
@@ -55,7 +47,7 @@ def gather(k: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
     rows = k.alias(data, (outer, size, inner))
     chosen = k.alias(indices, (indices.size,))
     found = k.compute(
-        (outer, indices.size, inner), data.dtype, lambda o, j, i: rows[o, within(chosen[j], size), i]
+        (outer, indices.size, inner), data.dtype, lambda o, j, i: rows[o, clamped(chosen[j], size), i]
     )
     return k.alias(found, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
 
@@ -71,7 +63,7 @@ def gather_elements(k: Builder, data: Value, indices: Value, *, axis: int = 0) -
     _not_empty(k, data, indices.size)
 
     def formula(*at: Expr) -> Expr:
-        return data[(*at[:axis], within(indices[at], data.shape[axis]), *at[axis + 1 :])]
+        return data[(*at[:axis], clamped(indices[at], data.shape[axis]), *at[axis + 1 :])]
 
     return k.compute(indices.shape, data.dtype, formula)
 
@@ -91,7 +83,7 @@ def gather_nd(k: Builder, data: Value, indices: Value, *, batch_dims: int = 0) -
     tuples = k.alias(indices, (batch, count, depth))
 
     def formula(b: Expr, j: Expr, i: Expr) -> Expr:
-        at = [within(tuples[b, j, lit(d)], blocks.shape[1 + d]) for d in range(depth)]
+        at = [clamped(tuples[b, j, lit(d)], blocks.shape[1 + d]) for d in range(depth)]
         return blocks[(b, *at, i)]
 
     return k.alias(k.compute((batch, count, inner), data.dtype, formula), (*lead, *rest))

@@ -20,19 +20,19 @@ _WRITTEN_TAPS = 16
 """Elements of a blend that a kernel has written out, so that its loop over places runs as vectors."""
 
 Tap = tuple[Expr, Expr, Expr]
-"""Along an axis: whether there is an element to read, its distance from the plane's first, and its share."""
+"""Along an axis: whether there is an element to read, its distance from the plane's first, and its weight."""
 
 
 @dataclass(frozen=True)
 class Interpolations:
-    """Elements and their shares along each axis, each (*lead, axes * count, places).
+    """Positions and weights of the taps along each axis, each (*lead, axes * count, places).
 
-    An element of a blend has an entry of each axis: it is at the sum of their positions, and its share is the
-    product of theirs. Where a position is negative, it counts as 0.
+    A tap of the result combines one along each axis: its position is the sum of theirs, and its weight the
+    product of theirs. A tap at a negative position reads 0.
     """
 
     elements: Value
-    shares: Value
+    weights: Value
     axes: int
 
     @property
@@ -45,12 +45,12 @@ class Interpolations:
 
         def blend(axis: int, position: Expr, inside: Expr) -> Expr:
             if axis == self.axes:
-                return cast(planes.load_where(inside, (*plane, position)), self.shares.arithmetic)
+                return cast(planes.load_where(inside, (*plane, position)), self.weights.arithmetic)
 
             def tap(t: Expr) -> Expr:
                 entry = (*lead, t, place)
                 own = cast(self.elements[entry], "index")
-                return self.shares[entry] * blend(axis + 1, position + own, inside & (own >= lit(0)))
+                return self.weights[entry] * blend(axis + 1, position + own, inside & (own >= lit(0)))
 
             first = axis * self.count
             if self.count**self.axes <= _WRITTEN_TAPS:
@@ -63,7 +63,7 @@ class Interpolations:
         """The hint for interpolating planes (images, channels, size); `lead` is (image[, group])."""
         images, *groups, entries, places = self.elements.shape
         shape = (images, prod(groups), entries, places)
-        operands = (planes, k.alias(self.elements, shape), k.alias(self.shares, shape))
+        operands = (planes, k.alias(self.elements, shape), k.alias(self.weights, shape))
         return Hint("blend", operands, {"axes": self.axes})
 
 
@@ -89,8 +89,8 @@ def blends(
         inside, position, _ = found(*at)
         return cast(select(inside, position, lit(-1)), "int32")
 
-    elements, shares = k.compute(shape, INT32, element), k.compute(shape, dtype, lambda *at: found(*at)[2])
-    return Interpolations(k.alias(elements, together), k.alias(shares, together), axes)
+    elements, weights = k.compute(shape, INT32, element), k.compute(shape, dtype, lambda *at: found(*at)[2])
+    return Interpolations(k.alias(elements, together), k.alias(weights, together), axes)
 
 
 def of_axis(axis: Expr, choices: Sequence[Expr]) -> Expr:

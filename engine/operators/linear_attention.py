@@ -45,7 +45,9 @@ def linear_attention(
     check(k, query, key, value, past_state, decay, beta, q_num_heads, kv_num_heads, update_rule)
     depth = query.shape[2] // q_num_heads
     chunk = max(1, min(chunk_size, query.shape[1]))
-    heads = Heads(k, query, key, value, decay, beta, q_num_heads, kv_num_heads, chunk, scale or depth**-0.5)
+    heads = HeadInputs(
+        k, query, key, value, decay, beta, q_num_heads, kv_num_heads, chunk, scale or depth**-0.5
+    )
     state = heads.initial(past_state)
     y, state = heads.one_step(state) if query.shape[1] == 1 else heads.in_chunks(state)
     kept = query if past_state is None else past_state
@@ -86,8 +88,8 @@ def check(
 
 
 @dataclass(frozen=True)
-class Heads:
-    """The inputs of a layer by head, and its time chunks. States are (N, H, K, V)."""
+class HeadInputs:
+    """The inputs of a layer split by head, and its time chunks. States are (N, H, K, V)."""
 
     k: Builder
     query: Value

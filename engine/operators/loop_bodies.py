@@ -11,7 +11,7 @@ from engine.graph.model import Model
 from engine.kernels.expr import Expr, arg
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.movement import chained
+from engine.operators.movement import concat_many
 
 LONGEST = 20_000
 """Most runs of one loop that are copies of the body in the plan: without an end, they would fill memory."""
@@ -65,7 +65,7 @@ def stacked(k: Builder, slices: Sequence[Value], axis: int = 0, counts: Sequence
     runs = [1 if n is None else n for n in counts]
     outer, inner = prod(shape[:axis]), prod(shape[axis:])
     rows = [k.alias(x, (outer, n * inner)) for x, n in zip(slices, runs, strict=True)]
-    return k.alias(chained(k, rows, STACKED_AT_ONCE), (*shape[:axis], sum(runs), *shape[axis:]))
+    return k.alias(concat_many(k, rows, STACKED_AT_ONCE), (*shape[:axis], sum(runs), *shape[axis:]))
 
 
 def slice_at(k: Builder, x: Value, axis: int, position: int | Expr) -> Value:

@@ -7,7 +7,7 @@ from math import prod
 from engine.kernels.expr import Expr, arg, cast, eq, lit, reduce, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.indexing import within
+from engine.operators.indexing import clamped
 from engine.operators.normalization import softmax_over
 from engine.operators.reductions import wide
 from engine.operators.registry import operator
@@ -39,7 +39,7 @@ def likelihood_loss(
     dtype = scores.dtype if reduction == "none" else wide(scores.dtype)
 
     def weigh(n: Expr, d: Expr) -> Expr:
-        found = lit(1.0, scores.arithmetic) if weight is None else weight[within(chosen[n, d], classes)]
+        found = lit(1.0, scores.arithmetic) if weight is None else weight[clamped(chosen[n, d], classes)]
         if ignored is None:
             return found
         return select(eq(chosen[n, d], arg(ignored, chosen.arithmetic)), 0.0, found)
@@ -47,7 +47,7 @@ def likelihood_loss(
     def loss(n: Expr, d: Expr) -> Expr:
         w = weigh(n, d)
         # A score of -inf at an ignored place must not become NaN.
-        value = select(eq(w, lit(0.0, w.dtype)), 0.0, rows[n, within(chosen[n, d], classes), d])
+        value = select(eq(w, lit(0.0, w.dtype)), 0.0, rows[n, clamped(chosen[n, d], classes), d])
         return -value * cast(w, value.dtype)
 
     losses = k.compute((batch, places), dtype, loss)

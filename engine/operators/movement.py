@@ -16,7 +16,7 @@ from engine.operators.builder import Builder, axis_groups
 from engine.operators.registry import operator
 
 
-def step_of(x: Value, axis: int) -> Expr:
+def axis_stride(x: Value, axis: int) -> Expr:
     """The stride along `axis`: a literal 1 if only axes of size 1 follow."""
     innermost = all(x.always_one(a) for a in range(axis + 1, x.rank))
     return lit(1) if innermost else arg(x.stride(axis))
@@ -46,10 +46,10 @@ def transpose(k: Builder, x: Value, *, perm: Sequence[int] = ()) -> Value:
     def formula(*at: Expr) -> Expr:
         position: Expr = lit(0)
         for i, source in zip(at, lasts, strict=True):
-            position = position + i * step_of(x, source)
+            position = position + i * axis_stride(x, source)
         return x.at(position)
 
-    # Where each run came from: the last two have changed places, and nothing else has moved.
+    # Whether the permutation only swaps the last two merged axes.
     came = [sorted(lasts).index(source) for source in lasts]
     if came not in ([1, 0], [0, 2, 1]):
         return k.compute(shape, x.dtype, formula, groups=tuple(groups))
@@ -80,7 +80,7 @@ def expand(k: Builder, x: Value, shape: Value) -> Value:
             if own < 0 or moves[own] is False:
                 continue
             if moves[own]:
-                position = position + i * step_of(x, own)
+                position = position + i * axis_stride(x, own)
             else:
                 position = position + i * arg(0 if x.shape[own] == 1 else x.stride(own))
         return x.at(position)
@@ -120,11 +120,11 @@ def concat(k: Builder, *xs: Value, axis: int) -> Value:
     outer = prod(first.shape[:axis])
     rows = [k.alias(x, (outer, prod(x.shape[axis:]))) for x in xs]
     while len(rows) > 1:
-        rows = [joined(k, rows[i : i + k.fan_in]) for i in range(0, len(rows), k.fan_in)]
+        rows = [concat_columns(k, rows[i : i + k.fan_in]) for i in range(0, len(rows), k.fan_in)]
     return k.alias(rows[0], (*first.shape[:axis], sum(x.shape[axis] for x in xs), *first.shape[axis + 1 :]))
 
 
-def joined(k: Builder, parts: Sequence[Value]) -> Value:
+def concat_columns(k: Builder, parts: Sequence[Value]) -> Value:
     """Matrices of equal height side by side."""
     height, dtype = parts[0].shape[0], parts[0].dtype
 
@@ -145,7 +145,7 @@ def joined(k: Builder, parts: Sequence[Value]) -> Value:
     return k.compute((height, sum(p.shape[1] for p in parts)), dtype, formula, hint=hint)
 
 
-def chained(k: Builder, parts: Sequence[Value], group: int) -> Value:
+def concat_many(k: Builder, parts: Sequence[Value], group: int) -> Value:
     """Matrices of equal height side by side, however many: another number of them needs no other kernels.
 
     They are joined in groups of `group`, and what is left over in pairs.
@@ -155,12 +155,12 @@ def chained(k: Builder, parts: Sequence[Value], group: int) -> Value:
         full = len(rows) - len(rows) % group
         groups = [rows[i : i + group] for i in range(0, full, group)]
         groups += [rows[i : i + 2] for i in range(full, len(rows), 2)]
-        rows = [joined(k, some) if len(some) > 1 else some[0] for some in groups]
+        rows = [concat_columns(k, some) if len(some) > 1 else some[0] for some in groups]
     return rows[0]
 
 
 class Chain:
-    """Incremental `chained`: concatenates matrices as they are added, to save memory."""
+    """Incremental `concat_many`: concatenates matrices as they are added, to save memory."""
 
     def __init__(self, k: Builder, group: int) -> None:
         self.k, self.group = k, group
@@ -172,13 +172,13 @@ class Chain:
             level.append(part)
             if len(level) < self.group:
                 return
-            part = joined(self.k, level)
+            part = concat_columns(self.k, level)
             level.clear()
         self._levels.append([part])
 
     def whole(self) -> Value:
         """Return the concatenation."""
-        return chained(self.k, [part for level in reversed(self._levels) for part in level], self.group)
+        return concat_many(self.k, [part for level in reversed(self._levels) for part in level], self.group)
 
 
 def split_at(k: Builder, x: Value, axis: int, sizes: Sequence[int]) -> tuple[Value, ...]:
@@ -279,7 +279,7 @@ def slice_by(
             last = group[-1]
             # The step is an attribute's kind rather than a size: models fix it, and a literal makes vectors.
             step = lit(cuts[last].step if last in cuts else 1)
-            position = position + i * (step * step_of(x, last))
+            position = position + i * (step * axis_stride(x, last))
         return x.at(position)
 
     return k.compute(shape, x.dtype, formula, groups=groups)

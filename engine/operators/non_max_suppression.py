@@ -15,25 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.base.dtypes import BOOL, FLOAT32, INT32, INT64
-from engine.kernels.expr import (
-    Expr,
-    arg,
-    cast,
-    clamp,
-    eq,
-    fold,
-    lit,
-    maximum,
-    minimum,
-    reduce,
-    select,
-)
+from engine.kernels.expr import Expr, arg, cast, clamp, eq, fold, lit, maximum, minimum, reduce, select
 from engine.kernels.hint import Hint
 from engine.kernels.size import smallest
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
-from engine.operators.selection import chosen
+from engine.operators.selection import true_positions
 from engine.operators.sorting import sorted_order
 
 WORD = 32
@@ -92,7 +80,7 @@ class Candidates:
         return proper & (shared / union > arg(self.limit, "float32"))
 
 
-def ordered(k: Builder, scores: Value, threshold: float | None) -> tuple[Value, Value | None]:
+def sorted_boxes(k: Builder, scores: Value, threshold: float | None) -> tuple[Value, Value | None]:
     """The boxes of each row of (rows, count) above the threshold, best first, and their number."""
     rows, count = scores.shape
     if threshold is None:
@@ -101,7 +89,7 @@ def ordered(k: Builder, scores: Value, threshold: float | None) -> tuple[Value, 
         ), None
 
     above_it = k.compute((rows, count), BOOL, lambda row, p: scores[row, p] > arg(threshold, "float32"))
-    positions, number, _ = chosen(k, above_it, count, scores.is_static(1))
+    positions, number, _ = true_positions(k, above_it, count, scores.is_static(1))
 
     def score(row: Expr, slot: Expr, _: Expr) -> Expr:
         return scores[row, cast(positions[row, slot], "index")]
@@ -132,7 +120,7 @@ def corners_of(k: Builder, boxes: Value, centered: bool) -> Value:
     return k.compute(boxes.shape, FLOAT32, corner)
 
 
-def compared(k: Builder, boxes: Candidates, kept: Value, start: int) -> Value:
+def chunk_overlaps(k: Builder, boxes: Candidates, kept: Value, start: int) -> Value:
     """Overlap bits of the boxes in the chunk at `start`: (rows, CHUNK, WORDS + 1)."""
 
     def formula(row: Expr, r: Expr, w: Expr) -> Expr:
@@ -196,16 +184,14 @@ def kept_boxes(k: Builder, boxes: Candidates) -> Value:
     kept = k.compute(shape, INT32, lambda *at: lit(0, "int32"))
     start = 0
     while start < boxes.count:  # the number of boxes may be open, that of chunks is not
-        overlaps, end = compared(k, boxes, kept, start), start + CHUNK
+        overlaps, end = chunk_overlaps(k, boxes, kept, start), start + CHUNK
         kept = decided(k, boxes, overlaps, kept, start, is_last=not end < boxes.count)
         start = end
     return kept
 
 
 @operator(
-    "NonMaxSuppression",
-    since=10,
-    host=("max_output_boxes_per_class", "iou_threshold", "score_threshold"),
+    "NonMaxSuppression", since=10, host=("max_output_boxes_per_class", "iou_threshold", "score_threshold")
 )
 def non_max_suppression(
     k: Builder, boxes: Value, scores: Value, max_output_boxes_per_class: Value | None = None,
@@ -223,13 +209,13 @@ def non_max_suppression(
     most = smallest(max(int(_number(max_output_boxes_per_class) or 0), 0), count)
     if not rows * most:
         return k.compute((0, 3), INT64, lambda *at: lit(0, "int64"))
-    order, number = ordered(k, k.alias(scores, (rows, count)), _number(score_threshold))
+    order, number = sorted_boxes(k, k.alias(scores, (rows, count)), _number(score_threshold))
     limit, corners = _number(iou_threshold) or 0.0, corners_of(k, boxes, bool(center_point_box))
     kept = kept_boxes(k, Candidates(order, number, corners, classes, limit, most))
-    return listed(k, kept, order, classes, all(scores.is_static(a) for a in range(3)))
+    return selected_indices(k, kept, order, classes, all(scores.is_static(a) for a in range(3)))
 
 
-def listed(k: Builder, kept: Value, order: Value, classes: int, fixed: bool) -> Value:
+def selected_indices(k: Builder, kept: Value, order: Value, classes: int, fixed: bool) -> Value:
     """The kept boxes of all rows as (batch, class, box)."""
     rows, most = kept.shape[0], kept.shape[1] - 1
 
@@ -238,7 +224,7 @@ def listed(k: Builder, kept: Value, order: Value, classes: int, fixed: bool) -> 
         return p - row * most < cast(kept[row, arg(most)], "index")
 
     mask = k.compute((1, rows * most), BOOL, holds)
-    positions, number, _ = chosen(k, mask, rows * most, fixed)
+    positions, number, _ = true_positions(k, mask, rows * most, fixed)
 
     def formula(slot: Expr, column: Expr) -> Expr:
         position = cast(positions[lit(0), slot], "index")

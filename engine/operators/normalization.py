@@ -16,7 +16,7 @@ from engine.operators.reductions import Reduction, position_of_extreme, reductio
 from engine.operators.registry import operator
 
 
-def rows_of(k: Builder, x: Value, axis: int, until: int | None = None) -> Value:
+def merged_axes(k: Builder, x: Value, axis: int, until: int | None = None) -> Value:
     """x as (outer, middle, inner), where middle holds the axes axis..until-1 (default: one axis).
 
     Rows that lie as a whole have no third axis: a step of 1 between elements is what loops are made for.
@@ -35,7 +35,7 @@ def softmax_over(
     With `masked`, a row of nothing but -inf becomes zeros. `sink` is, by row, one more score that takes a
     share and has no place in the output.
     """
-    rows = rows_of(k, x, axis, until)
+    rows = merged_axes(k, x, axis, until)
     outer, _, *inner = rows.shape
     dtype = x.dtype if x.dtype.itemsize >= 4 else FLOAT32
 
@@ -87,12 +87,10 @@ def _softmax_of_columns(k: Builder, rows: Value, logarithm: bool) -> Value:
 
 def hardmax_over(k: Builder, x: Value, axis: int, until: int) -> Value:
     """1 at the first largest element over the axes axis..until-1, 0 elsewhere."""
-    rows = rows_of(k, x, axis, until)
+    rows = merged_axes(k, x, axis, until)
     where = position_of_extreme(k, rows, 1, 0, 0, largest=True)
     hit = k.compute(
-        rows.shape,
-        x.dtype,
-        lambda o, c, *i: cast(eq(c, cast(where[(o, *i)], "index")), x.arithmetic),
+        rows.shape, x.dtype, lambda o, c, *i: cast(eq(c, cast(where[(o, *i)], "index")), x.arithmetic)
     )
     return k.alias(hit, x.shape)
 
@@ -323,7 +321,7 @@ def lrn(
 def lp_normalization(k: Builder, x: Value, *, axis: int = -1, p: int = 2) -> Value:
     """x / p-norm along an axis; 0 where the norm is 0."""
     axis = k.axis(axis, x.rank)
-    rows = rows_of(k, x, axis)
+    rows = merged_axes(k, x, axis)
     outer, _, *inner = rows.shape
 
     def norm(o: Expr, *i: Expr) -> Expr:

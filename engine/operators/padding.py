@@ -32,7 +32,7 @@ def source_of(mode: str, i: Expr, size: int) -> Expr:
     return minimum(phase, period - phase)
 
 
-def table_of(mode: str, count: int, begin: int, size: int) -> np.ndarray:
+def source_table(mode: str, count: int, begin: int, size: int) -> np.ndarray:
     """`source_of` for each of `count` positions, of which `begin` precede the elements."""
     sources = cast(source_of(mode, index(0) - arg(begin), size), "int32")
     kernel, values, _ = number(sources, 1, np.dtype(np.int32))
@@ -65,7 +65,7 @@ def pad_by(
             if shape[axis] > LONGEST_TABLE:
                 continue
             starts[axis] = sum(map(len, tables))
-            tables.append(table_of(mode, shape[axis], max(0, begins[axis]), sizes[axis]))
+            tables.append(source_table(mode, shape[axis], max(0, begins[axis]), sizes[axis]))
     sources = k.constant(np.concatenate(tables)) if tables else None
 
     def formula(*at: Expr) -> Expr:

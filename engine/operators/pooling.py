@@ -32,10 +32,10 @@ def max_pool(
     """The largest element of each window; second output, of (N, C, ...): its position in the whole tensor."""
     win = slide(k, layout_of(k).spatial(k, x), sliding.kernel_shape, sliding)
     where = largest_at(k, x, win, storage_order) if k.wants(1) else None
-    return largest(k, x, win, layout_of(k)), where
+    return window_maximum(k, x, win, layout_of(k)), where
 
 
-def largest(k: Builder, x: Value, win: Windows, layout: Layout) -> Value:
+def window_maximum(k: Builder, x: Value, win: Windows, layout: Layout) -> Value:
     """The largest element of each window."""
 
     def pooled(x: Value, win: Windows, dtype: np.dtype) -> Value:

@@ -6,7 +6,7 @@ from engine.kernels.expr import Expr, arg
 from engine.kernels.value import Value
 from engine.operators.activations import Activation
 from engine.operators.builder import Builder
-from engine.operators.recurrent_common import Attributes, Direction, Recurrence, Step, columns
+from engine.operators.recurrent_common import Attributes, Direction, Recurrence, Step, transposed
 from engine.operators.registry import operator
 
 
@@ -27,7 +27,7 @@ def rnn(
 def rnn_cell(way: Direction) -> Step:
     """The step of a plain recurrent layer: one product."""
     inputs = way.inputs()
-    weights = columns(way.k, way.r, way.d, 0, way.hidden)
+    weights = transposed(way.k, way.r, way.d, 0, way.hidden)
 
     def step(t: Expr, states: tuple[Value, ...]) -> tuple[Value, ...]:
         (h,) = states
@@ -60,8 +60,8 @@ def reset_before_cell(way: Direction) -> Step:
     """The step of a GRU whose reset gate acts on the state: the candidate is act(x W' + (r * h) R' + b)."""
     k, hidden, (gate_act, act) = way.k, way.hidden, way.acts
     inputs = way.inputs()
-    gate_weights = columns(k, way.r, way.d, 0, 2 * hidden)
-    candidate_weights = columns(k, way.r, way.d, 2 * hidden, 3 * hidden)
+    gate_weights = transposed(k, way.r, way.d, 0, 2 * hidden)
+    candidate_weights = transposed(k, way.r, way.d, 2 * hidden, 3 * hidden)
 
     def step(t: Expr, states: tuple[Value, ...]) -> tuple[Value, ...]:
         (h,) = states
@@ -87,7 +87,7 @@ def reset_after_cell(way: Direction) -> Step:
     k, hidden, b, (gate_act, act) = way.k, way.hidden, way.b, way.acts
     # The bias of the candidate's product belongs inside the reset.
     inputs = way.inputs(lambda j: j < arg(2 * hidden))
-    weights = columns(k, way.r, way.d, 0, 3 * hidden)
+    weights = transposed(k, way.r, way.d, 0, 3 * hidden)
 
     def step(t: Expr, states: tuple[Value, ...]) -> tuple[Value, ...]:
         (h,) = states
@@ -133,7 +133,7 @@ class LstmCell:
     def __init__(self, way: Direction, p: Value | None, coupled: bool) -> None:
         self.way, self.p, self.coupled = way, p, coupled
         self.inputs = way.inputs()
-        self.weights = columns(way.k, way.r, way.d, 0, 4 * way.hidden)
+        self.weights = transposed(way.k, way.r, way.d, 0, 4 * way.hidden)
 
     def __call__(self, t: Expr, states: tuple[Value, ...]) -> tuple[Value, ...]:
         """The states after step t."""

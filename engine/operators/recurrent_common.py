@@ -24,7 +24,7 @@ from engine.operators.builder import Builder
 from engine.operators.declaration import AttributeGroup
 from engine.operators.linear import matmul
 from engine.operators.loop_rolling import RolledLoop
-from engine.operators.movement import Chain, chained
+from engine.operators.movement import Chain, concat_many
 
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """For each value of the attribute, whether its directions run from the end of a sequence."""
@@ -344,7 +344,7 @@ def part(k: Builder, weights: Value, d: int, start: int, end: int) -> Value:
     return k.compute((end - start, columns), weights.dtype, lambda i, j: weights[arg(d), i + start, j])
 
 
-def columns(k: Builder, weights: Value, d: int, start: int, end: int) -> Value:
+def transposed(k: Builder, weights: Value, d: int, start: int, end: int) -> Value:
     """The transpose of `part`, for products of few rows: neighbouring threads read neighbouring elements."""
     if weights.known is not None:
         return k.constant(np.ascontiguousarray(weights.known.reshape(weights.shape)[d, start:end].T))
@@ -354,4 +354,4 @@ def columns(k: Builder, weights: Value, d: int, start: int, end: int) -> Value:
 
 def stack(k: Builder, parts: Sequence[Value]) -> Value:
     """Tensors of one size, one after another."""
-    return chained(k, [k.alias(p, (1, p.size)) for p in parts], k.fan_in)
+    return concat_many(k, [k.alias(p, (1, p.size)) for p in parts], k.fan_in)

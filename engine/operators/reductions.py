@@ -24,7 +24,7 @@ Definition = Callable[["Reduction"], Value]
 """The reduced tensor, one axis per kept run."""
 
 
-def runs_of(rank: int, axes: frozenset[int]) -> list[tuple[int, ...]]:
+def reduction_runs(rank: int, axes: frozenset[int]) -> list[tuple[int, ...]]:
     """Group adjacent axes by whether they are reduced."""
     runs: list[tuple[int, ...]] = []
     for axis in range(rank):
@@ -47,7 +47,7 @@ class Reduction:
         self.k = k
         self.x = x
         self.axes = axes
-        self.runs = runs_of(x.rank, axes)
+        self.runs = reduction_runs(x.rank, axes)
         self.sizes = [prod(x.shape[a] for a in run) for run in self.runs]
         self.merged = k.alias(x, self.sizes)
         self.kept = [run[0] not in axes for run in self.runs]

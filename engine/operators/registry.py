@@ -318,7 +318,7 @@ def operator(
         bound: What becomes of an input whose exact size only the device knows.
         attributes_before: Inputs that are attributes in the versions before `since`, lists of such items;
             inputs behind them are new.
-        moves: The input whose elements make up the outputs, whatever they are: strings, too.
+        moves: The input whose elements make up the outputs, of any type, strings included.
         registry: The list to add it to.
     """
 

@@ -58,8 +58,8 @@ class Sampling:
 
 @deferrable
 @dataclass(frozen=True)
-class Axis:
-    """One axis: its sizes, the scale, and the part of it to read (0 to 1 is all), for tf_crop_and_resize.
+class ResizedAxis:
+    """A resized axis: sizes, scale, and the part to read (0 to 1 is all), for tf_crop_and_resize.
 
     `settled` says that the model decides whether the axis is resized, and not the sizes of this run.
     """
@@ -77,7 +77,7 @@ class Axis:
         return self.size == self.out and (self.scale, self.start, self.end) == (1.0, 0.0, 1.0)
 
 
-def source_coordinates(axis: Axis, kind: str) -> np.ndarray:
+def source_coordinates(axis: ResizedAxis, kind: str) -> np.ndarray:
     """The position of each output index among the input's, as float32 (ONNX's formulas by name)."""
     i = np.arange(axis.out, dtype=FLOAT32)
     scale, half, last = FLOAT32(axis.scale), FLOAT32(0.5), FLOAT32(axis.size - 1)
@@ -125,17 +125,17 @@ def kernel_weights(distance: np.ndarray, mode: str, a: float) -> np.ndarray:
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
-def first_tap(axis: Axis, sampling: Sampling) -> int:
+def first_tap(axis: ResizedAxis, sampling: Sampling) -> int:
     """Offset of the first element that one output blends, from the one below its coordinate."""
     return trunc(np.floor(-(1 if sampling.mode == "linear" else 2) / tap_width(axis, sampling))) + 1
 
 
-def tap_width(axis: Axis, sampling: Sampling) -> float:
+def tap_width(axis: ResizedAxis, sampling: Sampling) -> float:
     """The kernel's width; larger when shrinking with antialias."""
     return min(axis.scale, 1.0) if sampling.antialias else 1.0
 
 
-def tap_count(axis: Axis, sampling: Sampling) -> int:
+def tap_count(axis: ResizedAxis, sampling: Sampling) -> int:
     """How many elements along an axis one output blends."""
     if axis.is_kept or sampling.mode == "nearest":
         return 1
@@ -143,7 +143,7 @@ def tap_count(axis: Axis, sampling: Sampling) -> int:
 
 
 @lru_cache(maxsize=256)
-def axis_table(axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+def axis_table(axis: ResizedAxis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """Indices (out, taps) to read along an axis and their weights; index -1 is outside the crop.
 
     They are shared: do not write them.
@@ -176,7 +176,7 @@ def axis_table(axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
 
 
 @lru_cache(maxsize=64)
-def joined_tables(axes: tuple[Axis, ...], sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+def joined_tables(axes: tuple[ResizedAxis, ...], sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """The tables of all axes, concatenated.
 
     A tap's entries are adjacent, so that neighbouring outputs read neighbouring ones.
@@ -187,19 +187,19 @@ def joined_tables(axes: tuple[Axis, ...], sampling: Sampling) -> tuple[np.ndarra
 
 
 @deferrable
-def joined_indices(axes: tuple[Axis, ...], sampling: Sampling) -> np.ndarray:
+def joined_indices(axes: tuple[ResizedAxis, ...], sampling: Sampling) -> np.ndarray:
     """Which elements along each axis its outputs blend."""
     return joined_tables(axes, sampling)[0]
 
 
 @deferrable
-def joined_weights(axes: tuple[Axis, ...], sampling: Sampling) -> np.ndarray:
+def joined_weights(axes: tuple[ResizedAxis, ...], sampling: Sampling) -> np.ndarray:
     """The tap weights along each axis, concatenated."""
     return joined_tables(axes, sampling)[1]
 
 
 def resample(
-    k: Builder, x: Value, axes: Sequence[Axis], sampling: Sampling, extrapolation: float = 0.0
+    k: Builder, x: Value, axes: Sequence[ResizedAxis], sampling: Sampling, extrapolation: float = 0.0
 ) -> Value:
     """The resized tensor; `axes` has one entry per axis of `x`."""
     if message := sampling.problem():
@@ -218,7 +218,10 @@ def resample(
     }
     dtype, wide = x.dtype, x.dtype if x.dtype == np.float64 else np.dtype(FLOAT32)
     for turn, a in enumerate(sorted(moving, key=lambda a: (ratios[a], -a))):
-        only = [axis if b == a else Axis(n, n) for b, (axis, n) in enumerate(zip(axes, x.shape, strict=True))]
+        only = [
+            axis if b == a else ResizedAxis(n, n)
+            for b, (axis, n) in enumerate(zip(axes, x.shape, strict=True))
+        ]
         is_last = turn == len(moving) - 1
         x = _blended(k, x, only, sampling, dtype if is_last and dtype.kind not in "iub" else wide)
     # Apart from the blend, so that a backend may have a kernel for it.
@@ -232,7 +235,7 @@ _WRITTEN_TAPS = 16
 def _blended(
     k: Builder,
     x: Value,
-    axes: Sequence[Axis],
+    axes: Sequence[ResizedAxis],
     sampling: Sampling,
     dtype: np.dtype,
     extrapolation: float = 0.0,
@@ -333,13 +336,13 @@ def _stored(value: Expr, dtype: np.dtype) -> Expr:
 # The operators
 
 
-def scaled(k: Builder, x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[Axis]:
+def scaled_axes(k: Builder, x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[ResizedAxis]:
     """Each axis with its output size, from scales for some of them."""
     if len(scales) != len(axes) or not all(s > 0 for s in scales):
         k.error(f"takes one scale above 0 for each of {len(axes)} axes, not {list(scales)}")
-    found = [Axis(n, n) for n in x.shape]
+    found = [ResizedAxis(n, n) for n in x.shape]
     for a, scale in zip(axes, scales, strict=True):
-        found[a] = Axis(x.shape[a], deferred(scaled_size, x.shape[a], float(scale)), float(scale))
+        found[a] = ResizedAxis(x.shape[a], deferred(scaled_size, x.shape[a], float(scale)), float(scale))
     return found
 
 
@@ -349,18 +352,18 @@ def scaled_size(size: int, scale: float) -> int:
     return int(FLOAT32(size) * FLOAT32(scale))
 
 
-def sized(k: Builder, x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str) -> list[Axis]:
+def sized(k: Builder, x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str) -> list[ResizedAxis]:
     """Output sizes of all axes, given for some; a policy may keep the aspect ratio."""
     if len(sizes) != len(axes) or any(n < 1 for n in sizes) or any(x.shape[a] < 1 for a in axes):
         k.error(f"takes one size above 0 for each of {len(axes)} axes of {list(x.shape)}, not {list(sizes)}")
     k.one_of("keep_aspect_ratio_policy", policy, POLICIES)
     ratios = [size / x.shape[a] for a, size in zip(axes, sizes, strict=True)]
-    found = [Axis(n, n) for n in x.shape]
+    found = [ResizedAxis(n, n) for n in x.shape]
     for a, size, ratio in zip(axes, sizes, ratios, strict=True):
         if policy != "stretch":
             ratio = min(ratios) if policy == "not_larger" else max(ratios)
             size = trunc(ratio * x.shape[a] + 0.5)
-        found[a] = Axis(x.shape[a], size, ratio, settled=x.signature is None or x.is_static(a))
+        found[a] = ResizedAxis(x.shape[a], size, ratio, settled=x.signature is None or x.is_static(a))
     return found
 
 
@@ -401,7 +404,7 @@ def resize(
     if bool(factors) == bool(targets):
         k.error("takes either scales or sizes")
     if factors:
-        found = scaled(k, x, along, factors)
+        found = scaled_axes(k, x, along, factors)
     else:
         found = sized(k, x, along, targets, keep_aspect_ratio_policy)
     if sampling.coordinates == "tf_crop_and_resize":
@@ -417,4 +420,4 @@ def resize(
 def upsample(k: Builder, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
     """By scales; mode nearest or linear."""
     sampling = Sampling("linear" if mode == "bilinear" else mode, "asymmetric", "simple")
-    return resample(k, x, scaled(k, x, range(x.rank), floats(scales)), sampling)
+    return resample(k, x, scaled_axes(k, x, range(x.rank), floats(scales)), sampling)

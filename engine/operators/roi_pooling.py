@@ -61,7 +61,7 @@ class Samples:
 
 
 def _pixels(place: Expr, size: Expr) -> tuple[Expr, Expr, Expr]:
-    """The two pixels around a place along an axis, and the share of the second."""
+    """The two pixels around a position along an axis, and the weight of the second."""
     last = size - lit(1)
     low = clamp(cast(place, "index"), lit(0), last)
     return low, minimum(low + lit(1), last), place - cast(low, place.dtype)
@@ -70,7 +70,7 @@ def _pixels(place: Expr, size: Expr) -> tuple[Expr, Expr, Expr]:
 def _corners(
     x: Value, image: Expr, c: Expr, rows: tuple[Expr, Expr, Expr], columns: tuple[Expr, Expr, Expr]
 ) -> list[Expr]:
-    """The four pixels around a sample, each times its share."""
+    """The four pixels around a sample, each times its weight."""
     (top, bottom, y), (left, right, z) = rows, columns
     return [
         x[image, c, top, left] * ((1.0 - y) * (1.0 - z)), x[image, c, top, right] * ((1.0 - y) * z),

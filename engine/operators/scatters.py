@@ -15,19 +15,7 @@ import numpy as np
 
 from engine.base.dtypes import INT32
 from engine.kernels.evaluate import evaluate
-from engine.kernels.expr import (
-    Expr,
-    arg,
-    cast,
-    compare,
-    eq,
-    fold,
-    index,
-    lit,
-    maximum,
-    minimum,
-    select,
-)
+from engine.kernels.expr import Expr, arg, cast, compare, eq, fold, index, lit, maximum, minimum, select
 from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
 from engine.kernels.value import Value

@@ -21,7 +21,7 @@ from engine.operators.scans import prefix
 from engine.operators.sorting import first_beyond
 
 
-def chosen(k: Builder, mask: Value, room: int, fixed: bool = False) -> tuple[Value, Value, Value]:
+def true_positions(k: Builder, mask: Value, room: int, fixed: bool = False) -> tuple[Value, Value, Value]:
     """Positions and count of true elements in each row of `mask` (rows, length).
 
     The third is the inclusive running sum of the mask.
@@ -64,7 +64,7 @@ def non_zero(k: Builder, x: Value) -> Value:
     mask = k.alias(x, (1, x.size))
     if x.dtype != BOOL:
         mask = k.elementwise(lambda e: compare("ne", e, lit(0, e.dtype)), mask, dtype=BOOL)
-    positions, number, through = chosen(k, mask, x.size, fixed)
+    positions, number, through = true_positions(k, mask, x.size, fixed)
 
     def formula(axis: Expr, slot: Expr) -> Expr:
         position, found = cast(positions[lit(0), slot], "index"), lit(0)
@@ -101,7 +101,7 @@ def compress(k: Builder, x: Value, condition: Value, *, axis: int | None = None)
     mask = k.alias(condition, (1, condition.size))
     if room < condition.size:
         mask = k.compute((1, room), BOOL, lambda _, p: condition[p])
-    positions, number, _ = chosen(k, mask, room, condition.is_static(0))
+    positions, number, _ = true_positions(k, mask, room, condition.is_static(0))
     return k.counted(result(room, lambda c: cast(positions[lit(0), c], "index"), mask), along, number)
 
 

@@ -23,15 +23,15 @@ ROUND_MODES = ("up", "down", "nearest")
 
 
 @cache
-def values_of(name: str) -> np.ndarray:
+def decode_bytes(name: str) -> np.ndarray:
     """The values of bytes as float32; excess bits are ignored."""
     return np.arange(256, dtype=np.uint8).view(as_dtype(name)).astype(np.float32)
 
 
 @cache
-def largest(name: str) -> int:
+def largest_code(name: str) -> int:
     """The code of the largest finite value."""
-    positive = values_of(name)[: 256 if name == "float8_e8m0fnu" else 1 << (bits_of(as_dtype(name)) - 1)]
+    positive = decode_bytes(name)[: 256 if name == "float8_e8m0fnu" else 1 << (bits_of(as_dtype(name)) - 1)]
     return int(np.flatnonzero(np.isfinite(positive))[-1])
 
 
@@ -43,8 +43,8 @@ def thresholds(name: str, kind: str, round_mode: str) -> np.ndarray:
     a code for it, is where the magnitude overflows. Padded with NaN, which nothing reaches.
     """
     wide = np.dtype(kind).type
-    count = largest(name)
-    v = values_of(name)[: count + 1].astype(np.float64)
+    count = largest_code(name)
+    v = decode_bytes(name)[: count + 1].astype(np.float64)
     after = np.append(v[1:], 2 * v[-1] - v[-2] if name != "float8_e8m0fnu" else 2.0**128)
     if name != "float8_e8m0fnu":
         edges = ((v + after) / 2).astype(wide)
@@ -64,7 +64,7 @@ def thresholds(name: str, kind: str, round_mode: str) -> np.ndarray:
 
 def decoder(k: Builder, dtype: np.dtype) -> Step:
     """A formula that turns codes of `dtype` into float32."""
-    table = k.constant(values_of(dtype.name))
+    table = k.constant(decode_bytes(dtype.name))
     return lambda code: table.at(cast(code & lit(255, "int32"), "index"))
 
 
@@ -90,7 +90,7 @@ def encoder(k: Builder, dtype: np.dtype, source: ArithmeticType, saturate: int, 
             step //= 2
         code = cast(code, "int32")
         if saturate:
-            code = minimum(code, lit(largest(dtype.name), "int32"))
+            code = minimum(code, lit(largest_code(dtype.name), "int32"))
         elif unsigned:
             code = select(magnitude < arg(2.0**-127, kind), lit(nan, "int32"), code)
         code = select(unary("isnan", number), lit(nan, "int32"), code)

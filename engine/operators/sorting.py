@@ -100,7 +100,7 @@ def comparable(k: Builder, rows: Value, descending: bool) -> Value:
     return k.compute(rows.shape, rows.dtype if is_plain else INT32, lambda *at: key_of(rows[at], descending))
 
 
-def less(a: Expr, b: Expr, descending: bool) -> Expr:
+def precedes(a: Expr, b: Expr, descending: bool) -> Expr:
     """Whether key `a` precedes `b`; float64 keys are compared directly."""
     if a.dtype != "float64":
         return a < b
@@ -145,7 +145,7 @@ class Runs:
 
     def less(self, a: Expr, b: Expr) -> Expr:
         """Whether key `a` comes before `b`."""
-        return less(a, b, self.descending)
+        return precedes(a, b, self.descending)
 
     def blocks(self) -> Value:
         """The runs of `BLOCK` elements: slot q holds the element before which q others come."""

@@ -88,7 +88,7 @@ def matrices(k: Builder, numbers: np.ndarray, dtype: np.dtype) -> Value:
     return k.constant(np.stack([np.stack([a, -b], -1), np.stack([b, a], -1)], -2).astype(dtype))
 
 
-def rotated(real: Expr, imaginary: Expr | None, by: Value, row: Expr, part: Expr) -> Expr:
+def complex_product(real: Expr, imaginary: Expr | None, by: Value, row: Expr, part: Expr) -> Expr:
     """One part of a complex product with row `row` of a table of matrices."""
     found = real * by[row, part, lit(0)]
     return found if imaginary is None else found + imaginary * by[row, part, lit(1)]
@@ -148,7 +148,7 @@ def passes(k: Builder, signal: Signal, n: int, sign: int, result: Result) -> Val
             def tap(t: Expr) -> Expr:
                 place = p + t * rest
                 real, imaginary = signal.parts(o, own + place * done, i)
-                return rotated(real, imaginary, roots, j * place % arg(left) * done, part)
+                return complex_product(real, imaginary, roots, j * place % arg(left) * done, part)
 
             found = reduce("sum", radix, tap)
             return found * arg(result.scale if last else 1.0, found.dtype)
@@ -264,7 +264,7 @@ def modulated(k: Builder, signal: Signal, by: Value, result: Result) -> Value:
         # Beyond the table the signal is 0; any row will do.
         row = select(at < by.dim(0), at, lit(0))
         real, imaginary = signal.parts(o, at, i)
-        found = rotated(real, imaginary, by, row, part)
+        found = complex_product(real, imaginary, by, row, part)
         return found * arg(result.scale, found.dtype)
 
     return k.compute((outer, result.size, inner, result.parts), result.dtype, formula)

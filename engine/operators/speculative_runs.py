@@ -35,7 +35,7 @@ def first_runs(stacks: Iterable[Stack], count: int) -> list[Stack]:
     return found
 
 
-def chosen(k: Builder, active: Value, new: Entry, old: Entry) -> Entry:
+def select_due(k: Builder, active: Value, new: Entry, old: Entry) -> Entry:
     """Select the new value if an iteration was due, else the old one."""
     if new is old or not isinstance(new, Value) or not isinstance(old, Value):
         return new
@@ -87,7 +87,7 @@ class SpeculativeRuns:
         *carried, active, due = self._rolled.before
         if not all(map(alike, after, carried)):
             return False
-        after = [chosen(k, active, new, old) for new, old in zip(after, carried, strict=True)]
+        after = [select_due(k, active, new, old) for new, old in zip(after, carried, strict=True)]
         runs_while_halted = k.elementwise(and_, active, k.alias(condition, ()))
         return self._rolled.took(k, (*after, runs_while_halted, one_more(k, due, active)), kept)
 

@@ -13,7 +13,7 @@ from engine.graph.model import CONTRIB
 from engine.operators.registry import operator
 
 
-def each(function: Callable[[str], Any], x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def map_strings(function: Callable[[str], Any], x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """The function's result for every string, in the shape of `x`."""
     found = np.empty(x.size, dtype)
     for i, text in enumerate(x.reshape(-1)):
@@ -110,7 +110,7 @@ def regex_full_match(x: np.ndarray, *, pattern: str) -> np.ndarray:
         expression = re.compile(python_pattern(pattern), re.ASCII)
     except re.error as error:
         raise ValueError(f"pattern {pattern!r} is no regular expression: {error}") from error
-    return each(lambda text: expression.fullmatch(text) is not None, x, np.dtype(bool))
+    return map_strings(lambda text: expression.fullmatch(text) is not None, x, np.dtype(bool))
 
 
 # Tokens
@@ -215,7 +215,7 @@ def tokenizer(
 WORD = 0xFFFFFFFF
 
 
-def rotated(word: int, by: int) -> int:
+def rotate_left(word: int, by: int) -> int:
     """A 32-bit word, rotated to the left."""
     return (word << by | word >> (32 - by)) & WORD
 
@@ -224,11 +224,11 @@ def murmur_hash(data: bytes, seed: int) -> int:
     """MurmurHash3 (x86, 32 bits), as Austin Appleby published it."""
 
     def mixed(word: int) -> int:
-        return rotated(word * 0xCC9E2D51 & WORD, 15) * 0x1B873593 & WORD
+        return rotate_left(word * 0xCC9E2D51 & WORD, 15) * 0x1B873593 & WORD
 
     found, whole = seed & WORD, len(data) // 4 * 4
     for word in np.frombuffer(data[:whole], "<u4").tolist():
-        found = (rotated(found ^ mixed(word), 13) * 5 + 0xE6546B64) & WORD
+        found = (rotate_left(found ^ mixed(word), 13) * 5 + 0xE6546B64) & WORD
     found ^= mixed(int.from_bytes(data[whole:], "little")) ^ len(data)
     found = (found ^ found >> 16) * 0x85EBCA6B & WORD
     found = (found ^ found >> 13) * 0xC2B2AE35 & WORD

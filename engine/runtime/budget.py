@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from engine.backends.base import Backend
-from engine.backends.partial_dispatch import Cut, KnownTiming, PartialDispatch
+from engine.backends.partial_dispatch import KnownTiming, PartialDispatch, StepRange
 from engine.base.errors import CancelledError
 from engine.compiler.lower import Place
 from engine.runtime.binding import enqueue
@@ -25,15 +25,15 @@ class Slicing:
     dispatch: PartialDispatch
     steps: list[ExpectedCost]
 
-    def ms(self, cut: Cut) -> float:
-        """Expected milliseconds of a cut."""
-        return self.steps[cut.step].ms((cut.end - cut.first) / self.dispatch.units[cut.step])
+    def ms(self, part: StepRange) -> float:
+        """Expected milliseconds of a part."""
+        return self.steps[part.step].ms((part.end - part.first) / self.dispatch.units[part.step])
 
-    def cuts(self, step: int, unit: int) -> Iterator[Cut]:
-        """A step from a unit on, and all later steps, each as one cut."""
+    def parts(self, step: int, unit: int) -> Iterator[StepRange]:
+        """A step from a unit on, and all later steps, each as one part."""
         for k in range(step, len(self.steps)):
             if self.dispatch.units[k]:
-                yield Cut(k, unit if k == step else 0, self.dispatch.units[k])
+                yield StepRange(k, unit if k == step else 0, self.dispatch.units[k])
 
 
 @dataclass(slots=True)
@@ -114,28 +114,28 @@ class Budget:
             return False
         timed = dispatch.is_synchronous or self.costs.runs % SELDOM == 0
         while self._step < len(steps):
-            cuts: list[Cut] = []
+            parts: list[StepRange] = []
             expected = 0.0
-            while self._step < len(steps) and not (cuts and dispatch.is_synchronous):
+            while self._step < len(steps) and not (parts and dispatch.is_synchronous):
                 count = self._count(slicing, allowance, expected)
                 if not count:
                     break
                 if count > 0:
-                    cut = Cut(self._step, self._unit, self._unit + count)
-                    cuts.append(cut)
-                    expected += slicing.ms(cut)
+                    part = StepRange(self._step, self._unit, self._unit + count)
+                    parts.append(part)
+                    expected += slicing.ms(part)
                     timed = timed or steps[self._step].measurements < SURE
                     allowance.parts += 1
                 self._unit += max(count, 0)
                 if self._unit >= dispatch.units[self._step]:
                     self._step, self._unit = self._step + 1, 0
-            if not cuts:
+            if not parts:
                 break
-            timing = enqueue(self._backends[submission.place], dispatch.enqueue, cuts, timed)
+            timing = enqueue(self._backends[submission.place], dispatch.enqueue, parts, timed)
             known = timing.seconds if isinstance(timing, KnownTiming) else None
             allowance.take(expected if known is None else 1000.0 * sum(known), dispatch.is_synchronous)
             if timing is not None:
-                self.costs.watch(submission.place, steps, dispatch.units, cuts, timing)
+                self.costs.watch(submission.place, steps, dispatch.units, parts, timing)
         return self._step == len(steps)
 
     def _count(self, slicing: Slicing, allowance: Allowance, ahead: float) -> int:
@@ -175,17 +175,17 @@ class Budget:
         found: Slicing = submission.slicing
         return found
 
-    def left(self, submissions: Iterable[Submission]) -> Iterator[tuple[Slicing, Cut]]:
-        """The remaining cuts of this submission and the following ones, one per step."""
+    def left(self, submissions: Iterable[Submission]) -> Iterator[tuple[Slicing, StepRange]]:
+        """The remaining parts of this submission and the following ones, one per step."""
         step, unit = self._step, self._unit
         for submission in submissions:
             slicing = self.slicing(submission)
-            for cut in slicing.cuts(step, unit):
-                yield slicing, cut
+            for part in slicing.parts(step, unit):
+                yield slicing, part
             step = unit = 0
 
     def ms(self, submissions: Iterable[Submission]) -> float:
         """Expected milliseconds of whole submissions."""
         return sum(
-            slicing.ms(cut) for slicing in map(self.slicing, submissions) for cut in slicing.cuts(0, 0)
+            slicing.ms(part) for slicing in map(self.slicing, submissions) for part in slicing.parts(0, 0)
         )

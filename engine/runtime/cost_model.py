@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.backends.base import Backend
-from engine.backends.partial_dispatch import Cut, TimeBounds, Timing
+from engine.backends.partial_dispatch import StepRange, TimeBounds, Timing
 from engine.compiler.lower import Lowered, Place
 from engine.compiler.plan import Plan, Step
 
@@ -223,12 +223,12 @@ class StepCosts:
         place: Place,
         steps: Sequence[ExpectedCost],
         units: Sequence[int],
-        cuts: Sequence[Cut],
+        parts: Sequence[StepRange],
         timing: Timing,
     ) -> None:
         """Measure partial dispatches, whose times `collect` adds once they have arrived."""
-        watched = [steps[cut.step] for cut in cuts]
-        shares = [(cut.end - cut.first) / units[cut.step] for cut in cuts]
+        watched = [steps[part.step] for part in parts]
+        shares = [(part.end - part.first) / units[part.step] for part in parts]
         self._pending[place].append((watched, shares, timing))
 
     def collect(self) -> None:

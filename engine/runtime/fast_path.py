@@ -206,7 +206,7 @@ class FastPath(Run):
         own = self.replay.own_output(value.root.name) if self._has_own(value) else None
         if own is None:
             return super().locate(value)
-        # Who looks at an output has no use for copies that take its memory over.
+        # Peeking at an output ends its use by copies that take over its memory.
         self._fixed = {*self._fixed, value.root.name}
         return Location(value, self.backend, own)
 

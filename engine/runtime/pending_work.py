@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 
-class Pumpable(Protocol):
-    """Work that waits for data: a worker's split plan, or an image that is copied through host memory."""
+class PendingWork(Protocol):
+    """Work that waits for data: a worker's split plan, or an image copied through host memory."""
 
     def pump(self, budget_ms: float | None = None) -> bool:
         """Continue with data that has arrived, without waiting. Returns True when nothing is left."""
@@ -24,14 +24,14 @@ class _ThreadState(threading.local):
     """The pending work of a thread, which no other thread may pump, and where its plans are made."""
 
     def __init__(self) -> None:
-        self.pending: weakref.WeakSet[Pumpable] = weakref.WeakSet()
+        self.pending: weakref.WeakSet[PendingWork] = weakref.WeakSet()
         self.plans_in_background = False
 
 
 thread_state = _ThreadState()
 
 
-def pending_work() -> tuple[Pumpable, ...]:
+def pending_work() -> tuple[PendingWork, ...]:
     """The workers and image transfers of this thread that wait for data. A host pumps them every frame."""
     return tuple(thread_state.pending)
 

@@ -107,8 +107,8 @@ class Schedule:
     @property
     def next_cost_ms(self) -> float:
         """Expected milliseconds of the smallest partial dispatch that comes next: the least useful budget."""
-        for slicing, cut in () if self.is_done else self._budget.left(self._run.submissions_left):
-            return slicing.ms(cut._replace(end=cut.first + 1))
+        for slicing, part in () if self.is_done else self._budget.left(self._run.submissions_left):
+            return slicing.ms(part._replace(end=part.first + 1))
         return 0.0
 
     @property
@@ -117,7 +117,7 @@ class Schedule:
         return 0.0 if self.is_done else self._ms_left()
 
     def _ms_left(self) -> float:
-        return sum(slicing.ms(cut) for slicing, cut in self._budget.left(self._run.submissions_left))
+        return sum(slicing.ms(part) for slicing, part in self._budget.left(self._run.submissions_left))
 
     def output(self, name: str | int | None = None) -> Any:
         """The same as `Worker.peek_output`, for this inference. Stale once a newer one is scheduled."""

@@ -327,10 +327,10 @@ class Tensor(Disposable):
         array = np.ascontiguousarray(self.download_to_array())
         return Tensor.of(CPUTensorData(array, is_shared=False))
 
-    def readback_and_clone_async(self) -> Readable:
+    def readback_and_clone_async(self) -> ReadbackAwaitable:
         """An awaitable that yields a CPU tensor; from an asyncio loop or from the host's async hooks."""
         self.readback_request()
-        return Readable(self)
+        return ReadbackAwaitable(self)
 
     def replace_data(self, data: TensorData) -> None:
         """Use other storage with the same elements; a requested readback continues."""
@@ -352,7 +352,7 @@ class Tensor(Disposable):
         return self._data.needs_disposal
 
 
-class Readable:
+class ReadbackAwaitable:
     """Awaits a requested readback: polls it once a frame in an `App`, every 0.5 ms under asyncio."""
 
     def __init__(self, tensor: Tensor) -> None:

@@ -20,7 +20,7 @@ from gameglue.inference.backend_choice import (
     resolve_backend_choice,
     why_unavailable,
 )
-from gameglue.profiling.compare import Timing
+from gameglue.profiling.compare import CallTimes
 from gameglue.profiling.layers import LayerTime, LayerTimes, OrtTime, measure_layers
 from gameglue.profiling.onnxruntime_profile import OrtProfile
 
@@ -152,7 +152,7 @@ def _totals(times: LayerTimes, shown: int) -> list[tuple[str, object]]:
     return rows
 
 
-def _whole(timing: Timing) -> str:
+def _whole(timing: CallTimes) -> str:
     return f"{_ms(timing.median)} ms, {_ms(timing.best)} at best"
 
 

@@ -29,7 +29,7 @@ from gameglue.cli.models import add_input_options, add_model_options, load_model
 from gameglue.cli.play import positive
 from gameglue.inference.backend_choice import BackendChoice, matching_choices, open_worker, why_unavailable
 from gameglue.profiling.benchmark_cases import Arrays, infer, onnxruntime_call
-from gameglue.profiling.compare import Timing, alternate
+from gameglue.profiling.compare import CallTimes, alternate
 
 Call = Callable[[], Arrays]
 """One way to run the model: all its outputs, by name."""
@@ -144,14 +144,14 @@ def agreement(values: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarra
     return worst
 
 
-def _measure(contenders: Mapping[str, Call], runs: int, seconds: float) -> dict[str, Timing]:
+def _measure(contenders: Mapping[str, Call], runs: int, seconds: float) -> dict[str, CallTimes]:
     """`runs` timed calls each, or fewer where a contender's share of `seconds` is spent before."""
     share = seconds / max(1, len(contenders))
     with measuring() as show:
         return alternate(contenders, runs, turn=0.0, budget=share, progress=show)
 
 
-def _as_data(times: Mapping[str, Timing], first: Mapping[str, Arrays]) -> dict[str, object]:
+def _as_data(times: Mapping[str, CallTimes], first: Mapping[str, Arrays]) -> dict[str, object]:
     """What `_result` shows, with times in milliseconds."""
     base = next(iter(times), "")
     return {
@@ -170,7 +170,7 @@ def _as_data(times: Mapping[str, Timing], first: Mapping[str, Arrays]) -> dict[s
     }
 
 
-def _result(times: Mapping[str, Timing], first: Mapping[str, Arrays]) -> Table:
+def _result(times: Mapping[str, CallTimes], first: Mapping[str, Arrays]) -> Table:
     """All against the one that is named first."""
     base = next(iter(times))
     columns = ("", "median", "fastest", f"speed, {base} = 1", "difference")

@@ -47,19 +47,19 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 def print_json(data: object) -> None:
     """Print data on standard output as JSON; numbers that JSON lacks (infinite, NaN) become null."""
-    print(json.dumps(plain(data), indent=2, allow_nan=False))
+    print(json.dumps(json_types(data), indent=2, allow_nan=False))
 
 
-def plain(data: object) -> Any:
+def json_types(data: object) -> Any:
     """Convert data to JSON types: records to objects, arrays to lists, other values to strings."""
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        return {field.name: plain(getattr(data, field.name)) for field in dataclasses.fields(data)}
+        return {field.name: json_types(getattr(data, field.name)) for field in dataclasses.fields(data)}
     if isinstance(data, Mapping):
-        return {str(name): plain(value) for name, value in data.items()}
+        return {str(name): json_types(value) for name, value in data.items()}
     if isinstance(data, np.ndarray | np.generic):
-        return plain(data.tolist())
+        return json_types(data.tolist())
     if isinstance(data, list | tuple | set | frozenset):
-        return [plain(value) for value in (sorted(data) if isinstance(data, set | frozenset) else data)]
+        return [json_types(value) for value in (sorted(data) if isinstance(data, set | frozenset) else data)]
     if isinstance(data, float):
         return data if math.isfinite(data) else None
     return data if data is None or isinstance(data, bool | int | str) else str(data)

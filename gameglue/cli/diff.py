@@ -17,9 +17,9 @@ from engine.operators import OPERATORS
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import (
     add_json_option,
+    json_types,
     output,
     paragraph,
-    plain,
     print_json,
     properties,
     table,
@@ -130,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         layers = model.producers()
         values = [
-            {**plain(d), "layer": layers[d.name].name, "operator": layers[d.name].op_type} for d in found
+            {**json_types(d), "layer": layers[d.name].name, "operator": layers[d.name].op_type} for d in found
         ]
         print_json(
             {

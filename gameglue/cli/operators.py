@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.markdown:
         print(operator_support.markdown())
         return 0
-    rows = chosen(arguments.names, arguments.domain)
+    rows = chosen_rows(arguments.names, arguments.domain)
     names = [engine_name(choice) for choice in matching_choices(choice_of(arguments))]
     if arguments.json:
         print_json(
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def chosen(names: list[str], domain: str | None) -> list[Support]:
+def chosen_rows(names: list[str], domain: str | None) -> list[Support]:
     """The rows that a command line names; `InputError` with likely names for an unknown one."""
     rows = operator_support.supported()
     known = [*rows, *operator_support.absent()]

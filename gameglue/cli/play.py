@@ -73,6 +73,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
     parser.set_defaults(run=run)
 
 
+def add_window_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that every command which plays a game has."""
+    add_backend_options(parser, "what suits this machine")
+    parser.add_argument("--headless", action="store_true", help="open no window, even if there is a display")
+    parser.add_argument(
+        "--seed", type=int, metavar="S", help="seed of all random numbers, for reproducible runs"
+    )
+    parser.add_argument(
+        "--size", type=window_size, default=DEFAULT_SIZE, metavar="WxH", help="window size. Default: 960x640"
+    )
+    parser.add_argument("--screenshot", type=Path, metavar="FILE", help="save the last frame as PNG")
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a run, for any game.
 
@@ -80,23 +93,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """
     parser.set_defaults(prepare=lambda app, choice: None)
     kept = parser.add_mutually_exclusive_group()
-    add_backend_options(parser, "what suits this machine")
-    parser.add_argument("--headless", action="store_true", help="open no window, even if there is a display")
+    add_window_options(parser)
     parser.add_argument(
         "--autoplay", action="store_true", help="let the demo play itself; always on without a window"
     )
     parser.add_argument("--frames", type=positive, metavar="N", help="stop after N frames")
-    parser.add_argument(
-        "--seed", type=int, metavar="S", help="seed of all random numbers, for reproducible runs"
-    )
-    parser.add_argument(
-        "--size",
-        type=window_size,
-        default=DEFAULT_SIZE,
-        metavar="WxH",
-        help="window size in pixels. Default: 960x640",
-    )
-    parser.add_argument("--screenshot", type=Path, metavar="FILE", help="save the last frame as PNG")
     parser.add_argument(
         "--animation",
         type=Path,

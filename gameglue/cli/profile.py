@@ -19,7 +19,7 @@ from rich.console import Console
 from engine import ModelLoader
 from engine.base import instrumentation
 from engine.base.errors import InputError
-from gameglue.cli.backends import add_backend_options, choice_of
+from gameglue.cli.backends import choice_of
 from gameglue.cli.console import (
     CompileProgress,
     add_json_option,
@@ -33,7 +33,7 @@ from gameglue.cli.console import (
 )
 from gameglue.cli.demos import find_game
 from gameglue.cli.models import find_model, random_input
-from gameglue.cli.play import DEFAULT_SIZE, positive, window_size
+from gameglue.cli.play import add_window_options, positive
 from gameglue.graphics.surface import has_display
 from gameglue.host import watchdog
 from gameglue.host.app import App
@@ -45,7 +45,7 @@ from gameglue.profiling.html import write_html
 from gameglue.profiling.in_flight import NetworkInFlight
 from gameglue.profiling.layers import LayerTime
 from gameglue.profiling.report import Spread
-from gameglue.profiling.session import PAUSED, RUNNING, BlockingCalls, Plan, Profile, profile_frames
+from gameglue.profiling.session import PAUSED, RUNNING, BlockingCalls, FramePlan, Profile, profile_frames
 from gameglue.profiling.trace import write_trace
 
 _ROOM = 130
@@ -76,7 +76,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
     parser.add_argument(
         "target", metavar="GAME|SCRIPT.py", help="a demo's name, a folder with a main.py, or a script"
     )
-    add_backend_options(parser, "what suits this machine")
+    add_window_options(parser)
     parser.add_argument(
         "--frames", type=positive, default=600, metavar="N", help="frames to measure. Default: 600"
     )
@@ -94,17 +94,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         metavar="F",
         help="frames per second; 0 runs unlimited. Default: 60",
     )
-    parser.add_argument("--headless", action="store_true", help="open no window, even if there is a display")
-    parser.add_argument(
-        "--seed", type=int, metavar="S", help="seed of all random numbers, for reproducible runs"
-    )
-    parser.add_argument(
-        "--size",
-        type=window_size,
-        default=DEFAULT_SIZE,
-        metavar="WxH",
-        help="window size of a demo. Default: 960x640",
-    )
     parser.add_argument(
         "--in-flight",
         "--with",
@@ -116,7 +105,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
     )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for ui.perfetto.dev (JSON)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots, one file")
-    parser.add_argument("--screenshot", type=Path, metavar="FILE", help="save the last frame as PNG")
     parser.add_argument(
         "--overlay",
         choices=PAGES,
@@ -134,7 +122,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
 
 def run(arguments: argparse.Namespace) -> int:
     """Profile and print; 1 if a component raised or a call in a frame was blocking."""
-    plan = Plan(arguments.frames, arguments.block, rate=arguments.rate)
+    plan = FramePlan(arguments.frames, arguments.block, rate=arguments.rate)
     with ExitStack() as stack:
         # Before any context is made, so that all of them count.
         blocking = None if arguments.no_blocking_counts else stack.enter_context(BlockingCalls())
@@ -160,7 +148,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if profile.metadata.get("component errors") or profile.blocking_calls else 0
 
 
-def _play_demo(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCalls | None) -> Profile:
+def _play_demo(arguments: argparse.Namespace, plan: FramePlan, blocking: BlockingCalls | None) -> Profile:
     demo = find_game(arguments.target)
     build = demo.load()
     choice = choice_of(arguments)
@@ -181,7 +169,7 @@ def _play_demo(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCall
     return profile
 
 
-def _play_script(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCalls | None) -> Profile:
+def _play_script(arguments: argparse.Namespace, plan: FramePlan, blocking: BlockingCalls | None) -> Profile:
     script = Path(arguments.target)
     if not script.is_file():
         raise InputError(f"there is no script {arguments.target!r}; a demo is given by its name alone")
@@ -234,7 +222,9 @@ def _instead_of_run(function: Callable[[App, int | None], None]) -> ExitStack:
     return stack
 
 
-def _profile(app: App, plan: Plan, arguments: argparse.Namespace, blocking: BlockingCalls | None) -> Profile:
+def _profile(
+    app: App, plan: FramePlan, arguments: argparse.Namespace, blocking: BlockingCalls | None
+) -> Profile:
     """Measure an app together with the requested networks."""
     choice = choice_of(arguments) or default_backend_choice(app.ctx is not None)[0]
     others = [_network(app, name, choice) for name in arguments.in_flight]

@@ -38,9 +38,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
     add_precision_option(parser)
     parser.add_argument("--all", action="store_true", help="for every backend that this machine supports")
     parser.add_argument(
-        "--low-priority",
-        action="store_true",
-        help="compile at low priority while a game is running",
+        "--low-priority", action="store_true", help="compile at low priority while a game is running"
     )
     parser.set_defaults(run=run)
 

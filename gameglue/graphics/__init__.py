@@ -1,13 +1,6 @@
 """Drawing on the shared moderngl context: cameras, sprites, text, meshes, image effects, the window."""
 
-from gameglue.graphics.camera import (
-    Camera,
-    Camera2D,
-    LineRenderer,
-    Renderer,
-    SpriteRenderer,
-    TextRenderer,
-)
+from gameglue.graphics.camera import Camera, Camera2D, LineRenderer, Renderer, SpriteRenderer, TextRenderer
 from gameglue.graphics.camera3d import Camera3D, MeshRenderer
 from gameglue.graphics.canvas import Canvas
 from gameglue.graphics.colors import Color, Palette, with_alpha

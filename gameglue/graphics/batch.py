@@ -42,12 +42,7 @@ _MANY_PIXELS: Final = 10_000
 ADDS: Final = 4.0
 # For colours that are multiplied by their alpha already. Alpha adds up, so that a render target drawn with
 # this can be laid over something else.
-OVER: Final = (
-    moderngl.ONE,
-    moderngl.ONE_MINUS_SRC_ALPHA,
-    moderngl.ONE,
-    moderngl.ONE_MINUS_SRC_ALPHA,
-)
+OVER: Final = (moderngl.ONE, moderngl.ONE_MINUS_SRC_ALPHA, moderngl.ONE, moderngl.ONE_MINUS_SRC_ALPHA)
 Picture = Texture | RenderTarget
 
 
@@ -67,8 +62,8 @@ class View:
 
 
 @dataclass(frozen=True)
-class Run:
-    """Consecutive quads with one view and at most one texture."""
+class QuadRun:
+    """Consecutive quads drawn by one call: one view, and at most one texture."""
 
     view: View
     picture: Picture | None
@@ -143,11 +138,11 @@ class QuadList:
         self._runs.clear()
         self._view = self._picture = None
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[QuadRun]:
         """Runs of quads with the same view and texture, in drawing order."""
         ends = [start for _, _, start in self._runs[1:]] + [self._count]
         return [
-            Run(view, picture, self._quads[start:end])
+            QuadRun(view, picture, self._quads[start:end])
             for (view, picture, start), end in zip(self._runs, ends, strict=True)
             if end > start
         ]
@@ -171,7 +166,7 @@ class QuadList:
         self._bytes = grown.view(np.uint8).data
 
 
-def by_kind(run: Run) -> list[tuple[float, np.ndarray]]:
+def by_kind(run: QuadRun) -> list[tuple[float, np.ndarray]]:
     """Split a run by program: `PLAIN` or `PICTURE` for many covered pixels, else `MIXED`."""
     shape, count = run.quads["shape"], len(run.quads)
     kinds = shape[:, 2] % ADDS

@@ -65,9 +65,7 @@ def flush_call(ctx: moderngl.Context) -> Callable[[], object]:
     return flush if flush is not None else lambda: None
 
 
-def resolve_call(
-    ctx: moderngl.Context,
-) -> Callable[[moderngl.Framebuffer, moderngl.Framebuffer], None]:
+def resolve_call(ctx: moderngl.Context) -> Callable[[moderngl.Framebuffer, moderngl.Framebuffer], None]:
     """A function that resolves a multisampled framebuffer into another of the same size.
 
     moderngl's own way asks the driver which framebuffer is bound, which waits on some. Afterwards the caller

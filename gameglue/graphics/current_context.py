@@ -112,8 +112,8 @@ class EglContext:
         """The context is SDL's."""
 
 
-class ContextSwitch:
-    """Makes one context current on its thread if another has replaced it."""
+class ContextGuard:
+    """Keeps one context current on its thread: makes it current again if another has replaced it."""
 
     def __init__(self, ctx: moderngl.Context) -> None:
         self._ctx = ctx

@@ -14,12 +14,12 @@ from gameglue.graphics.batch import QuadPipeline, View
 from gameglue.graphics.camera_renderer import CameraRenderer
 from gameglue.graphics.canvas import Canvas
 from gameglue.graphics.colors import Palette, parse_color
-from gameglue.graphics.current_context import ContextSwitch
+from gameglue.graphics.current_context import ContextGuard
 from gameglue.graphics.device import Effect, GraphicsDevice, RenderTarget, Texture
 from gameglue.graphics.gui import Gui
 from gameglue.graphics.image_effect import ImageEffect
 from gameglue.graphics.mesh_pipeline import MeshPipeline
-from gameglue.graphics.pending_work import PendingWork
+from gameglue.graphics.pending_fences import PendingFences
 from gameglue.graphics.surface import Surface
 from gameglue.graphics.text import Fonts
 from gameglue.host.lifecycle import Lifecycle
@@ -43,7 +43,7 @@ class Graphics:
 
     def __init__(self, surface: Surface, lifecycle: Lifecycle, on_error: ErrorHandler) -> None:
         self.surface = surface
-        self._switch = ContextSwitch(surface.ctx) if surface.ctx is not None else None
+        self._switch = ContextGuard(surface.ctx) if surface.ctx is not None else None
         self.device = GraphicsDevice(surface.ctx)
         self.fonts = Fonts(self.device)
         self.background = Palette.BACKGROUND
@@ -58,7 +58,7 @@ class Graphics:
         self._stage = CameraRenderer(world, MeshPipeline(self.device), lifecycle, self._guarded)
         self._screenshots: list[Path] = []
         is_bound = surface.is_window and not self.is_software
-        self._pending = PendingWork(surface.ctx) if surface.ctx is not None and not is_bound else None
+        self._pending = PendingFences(surface.ctx) if surface.ctx is not None and not is_bound else None
         self.wrap: Wrap | None = None
         self._warm_up()
 

@@ -210,11 +210,7 @@ class Mesh:
         normals = outward * np.cos(about)[:, None]
         normals[:, 1] = np.sin(about)
         return cls(
-            outward * radius + normals * tube,
-            _cells(segments, sides),
-            normals=normals,
-            uvs=uv,
-            name="torus",
+            outward * radius + normals * tube, _cells(segments, sides), normals=normals, uvs=uv, name="torus"
         )
 
     @classmethod

@@ -33,12 +33,7 @@ class ShadowMap:
         self._step = 0.0
 
     def draw(
-        self,
-        store: MeshStore,
-        batches: Sequence[Batch],
-        camera: Camera3D,
-        towards: np.ndarray,
-        reach: float,
+        self, store: MeshStore, batches: Sequence[Batch], camera: Camera3D, towards: np.ndarray, reach: float
     ) -> None:
         """Draw `batches` as seen along a light, around the point `reach` ahead of the camera."""
         ctx = self._device.ctx

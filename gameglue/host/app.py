@@ -14,14 +14,7 @@ from typing import Any, Literal, Self
 import moderngl
 import numpy as np
 
-from engine import (
-    BackendType,
-    Loading,
-    Model,
-    ModelAsset,
-    Worker,
-    reserve_game_core,
-)
+from engine import BackendType, Loading, Model, ModelAsset, Worker, reserve_game_core
 from engine.base.spelling import answers_spelling
 from gameglue.audio import Audio
 from gameglue.errors import FrameError

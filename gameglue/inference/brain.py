@@ -81,12 +81,7 @@ class Brain(MonoBehaviour):
             raise
         return game_object.add_component(cls, worker=worker, choice=choice, **fields)
 
-    def request(
-        self,
-        *inputs: Any,
-        callback: Callback | None = None,
-        **options: Any,
-    ) -> InferenceRequest:
+    def request(self, *inputs: Any, callback: Callback | None = None, **options: Any) -> InferenceRequest:
         """Submit a request to the worker.
 
         Args:

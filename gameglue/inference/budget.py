@@ -22,8 +22,8 @@ _SLICE_MS = 0.5
 Rank = tuple[bool, int, float]
 
 
-class Step(NamedTuple):
-    """The expected time of one step in ms, in addition to the measured time of this thread."""
+class StepTime(NamedTuple):
+    """The expected time of one step in milliseconds, in addition to the measured time of this thread."""
 
     frame_ms: float
     """Of the frame: the GPU's time, which the game's picture has to wait for."""
@@ -67,7 +67,7 @@ class BudgetClient(ABC):
         """Whether it could do a step now."""
 
     @abstractmethod
-    def take(self, grant_ms: float) -> Step:
+    def take(self, grant_ms: float) -> StepTime:
         """Do a step of about `grant_ms`, or the smallest there is. Never raises."""
 
     @property
@@ -76,7 +76,7 @@ class BudgetClient(ABC):
         return (self.frames_passed_over < PATIENCE, *self.urgency)
 
 
-class Budget:
+class FrameBudget:
     """Distributes each frame's budget, and carries debts over."""
 
     def __init__(self, clock_ms: Callable[[], float], counts_slices: bool = False) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 
-from gameglue.inference.budget import BudgetClient, Step
+from gameglue.inference.budget import BudgetClient, StepTime
 from gameglue.inference.failures import Failures
 from gameglue.inference.readback import Pumpable
 
@@ -40,11 +40,11 @@ class Continuation(BudgetClient):
         is_done = getattr(work, "is_done", None)
         return is_done is None or not is_done()
 
-    def take(self, grant_ms: float) -> Step:
+    def take(self, grant_ms: float) -> StepTime:
         work = self.work
         if work is not None:
             self._guarded(work, work.pump, grant_ms)
-        return Step(0.0, 0.0, progressed=False)
+        return StepTime(0.0, 0.0, progressed=False)
 
     def poll(self) -> None:
         """Start a frame, and call the work's own `poll` if it has one."""

@@ -18,7 +18,7 @@ from typing import Any
 from engine import DisposedError, InputError, background_planning, pending_work
 from engine.base.spelling import suggestion
 from gameglue.errors import RequestCancelledError, RequestExpiredError, RequestReplacedError
-from gameglue.inference.budget import Budget, BudgetClient, join
+from gameglue.inference.budget import BudgetClient, FrameBudget, join
 from gameglue.inference.continuations import Continuation
 from gameglue.inference.failures import Failures, described, line_of_caller
 from gameglue.inference.readback import (
@@ -104,7 +104,7 @@ class InferenceQueue:
         self._pending_work = pending_work
         self._count = 0
         self._terms = QueueSettings(self._clock_ms, in_flight)
-        self._budget = Budget(self._clock_ms, counts_slices=deterministic)
+        self._budget = FrameBudget(self._clock_ms, counts_slices=deterministic)
         self._known: weakref.WeakKeyDictionary[SlicedWorker, WorkerQueue] = weakref.WeakKeyDictionary()
         self._worker_queues: list[WorkerQueue] = []
         self._registered: list[Continuation] = []

@@ -12,7 +12,7 @@ from engine.base.event_loops import in_asyncio, suspend
 from gameglue.errors import RequestCancelledError
 from gameglue.host.clock import Time
 from gameglue.inference.readback import Result
-from gameglue.scripting.coroutines import ResumePoint, Wait, YieldInstruction
+from gameglue.scripting.coroutines import ResumePoint, StartedWait, YieldInstruction
 
 RequestState = Literal["waiting", "running", "reading", "done", "cancelled", "expired", "failed"]
 Callback = Callable[["InferenceRequest"], object]
@@ -21,8 +21,8 @@ _OVER = ("done", "cancelled", "expired", "failed")
 _ASYNCIO_SECONDS = 0.001
 
 
-class Owner(Protocol):
-    """The queue, as a request sees it."""
+class RequestOwner(Protocol):
+    """Protocol of the queue that a request belongs to."""
 
     @property
     def frame(self) -> int:
@@ -61,7 +61,7 @@ class InferenceRequest(YieldInstruction):
 
     def __init__(
         self,
-        owner: Owner,
+        owner: RequestOwner,
         number: int,
         priority: int,
         expires: float,
@@ -142,10 +142,10 @@ class InferenceRequest(YieldInstruction):
         if not self.is_done():
             self._owner.cancel(self)
 
-    def _begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> StartedWait:
         """Start one wait."""
         self._is_awaited = True
-        return Wait((ResumePoint.RESULTS, ResumePoint.FRAME), self.is_done, self.result)
+        return StartedWait((ResumePoint.RESULTS, ResumePoint.FRAME), self.is_done, self.result)
 
     def __await__(self) -> Generator[Any, Any, np.ndarray]:
         if not in_asyncio():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine import BackendType, DisposedError
-from gameglue.inference.budget import BudgetClient, Step
+from gameglue.inference.budget import BudgetClient, StepTime
 from gameglue.inference.readback import OutputReadback, Result, SlicedSchedule, SlicedWorker, UnslicedSchedule
 from gameglue.inference.request import InferenceRequest
 
@@ -242,7 +242,7 @@ class WorkerQueue(BudgetClient):
             return False
         return not self.is_on_jobs or terms.jobs.left > 0.0
 
-    def take(self, grant_ms: float) -> Step:
+    def take(self, grant_ms: float) -> StepTime:
         before = self._terms.clock_ms()
         try:
             if self.running is None:
@@ -254,9 +254,9 @@ class WorkerQueue(BudgetClient):
             return step
         except Exception as error:  # noqa: BLE001 - it is that request's result; the others continue
             self._fail_running(error)
-            return Step(0.0, 0.0)
+            return StepTime(0.0, 0.0)
 
-    def _begin(self) -> Step:
+    def _begin(self) -> StepTime:
         task = self.running = self.waiting.pop(0)
         self._urgency = None
         self._count += 1
@@ -265,11 +265,11 @@ class WorkerQueue(BudgetClient):
         task.begin(whole)
         if not whole:
             self._sliced_ms = 0.0
-            return Step(0.0, 0.0)
+            return StepTime(0.0, 0.0)
         self._terms.jobs.give(self._whole_ms)
-        return Step(0.0, self._whole_ms, self._read(task))
+        return StepTime(0.0, self._whole_ms, self._read(task))
 
-    def _advance(self, grant_ms: float) -> Step:
+    def _advance(self, grant_ms: float) -> StepTime:
         """Enqueue slices, and ask for the outputs where nothing is left."""
         task = self.running
         assert task is not None
@@ -288,10 +288,10 @@ class WorkerQueue(BudgetClient):
         progressed = has_ended or (spent > 0.0 and not is_done)
         if self.is_on_jobs:
             self._terms.jobs.give(spent)
-            return Step(0.0, spent, progressed)
-        return Step(spent, 0.0, progressed)
+            return StepTime(0.0, spent, progressed)
+        return StepTime(spent, 0.0, progressed)
 
-    def _learn(self, elapsed_ms: float, step: Step) -> None:
+    def _learn(self, elapsed_ms: float, step: StepTime) -> None:
         self._submit_cost.learn(elapsed_ms)
         if step.frame_ms > 0.0:
             share = min(max(elapsed_ms / step.frame_ms, _LEAST_SHARE), 1.0)

@@ -2,7 +2,15 @@
 
 from gameglue.profiling.overlay import FrameOverlay
 from gameglue.profiling.profiler import Profiler
-from gameglue.profiling.recording import Event, FrameRecord, ProfileRecording
+from gameglue.profiling.recording import FrameRecord, ProfileEvent, ProfileRecording
 from gameglue.profiling.report import FrameReport, Spread
 
-__all__ = ["Event", "FrameOverlay", "FrameRecord", "FrameReport", "Profiler", "ProfileRecording", "Spread"]
+__all__ = [
+    "FrameOverlay",
+    "FrameRecord",
+    "FrameReport",
+    "Profiler",
+    "ProfileRecording",
+    "ProfileEvent",
+    "Spread",
+]

@@ -47,8 +47,8 @@ def until_quiet(
 
 
 @dataclass(frozen=True)
-class Timing:
-    """The times of one contender: a tuple of seconds for each of its rounds."""
+class CallTimes:
+    """The call times of one contender: a tuple of seconds for each of its rounds."""
 
     turns: tuple[tuple[float, ...], ...]
 
@@ -67,11 +67,11 @@ class Timing:
         """The shortest call, in seconds."""
         return min(self.calls)
 
-    def share(self, parts: int) -> Timing:
+    def share(self, parts: int) -> CallTimes:
         """The same times divided by `parts`, for calls that do several at once."""
-        return Timing(tuple(tuple(seconds / parts for seconds in turn) for turn in self.turns))
+        return CallTimes(tuple(tuple(seconds / parts for seconds in turn) for turn in self.turns))
 
-    def ratio(self, other: Timing) -> float:
+    def ratio(self, other: CallTimes) -> float:
         """The median ratio of this time to `other`'s, over their common rounds."""
         pairs = zip(self.turns, other.turns, strict=False)
         return median(median(ours) / median(theirs) for ours, theirs in pairs)
@@ -99,7 +99,7 @@ def alternate(
     rest: Callable[[], object] = until_quiet,
     progress: Callable[[int, int], object] = lambda done, wanted: None,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, Timing]:
+) -> dict[str, CallTimes]:
     """Time `contenders`, by name, in alternation; each call must complete its work.
 
     In each round every contender has a turn: one call that does not count, as the caches are still another's,
@@ -134,7 +134,7 @@ def alternate(
             before = after
         spent[name] += before - began
         turns[name].append(tuple(calls))
-    return {name: Timing(tuple(taken)) for name, taken in turns.items()}
+    return {name: CallTimes(tuple(taken)) for name, taken in turns.items()}
 
 
 def geometric_mean(values: Iterable[float]) -> float:

@@ -17,7 +17,7 @@ import onnx
 from engine import Worker
 from engine.graph.model import Model
 from gameglue.profiling.benchmark_cases import infer
-from gameglue.profiling.compare import Timing, alternate
+from gameglue.profiling.compare import CallTimes, alternate
 from gameglue.profiling.onnxruntime_profile import OrtNode, OrtProfile, all_nodes
 from gameglue.profiling.step_times import PlannedStep, Replay, middle
 
@@ -69,8 +69,8 @@ class LayerTimes:
     """
 
     layers: tuple[LayerTime, ...]
-    whole: Timing
-    peer_whole: Timing | None = None
+    whole: CallTimes
+    peer_whole: CallTimes | None = None
     peer_only: tuple[OrtTime, ...] = ()
 
     @property

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 _FRAMES = 180
 _LATEST = 60
 _ROW = 18.0
-_STATES = {
-    "idle": Palette.MUTED,
-    "in flight": Palette.GOOD,
-    "pending": Palette.WARN,
-    "disposed": Palette.BAD,
-}
+_STATES = {"idle": Palette.MUTED, "in flight": Palette.GOOD, "pending": Palette.WARN, "disposed": Palette.BAD}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ CAPACITY = 200_000
 _NOTHING: dict[str, object] = {}
 
 
-class Event(NamedTuple):
+class ProfileEvent(NamedTuple):
     """A timed event: seconds of `time.perf_counter`; `detail` has further attributes."""
 
     track: str
@@ -152,14 +152,7 @@ class ProfileRecording(instrumentation.Observer):
         """End a frame, and collect finished measurements without waiting."""
         instrumentation.poll()
         record = FrameRecord(
-            self._frame,
-            start,
-            end,
-            self.label,
-            self._phases,
-            self._hooks,
-            self._workers,
-            self._counts,
+            self._frame, start, end, self.label, self._phases, self._hooks, self._workers, self._counts
         )
         self.frames.append(record)
         self._phases, self._hooks, self._workers, self._counts = {}, {}, {}, {}
@@ -190,9 +183,9 @@ class ProfileRecording(instrumentation.Observer):
     # Looking at it
 
     @property
-    def events(self) -> list[Event]:
+    def events(self) -> list[ProfileEvent]:
         """The timed events, in the order in which they were reported."""
-        return [Event(*event) for event in self._events]
+        return [ProfileEvent(*event) for event in self._events]
 
     @property
     def workers(self) -> tuple[WorkerTimes, ...]:
@@ -211,4 +204,4 @@ class ProfileRecording(instrumentation.Observer):
         return [name for name, _ in sums.most_common()]
 
 
-__all__ = ["Event", "FrameRecord", "ProfileRecording"]
+__all__ = ["ProfileEvent", "FrameRecord", "ProfileRecording"]

@@ -36,8 +36,8 @@ _LATE, _MANY = 0.001, 0.05
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The layout of a run: `frames` in total, in turns of `block`, each skipping its first `settle` frames.
+class FramePlan:
+    """The frames of a profiling run, in turns of `block`, each skipping its first `settle` frames.
 
     rate: frames a second; 0 plays without a pause. warm_up: frames before the first, which are not counted.
     """
@@ -174,7 +174,7 @@ class BlockingCalls:
 
 def profile_frames(
     app: App,
-    plan: Plan,
+    plan: FramePlan,
     *,
     blocking: BlockingCalls | None = None,
     layers: bool = True,

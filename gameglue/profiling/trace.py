@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from gameglue.profiling.recording import Event, ProfileRecording
+from gameglue.profiling.recording import ProfileEvent, ProfileRecording
 
 TRACKS: Mapping[str, str] = {
     "frames": "frames",
@@ -68,15 +68,15 @@ def write_trace(recording: ProfileRecording, path: str | Path, title: str = "gam
     return target
 
 
-def _frames(recording: ProfileRecording) -> Iterator[Event]:
+def _frames(recording: ProfileRecording) -> Iterator[ProfileEvent]:
     for frame in recording.frames:
         detail: dict[str, object] = {"part": frame.label} if frame.label else {}
-        yield Event("frames", f"frame {frame.number}", frame.start, frame.end, frame.number, detail)
+        yield ProfileEvent("frames", f"frame {frame.number}", frame.start, frame.end, frame.number, detail)
 
 
-def _rows(events: Iterable[Event]) -> list[tuple[Event, list[Event]]]:
+def _rows(events: Iterable[ProfileEvent]) -> list[tuple[ProfileEvent, list[ProfileEvent]]]:
     """Events in as few rows as nest properly in each, by start: the first of a row, and those after it."""
-    rows: list[tuple[Event, list[Event]]] = []
+    rows: list[tuple[ProfileEvent, list[ProfileEvent]]] = []
     open_ends: list[list[float]] = []
     for event in sorted(events, key=lambda e: (e.start, -e.end)):
         for row, ends in zip(rows, open_ends, strict=True):
@@ -92,7 +92,7 @@ def _rows(events: Iterable[Event]) -> list[tuple[Event, list[Event]]]:
     return rows
 
 
-def _span(event: Event, process: int, place: int, origin: float) -> dict[str, object]:
+def _span(event: ProfileEvent, process: int, place: int, origin: float) -> dict[str, object]:
     start, end = ((seconds - origin) * 1e6 for seconds in (event.start, event.end))
     made: dict[str, object] = {"name": event.name, "cat": event.track, "pid": process, "tid": place}
     if event.name == "request":

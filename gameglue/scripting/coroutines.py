@@ -43,8 +43,8 @@ class ResumePoint(Enum):
 
 
 @dataclass(frozen=True)
-class Wait:
-    """A started wait: its resume point, whether it is over, and its result."""
+class StartedWait:
+    """A wait in progress: its resume point, whether it is over, and its result."""
 
     points: tuple[ResumePoint, ...]
     is_over: Callable[[], bool]
@@ -59,7 +59,7 @@ class YieldInstruction(ABC):
     """Something to `yield` in a generator or `await` in an `async def`; may be used many times."""
 
     @abstractmethod
-    def _begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> StartedWait:
         """Start one wait."""
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -94,10 +94,10 @@ def promised(wait: P, written: str) -> P:
 class NextFrame(Promised):
     """Continue in the next frame, after `update`."""
 
-    def _begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> StartedWait:
         """Start one wait."""
         self._awaited()
-        return Wait(_FRAME, lambda: True)
+        return StartedWait(_FRAME, lambda: True)
 
 
 def _check_condition(kind: str, condition: object) -> None:
@@ -126,11 +126,11 @@ class WaitForSeconds(Promised):
     def __post_init__(self) -> None:
         _check_seconds(self.seconds)
 
-    def _begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> StartedWait:
         """Start one wait."""
         self._awaited()
         end = time.game.time + self.seconds - 1e-9
-        return Wait(_FRAME, lambda: time.game.time >= end)
+        return StartedWait(_FRAME, lambda: time.game.time >= end)
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,10 @@ class WaitForSecondsRealtime(YieldInstruction):
     def __post_init__(self) -> None:
         _check_seconds(self.seconds)
 
-    def _begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> StartedWait:
         """Start one wait."""
         end = time.real.time + self.seconds - 1e-9
-        return Wait(_FRAME, lambda: time.real.time >= end)
+        return StartedWait(_FRAME, lambda: time.real.time >= end)
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,9 @@ class WaitUntil(YieldInstruction):
     def __post_init__(self) -> None:
         _check_condition("WaitUntil", self.condition)
 
-    def _begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> StartedWait:
         """Start one wait."""
-        return Wait(_FRAME, self.condition)
+        return StartedWait(_FRAME, self.condition)
 
 
 @dataclass(frozen=True)
@@ -183,25 +183,25 @@ class WaitWhile(YieldInstruction):
     def __post_init__(self) -> None:
         _check_condition("WaitWhile", self.condition)
 
-    def _begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> StartedWait:
         """Start one wait."""
-        return Wait(_FRAME, lambda: not self.condition())
+        return StartedWait(_FRAME, lambda: not self.condition())
 
 
 class WaitForFixedUpdate(YieldInstruction):
     """Continue after the next fixed step."""
 
-    def _begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> StartedWait:
         """Start one wait."""
-        return Wait((ResumePoint.FIXED,), lambda: True)
+        return StartedWait((ResumePoint.FIXED,), lambda: True)
 
 
 class WaitForEndOfFrame(YieldInstruction):
     """Continue when the frame has been presented."""
 
-    def _begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> StartedWait:
         """Start one wait."""
-        return Wait((ResumePoint.END,), lambda: True)
+        return StartedWait((ResumePoint.END,), lambda: True)
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class WaitUntilDone(YieldInstruction):
 
     handle: object
 
-    def _begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> StartedWait:
         """Start one wait."""
         wait = _poll_handle(self.handle)
         if wait is None:
@@ -235,14 +235,14 @@ def next_frame() -> NextFrame:
     return promised(NextFrame(), "await next_frame()")
 
 
-def _poll_handle(handle: object) -> Wait | None:
+def _poll_handle(handle: object) -> StartedWait | None:
     for name in ("is_readback_request_done", "is_done", "done"):
         asked = getattr(handle, name, None)
         if asked is None:
             continue
         is_done = asked if callable(asked) else functools.partial(getattr, handle, name)
         result = getattr(handle, "result", None)
-        return Wait(_RESULTS, is_done, result if callable(result) else lambda: handle)
+        return StartedWait(_RESULTS, is_done, result if callable(result) else lambda: handle)
     return None
 
 
@@ -261,7 +261,7 @@ class Coroutine(YieldInstruction):
     owner: object | None
     name: str
     _stack: list[_Driven] = field(default_factory=list)
-    _wait: Wait | None = None
+    _wait: StartedWait | None = None
     stopped: bool = False
     finished: bool = False
     _returned: object = None
@@ -283,9 +283,9 @@ class Coroutine(YieldInstruction):
             while self._stack:
                 self._stack.pop().close()
 
-    def _begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> StartedWait:
         """Start one wait."""
-        return Wait(_RESULTS, self.is_done, self.result)
+        return StartedWait(_RESULTS, self.is_done, self.result)
 
 
 ErrorHandler = Callable[[object, str, Exception], None]
@@ -386,7 +386,7 @@ class CoroutineRunner:
             stack.append(yielded)
             value = None
 
-    def _as_wait(self, coroutine: Coroutine, yielded: object) -> Wait:
+    def _as_wait(self, coroutine: Coroutine, yielded: object) -> StartedWait:
         if yielded is None:
             return NextFrame()._begin(self._time)
         if isinstance(yielded, YieldInstruction):

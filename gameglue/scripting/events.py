@@ -25,7 +25,7 @@ from typing import Any, Generic, ParamSpec, Self, overload
 from gameglue.errors import GameError
 from gameglue.host.clock import Time
 from gameglue.scripting.behaviour import MonoBehaviour
-from gameglue.scripting.coroutines import ResumePoint, Wait, YieldInstruction
+from gameglue.scripting.coroutines import ResumePoint, StartedWait, YieldInstruction
 from gameglue.scripting.fields import NotAField
 
 P = ParamSpec("P")
@@ -182,11 +182,11 @@ class _NextEmit(YieldInstruction):
     def __init__(self, event: Event[Any]) -> None:
         self._event = event
 
-    def _begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> StartedWait:
         """Start one wait."""
         given: list[tuple[object, ...]] = []
         self._event.connect(lambda *args: given.append(args), once=True)
-        return Wait((ResumePoint.RESULTS, ResumePoint.FRAME), lambda: bool(given), lambda: given[0])
+        return StartedWait((ResumePoint.RESULTS, ResumePoint.FRAME), lambda: bool(given), lambda: given[0])
 
 
 def _name_of(call: Callable[..., object]) -> str:

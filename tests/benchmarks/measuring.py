@@ -19,7 +19,7 @@ import onnx
 from engine import JobSystem, ModelLoader, Tensor, Worker
 from engine.base.errors import EngineError
 from gameglue.profiling.benchmark_cases import infer
-from gameglue.profiling.compare import Timing, alternate, until_quiet
+from gameglue.profiling.compare import CallTimes, alternate, until_quiet
 from tests.benchmarks.peers import ALLOWED, PEERS
 from tests.benchmarks.setting import open_worker
 from tests.benchmarks.subjects import Subject
@@ -82,9 +82,9 @@ class Loaded:
 class Result:
     """One network's figures, by contender."""
 
-    times: dict[str, Timing] = field(default_factory=dict)
+    times: dict[str, CallTimes] = field(default_factory=dict)
     loaded: dict[str, Loaded] = field(default_factory=dict)
-    rhythms: dict[str, dict[str, Timing]] = field(default_factory=dict)
+    rhythms: dict[str, dict[str, CallTimes]] = field(default_factory=dict)
     """Of the cpu backend by how inputs are given, and of onnxruntime; each in a loop and once a frame."""
 
 
@@ -138,7 +138,7 @@ def _uncertainty(item: Subject) -> tuple[dict[str, np.ndarray], dict[str, float]
 
 def _rhythms(
     peer: Mapping[str, Callable[[], object]], worker: Worker, inputs: Inputs, pace: Pace
-) -> dict[str, dict[str, Timing]]:
+) -> dict[str, dict[str, CallTimes]]:
     """One inference to arrays, with inputs as tensors given in two ways; in a loop, and once a frame."""
     tensors = {name: Tensor(array) for name, array in inputs.items()}
 

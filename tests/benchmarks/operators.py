@@ -33,7 +33,7 @@ from engine import JobSystem, ModelLoader
 from engine.base.errors import EngineError
 from gameglue.cli.console import errors
 from gameglue.profiling.benchmark_cases import infer, onnxruntime_call
-from gameglue.profiling.compare import Timing, alternate, geometric_mean
+from gameglue.profiling.compare import CallTimes, alternate, geometric_mean
 from tests.benchmarks.device_cost import DeviceCost, resident_call
 from tests.benchmarks.limited import Limited, LimitReached
 from tests.benchmarks.operator_case import Case
@@ -71,7 +71,7 @@ CASES = [*OPERATORS, *VARIANTS]
 class Figures:
     """One operator's times in seconds, by contender, and what is wrong with it."""
 
-    times: dict[str, Timing] = field(default_factory=dict)
+    times: dict[str, CallTimes] = field(default_factory=dict)
     device: dict[str, float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
 

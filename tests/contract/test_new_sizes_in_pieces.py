@@ -22,7 +22,7 @@ from engine import GLDevice, Model, Worker, advance_loads, background_planning
 from engine.backends import table
 from engine.backends.base import Backend
 from engine.backends.gl.compute.memory import GLMemory
-from engine.backends.gl.pixel.memory import Texture
+from engine.backends.gl.pixel.memory import TensorTexture
 from engine.backends.gl.record import GLRecorder
 from engine.backends.opencl.backend import OpenCLBackend
 from engine.backends.opencl.execution.programs import Compiled
@@ -124,7 +124,7 @@ def counting(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[Piec
     with monkeypatch.context() as patch:
         patch.setattr(handle, "perf_counter", lambda: next(seconds))
         for of, name in (
-            *((GLMemory, "_allocate"), (Texture, "__init__"), (OpenCLBackend, "_allocate")),
+            *((GLMemory, "_allocate"), (TensorTexture, "__init__"), (OpenCLBackend, "_allocate")),
             *((GLRecorder, "use"), (Compiled, "bare_kernel")),
         ):
             watch(of, name, piece)

@@ -1,9 +1,9 @@
 """`CommandBuffer`: records schedules, jobs and calls, and executes them together any number of times.
 
-The first execution schedules each command as it would be by itself, and records what that came down to. After
-that, consecutive commands go out together (`engine.api.command_buffers.replay`): on the CPU as one job, on
-OpenGL as one replay of calls. What cannot go that way (a plan that waits for data, inputs of another shape
-than before) is scheduled as ever, with the same results.
+The first execution schedules each command by itself and records the result. Later, consecutive commands are
+submitted together (`engine.api.command_buffers.replay`): on the CPU as one job, on OpenGL as one replay
+of calls. Other commands (a plan that waits for data, inputs of another shape than before) are scheduled by
+themselves, with the same results.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def now(value: Any) -> Any:
 
 
 @dataclass(slots=True)
-class Slot:
+class InputSlot:
     """An input of a recorded schedule: a user's array, a CPU tensor or a worker's output.
 
     Attributes:
@@ -113,7 +113,9 @@ class Slot:
     recorded: np.ndarray | None = None
 
     @classmethod
-    def of(cls, value: Any, fast_path: FastPath, number: int, latest: dict[int, FastPath]) -> Slot | None:
+    def of(
+        cls, value: Any, fast_path: FastPath, number: int, latest: dict[int, FastPath]
+    ) -> InputSlot | None:
         """Return a slot for an input's current value, or None if it cannot be replayed."""
         buffer = fast_path.targets[number]
         shape, dtype = fast_path.shapes[number], fast_path.dtypes[number]
@@ -151,7 +153,7 @@ class Slot:
 class Item:
     """A schedule with its slots, by name of the input."""
 
-    def __init__(self, command: ScheduleCommand, fast_path: FastPath, slots: dict[str, Slot]) -> None:
+    def __init__(self, command: ScheduleCommand, fast_path: FastPath, slots: dict[str, InputSlot]) -> None:
         self.command = command
         self.fast_path = fast_path
         self.slots = slots
@@ -217,7 +219,7 @@ def are_ready(schedules: Sequence[tuple[Worker, FastPath]]) -> bool:
     """Whether schedules need nothing but their commands; `schedule` reports other errors."""
     here = get_ident()
     for worker, fast_path in schedules:
-        # Asked for every worker in every frame, so without the detour of a property.
+        # Read for every worker in every frame: attribute access without a property.
         if worker._latest_path is None or fast_path.recorded.fast_path is not fast_path:
             return False
         if fast_path.has_own:

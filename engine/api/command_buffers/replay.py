@@ -8,10 +8,10 @@ import numpy as np
 
 from engine.api.command_buffers.items import (
     Command,
+    InputSlot,
     Item,
     JobCommand,
     ScheduleCommand,
-    Slot,
     WorkerOutput,
     are_latest,
     are_ready,
@@ -67,9 +67,9 @@ def _item(command: ScheduleCommand, latest: dict[int, FastPath]) -> Item | None:
     fast_path, values = command.fast_path, command.worker._inputs.completed(command.given)
     if fast_path is None or values is None or fast_path.is_released:
         return None
-    slots: dict[str, Slot] = {}
+    slots: dict[str, InputSlot] = {}
     for number, (name, value) in enumerate(zip(command.worker._inputs.names, values, strict=True)):
-        slot = Slot.of(value, fast_path, number, latest)
+        slot = InputSlot.of(value, fast_path, number, latest)
         if slot is None:
             return None
         slots[name] = slot
@@ -78,7 +78,7 @@ def _item(command: ScheduleCommand, latest: dict[int, FastPath]) -> Item | None:
 
 
 def _where(item: Item | None, command: Command, place: object) -> object:
-    """With which others a command can go out; None for none. A job goes with the workers before it."""
+    """Key of the device to which commands can be submitted together; None for a command by itself."""
     if isinstance(command, JobCommand):
         return place if isinstance(place, JobSystem) else None
     if item is None:
@@ -171,7 +171,7 @@ class JoinedSegment:
             item.bind(feeds)
 
     def _record(self, given: Mapping[Item, Sequence[Feed]]) -> JoinedJob:
-        """What enqueues everything once the loose inputs are bound."""
+        """A function that enqueues everything, called once the remaining inputs are bound."""
         if isinstance(self._backend, HostBackend):
             return self._backend.join_parts(self._parts(given, self._backend.owner.thread_count))
         enqueue = self._backend.join([fast_path.program for _, fast_path in self._schedules])

@@ -180,7 +180,7 @@ class TextureConverter(metaclass=SpellingType):
     def poll(texture: Any = None) -> int:
         """Write textures whose tensors have arrived; return how many are still pending. Never blocks.
 
-        texture: count only those on their way into this one, as it was given to `to_texture`.
+        texture: count only those pending into this one, as it was given to `to_texture`.
         """
         pending = deliveries()
         pending.pump()
@@ -310,7 +310,7 @@ def _staged(
         )
     device = textures[0].device
     backend = shared_backend(BackendType.GPU_PIXEL, device)
-    # A readback is of the value at its time: the memory on the GPU serves again and again.
+    # A readback has the value as of its request, so the memory on the GPU can be reused at once.
     before = tensor._data if tensor is not None else None
     fits = isinstance(before, StagedTensorData) and before.fits(how, shape, device)
     kept = before.hand_on() if isinstance(before, StagedTensorData) and fits else None

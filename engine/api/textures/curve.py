@@ -15,7 +15,7 @@ def linear_from_srgb(value: Expr) -> Expr:
 
 
 def srgb_from_linear(value: Expr) -> Expr:
-    """The number to be stored for light."""
+    """The sRGB value of linear light."""
     root = binary("pow", maximum(value, _LINEAR_CUT), lit(1.0 / _POWER, "float32"))
     return select(value <= _LINEAR_CUT, value * _SLOPE, root * (1.0 + _SHIFT) - _SHIFT)
 

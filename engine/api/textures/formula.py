@@ -18,24 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.api.textures.curve import linear_from_srgb, linear_number, srgb_from_linear
-from engine.api.textures.resample import Axis, sampled
+from engine.api.textures.resample import AxisMap, sampled
 from engine.api.textures.transform import LETTERS, CoordOrigin, TextureTransform
 from engine.backends.gl.textures import TEXTURE_SHIFT
 from engine.base.dtypes import FLOAT32, UINT8, ArithmeticType, integer_range
 from engine.base.errors import InputError
-from engine.kernels.expr import (
-    Expr,
-    arg,
-    cast,
-    clamp,
-    compare,
-    eq,
-    index,
-    lit,
-    load,
-    select,
-    unary,
-)
+from engine.kernels.expr import Expr, arg, cast, clamp, compare, eq, index, lit, load, select, unary
 from engine.kernels.kernel import Numbered, number
 from engine.kernels.value import Value
 
@@ -122,7 +110,7 @@ def to_tensor_recipe(grid: Grid, transform: TextureTransform, shape: tuple[int, 
     step, pitch = arg(len(grid.letters)), arg(grid.pitch)
     first = batch * arg(grid.pitch * grid.height if grid.batch > 1 else 0)
     is_linear = transform.color_space == "linear"
-    rows, columns = Axis(grid.height, h, grid.is_flipped(transform)), Axis(grid.width, w)
+    rows, columns = AxisMap(grid.height, h, grid.is_flipped(transform)), AxisMap(grid.width, w)
     sources = [_source(letter, grid, transform) for letter in _letters(transform, c)]
 
     def element(row: Expr, column: Expr, at: Expr, colored: Expr | None) -> Expr:
@@ -183,7 +171,7 @@ def to_image_recipe(conversion: Conversion, dtype: str) -> Recipe:
     def element(row: Expr, column: Expr) -> Expr:
         return cast(load(tensor, at + row * arg(row_step) + column * arg(column_step)), "float32")
 
-    value = sampled(transform.resampling, Axis(h, grid.height), Axis(w, grid.width), y, x, element)
+    value = sampled(transform.resampling, AxisMap(h, grid.height), AxisMap(w, grid.width), y, x, element)
     scales, offsets = transform.scales()
     own = [min(max(k - transform.first_channel, 0), 3) for k in found]
     value = (value - _pick(channel, [offsets[k] for k in own])) * _pick(
@@ -266,7 +254,7 @@ def _tensor_channel(letter: str, channels: int, transform: TextureTransform) -> 
 
 
 def _default(letter: str, transform: TextureTransform) -> float:
-    """What stands for a missing channel, as stored in an image."""
+    """The value of a missing channel, as stored in an image."""
     if letter in "01":
         return float(letter)
     return transform.default_color[LETTERS.index("r" if letter == "l" else letter)]

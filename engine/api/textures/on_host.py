@@ -14,13 +14,7 @@ from math import prod
 
 import numpy as np
 
-from engine.api.textures.formula import (
-    Conversion,
-    Recipe,
-    stitch_recipe,
-    to_image_recipe,
-    to_tensor_recipe,
-)
+from engine.api.textures.formula import Conversion, Recipe, stitch_recipe, to_image_recipe, to_tensor_recipe
 from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.compiler.plan import BufferSpec, Plan, Role, Step
 
@@ -109,7 +103,7 @@ _conversions: weakref.WeakKeyDictionary[Backend, HostConversions] = weakref.Weak
 def _record(
     backend: Backend, steps: Sequence[tuple[Recipe, str]], given: dict[str, DeviceBuffer]
 ) -> _Recorded:
-    """Record steps (recipe, name of the output) over buffers `given` by name; what steps make is made here.
+    """Record steps (recipe, name of the output) over buffers `given` by name; creates their outputs.
 
     An output that a later step reads is a temporary.
     """

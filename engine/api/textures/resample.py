@@ -11,8 +11,8 @@ Fetch = Callable[[Expr, Expr], Expr]
 """The value at a row and a column."""
 
 
-class Axis:
-    """One axis of a resampling: `given` source pixels to `made` output pixels, optionally flipped."""
+class AxisMap:
+    """Maps `made` output pixels along an axis to `given` source pixels, optionally flipped."""
 
     def __init__(self, given: int, made: int, flipped: bool = False) -> None:
         self.given, self.made = arg(given), arg(made)
@@ -51,7 +51,9 @@ class Axis:
         return self.place(minimum(position, self._last)), share
 
 
-def sampled(resampling: Resampling, rows: Axis, columns: Axis, row: Expr, column: Expr, fetch: Fetch) -> Expr:
+def sampled(
+    resampling: Resampling, rows: AxisMap, columns: AxisMap, row: Expr, column: Expr, fetch: Fetch
+) -> Expr:
     """The value of an output pixel."""
     if resampling == "nearest":
         return fetch(rows.nearest(row), columns.nearest(column))

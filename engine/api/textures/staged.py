@@ -1,6 +1,6 @@
 """Conversions staged through host memory: between a texture and a tensor on another device.
 
-Copies never wait. What is on its way is taken up by `pump`, which a host calls every frame.
+Copies never wait. Pending ones are completed by `pump`, which a host calls every frame.
 """
 
 from __future__ import annotations

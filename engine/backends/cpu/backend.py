@@ -1,6 +1,6 @@
 """The CPU backend: one ordered stream of native command lists on a job system.
 
-Whatever is enqueued runs after what was enqueued before. When nothing is in flight, copies and plans that
+Work runs in the order in which it is enqueued. When nothing is in flight, copies and plans that
 take less time than waking a thread are done at once, behind the same interface.
 """
 
@@ -81,10 +81,7 @@ class CPUBackend(HostBackend):
     passes = (sink_dequantize, fuse_qdq, remove_dead_layers, unpack_weights, channels_last)
 
     def __init__(
-        self,
-        jobs: JobSystem | None = None,
-        precision: Precision = "float32",
-        deterministic: bool = False,
+        self, jobs: JobSystem | None = None, precision: Precision = "float32", deterministic: bool = False
     ) -> None:
         self.arithmetics = arithmetics_for(precision)
         precompile_kernels(is_certain=True)
@@ -104,7 +101,7 @@ class CPUBackend(HostBackend):
 
     @cached_property
     def jobs(self) -> JobSystem:
-        """The job threads. The first time they have a program to wait for, which takes longer than a plan."""
+        """The job threads, created on first use, which takes longer than planning."""
         with self._creating:
             made: JobSystem | None = self.__dict__.get("jobs", self._given_jobs)
             # Stored before the lock is released: background loading may ask for it at the same time.
@@ -128,7 +125,7 @@ class CPUBackend(HostBackend):
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Use this backend's own kernel for the step, if there is one."""
-        # Half of the backend's modules, which a process does not need whose plans are all on disk.
+        # Imported on use: half of the backend's modules, which stored plans do without.
         from engine.backends.cpu.tuning import tune
 
         return tune(compute, tuner, self.planned_threads, self.arithmetics)
@@ -143,7 +140,7 @@ class CPUBackend(HostBackend):
         return len(missing)
 
     def _missing(self, kernels: Iterable[AnyKernel]) -> dict[str, native.NativeSource]:
-        """The sources of kernels that this backend has no functions of, by the kernels' keys."""
+        """The sources of kernels that this backend has not loaded, by key."""
         return {k.key: source_of(k) for k in kernels if k.key not in self._functions}
 
     def prepare_async(self, kernels: Iterable[AnyKernel]) -> native.PendingLoad | None:

@@ -33,7 +33,7 @@ from engine.device.gl.limits import UNLIMITED
 from engine.kernels.expr import Expr, nodes
 from engine.kernels.value import Value
 
-# What a graphics card takes of the time that one core of a processor is estimated to.
+# The time of a graphics card as a fraction of the estimate for one processor core.
 _HARDWARE_RATE = 0.02
 
 SOFTWARE = SplitThresholds(threads=32, terms=1024, work=1 << 16, with_open_spaces=False)
@@ -173,7 +173,9 @@ class GLBackend(Backend):
 
     def transfers_ahead(self, elements: int, dtype: np.dtype, upload: bool) -> None:
         """Create staging buffers."""
-        self.device.staging.create_ahead(elements * memory_dtype(dtype).itemsize, upload, self.programs.home)
+        self.device.staging.create_ahead(
+            elements * memory_dtype(dtype).itemsize, upload, self.programs.context
+        )
 
     def share(self, buffer: DeviceBuffer, elements: int) -> DeviceBuffer | None:
         """A buffer over the first elements of another."""
@@ -183,9 +185,9 @@ class GLBackend(Backend):
     def check_memory(self) -> None:
         """Check for OpenGL's out-of-memory error, which does not stop later calls."""
         try:
-            self.programs.home.check_errors("making room for a tensor")
+            self.programs.context.check_errors("making room for a tensor")
         except OutOfMemoryError:
-            # What has failed may be memory that templates share: the next program gets other.
+            # Memory that templates share may be what failed to allocate: the next program gets other memory.
             for memory in self.shared_temporaries():
                 memory.forget()
             raise
@@ -207,7 +209,7 @@ class GLBackend(Backend):
         self.prepare(plan.kernels)
         if not self.fits_template(plan):
             return super().template(plan, constants)
-        with self.programs.home.current():
+        with self.programs.context.current():
             return self.open_template(plan, constants)
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLProgram:

@@ -52,11 +52,11 @@ class RunRows(NamedTuple):
     begin: int
     end: int
     settings: Sequence[Setting]
-    repetitions: Sequence[Repetition]
+    repetitions: Sequence[CommandLoop]
 
 
 @dataclass(frozen=True)
-class Repetition:
+class CommandLoop:
     """A loop in a command list: the rows of even iterations and those of odd ones."""
 
     first: int
@@ -77,7 +77,7 @@ class CallList:
         self.keep: list[np.ndarray] = []
         self.steps: list[int] = []
         """Where each step of the plan begins, in rows."""
-        self.repetitions: list[Repetition] = []
+        self.repetitions: list[CommandLoop] = []
         """In order."""
         self.table = np.zeros((0, _ROW), np.int64)
 
@@ -134,7 +134,7 @@ class Replayer:
         return self._native.get() is not None
 
     def wait(self) -> bool:
-        """Wait until the native code is there; False if it cannot be had."""
+        """Wait until the native code is loaded; False if it is unavailable."""
         return self._native.wait() is not None
 
     def run(self, commands: CallList, first: int = 0, end: int | None = None) -> None:
@@ -143,7 +143,7 @@ class Replayer:
         self._run(commands.table, first, end, commands.repetitions, 0)
 
     def _run(
-        self, table: np.ndarray, first: int, end: int, repetitions: Sequence[Repetition], origin: int
+        self, table: np.ndarray, first: int, end: int, repetitions: Sequence[CommandLoop], origin: int
     ) -> None:
         """Rows of a list; `origin` is the row from which those of the repetitions are counted."""
         for repetition in repetitions:

@@ -83,7 +83,7 @@ _TEMPLATES = {
 class GLSLPrinter(CPrinter):
     """Prints formulas for any GLSL stage; subclasses implement `fetch` for tensor elements.
 
-    Run-time arguments lie in `uniform ivec4 A[...]`: the kernel's own by slot, then whatever the stage
+    Run-time arguments are in `uniform ivec4 A[...]`: the kernel's own by slot, then those that the stage
     adds (`extra(k)`); `pack_arguments` makes its contents.
     """
 

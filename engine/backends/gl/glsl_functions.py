@@ -1,7 +1,7 @@
 """GLSL functions that give the kernel language's semantics on every driver, for GLSL 3.30 and later.
 
 Drivers differ in what they make of NaN, of negative integer division and of large arguments, and their
-transcendental functions may be off by 1e-3. So whatever is not exact by the specification is written
+transcendental functions may be off by 1e-3. So everything that is not exact by the specification is written
 out here in integers, sums and products. Each function names what it needs by calling it; `functions_for`
 collects those that a text uses.
 

@@ -121,6 +121,6 @@ class GLObjects:
 
 
 def _delete(gl: GLFunctions, names: dict[str, list[int]]) -> None:
-    # What was made later may refer to what was made first: framebuffers to textures, those to buffers.
+    # Later objects may refer to earlier ones: framebuffers to textures, textures to buffers.
     for kind, those in reversed(names.items()):
         getattr(gl, f"glDelete{kind}")(len(those), (ctypes.c_uint * len(those))(*those))

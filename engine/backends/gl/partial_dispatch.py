@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from engine.backends.gl.commands import CallList, Setting
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.timing import ObservedCommands
-from engine.backends.partial_dispatch import Cut, KnownTiming, PartialDispatch, TimedInterval, Timing
+from engine.backends.partial_dispatch import KnownTiming, PartialDispatch, StepRange, TimedInterval, Timing
 from engine.base import instrumentation
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.device import GLDevice
@@ -96,43 +96,43 @@ class GLPartialDispatch(PartialDispatch, ABC):
     def step_calls(self, step: int) -> StepCalls:
         """The calls of a step; the device's context is current."""
 
-    def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
+    def enqueue(self, parts: Sequence[StepRange], timed: bool) -> Timing | None:
         """Issue the calls of each."""
         if self._program.is_released:
             self._program.check()
         with self._device.current():
             if not instrumentation.installed:
-                return self._enqueue(cuts, timed)
+                return self._enqueue(parts, timed)
             watched = ObservedCommands(self._device, self._backend)
-            timing = self._enqueue(cuts, timed)
+            timing = self._enqueue(parts, timed)
             watched.end()
             return timing
 
-    def _enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
+    def _enqueue(self, parts: Sequence[StepRange], timed: bool) -> Timing | None:
         if self._clock == "fences":
-            return self._issue_before_fence(cuts)
+            return self._issue_before_fence(parts)
         if not timed:
-            for cut in cuts:
-                self._issue(cut)
+            for part in parts:
+                self._issue(part)
             return None
         if self._clock == "stamps":
             stamps = [self._device.timer.stamp()]
-            for cut in cuts:
-                self._issue(cut)
+            for part in parts:
+                self._issue(part)
                 stamps.append(self._device.timer.stamp())
             return StampedTiming(self._device, stamps)
         times = [perf_counter()]
-        for cut in cuts:
-            self._issue(cut)
+        for part in parts:
+            self._issue(part)
             times.append(perf_counter())
         return KnownTiming([after - before for before, after in pairwise(times)])
 
-    def _issue_before_fence(self, cuts: Sequence[Cut]) -> Timing:
+    def _issue_before_fence(self, parts: Sequence[StepRange]) -> Timing:
         # Most often the renderer first waits for work before this, at least for what comes before the latest.
         was_busy = self.is_busy
         started = perf_counter()
-        for cut in cuts:
-            self._issue(cut)
+        for part in parts:
+            self._issue(part)
         fence = Fence(self._device)
         if self._latest is not None and was_busy:
             self._latest.look(has_waited=True)
@@ -144,9 +144,9 @@ class GLPartialDispatch(PartialDispatch, ABC):
         """Whether work before the last fence is still running, so that issuing more may block."""
         return self._latest is not None and self._latest.look() is None
 
-    def _issue(self, cut: Cut) -> None:
-        calls = self._made.get(cut.step)
+    def _issue(self, part: StepRange) -> None:
+        calls = self._made.get(part.step)
         if calls is None:
-            calls = self._made[cut.step] = self.step_calls(cut.step)
-        calls.set_range(cut.first, cut.end)
+            calls = self._made[part.step] = self.step_calls(part.step)
+        calls.set_range(part.first, part.end)
         self._replayer.run(calls.commands)

@@ -80,7 +80,7 @@ class ProgramStore(ABC, Generic[Shader]):
         return key in self._programs
 
     @property
-    def home(self) -> GLDevice | SharedContext:
+    def context(self) -> GLDevice | SharedContext:
         """The context in which this thread compiles: the device, or the one of `compiled_in`."""
         return getattr(self._elsewhere, "context", None) or self.device
 
@@ -93,7 +93,7 @@ class ProgramStore(ABC, Generic[Shader]):
         finally:
             del self._elsewhere.context
 
-    # What differs by the kind of shader; `home`'s context is current in `use_once`
+    # What differs by the kind of shader; `context` is current in `use_once`
 
     @abstractmethod
     def text(self, shader: Shader) -> str:
@@ -125,12 +125,12 @@ class ProgramStore(ABC, Generic[Shader]):
         report(0, len(wanted))
         if not wanted:
             return 0
-        with self.home.current():
+        with self.context.current():
             found = {key: self._load_binary(text) for key, text in texts.items()}
             programs = {key: program for key, program in found.items() if program is not None}
             compiled = {key: text for key, text in texts.items() if key not in programs}
             ready = len(wanted) - len(compiled)
-            # All are handed over before the first answer is asked for: drivers may work on them in parallel.
+            # All are submitted before the first status is queried: drivers may compile them in parallel.
             started = {key: self._start(text) for key, text in compiled.items()}
             programs |= {key: program for key, (program, _) in started.items()}
             locations: dict[str, int] = {}
@@ -153,7 +153,7 @@ class ProgramStore(ABC, Generic[Shader]):
 
     def _delete(self, programs: Iterable[int]) -> None:
         for program in programs:
-            self.home.gl.glDeleteProgram(program)
+            self.context.gl.glDeleteProgram(program)
 
     def _publish(self, ready: Mapping[str, Linked]) -> None:
         """Enter programs into the table. The first of a key stays: recorded commands may hold its name."""
@@ -161,12 +161,12 @@ class ProgramStore(ABC, Generic[Shader]):
             unused = [linked.program for key, linked in ready.items() if key in self._programs]
             self._programs |= {key: linked for key, linked in ready.items() if key not in self._programs}
         if unused:
-            with self.home.current(flush=False):
+            with self.context.current(flush=False):
                 self._delete(unused)
 
     def compile(self, stage: int, source: str) -> int:
         """Start compiling a shader; returns its GL name."""
-        gl = self.home.gl
+        gl = self.context.gl
         shader: int = gl.glCreateShader(stage)
         text = source.encode("ascii")
         pointer = ctypes.c_char_p(text)
@@ -175,7 +175,7 @@ class ProgramStore(ABC, Generic[Shader]):
         return shader
 
     def _start(self, source: str) -> tuple[int, int]:
-        gl = self.home.gl
+        gl = self.context.gl
         shader = self.compile(self.stage, source)
         program = gl.glCreateProgram()
         for part in (*self.companions, shader):
@@ -186,7 +186,7 @@ class ProgramStore(ABC, Generic[Shader]):
         return program, shader
 
     def _finish(self, program: int, shader: int, source: str) -> None:
-        gl = self.home.gl
+        gl = self.context.gl
         if not self._is_linked(program):
             logs = []
             for read, name in ((gl.glGetShaderInfoLog, shader), (gl.glGetProgramInfoLog, program)):
@@ -203,7 +203,7 @@ class ProgramStore(ABC, Generic[Shader]):
 
     def _is_linked(self, program: int) -> bool:
         status = ctypes.c_int(0)
-        self.home.gl.glGetProgramiv(program, GL.LINK_STATUS, ctypes.byref(status))
+        self.context.gl.glGetProgramiv(program, GL.LINK_STATUS, ctypes.byref(status))
         return bool(status.value)
 
     def _path(self, source: str) -> Path | None:
@@ -217,7 +217,7 @@ class ProgramStore(ABC, Generic[Shader]):
         body = read_sealed(path, _FORMAT) if path is not None else None
         if body is None:
             return None
-        gl = self.home.gl
+        gl = self.context.gl
         program: int = gl.glCreateProgram()
         gl.glProgramBinary(program, int.from_bytes(body[:4], "little"), body[4:], len(body) - 4)
         if not self._is_linked(program):
@@ -231,7 +231,7 @@ class ProgramStore(ABC, Generic[Shader]):
         path = self._path(source)
         if path is None:
             return
-        gl = self.home.gl
+        gl = self.context.gl
         size = ctypes.c_int(0)
         gl.glGetProgramiv(program, GL.PROGRAM_BINARY_LENGTH, ctypes.byref(size))
         if size.value <= 0:

@@ -32,7 +32,7 @@ class GLReadback(Readback):
         """The value, 1-D. Raises `ValuePending` before `done`."""
         if self._value is None:
             if not self.done() or self._staging is None:
-                raise ValuePending("the readback is still on its way; poll done(), or wait()")
+                raise ValuePending("the readback has not arrived yet; poll done(), or wait()")
             self._value = from_memory(self._staging.array()[: self._elements], self._dtype)
         return self._value
 

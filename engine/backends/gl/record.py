@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from engine.backends.base import Program
-from engine.backends.gl.commands import CallList, Repetition, RunRows, Setting
+from engine.backends.gl.commands import CallList, CommandLoop, RunRows, Setting
 from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.programs import ProgramStore
 from engine.base.errors import DisposedError
@@ -87,7 +87,7 @@ class _SymbolicRun(NamedTuple):
     """What `RunRows` say of a run, while it is being recorded."""
 
     settings: list[Setting]
-    repetitions: list[Repetition]
+    repetitions: list[CommandLoop]
 
 
 class GLRecorder:
@@ -146,7 +146,7 @@ class GLRecorder:
         self.forget()
         self.first_row = origin
         around = self._open[-1].repetitions if self._open else self.commands.repetitions
-        around.append(Repetition(first - origin, (made[0], made[1]), runs))
+        around.append(CommandLoop(first - origin, (made[0], made[1]), runs))
 
     def run_numbers(self, step: Step) -> list[Setting]:
         """The settings that write the iteration number to the arguments of the kernel just used."""

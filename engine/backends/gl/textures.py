@@ -84,7 +84,7 @@ class TextureCommands:
         with device.current(flush=False):
             self.framebuffer = generate(gl.glGenFramebuffers)
             self._sampler = generate(gl.glGenSamplers)
-            # A texture that asks for mipmaps it does not have could not be read at all.
+            # A texture whose filter requires mipmaps that it lacks could not be read at all.
             for name in (GL.TEXTURE_MIN_FILTER, GL.TEXTURE_MAG_FILTER):
                 gl.glSamplerParameteri(self._sampler, name, GL.NEAREST)
 

@@ -1,6 +1,6 @@
 """Interpolation at listed positions on GPUs: a thread blends several channels of a position.
 
-Positions and shares are the same in all channels, and neighbouring threads have neighbouring places. Where
+Positions and weights are the same in all channels, and neighbouring threads have neighbouring places. Where
 several groups of places read a plane, its channels are put last, so that a thread reads a vector at once.
 """
 
@@ -31,7 +31,7 @@ class Interpolation:
 
     planes: Value
     elements: Value
-    shares: Value
+    weights: Value
     axes: int
     target: str
 
@@ -59,7 +59,7 @@ class Interpolation:
     @property
     def tables(self) -> list[tuple[str, str]]:
         """The tables' tensors and element types."""
-        return [(self.elements.root.name, "int32"), (self.shares.root.name, "float32")]
+        return [(self.elements.root.name, "int32"), (self.weights.root.name, "float32")]
 
     @property
     def is_read_once(self) -> bool:
@@ -75,13 +75,13 @@ class Interpolation:
 
 def blend_of(compute: Compute, kernels: Kernels) -> Interpolation | None:
     """The step of a hint of kind "blend"; None for other types than float32."""
-    planes, elements, shares = compute.operands
-    types = (planes.dtype, elements.dtype, shares.dtype, compute.output.dtype)
+    planes, elements, weights = compute.operands
+    types = (planes.dtype, elements.dtype, weights.dtype, compute.output.dtype)
     if compute.epilogue is not None or types != (FLOAT32, INT32, FLOAT32, FLOAT32):
         return None
     if not planes.is_static(1) or planes.shape[1] % WIDTH or not kernels.fits(2 * planes.size, FLOAT32):
         return None
-    return Interpolation(planes, elements, shares, compute.attributes["axes"], compute.output.name)
+    return Interpolation(planes, elements, weights, compute.attributes["axes"], compute.output.name)
 
 
 def tune_blend(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
@@ -108,7 +108,7 @@ def _packed_planes(blend: Interpolation, tuner: Tuner) -> str:
     return name
 
 
-def sums(blend: Interpolation, kernels: Kernels, width: int, found: str) -> list[str]:
+def blend_statements(blend: Interpolation, kernels: Kernels, width: int, found: str) -> list[str]:
     """Statements that set `sum0`, a blend whose first entries are at `from`.
 
     width: how many channels it has. found: the text of the channels' elements at `at`.
@@ -145,7 +145,7 @@ def _statements(blend: Interpolation, kernels: Kernels) -> list[str]:
         f"int blocks = channels / {WIDTH}, rest = t / places, p = t - rest * places;",
         "int g = rest % groups, plane = rest / groups, block = plane % blocks, n = plane / blocks;",
         f"int from = (n * groups + g) * {blend.axes * blend.count} * places + p;",
-        *sums(blend, kernels, WIDTH, found),
+        *blend_statements(blend, kernels, WIDTH, found),
         f"int to = ((n * channels + block * {WIDTH}) * groups + g) * places + p;",
         *stores,
     ]

@@ -180,7 +180,7 @@ def _statements(step: Suppression, kernels: Kernels) -> list[str]:
         "        met[2 * lane + w] = word;",
         "    }",
         f"    {kernels.full_barrier}",
-        # One thread goes through the bits: in software, each group of lanes that does so takes its time.
+        # One thread scans the bits: in software, every group of lanes that does so adds its own time.
         "    for (int w = 0; w < 2 && lane == 0; ++w) {",
         "        for (uint rest = w == 0 ? low : high; rest != 0u && kept < most; rest &= rest - 1u) {",
         *(f"            {x}" for x in next_bit),

@@ -122,7 +122,7 @@ def tune_packed(
 
 @deferrable
 def _divided(m: int, n: int, is_readable: bool, is_unpackable: bool) -> tuple[int, int, int]:
-    """Rows that read packed weights, rows that do not, and rows of weights that are unpacked for those."""
+    """Numbers of rows that read packed weights, of other rows, and of weight rows unpacked for the latter."""
     few = m if not is_unpackable or (is_readable and m <= FEW_ROWS) else 0
     return few, m - few, n if m > few else 0
 

@@ -2,7 +2,7 @@
 
 Keys and positions move together, as pairs of int32. A thread ranks a few elements in registers; threads merge
 two runs side by side, each from where a binary search says that its outputs begin (Odeh et al., Merge Path -
-Parallel Merging Made Simple, 2012). Runs are cut to what is requested.
+Parallel Merging Made Simple, 2012). Runs are truncated to the requested length.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _place(kernels: Kernels, listed: Value | None, slot: int) -> Place:
 
 
 def _through(read: Read, place: Place) -> Read:
-    """Reads the elements of a row that are listed."""
+    """A read of row elements through a list of positions."""
     return lambda variable, position: read(variable, f"row * count + {place(position, '')}")
 
 

@@ -14,8 +14,8 @@ from engine.backends.base import Backend, DeviceBuffer, DeviceLimit, Program, Pr
 from engine.backends.cost import formula_ns
 from engine.backends.gpu.integers import check_integers
 from engine.backends.gpu.repeated_kernel import is_small, neighbours, repeated_kernel
-from engine.backends.opencl.codegen.repeated_kernel import print_repeated, print_together, work_alone
-from engine.backends.opencl.codegen.row_kernel import fits, step_of
+from engine.backends.opencl.codegen.repeated_kernel import print_merged, print_repeated, work_alone
+from engine.backends.opencl.codegen.row_kernel import fits, row_step
 from engine.backends.opencl.codegen.storage import WORDS, device_dtype, to_device
 from engine.backends.opencl.codegen.tuned_kernel import TunedKernel
 from engine.backends.opencl.execution.dispatches import (
@@ -137,7 +137,7 @@ class OpenCLBackend(Backend):
             return False
         return tune(compute, tuner, self.form)
 
-    def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
+    def merge_repeat(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
         """Merge small iterations into one single-group kernel."""
         *before, step = steps()
         repeated = repeated_kernel(before, step)
@@ -147,11 +147,11 @@ class OpenCLBackend(Backend):
         work = repeated.work if self.form == "gpu" else sum(map(work_alone, repeated.repeated.body))
         return repeated.as_step(step, kernel, values), is_small(work, _MOST_WORK[self.form])
 
-    def together(self, steps: Sequence[Step]) -> Sequence[Step]:
+    def merge_steps(self, steps: Sequence[Step]) -> Sequence[Step]:
         """Merge small adjacent steps into one single-group kernel."""
         parts = neighbours(steps, _MOST_TOGETHER)
         size = _GROUP_SIZES[self.form]
-        return [part[0] if len(part) == 1 else print_together(part, size) for part in parts]
+        return [part[0] if len(part) == 1 else print_merged(part, size) for part in parts]
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
         """Long reductions to few elements become several kernels."""
@@ -160,7 +160,7 @@ class OpenCLBackend(Backend):
     def generic(self, compute: Compute) -> Step:
         """Processors compute formulas over long rows row by row."""
         by_rows = self.form == "cpu" and fits(self.device.limits)
-        return step_of(compute) if by_rows else compute.numbered()
+        return row_step(compute) if by_rows else compute.numbered()
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile missing kernels and return their number. Blocks: for loading only."""

@@ -1,7 +1,7 @@
 """Memory of results, reused once no array refers to it.
 
 The system zeroes memory page by page when it is first written, which takes longer than copying a result
-there. So a few blocks stay with whoever makes results, and a result of about the same size takes one that no
+there. So the producer of results keeps a few blocks, and a result of about the same size takes one that no
 array refers to any more.
 """
 

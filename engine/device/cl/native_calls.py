@@ -46,7 +46,7 @@ def calls(rows, begin, end):
     "int64(int64, int64, int64)",
 )
 
-# With the GIL held, as pyopencl does: whoever lets go of it waits for other Python threads.
+# With the GIL held, as pyopencl does: releasing it would mean waiting for other Python threads.
 _KIND = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -57,7 +57,7 @@ class NativeCalls:
         self._function = BackgroundFunction(CALLS, _KIND)
 
     def wait(self) -> bool:
-        """Wait until the native code is there; False if it cannot be had."""
+        """Wait until the native code is loaded; False if it is unavailable."""
         return self._function.wait() is not None
 
     def run(self, rows: np.ndarray, begin: int) -> int:

@@ -81,7 +81,7 @@ class StagingReadback:
         if not self._finalizer.alive:
             raise DisposedError("this readback was released; its data is in what array() returned")
         if not self.done():
-            raise ValuePending("the readback is still on its way; poll done(), or wait()")
+            raise ValuePending("the readback has not arrived yet; poll done(), or wait()")
         if not self._nbytes:
             return np.empty(self._shape, self._dtype)
         staging = self._staging

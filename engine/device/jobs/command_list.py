@@ -27,9 +27,7 @@ class CommandList:
     __slots__ = ("_begin", "_request", "_rows", "address", "count", "keep_alive", "run_request")
 
     def __init__(
-        self,
-        rows: np.ndarray | Sequence[tuple[int, int, int, int]],
-        keep_alive: object = None,
+        self, rows: np.ndarray | Sequence[tuple[int, int, int, int]], keep_alive: object = None
     ) -> None:
         array = np.ascontiguousarray(rows, dtype=np.int64).reshape(-1, 4)
         if array.size and (array[:, 0].min() <= 0 or array[:, 3].min() < 1):

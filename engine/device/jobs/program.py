@@ -41,16 +41,7 @@ from __future__ import annotations
 import platform
 
 from engine.device.jobs.command_loops import BEGIN, JUMP
-from engine.device.jobs.layout import (
-    LAYOUT,
-    OP_AGAIN,
-    OP_PAUSE,
-    OP_RUN,
-    OP_STOP,
-    OP_SUBMIT,
-    OP_WAIT,
-    OP_WORK,
-)
+from engine.device.jobs.layout import LAYOUT, OP_AGAIN, OP_PAUSE, OP_RUN, OP_STOP, OP_SUBMIT, OP_WAIT, OP_WORK
 from engine.device.jobs.waiting import CALL_OS, OS_TEXTS, SET_AFFINITY
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE
@@ -285,7 +276,8 @@ def find_work(system, held):
                 found = job
                 left -= 1
                 if load_i64(job, COUNT) > 1 and atomic_load_i64(system, HELPERS) == 0:
-                    # Who waited for the last job will be there for this one before a thread is awake.
+                    # The thread that waited for the last job will help with this one before another one is
+                    # awake.
                     more -= atomic_load_i64(system, HELPED)
                 if job != held:
                     atomic_add_i64(job, USERS, 1)
@@ -389,7 +381,7 @@ def submit(system, job, edges):
     if atomic_add_i64(job, BLOCKERS, -satisfied) == satisfied:
         push(system, job)
         atomic_add_i32(system, 2 * EVENT, 1)
-        # One is enough: who finds more than it can do wakes the others, off the submitting thread.
+        # One is enough: a thread with more work than it can do wakes the others, off the submitting thread.
         if atomic_load_i64(system, SLEEPERS) > 0 and atomic_load_i64(system, SPINNERS) == 0:
             os_wake_first(system, system + 8 * EVENT)
 

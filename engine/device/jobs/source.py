@@ -59,7 +59,7 @@ def where(function: Function) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def text_of(function: Callable[..., object]) -> FunctionText:
+def source_text(function: Callable[..., object]) -> FunctionText:
     """The source of a job's function; raises `InputError` if it is not a valid one."""
     assert isinstance(function, Function)
     definition, _ = _definition(function)

@@ -44,14 +44,7 @@ from engine.device.jobs.layout import (
 )
 from engine.device.jobs.program import program_source
 from engine.device.jobs.stack import job_stacks
-from engine.device.jobs.threads import (
-    Priority,
-    abandon,
-    ask,
-    pause_seconds,
-    set_allowed_cores,
-    thread_body,
-)
+from engine.device.jobs.threads import Priority, abandon, ask, pause_seconds, set_allowed_cores, thread_body
 from engine.device.jobs.waiting import waiting_functions
 
 _STATE, _COMMANDS, _COUNT = LAYOUT["STATE"], LAYOUT["COMMANDS"], LAYOUT["COUNT"]

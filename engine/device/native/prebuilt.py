@@ -38,10 +38,7 @@ _V3 = ("avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "p
        "sse4.1", "sse4.2", "ssse3")  # fmt: skip
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 
-LEVELS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "x86_64": {"v4": _V4, "v3": _V3},
-    "arm64": {"v8": ()},
-}
+LEVELS: Mapping[str, Mapping[str, tuple[str, ...]]] = {"x86_64": {"v4": _V4, "v3": _V3}, "arm64": {"v8": ()}}
 """By machine: levels of instructions, the highest first, and LLVM's names of what belongs to each."""
 
 

@@ -32,12 +32,7 @@ from engine.base.errors import ModelImportError
 from engine.base.shapes import Dim, DynamicTensorShape
 from engine.graph.importers.constants import Array, frozen
 from engine.graph.importers.files import explain_foreign, read_file
-from engine.graph.importers.onnx_tensors import (
-    WeightFolder,
-    numpy_dtype,
-    read_sparse_tensor,
-    read_tensor,
-)
+from engine.graph.importers.onnx_tensors import WeightFolder, numpy_dtype, read_sparse_tensor, read_tensor
 from engine.graph.importers.onnx_weights import without_weights
 from engine.graph.importers.support import Supported, check_supported
 from engine.graph.model import ML, UNTYPED, Input, Kind, Layer, Model, Output, sort_layers

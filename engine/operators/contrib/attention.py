@@ -22,7 +22,7 @@ from engine.operators.attention import (
     Rule,
     ScoreIndex,
     appended,
-    combined,
+    compose_rules,
     geometry_of,
     heads_of,
     mask_rule,
@@ -37,7 +37,7 @@ from engine.operators.attention import (
 from engine.operators.builder import Builder
 from engine.operators.declaration import AttributeGroup
 from engine.operators.linear import matmul
-from engine.operators.movement import joined
+from engine.operators.movement import concat_columns
 from engine.operators.normalization import softmax_over
 from engine.operators.registry import operator
 
@@ -101,7 +101,7 @@ def attended(
         rules.append(causal_rule(past))
     rules += [] if extra is None else [extra]
     if rules:
-        scores = ruled(k, scores, geometry, combined(rules))
+        scores = ruled(k, scores, geometry, compose_rules(rules))
     dtype = q.value.dtype
     probabilities = softmax_over(k, scores, 2, 3, masked=bias is not None or extra is not None)
     y = merge_heads(k, weighted(k, probabilities, value, geometry, dtype))
@@ -185,7 +185,7 @@ def attention_of(
     )  # fmt: skip
     if key.shape != value.shape:
         return (y,)
-    present = joined(k, [k.alias(e, (1, e.size)) for e in (key, value)])
+    present = concat_columns(k, [k.alias(e, (1, e.size)) for e in (key, value)])
     return y, k.alias(present, (2, *key.shape))
 
 

@@ -15,7 +15,7 @@ from engine.operators.quantization import numbers_of
 from engine.operators.registry import operator
 
 
-def unpacked(words: Value, row: Sequence[Expr], at: Expr, bits: int) -> Expr:
+def unpacked_number(words: Value, row: Sequence[Expr], at: Expr, bits: int) -> Expr:
     """Number `at` of a row of bytes that hold numbers of `bits` bits, lowest bits first, as int32."""
     if bits == 8:
         return words[(*row, at)]
@@ -70,14 +70,14 @@ def gather_block_quantized(
         cell = [*place]
         cell[blocked] = place[blocked] // arg(block)
         number = (
-            cast(unpacked(data, place[:-1], place[-1], bits), "float32")
+            cast(unpacked_number(data, place[:-1], place[-1], bits), "float32")
             if is_packed
             else decode(data[tuple(place)])
         )
         if zero_points is None:
             number = number - middle
         else:
-            zero = unpacked(zero_points, cell[:-1], cell[-1], bits)
+            zero = unpacked_number(zero_points, cell[:-1], cell[-1], bits)
             number = number - (cast(zero, "float32") if is_packed else decode(zero))
         spread = [lit(0) if n == 1 else c for n, c in zip(scales.shape, cell, strict=True)]
         found = number * unscaled(scales[tuple(spread)])

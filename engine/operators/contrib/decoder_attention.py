@@ -13,7 +13,7 @@ from engine.operators.attention import (
     Heads,
     Pick,
     ScoreIndex,
-    combined,
+    compose_rules,
     geometry_of,
     merge_heads,
     only,
@@ -116,5 +116,5 @@ def sparse_attention(
         only(open_block), only(reach_of(lengths.before, -1, 0)),
         only(lambda place: place.key < lengths.total(place.batch)),
     ]  # fmt: skip
-    shares = softmax_over(k, ruled(k, scores, geometry, combined(rules)), 2, 3, masked=True)
-    return merge_heads(k, weighted(k, shares, Heads.of(values), geometry, query.dtype)), keys, values
+    probabilities = softmax_over(k, ruled(k, scores, geometry, compose_rules(rules)), 2, 3, masked=True)
+    return merge_heads(k, weighted(k, probabilities, Heads.of(values), geometry, query.dtype)), keys, values

@@ -15,7 +15,7 @@ from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimu
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.contrib.block_quantized import unpacked
+from engine.operators.contrib.block_quantized import unpacked_number
 from engine.operators.declaration import AttributeGroup
 from engine.operators.elementwise import gelu, sigmoid
 from engine.operators.linear import matmul_
@@ -197,7 +197,7 @@ def mixture(
     return k.alias(k.compute((rows, width), x.dtype, total), x.shape)
 
 
-def plain(k: Builder, weights: Value, bias: Value | None) -> Projection:
+def float_layer(k: Builder, weights: Value, bias: Value | None) -> Projection:
     """A layer whose weights (experts, rows, columns) are floats."""
     if weights.rank != 3 or bias is not None and bias.shape != weights.shape[:2]:
         k.error(f"takes weights (experts, rows, columns), a bias (experts, rows), not {weights} and {bias}")
@@ -219,13 +219,13 @@ def moe(
     `use_sparse_mixer` changes nothing, as on onnxruntime's CPU.
     """
     layers = (
-        plain(builder, fc1, fc1_bias), plain(builder, fc2, fc2_bias),
-        None if fc3 is None else plain(builder, fc3, fc3_bias),
+        float_layer(builder, fc1, fc1_bias), float_layer(builder, fc2, fc2_bias),
+        None if fc3 is None else float_layer(builder, fc3, fc3_bias),
     )  # fmt: skip
     return mixture(builder, x, router_probs, None, Routing(k, bool(normalize_routing_weights)), gate, layers)
 
 
-def packed(
+def int_layer(
     k: Builder, words: Value, scales: Value | None, zeros: Value | None, bias: Value | None, bits: int,
     block_size: int,
 ) -> Projection:  # fmt: skip
@@ -256,7 +256,7 @@ def packed(
         if table is None:
             return lit(middle, "float32")
         place = ((e, n), b) if block_size else ((e, lit(0)), n)
-        return cast(unpacked(table, *place, bits), "float32")
+        return cast(unpacked_number(table, *place, bits), "float32")
 
     lines, line_steps = k.alias(words, (experts * rows, width)), k.alias(scales, (experts * rows, blocks))
 
@@ -265,7 +265,7 @@ def packed(
         b = c // lit(block) if block_size else lit(0)
         e = line // arg(rows)
         centre = zero(e, line - e * arg(rows), b)
-        return (cast(unpacked(lines, (line,), c, bits), "float32") - centre) * cast(
+        return (cast(unpacked_number(lines, (line,), c, bits), "float32") - centre) * cast(
             line_steps[line, b], "float32"
         )
 
@@ -276,7 +276,7 @@ def packed(
             def term(r: Expr) -> Expr:
                 """What a byte adds, or a number where bytes do not hold whole ones."""
                 at = (first + r) * per_byte
-                word = words[e, n, first + r] if is_whole else unpacked(words, (e, n), at, bits)
+                word = words[e, n, first + r] if is_whole else unpacked_number(words, (e, n), at, bits)
                 numbers = [(word >> lit(bits * i, "int32")) & lit(mask, "int32") for i in range(per_byte)]
                 parts = [x(at + i) * (cast(w, "float32") - centre) for i, w in enumerate(numbers)]
                 return sum(parts[1:], parts[0])
@@ -316,9 +316,10 @@ def qmoe(
     bits = [n or expert_weight_bits
             for n in (fc1_expert_weight_bits, fc2_expert_weight_bits, fc3_expert_weight_bits)]  # fmt: skip
     layers = (
-        packed(builder, fc1, fc1_scales, fc1_zeros, fc1_bias, bits[0], block_size),
-        packed(builder, fc2, fc2_scales, fc2_zeros, fc2_bias, bits[1], block_size),
-        None if fc3 is None else packed(builder, fc3, fc3_scales, fc3_zeros, fc3_bias, bits[2], block_size),
+        int_layer(builder, fc1, fc1_scales, fc1_zeros, fc1_bias, bits[0], block_size),
+        int_layer(builder, fc2, fc2_scales, fc2_zeros, fc2_bias, bits[1], block_size),
+        None if fc3 is None
+        else int_layer(builder, fc3, fc3_scales, fc3_zeros, fc3_bias, bits[2], block_size),
     )  # fmt: skip
     # Scores are normalised over the chosen experts regardless of the attribute, as onnxruntime's CPU does.
     routing = Routing(k, router_weights is None or bool(normalize_routing_weights))

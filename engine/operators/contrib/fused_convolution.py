@@ -11,7 +11,7 @@ from engine.operators.builder import Builder
 from engine.operators.convolution import conv
 from engine.operators.layout import LAST, channels_first, to_channels_last
 from engine.operators.movement import transpose
-from engine.operators.pooling import largest
+from engine.operators.pooling import window_maximum
 from engine.operators.registry import operator
 from engine.operators.transposed_convolution import conv_transpose
 from engine.operators.windows import ConvAttributes, PoolAttributes, slide
@@ -57,7 +57,7 @@ def nhwc_fused_conv(
 @operator("NhwcMaxPool", domain=CONTRIB)
 def nhwc_max_pool(k: Builder, x: Value, *, sliding: PoolAttributes) -> Value:
     """MaxPool of tensors (N, *spatial, C)."""
-    return largest(k, x, slide(k, LAST.spatial(k, x), sliding.kernel_shape, sliding), LAST)
+    return window_maximum(k, x, slide(k, LAST.spatial(k, x), sliding.kernel_shape, sliding), LAST)
 
 
 @operator("ConvTransposeWithDynamicPads", domain=CONTRIB, host=("pads",))

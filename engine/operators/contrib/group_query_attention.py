@@ -19,7 +19,7 @@ from engine.operators.attention import (
     Rule,
     ScoreIndex,
     capped,
-    combined,
+    compose_rules,
     geometry_of,
     mask_rule,
     merge_heads,
@@ -33,7 +33,7 @@ from engine.operators.attention import (
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
 from engine.operators.contrib.attention import placed
-from engine.operators.contrib.block_quantized import unpacked
+from engine.operators.contrib.block_quantized import unpacked_number
 from engine.operators.normalization import rms_scaled, softmax_over
 from engine.operators.registry import operator
 from engine.operators.rotary import checked_width, listed_angle, rotated
@@ -143,7 +143,7 @@ class Codes:
             return lambda b, h, i, d: cast(stored[b, h, i, d], "float32") * self.step(h, d)
 
         def number(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
-            code = unpacked(stored, (b, h, i), d, 4) - lit(8, "int32")
+            code = unpacked_number(stored, (b, h, i), d, 4) - lit(8, "int32")
             return cast(code, "float32") * self.step(h, d)
 
         return number
@@ -228,10 +228,10 @@ def group_query_attention(
     if causal:
         near = reach_of(lengths.before, max(local_window_size - 1, -1), 0)
         rules.append(only(lambda p: near(p._replace(key=keys.position(p.batch, p.key)))))
-    scores = ruled(k, scores, geometry, combined(rules))
-    shares = _probabilities(k, scores, geometry, head_sink, smooth_softmax > 0)
-    y = merge_heads(k, weighted(k, shares, values.heads, geometry, query.dtype))
-    shown = None if not qk_output else k.alias(scores if qk_output == 1 else shares, geometry.shape)
+    scores = ruled(k, scores, geometry, compose_rules(rules))
+    probabilities = _probabilities(k, scores, geometry, head_sink, smooth_softmax > 0)
+    y = merge_heads(k, weighted(k, probabilities, values.heads, geometry, query.dtype))
+    shown = None if not qk_output else k.alias(scores if qk_output == 1 else probabilities, geometry.shape)
     return y, keys.present, values.present, shown
 
 

@@ -14,7 +14,7 @@ from engine.kernels.expr import Expr, arg, cast, lit, reduce, select
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.contrib.block_quantized import unpacked
+from engine.operators.contrib.block_quantized import unpacked_number
 from engine.operators.elementwise import sigmoid
 from engine.operators.layout import in_either_layout
 from engine.operators.linear import matrix_product, plus_c
@@ -226,7 +226,7 @@ def matmul_n_bits(
 
     def weight(n: Expr, at: Expr) -> Expr:
         j = at // lit(block_size) if g_idx is None else cast(g_idx.at(at), "index")
-        number = cast(unpacked(words, (n,), at, bits), "float32")
+        number = cast(unpacked_number(words, (n,), at, bits), "float32")
         return cast(steps[n, j], "float32") * (number - zero(n, j))
 
     def hint() -> Hint:
@@ -243,7 +243,7 @@ def matmul_n_bits(
 
             def term(r: Expr) -> Expr:
                 at = j * lit(block_size) + r
-                number = cast(unpacked(words, (n,), at, bits), "float32") - middle
+                number = cast(unpacked_number(words, (n,), at, bits), "float32") - middle
                 row = rows.load_where(at < arg(K), (i, at)) if K % block_size else rows[i, at]
                 return row * number
 
@@ -272,5 +272,5 @@ def _block_zeros(
         k.error(f"zero points of shape {list(zeros.shape)} do not fit {rows} rows of {blocks} blocks")
     table = k.alias(zeros, (rows, width))
     if packed:
-        return lambda n, j: cast(unpacked(table, (n,), j, bits), "float32")
+        return lambda n, j: cast(unpacked_number(table, (n,), j, bits), "float32")
     return lambda n, j: table[n, j]

@@ -16,7 +16,7 @@ from engine.operators.linear import matmul
 from engine.operators.movement import transpose
 from engine.operators.quantization import dynamic_range, quantised
 from engine.operators.recurrent import LstmCell
-from engine.operators.recurrent_common import Attributes, Direction, Finish, Recurrence, columns
+from engine.operators.recurrent_common import Attributes, Direction, Finish, Recurrence, transposed
 from engine.operators.registry import operator
 
 
@@ -54,7 +54,7 @@ class IntegerDirection(Direction):
         """As of floats; x is quantised as a whole."""
         width, depth = self.w.shape[1:]
         rows = self.k.alias(self.x, (1, self.steps * self.batch, depth))
-        found = self.integer_product(rows, columns(self.k, self.w, self.d, 0, width), self.w_scale, finish)
+        found = self.integer_product(rows, transposed(self.k, self.w, self.d, 0, width), self.w_scale, finish)
         return self.k.alias(found, (self.steps, self.batch, width))
 
     def product(self, h: Value, weights: Value, finish: Finish) -> Value:

@@ -13,7 +13,7 @@ from engine.kernels.expr import FLOATS, Expr, arg, cast, eq, lit, reduce, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
-from engine.operators.indexing import within
+from engine.operators.indexing import clamped
 from engine.operators.movement import concat
 from engine.operators.registry import operator
 
@@ -26,7 +26,7 @@ def array_feature_extractor(k: Builder, x: Value, y: Value) -> Value:
     rows = k.alias(x, (prod(x.shape[:-1]), x.shape[-1]))
     chosen = k.alias(y, (y.size,))
     found = k.compute(
-        (rows.shape[0], y.size), x.dtype, lambda r, c: rows[r, within(chosen[c], rows.shape[1])]
+        (rows.shape[0], y.size), x.dtype, lambda r, c: rows[r, clamped(chosen[c], rows.shape[1])]
     )
     return k.alias(found, (*(x.shape[:-1] if x.rank > 1 else (1,)), y.size))
 

@@ -79,7 +79,7 @@ def looked_up_in_kernel(k: Builder, x: Value, keys: np.ndarray, values: np.ndarr
     return k.elementwise(formula, x, dtype=values.dtype)
 
 
-def table_of(k: Builder, role: str, given: dict[str, Any]) -> np.ndarray:
+def keys_or_values(k: Builder, role: str, given: dict[str, Any]) -> np.ndarray:
     """Keys or values from whichever attribute holds them."""
     types = {"strings": TEXT, "int64s": INT64, "floats": FLOAT32, "tensor": None}
     found = [np.array(v, types[name]).reshape(-1) for name, v in given.items() if v is not None]
@@ -102,13 +102,13 @@ def label_encoder(
     values = {
         "strings": values_strings, "int64s": values_int64s, "floats": values_floats, "tensor": values_tensor,
     }  # fmt: skip
-    results = table_of(k, "values", values)
+    results = keys_or_values(k, "values", values)
     default: Any = default_string if results.dtype == TEXT else default_int64
     if results.dtype.kind == "f":
         default = default_float
     if default_tensor is not None:
         default = default_tensor.reshape(-1)[0]
-    return looked_up(k, x, table_of(k, "keys", keys), results, default)
+    return looked_up(k, x, keys_or_values(k, "keys", keys), results, default)
 
 
 @operator("LabelEncoder", domain=ML, since=1, until=1)

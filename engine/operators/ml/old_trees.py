@@ -16,7 +16,7 @@ from engine.operators.builder import Builder
 from engine.operators.casting import convert
 from engine.operators.ml.features import as_floats
 from engine.operators.ml.scores import both_sides, classified, transformed, winner
-from engine.operators.ml.trees import MODES, Forest, scores_of
+from engine.operators.ml.trees import MODES, Forest, forest_scores
 from engine.operators.registry import operator
 
 Floats = Sequence[float]
@@ -31,7 +31,7 @@ def numbers(given: Mapping[str, Any], name: str) -> np.ndarray:
     return np.array(given.get(name, ()), np.float32) if tensor is None else np.asarray(tensor).reshape(-1)
 
 
-def listed(layer: Layer, prefix: str, *names: str) -> list[Any]:
+def node_attributes(layer: Layer, prefix: str, *names: str) -> list[Any]:
     """The attributes that describe the nodes (or leaves), which must be equally long."""
     given = layer.attributes
     found = [given[f"{prefix}_{name}"] for name in names]
@@ -41,7 +41,7 @@ def listed(layer: Layer, prefix: str, *names: str) -> list[Any]:
     return found
 
 
-def named(keys: Sequence[Key], modes: Sequence[str]) -> dict[Key, int]:
+def child_numbers(keys: Sequence[Key], modes: Sequence[str]) -> dict[Key, int]:
     """Each node's number among the branches, or -1 - i for leaf i."""
     branches = leaves = 0
     names: dict[Key, int] = {}
@@ -63,16 +63,16 @@ def named(keys: Sequence[Key], modes: Sequence[str]) -> dict[Key, int]:
 def forest_of(layer: Layer, prefix: str) -> Forest:
     """The layer's trees as tables; `prefix` leads the names of the attributes that describe the leaves."""
     given = layer.attributes
-    trees, ids, modes, features = listed(layer, "nodes", "treeids", "nodeids", "modes", "featureids")
-    _, on_true, on_false = listed(layer, "nodes", "treeids", "truenodeids", "falsenodeids")
+    trees, ids, modes, features = node_attributes(layer, "nodes", "treeids", "nodeids", "modes", "featureids")
+    _, on_true, on_false = node_attributes(layer, "nodes", "treeids", "truenodeids", "falsenodeids")
     keys = [*zip(trees, ids, strict=True)]
-    names = named(keys, modes)
+    names = child_numbers(keys, modes)
     below: list[list[Key]] = [
         [(tree, yes), (tree, no)] if mode != "LEAF" else []
         for tree, yes, no, mode in zip(trees, on_true, on_false, modes, strict=True)
     ]
     inner = {key for pair in below for key in pair}
-    leaf_trees, leaf_nodes = listed(layer, prefix, "treeids", "nodeids")
+    leaf_trees, leaf_nodes = node_attributes(layer, prefix, "treeids", "nodeids")
     owners = [*zip(leaf_trees, leaf_nodes, strict=True)]
     if unknown := [key for key in (*inner, *owners) if key not in names]:
         raise ValueError(f"refers to node {unknown[0][1]} of tree {unknown[0][0]}, which it does not have")
@@ -122,7 +122,7 @@ def tree_ensemble_regressor(
     if n_targets == 1:
         # Files give a leaf several weights for the one target, and onnxruntime takes the first.
         forest = forest.with_single_weights()
-    scores = scores_of(k, as_floats(k, x), forest, n_targets, aggregate_function)
+    scores = forest_scores(k, as_floats(k, x), forest, n_targets, aggregate_function)
     scores = with_base(k, scores, numbers(k.layer.attributes, "base_values"))
     return convert(k, transformed(k, scores, post_transform), FLOAT32)
 
@@ -144,10 +144,10 @@ def tree_ensemble_classifier(
     base = numbers(k.layer.attributes, "base_values")
     features = as_floats(k, x)
     if count == 2 and set(class_ids) == {0} and base.size < 2:
-        scores = with_base(k, scores_of(k, features, forest, 1, "SUM"), base)
+        scores = with_base(k, forest_scores(k, features, forest, 1, "SUM"), base)
         chosen, scores = of_two(k, scores, bool(forest.weights.min() >= 0), post_transform)
     else:
-        scores = with_base(k, scores_of(k, features, forest, count, "SUM"), base)
+        scores = with_base(k, forest_scores(k, features, forest, count, "SUM"), base)
         chosen, scores = winner(k, scores, two=False), transformed(k, scores, post_transform)
     return classified(k, chosen, convert(k, scores, FLOAT32), classlabels_int64s, classlabels_strings)
 

@@ -86,7 +86,7 @@ class Forest:
         return depth
 
 
-def compared(e: Expr, split: Expr, mode: str) -> Expr:
+def takes_true_side(e: Expr, split: Expr, mode: str) -> Expr:
     """Whether a feature goes to the true side; NaN never does, but for NEQ."""
     if mode == "EQ":
         return eq(e, split)
@@ -130,7 +130,7 @@ def leaves_of(k: Builder, x: Value, forest: Forest) -> Value:
                 )
                 here = holds > lit(0)
             else:
-                here = compared(e, splits.at(node), mode)
+                here = takes_true_side(e, splits.at(node), mode)
             found = here if len(used) == 1 else found | (here & eq(fact[1], lit(MODES.index(mode))))
         return found | (unary("isnan", e) & (fact[0] > lit(0))) if has_missing else found
 
@@ -153,7 +153,7 @@ def leaves_of(k: Builder, x: Value, forest: Forest) -> Value:
     return k.compute((forest.roots.size, x.shape[0]), INT32, walk, hint=hint)
 
 
-def gathered(k: Builder, leaves: Value, forest: Forest, outputs: int, how: str) -> Value:
+def aggregated(k: Builder, leaves: Value, forest: Forest, outputs: int, how: str) -> Value:
     """Aggregate the leaves' weights of each row per output: sum, average, minimum or maximum."""
     trees, rows = leaves.shape
     dtype = forest.weights.dtype
@@ -200,7 +200,7 @@ def gathered(k: Builder, leaves: Value, forest: Forest, outputs: int, how: str) 
     return k.compute((rows, outputs), dtype, formula)
 
 
-def scores_of(k: Builder, x: Value, forest: Forest, outputs: int, how: str) -> Value:
+def forest_scores(k: Builder, x: Value, forest: Forest, outputs: int, how: str) -> Value:
     """(rows, features) -> (rows, outputs), in the type of the leaves' weights."""
     if x.rank != 2:
         k.error(f"takes features of shape [N, C], not {list(x.shape)}")
@@ -209,7 +209,7 @@ def scores_of(k: Builder, x: Value, forest: Forest, outputs: int, how: str) -> V
     k.one_of("aggregate_function", how, AGGREGATES)
     if not x.size:
         return k.constant(np.zeros((x.shape[0], outputs), forest.weights.dtype))
-    return gathered(k, leaves_of(k, x, forest), forest, outputs, how)
+    return aggregated(k, leaves_of(k, x, forest), forest, outputs, how)
 
 
 # Opset 5: nodes and leaves have tables of their own
@@ -251,5 +251,5 @@ def tree_ensemble(
         np.array(nodes_missing_value_tracks_true or [0] * modes.size), sets, members,
         np.arange(len(leaf_targetids) + 1), np.array(leaf_targetids), np.asarray(leaf_weights),
     )  # fmt: skip
-    scores = scores_of(k, x, forest, n_targets, AGGREGATES[aggregate_function])
+    scores = forest_scores(k, x, forest, n_targets, AGGREGATES[aggregate_function])
     return transformed(k, scores, [*TRANSFORMS][post_transform])

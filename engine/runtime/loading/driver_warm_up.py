@@ -23,11 +23,7 @@ LIMIT = 300.0
 
 
 def warm_up_driver(
-    task: str,
-    model: str | os.PathLike[str],
-    backend_type: BackendType,
-    shapes: object,
-    allow_fallback: bool,
+    task: str, model: str | os.PathLike[str], backend_type: BackendType, shapes: object, allow_fallback: bool
 ) -> bool:
     """Create and run the worker in another process. Blocks, mostly without the GIL.
 

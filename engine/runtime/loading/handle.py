@@ -115,7 +115,7 @@ class Loading(Generic[T]):
 
         Raises:
             CancelledError: The load was cancelled, or is not done yet.
-            Exception: Whatever made the load fail.
+            Exception: The error that made the load fail.
         """
         if self._is_cancelled:
             raise CancelledError(f"loading {self.name} was cancelled")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import Progress
-from engine.backends.partial_dispatch import Cut
+from engine.backends.partial_dispatch import StepRange
 from engine.base.errors import InputError
 from engine.base.sliced_thread import SlicedThread
 from engine.compiler.lower import Lowered
@@ -140,7 +140,7 @@ def _first_run(session: Session, recorded: RecordedPlan) -> Steps[None]:
                 with backend.entered():
                     if _reads_computed_integers(submission.plan, step):
                         backend.clear_temporaries(submission.program)
-                    dispatch.enqueue([Cut(step, 0, 1)], False)
+                    dispatch.enqueue([StepRange(step, 0, 1)], False)
                     backend.flush()
                 yield None
     for name, place in recorded.placement.items():

@@ -24,7 +24,7 @@ from engine.base.dtypes import STORAGE_TYPES, as_dtype
 from engine.base.shapes import DynamicTensorShape
 from engine.compiler.plan import STORABLE
 from engine.kernels.expr import RunNumber
-from engine.runtime.plan_store.streams import DEEPEST, Column, NotStorableError, Reader, T, Writer
+from engine.runtime.plan_store.streams import DEEPEST, Column, NotStorableError, StreamReader, StreamWriter, T
 
 _TYPES = {name: as_dtype(name) for name in (*STORAGE_TYPES, "object", "void", "complex64", "complex128")}
 
@@ -35,10 +35,10 @@ class _Integers(Column[int]):
     def __init__(self, least: int | None = None) -> None:
         self._least = least
 
-    def write(self, values: Sequence[int], file: Writer) -> None:
+    def write(self, values: Sequence[int], file: StreamWriter) -> None:
         file.integers += values if {int}.issuperset(map(type, values)) else map(_as_integer, values)
 
-    def read(self, count: int, file: Reader) -> list[int]:
+    def read(self, count: int, file: StreamReader) -> list[int]:
         found = file.integers(count)
         if self._least is not None and found and min(found) < self._least:
             raise ValueError("an integer is too small")
@@ -48,24 +48,24 @@ class _Integers(Column[int]):
 class _Reals(Column[float]):
     """Floats."""
 
-    def write(self, values: Sequence[float], file: Writer) -> None:
+    def write(self, values: Sequence[float], file: StreamWriter) -> None:
         file.reals += map(float, values)
 
-    def read(self, count: int, file: Reader) -> list[float]:
+    def read(self, count: int, file: StreamReader) -> list[float]:
         return file.reals(count)
 
 
 class _Numbers(Column[int | float]):
     """Integers and floats: where floats and numbers of runs are, the floats, and integers for all."""
 
-    def write(self, values: Sequence[int | float], file: Writer) -> None:
+    def write(self, values: Sequence[int | float], file: StreamWriter) -> None:
         places = [place for place, value in enumerate(values) if isinstance(value, float)]
         runs = [place for place, value in enumerate(values) if type(value) is RunNumber]
         Many(SIZE).write([places, runs], file)
         REAL.write([values[place] for place in places], file)
         INTEGER.write([0 if isinstance(value, float) else value for value in values], file)
 
-    def read(self, count: int, file: Reader) -> list[int | float]:
+    def read(self, count: int, file: StreamReader) -> list[int | float]:
         places, runs = Many(SIZE).read(2, file)
         reals = file.reals(len(places))
         found: list[int | float] = [*file.integers(count)]
@@ -79,10 +79,10 @@ class _Numbers(Column[int | float]):
 class _Names(Column[str]):
     """Texts."""
 
-    def write(self, values: Sequence[str], file: Writer) -> None:
+    def write(self, values: Sequence[str], file: StreamWriter) -> None:
         file.integers += map(file.number, values)
 
-    def read(self, count: int, file: Reader) -> list[str]:
+    def read(self, count: int, file: StreamReader) -> list[str]:
         found = file.integers(count)
         if found and min(found) < 0:
             raise ValueError("a name has no number")
@@ -97,10 +97,10 @@ class Converted(Column[T]):
         self._encode = encode
         self._decode = decode
 
-    def write(self, values: Sequence[T], file: Writer) -> None:
+    def write(self, values: Sequence[T], file: StreamWriter) -> None:
         self._column.write([*map(self._encode, values)], file)
 
-    def read(self, count: int, file: Reader) -> list[T]:
+    def read(self, count: int, file: StreamReader) -> list[T]:
         return [*map(self._decode, self._column.read(count, file))]
 
 
@@ -117,11 +117,11 @@ class Maybe(Column[T | None]):
     def __init__(self, column: Column[T]) -> None:
         self._column = column
 
-    def write(self, values: Sequence[T | None], file: Writer) -> None:
+    def write(self, values: Sequence[T | None], file: StreamWriter) -> None:
         FLAG.write([value is not None for value in values], file)
         self._column.write([value for value in values if value is not None], file)
 
-    def read(self, count: int, file: Reader) -> list[T | None]:
+    def read(self, count: int, file: StreamReader) -> list[T | None]:
         flags = FLAG.read(count, file)
         left = iter(self._column.read(flags.count(True), file))
         return [next(left) if flag else None for flag in flags]
@@ -133,11 +133,11 @@ class Many(Column[Sequence[T]]):
     def __init__(self, column: Column[T]) -> None:
         self._column = column
 
-    def write(self, values: Sequence[Sequence[T]], file: Writer) -> None:
+    def write(self, values: Sequence[Sequence[T]], file: StreamWriter) -> None:
         SIZE.write([*map(len, values)], file)
         self._column.write([*chain.from_iterable(values)], file)
 
-    def read(self, count: int, file: Reader) -> list[Sequence[T]]:
+    def read(self, count: int, file: StreamReader) -> list[Sequence[T]]:
         lengths = SIZE.read(count, file)
         left = iter(self._column.read(sum(lengths), file))
         return [*map(tuple, map(islice, repeat(left), lengths))]
@@ -150,11 +150,11 @@ class Pairs(Column[Mapping[Any, Any]]):
         self._keys = Many(key)
         self._value = value
 
-    def write(self, values: Sequence[Mapping[Any, Any]], file: Writer) -> None:
+    def write(self, values: Sequence[Mapping[Any, Any]], file: StreamWriter) -> None:
         self._keys.write([*map(tuple, values)], file)
         self._value.write([item for mapping in values for item in mapping.values()], file)
 
-    def read(self, count: int, file: Reader) -> list[Mapping[Any, Any]]:
+    def read(self, count: int, file: StreamReader) -> list[Mapping[Any, Any]]:
         keys = self._keys.read(count, file)
         left = iter(self._value.read(sum(map(len, keys)), file))
         return [dict(zip(names, left, strict=False)) for names in keys]
@@ -172,13 +172,13 @@ class Records(Column[T]):
         self._columns = {name: columns.get(name) or column_of(_types(make)[name]) for name in fields}
         self._title = ",".join(self._columns)
 
-    def write(self, values: Sequence[T], file: Writer) -> None:
+    def write(self, values: Sequence[T], file: StreamWriter) -> None:
         if values:
             NAME.write([self._title], file)
             for name, column in self._columns.items():
                 column.write([getattr(value, name) for value in values], file)
 
-    def read(self, count: int, file: Reader) -> list[T]:
+    def read(self, count: int, file: StreamReader) -> list[T]:
         if not count:
             return []
         if NAME.read(1, file) != [self._title]:
@@ -212,11 +212,11 @@ class _Array(NamedTuple):
 class _Arrays(Column[np.ndarray]):
     """Arrays; those inside the reader's own are views of these."""
 
-    def write(self, values: Sequence[np.ndarray], file: Writer) -> None:
+    def write(self, values: Sequence[np.ndarray], file: StreamWriter) -> None:
         _PLACES.write([self._place(array, file) for array in values], file)
         NAME.write([text for array in values if array.dtype == object for text in array.reshape(-1)], file)
 
-    def _place(self, array: np.ndarray, file: Writer) -> _Array:
+    def _place(self, array: np.ndarray, file: StreamWriter) -> _Array:
         if array.dtype == object:
             return _Array("", array.dtype, 0, array.shape, ())
         found = file.owner(array)
@@ -227,19 +227,19 @@ class _Arrays(Column[np.ndarray]):
             name, array.dtype, start, array.shape, () if array.flags.c_contiguous else array.strides
         )
 
-    def read(self, count: int, file: Reader) -> list[np.ndarray]:
+    def read(self, count: int, file: StreamReader) -> list[np.ndarray]:
         places = _PLACES.read(count, file)
         return [_texts(x[3], file) if x[1] is _TEXT else _view(x, file) for x in places]
 
 
-def _texts(shape: tuple[int, ...], file: Reader) -> np.ndarray:
+def _texts(shape: tuple[int, ...], file: StreamReader) -> np.ndarray:
     texts = NAME.read(math.prod(shape), file)
     array: np.ndarray = np.empty(len(texts), object)
     array[:] = texts
     return array.reshape(shape)
 
 
-def _view(place: Any, file: Reader) -> np.ndarray:
+def _view(place: Any, file: StreamReader) -> np.ndarray:
     name, dtype, start, shape, strides = place
     if not name:
         found: np.ndarray = np.frombuffer(file.bytes_at(start, math.prod(shape) * dtype.itemsize), dtype)
@@ -270,11 +270,11 @@ class Constant(Column[T]):
     def __init__(self, value: T) -> None:
         self._value = value
 
-    def write(self, values: Sequence[T], file: Writer) -> None:
+    def write(self, values: Sequence[T], file: StreamWriter) -> None:
         if any(value != self._value for value in values):
             raise NotStorableError(f"not everything is {self._value}")
 
-    def read(self, count: int, file: Reader) -> list[T]:
+    def read(self, count: int, file: StreamReader) -> list[T]:
         return [self._value] * count
 
 
@@ -284,7 +284,7 @@ class OneOf(Column[Any]):
     def __init__(self, *kinds: tuple[type, Column[Any]]) -> None:
         self._kinds = kinds
 
-    def write(self, values: Sequence[Any], file: Writer) -> None:
+    def write(self, values: Sequence[Any], file: StreamWriter) -> None:
         file.depth += 1
         if file.depth > DEEPEST:
             raise NotStorableError("values are nested too deeply")
@@ -301,7 +301,7 @@ class OneOf(Column[Any]):
                 return number
         raise NotStorableError(f"{type(value).__name__} is no type that a file can hold")
 
-    def read(self, count: int, file: Reader) -> list[Any]:
+    def read(self, count: int, file: StreamReader) -> list[Any]:
         file.depth += 1
         if file.depth > DEEPEST:
             raise ValueError("values are nested too deeply")
@@ -330,7 +330,7 @@ class Trees(OneOf):
 class _Calls(Column[Callable[[], Any]]):
     """Calls of storable functions, still to be made: those of each function as columns of its arguments."""
 
-    def write(self, values: Sequence[Callable[[], Any]], file: Writer) -> None:
+    def write(self, values: Sequence[Callable[[], Any]], file: StreamWriter) -> None:
         calls: dict[str, list[tuple[Any, ...]]] = {}
         names = []
         for value in values:
@@ -344,7 +344,7 @@ class _Calls(Column[Callable[[], Any]]):
             for column, arguments in zip(columns, zip(*given, strict=True), strict=True):
                 column.write(arguments, file)
 
-    def read(self, count: int, file: Reader) -> list[Callable[[], Any]]:
+    def read(self, count: int, file: StreamReader) -> list[Callable[[], Any]]:
         names = NAME.read(count, file)
         calls: dict[str, Iterator[tuple[Any, ...]]] = {}
         for name, times in Counter(names).items():

@@ -30,7 +30,7 @@ from engine.runtime.plan_store.codec import (
     Trees,
     column_of,
 )
-from engine.runtime.plan_store.streams import UNREADABLE, NotStorableError, Reader, Writer
+from engine.runtime.plan_store.streams import UNREADABLE, NotStorableError, StreamReader, StreamWriter
 
 LARGEST_FILE = 1 << 26
 """Bytes of a model's file beyond which telling it takes longer than reading its graph."""
@@ -64,7 +64,7 @@ class GraphFile:
         if body is None:
             return None
         try:
-            model = Reader(body, {_FILE: self._data}).value(_Models(self._name))
+            model = StreamReader(body, {_FILE: self._data}).value(_Models(self._name))
             made = {name: make() for name, make in model.constant_factories.items()}
             model = model.replace(constants=_in_order(model.constants, made))
             model.check()
@@ -87,7 +87,7 @@ class GraphFile:
         constants = {name: None if name in makers else array for name, array in model.constants.items()}
         try:
             flat = model.replace(constants=constants, constant_factories=makers)
-            body = Writer({_FILE: self._data}).body(_Models(self._name), flat)
+            body = StreamWriter({_FILE: self._data}).body(_Models(self._name), flat)
         except NotStorableError:
             return
         files.write(files.path_of(self.key, "graph"), _FORM, body)

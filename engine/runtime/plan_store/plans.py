@@ -55,7 +55,7 @@ from engine.runtime.plan_store.codec import (
 from engine.runtime.plan_store.graphs import is_plain
 from engine.runtime.plan_store.kernels import kernel_column
 from engine.runtime.plan_store.stored_model import StoredModel
-from engine.runtime.plan_store.streams import UNREADABLE, Column, NotStorableError, Reader, Writer
+from engine.runtime.plan_store.streams import UNREADABLE, Column, NotStorableError, StreamReader, StreamWriter
 from engine.runtime.plan_store.symbolic_plans import SIZES, StoredSymbolicPlan
 
 _FORM = b"GGPLAN7 %d\n" % ABI
@@ -127,7 +127,7 @@ class PlanFile:
         owners = {**made, **given}
         makers = {name: planned.constant_factories[name] for name in made if name not in given}
         try:
-            body = Writer(owners).body(_file_column(self.model, self.codec), _File(makers, found))
+            body = StreamWriter(owners).body(_file_column(self.model, self.codec), _File(makers, found))
         except (NotStorableError, *UNREADABLE):
             return
         files.write(self.path, _FORM, body)
@@ -143,7 +143,7 @@ def _read(body: bytes, model: Model, codec: PlanCodec) -> StoredModel:
     by_content = _in_use.setdefault(model, WeakValueDictionary())
     found = by_content.get(key)
     if found is None:
-        found = by_content[key] = Reader(body, model.constants).value(_file_column(model, codec)).stored
+        found = by_content[key] = StreamReader(body, model.constants).value(_file_column(model, codec)).stored
     return found
 
 
@@ -189,7 +189,7 @@ class _File(NamedTuple):
 class _Makers(Pairs):
     """Makers of constants, which later columns may refer to."""
 
-    def read(self, count: int, file: Reader) -> list[Mapping[Any, Any]]:
+    def read(self, count: int, file: StreamReader) -> list[Mapping[Any, Any]]:
         found = super().read(count, file)
         for makers in found:
             file.take_makers(makers)
@@ -212,7 +212,7 @@ class _Kernels(Column[AnyKernel]):
         self._numbers = {self._codec.key(kernel): number for number, kernel in enumerate(kernels)}
         return [*kernels]
 
-    def write(self, values: Sequence[AnyKernel], file: Writer) -> None:
+    def write(self, values: Sequence[AnyKernel], file: StreamWriter) -> None:
         flags = [isinstance(kernel, RepeatedSteps) for kernel in values]
         plain = [kernel for kernel, flag in zip(values, flags, strict=True) if not flag]
         FLAG.write(flags, file)
@@ -220,7 +220,7 @@ class _Kernels(Column[AnyKernel]):
         REAL.write([k.nanoseconds if isinstance(k, StoredKernel) else 0.0 for k in plain], file)
         self._repeated.write([kernel for kernel in values if isinstance(kernel, RepeatedSteps)], file)
 
-    def read(self, count: int, file: Reader) -> list[AnyKernel]:
+    def read(self, count: int, file: StreamReader) -> list[AnyKernel]:
         flags = FLAG.read(count, file)
         kernels = [self._all[number] for number in SIZE.read(flags.count(False), file)]
         costs = REAL.read(len(kernels), file)
@@ -281,9 +281,7 @@ def _file_column(model: Model, codec: PlanCodec) -> Column[_File]:
     segments = Many(Records(partial(Segment, "native"), plan=plan, imports=Many(NAME), exports=Many(NAME)))
     tensors = Many(Tuples(_Tensor, shape=Many(SIZE)))
     plans: Column[Lowered] = Converted(
-        Records(_Plan, tensors=tensors, segments=segments),
-        partial(_flat, model, codec),
-        _restored,
+        Records(_Plan, tensors=tensors, segments=segments), partial(_flat, model, codec), _restored
     )
     names = Converted(Many(NAME), sorted, frozenset)
     opened = Records(

@@ -40,16 +40,16 @@ class NotStorableError(Exception):
 class Column(Protocol[T]):
     """How values of one type are written."""
 
-    def write(self, values: Sequence[T], file: Writer) -> None:
+    def write(self, values: Sequence[T], file: StreamWriter) -> None:
         """Append the values; raises `NotStorableError` or one of `UNREADABLE` if that fails."""
         ...
 
-    def read(self, count: int, file: Reader) -> list[T]:
+    def read(self, count: int, file: StreamReader) -> list[T]:
         """The next values; raises one of `UNREADABLE` if there are none."""
         ...
 
 
-class Writer:
+class StreamWriter:
     """Collects a file's content. Arrays inside `owners` are stored as references."""
 
     def __init__(self, owners: Mapping[str, np.ndarray]) -> None:
@@ -111,7 +111,7 @@ class Writer:
         return (name, start - first) if end <= last and array.nbytes <= owner.nbytes else None
 
 
-class Reader:
+class StreamReader:
     """Reads a file's content by columns; raises one of `UNREADABLE` for other files."""
 
     def __init__(self, body: bytes, owners: Mapping[str, np.ndarray]) -> None:

@@ -264,7 +264,7 @@ def restored(stored: StoredSymbolicPlan) -> tuple[Lowered, SizeRecorder]:
         trace.stop = Stop(tuple([_value(*need) for need in needs]), repeats=repeats)
         name, op_type = layer
         trace.layer = name, op_type
-        # Their names tell which inputs are kept; planning does not go on from them.
+        # Their names tell which inputs are kept; planning does not continue from them.
         trace.kept = [Value(name, (), np.dtype(np.float32)) for name in kept]
     steps = [Segment("native", plan, segment.imports, segment.exports)] if plan.steps or plan.buffers else []
     return Lowered(trace, steps), recorder

@@ -225,11 +225,7 @@ class Session:
             )
         return compiled
 
-    def lower(
-        self,
-        shapes: InputShapes,
-        known: Elements,
-    ) -> Lowered:
+    def lower(self, shapes: InputShapes, known: Elements) -> Lowered:
         """Plan the model up to its end or to its first stop for data."""
         return self.allowed(self._lowered(shapes, known))
 

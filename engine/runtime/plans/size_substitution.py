@@ -50,7 +50,7 @@ def of_value(value: Value, numbers: list[Number]) -> Callable[[Values], Value]:
 
 
 def of_values(given: Sequence[Value], numbers: list[Number]) -> Callable[[Values], tuple[Value, ...]]:
-    """Several tensors."""
+    """`of_value` for several tensors."""
     each = [of_value(value, numbers) for value in given]
     return lambda values: tuple([filled(values) for filled in each])
 

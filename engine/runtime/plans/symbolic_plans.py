@@ -47,7 +47,7 @@ LARGER = 32
 
 
 class SizedState(Enum):
-    """What a plan for all sizes has come to; it goes from each to the next."""
+    """The state of a plan for all sizes; states follow each other in this order."""
 
     COMPILING = auto()
     """Its kernels are being compiled."""

@@ -137,11 +137,7 @@ class SymbolicSegment:
         ]
 
     def bind_tables(
-        self,
-        session: Session,
-        recorded: RecordedPlan,
-        numbers: Sequence[Any],
-        bound: dict[str, DeviceBuffer],
+        self, session: Session, recorded: RecordedPlan, numbers: Sequence[Any], bound: dict[str, DeviceBuffer]
     ) -> None:
         """Add the tensors that NumPy functions make of sizes."""
         for spec, function, form, begin in self.tables:
@@ -152,11 +148,7 @@ class SymbolicSegment:
             recorded.owned.append(made)
 
     def filling(
-        self,
-        session: Session,
-        recorded: RecordedPlan,
-        numbers: Sequence[Any],
-        make_plan: Callable[[], Plan],
+        self, session: Session, recorded: RecordedPlan, numbers: Sequence[Any], make_plan: Callable[[], Plan]
     ) -> SmallSteps[None]:
         """Add buffers and the program for these numbers to a recorded plan, in one step where possible."""
         if isinstance(self.template, PlanTemplate):

@@ -22,15 +22,15 @@ from gameglue.scripting.behaviour import MonoBehaviour
 from gameglue.scripting.fields import fields_of
 
 
-class Target(NamedTuple):
-    """A property of `owner`, or a field of `component`, or its "enabled" or "$state"."""
+class OverriddenProperty(NamedTuple):
+    """What an override sets: a property of `owner`, or a field, "enabled" or "$state" of `component`."""
 
     owner: GameObject
     component: MonoBehaviour | None
     name: str
 
 
-def find_override(root: GameObject, key: str) -> Target:
+def find_override(root: GameObject, key: str) -> OverriddenProperty:
     """Resolve `key` on the instance with root object `root`. Raises `Problem`."""
     path, slash, last = key.rpartition("/")
     owner = find_object(path, children_of(root)) if slash else root
@@ -41,18 +41,18 @@ def find_override(root: GameObject, key: str) -> Target:
             raise Problem(
                 f"{last!r} is no property of an object{near(last, (*PROPERTIES, *kinds), 'there are')}"
             )
-        return Target(owner, None, last)
+        return OverriddenProperty(owner, None, last)
     component = find_component(owner, kind)
     known = fields_of(type(component))
     if name not in known and name not in ("enabled", "$state"):
         raise Problem(f"{type(component).__name__} has no field {name!r}{near(name, known, 'its fields')}")
-    return Target(owner, component, name)
+    return OverriddenProperty(owner, component, name)
 
 
 def apply_overrides(root: GameObject, overrides: Mapping[str, object]) -> None:
     """Apply values given in code, as for `add_component`. Raises `SceneError`."""
     touched: dict[int, MonoBehaviour] = {}
-    targets: dict[str, Target] = {}
+    targets: dict[str, OverriddenProperty] = {}
     # All before any is changed, as a name that changes is the way to others.
     for key in overrides:
         try:

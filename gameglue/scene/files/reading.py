@@ -14,7 +14,7 @@ from engine.base.spelling import near
 from gameglue.errors import GameError, SceneError
 from gameglue.scene.files.component_types import Problem, find_kind
 from gameglue.scene.files.locations import VERSION
-from gameglue.scene.files.overrides import Target, find_override
+from gameglue.scene.files.overrides import OverriddenProperty, find_override
 from gameglue.scene.files.paths import find_target
 from gameglue.scene.files.prefab import Prefab
 from gameglue.scene.files.properties import PROPERTIES, set_property
@@ -68,7 +68,7 @@ def check_head(document: Node, kind: str, content: str, file: str) -> str:
 
 
 class ObjectReader:
-    """Creates the objects of one file in an unloaded scene; also the `Reader` of their values."""
+    """Creates the objects of one file in an unloaded scene; also the `ReferenceReader` of their values."""
 
     def __init__(self, scene: Scene, file: str, load_prefab: Callable[[str], Prefab]) -> None:
         self.roots: list[GameObject] = []
@@ -76,7 +76,7 @@ class ObjectReader:
         self._file = file
         self._load_prefab = load_prefab
         self._values: list[_Values] = []
-        self._overrides: list[tuple[Target, Node, str]] = []
+        self._overrides: list[tuple[OverriddenProperty, Node, str]] = []
         self._loaded: dict[tuple[object, str], Any] = {}
         self._names: list[tuple[str, object]] = []
 
@@ -252,7 +252,7 @@ class ObjectReader:
             else:
                 self._overrides.append((target, value, where))
 
-    def _give_override(self, target: Target, node: Node, where: str) -> None:
+    def _give_override(self, target: OverriddenProperty, node: Node, where: str) -> None:
         assert target.component is not None
         if target.name == "enabled":
             if not isinstance(node.value, bool):

@@ -46,7 +46,7 @@ def prefab_text(root: GameObject, resources: Resources, *, strict: bool) -> str:
 
 
 class ObjectWriter:
-    """Writes some objects with all below them; also the `Writer` of their values."""
+    """Writes some objects with all below them; also the `ReferenceWriter` of their values."""
 
     def __init__(self, roots: Sequence[GameObject], resources: Resources, strict: bool) -> None:
         self.roots = [root for root in roots if root.is_saved]

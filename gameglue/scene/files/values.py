@@ -41,7 +41,7 @@ LONGEST_LIST = 64
 _REFERENCES = (GameObject, Transform, MonoBehaviour)
 
 
-class Reader(Protocol):
+class ReferenceReader(Protocol):
     """Protocol used to resolve references and resources while reading values."""
 
     def reference(self, text: str, kind: type | None) -> object:
@@ -51,11 +51,11 @@ class Reader(Protocol):
         """Load a resource, or return `name` if its type has no loader. Raises `Problem`."""
 
 
-class Writer(Protocol):
+class ReferenceWriter(Protocol):
     """Protocol used to name references and resources while writing values."""
 
     def path_of(self, target: object, kind: type | None) -> str:
-        """The path by which `Reader.reference` finds `target`. Raises `Problem` if it is not in the file."""
+        """The path that `ReferenceReader.reference` resolves. Raises `Problem` for other files' objects."""
 
     def file_name(self, value: object) -> str | None:
         """The file name of a resource; None for other objects."""
@@ -64,7 +64,7 @@ class Writer(Protocol):
 # -- reading ------------------------------------------------------------------------------------
 
 
-def read_value(node: Node, annotation: object, reader: Reader) -> Any:
+def read_value(node: Node, annotation: object, reader: ReferenceReader) -> Any:
     """The value that `node` means for a field of that type. Raises `Problem`.
 
     What does not fit the type is handed back as plain data: the field's own check says what is wrong.
@@ -83,7 +83,7 @@ def read_value(node: Node, annotation: object, reader: Reader) -> Any:
     return _plain(node, reader)
 
 
-def _plain(node: Node, reader: Reader) -> Any:
+def _plain(node: Node, reader: ReferenceReader) -> Any:
     if isinstance(node.value, list):
         return [read_value(part, Any, reader) for part in node.value]
     if isinstance(node.value, dict):
@@ -91,7 +91,7 @@ def _plain(node: Node, reader: Reader) -> Any:
     return node.value
 
 
-def _read_union(node: Node, members: tuple[Any, ...], reader: Reader) -> Any:
+def _read_union(node: Node, members: tuple[Any, ...], reader: ReferenceReader) -> Any:
     if node.value is None and (None in members or type(None) in members):
         return None
     others = [member for member in members if member not in (None, type(None))]
@@ -111,7 +111,7 @@ def _read_union(node: Node, members: tuple[Any, ...], reader: Reader) -> Any:
     return _plain(node, reader)
 
 
-def _read_generic(node: Node, origin: type, args: tuple[Any, ...], reader: Reader) -> Any:
+def _read_generic(node: Node, origin: type, args: tuple[Any, ...], reader: ReferenceReader) -> Any:
     value = node.value
     if isinstance(value, dict) and issubclass(dict, origin):
         inner = args[1] if len(args) == 2 else Any
@@ -127,7 +127,7 @@ def _read_generic(node: Node, origin: type, args: tuple[Any, ...], reader: Reade
     return _as_set(parts, origin) if origin in (set, frozenset) else parts
 
 
-def _read_class(node: Node, kind: type, reader: Reader) -> Any:
+def _read_class(node: Node, kind: type, reader: ReferenceReader) -> Any:
     value = node.value
     if isinstance(value, str):
         if issubclass(kind, _REFERENCES):
@@ -146,7 +146,7 @@ def _read_class(node: Node, kind: type, reader: Reader) -> Any:
     return _plain(node, reader)
 
 
-def _read_list(node: Node, kind: type, reader: Reader) -> Any:
+def _read_list(node: Node, kind: type, reader: ReferenceReader) -> Any:
     parts = _plain(node, reader)
     if kind in (set, frozenset):
         return _as_set(parts, kind)
@@ -188,7 +188,7 @@ def _numbers(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _named_tuple(nodes: list[Node], kind: Any, reader: Reader) -> Any:
+def _named_tuple(nodes: list[Node], kind: Any, reader: ReferenceReader) -> Any:
     hints = typing.get_type_hints(kind)
     names = kind._fields[: len(nodes)]
     made = kind(*[read_value(n, hints.get(name, Any), reader) for n, name in zip(nodes, names, strict=True)])
@@ -198,7 +198,7 @@ def _named_tuple(nodes: list[Node], kind: Any, reader: Reader) -> Any:
     return made
 
 
-def _read_dataclass(node: Node, kind: type, reader: Reader) -> Any:
+def _read_dataclass(node: Node, kind: type, reader: ReferenceReader) -> Any:
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind) if field.init]
     given = {}
@@ -239,7 +239,7 @@ def _mark(data: dict[Any, Node]) -> str | None:
     return first if isinstance(first, str) and first.startswith("$") else None
 
 
-def _read_marked(node: Node, reader: Reader) -> Any:
+def _read_marked(node: Node, reader: ReferenceReader) -> Any:
     mark = _mark(node.value)
     assert mark is not None
     content: Node = node.value[mark]
@@ -298,7 +298,7 @@ def _read_array(node: Node) -> np.ndarray:
 # -- writing ------------------------------------------------------------------------------------
 
 
-def write_value(value: Any, annotation: object, writer: Writer, level: int = 0) -> Any:
+def write_value(value: Any, annotation: object, writer: ReferenceWriter, level: int = 0) -> Any:
     """Data from which `read_value` makes an equal value for a field of that type.
 
     Raises `Problem` for what has no form in a file.
@@ -373,7 +373,7 @@ def _members(annotation: object) -> tuple[Any, ...]:
     return (annotation,)
 
 
-def _write_reference(value: Any, kinds: tuple[Any, ...], writer: Writer) -> Any:
+def _write_reference(value: Any, kinds: tuple[Any, ...], writer: ReferenceWriter) -> Any:
     """A path where the type says what it refers to, a marked one elsewhere."""
     telling = [k for k in kinds if k not in (None, type(None))]
     if len(telling) == 1 and isinstance(telling[0], type) and issubclass(telling[0], _REFERENCES):
@@ -386,7 +386,7 @@ def _is_gone(target: Any) -> bool:
     return owner is None or bool(owner.is_destroyed)
 
 
-def _write_sequence(value: Any, fitting: Any, writer: Writer, level: int) -> Any:
+def _write_sequence(value: Any, fitting: Any, writer: ReferenceWriter, level: int) -> Any:
     origin, args = get_origin(fitting) or fitting, get_args(fitting)
     inner = args[0] if args else Any
     ordered = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
@@ -407,7 +407,7 @@ def _write_sequence(value: Any, fitting: Any, writer: Writer, level: int) -> Any
     return {mark: parts}
 
 
-def _write_dict(value: dict[Any, Any], fitting: Any, writer: Writer, level: int) -> Any:
+def _write_dict(value: dict[Any, Any], fitting: Any, writer: ReferenceWriter, level: int) -> Any:
     args = get_args(fitting)
     inner = args[1] if len(args) == 2 else Any
     words = all(type(key) is str and not key.startswith("$") for key in value)

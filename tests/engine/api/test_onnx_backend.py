@@ -83,9 +83,9 @@ def test_a_node_s_input_needs_a_type(value: object, kind: str) -> None:
 
 
 def test_a_node_s_inputs_are_declared_from_their_values() -> None:
-    declared = backend.declare([X, X])
+    declared = backend.declared_input([X, X])
     assert declared.sequence_type.elem_type.tensor_type.elem_type == TensorProto.FLOAT
-    assert backend.declare(np.int64(3)).tensor_type.elem_type == TensorProto.INT64
+    assert backend.declared_input(np.int64(3)).tensor_type.elem_type == TensorProto.INT64
 
 
 def test_unknown_devices_are_named_with_those_there_are() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from engine import ModelLoader, Worker
 from engine.backends.base import Precision
-from engine.backends.cpu.kernels.matmul.precision import units_of
+from engine.backends.cpu.kernels.matmul.precision import matrix_units
 from tests.graphs import node, proto
 from tests.networks import reference, smooth
 
@@ -43,7 +43,7 @@ NET = proto(
 
 @pytest.mark.parametrize(("precision", "bound"), [("bf16", 2e-2), ("int8", 5e-2)])
 def test_a_network_in_reduced_precision(precision: Precision, bound: float) -> None:
-    if not units_of(precision):
+    if not matrix_units(precision):
         pytest.skip(f"this processor has no instructions for {precision}")
     model = ModelLoader.load(NET)
     with Worker(model, precision=precision) as worker:

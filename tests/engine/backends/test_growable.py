@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.backends.gl.pixel.layout import Layout
+from engine.backends.gl.pixel.layout import TexelLayout
 from engine.backends.growable import _UNUSED, GrowableBlock
 from engine.base.errors import OutOfMemoryError
 
@@ -129,11 +129,11 @@ def test_what_is_used_now_and_then_is_kept() -> None:
 @pytest.mark.parametrize("layers", [False, True])
 @pytest.mark.parametrize("texels", [1, 9, 100, 1000, 8191, 8192, 10_000, 123_456, 4_000_000])
 def test_a_larger_layout_holds_half_as_many_texels_again(texels: int, layers: bool) -> None:
-    layout = Layout.of(texels, 16384, layers)
+    layout = TexelLayout.of(texels, 16384, layers)
     larger = layout.larger(16384)
     assert larger.shift >= layout.shift
     assert larger.height >= layout.height
-    wanted = Layout.of(texels + texels // 3, 16384, layers)
+    wanted = TexelLayout.of(texels + texels // 3, 16384, layers)
     assert larger.shift >= wanted.shift
     assert larger.height >= wanted.height
     assert larger.texels <= max(4 * layout.texels, 40 * larger.width)

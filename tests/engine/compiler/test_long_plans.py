@@ -99,7 +99,7 @@ def growing(runs: int, constant: int) -> Model:
 
 def test_a_loop_whose_end_is_computed_ends_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.compiler.walk.MOST_MADE", 2000)
-    with pytest.raises(ShapeError, match=r"the plan comes to more than .* trip count, or shorter sequences"):
+    with pytest.raises(ShapeError, match=r"the plan needs more than .* trip count, or shorter sequences"):
         traced(growing(2**62, 8))
 
 

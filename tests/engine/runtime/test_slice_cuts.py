@@ -6,15 +6,9 @@ import moderngl
 import numpy as np
 import pytest
 
-from engine import (
-    BackendType,
-    CLDevice,
-    DeviceError,
-    GLDevice,
-    Worker,
-)
+from engine import BackendType, CLDevice, DeviceError, GLDevice, Worker
 from engine.backends.gpu.grid_ranges import Grid, box_at, fitting
-from engine.backends.partial_dispatch import Cut, KnownTiming, PartialDispatch, Timing
+from engine.backends.partial_dispatch import KnownTiming, PartialDispatch, StepRange, Timing
 from engine.device.gl.counting import CountingLoader
 from engine.device.gl.functions import Loader
 from tests.engine.conftest import MakeWorker
@@ -50,15 +44,15 @@ class Doubles(PartialDispatch):
         self.inner = inner
         self.units = inner.units
         self.unit_ms = unit_ms
-        self.cuts: list[Cut] = []
+        self.parts: list[StepRange] = []
 
     def fitting(self, step: int, first: int, count: int) -> int:
         return self.inner.fitting(step, first, count)
 
-    def enqueue(self, cuts: list[Cut], timed: bool) -> Timing:  # type: ignore[override]
-        self.cuts += cuts
-        self.inner.enqueue(cuts, False)
-        return KnownTiming([self.unit_ms * 1e-3 * (cut.end - cut.first) for cut in cuts])
+    def enqueue(self, parts: list[StepRange], timed: bool) -> Timing:  # type: ignore[override]
+        self.parts += parts
+        self.inner.enqueue(parts, False)
+        return KnownTiming([self.unit_ms * 1e-3 * (part.end - part.first) for part in parts])
 
 
 @pytest.fixture
@@ -81,17 +75,17 @@ def test_heavy_steps_are_cut_by_what_they_took(make_worker: MakeWorker, told: li
     worker = make_worker(chain(), "cpu", slice_ms=1.0)
     run(worker.schedule_iterable(matrix()))
     (dispatch,) = told
-    dispatch.cuts.clear()
+    dispatch.parts.clear()
     schedule = worker.schedule_iterable(matrix())
     total = sum(dispatch.units) * 0.25
     assert schedule.remaining_ms == pytest.approx(total, rel=0.05)
     run(schedule)
-    widest = max(cut.end - cut.first for cut in dispatch.cuts)
+    widest = max(part.end - part.first for part in dispatch.parts)
     assert widest in (3, 4) or widest == max(dispatch.units) < 4
     covered = [0] * len(dispatch.units)
-    for cut in dispatch.cuts:
-        assert covered[cut.step] == cut.first
-        covered[cut.step] = cut.end
+    for part in dispatch.parts:
+        assert covered[part.step] == part.first
+        covered[part.step] = part.end
     assert covered == list(dispatch.units)
 
 

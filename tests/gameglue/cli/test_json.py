@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gameglue.cli import COMMANDS, build_parser, main
-from gameglue.cli.console import command_line, plain
+from gameglue.cli.console import command_line, json_types
 from gameglue.profiling.recording import ProfileRecording
 from gameglue.profiling.session import PAUSED, RUNNING, Profile
 
@@ -80,7 +80,7 @@ def test_profile(tmp_path: Path, capsys: Capture) -> None:
 
 def test_what_json_lacks() -> None:
     data = {"a": np.float32(0.5), "b": float("inf"), "c": np.arange(2), "d": Path("x"), "e": (True, None)}
-    assert plain(data) == {"a": 0.5, "b": None, "c": [0, 1], "d": "x", "e": [True, None]}
+    assert json_types(data) == {"a": 0.5, "b": None, "c": [0, 1], "d": "x", "e": [True, None]}
 
 
 def test_a_difference_inside_the_noise_is_none(capsys: Capture) -> None:

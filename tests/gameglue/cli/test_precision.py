@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.backends.cpu.kernels.matmul.precision import units_of
+from engine.backends.cpu.kernels.matmul.precision import matrix_units
 from gameglue.cli import main
 from tests.graphs import node, proto
 
 Capture = pytest.CaptureFixture[str]
 
-needs_bf16 = pytest.mark.skipif(not units_of("bf16"), reason="this processor has no bfloat16 products")
+needs_bf16 = pytest.mark.skipif(not matrix_units("bf16"), reason="this processor has no bfloat16 products")
 
 
 @pytest.fixture

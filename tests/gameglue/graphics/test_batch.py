@@ -9,18 +9,18 @@ import pytest
 
 from gameglue import App, MonoBehaviour
 from gameglue.graphics import batch
-from gameglue.graphics.batch import GLYPH, MIXED, PICTURE, PLAIN, QUAD, Run, View, by_kind
+from gameglue.graphics.batch import GLYPH, MIXED, PICTURE, PLAIN, QUAD, QuadRun, View, by_kind
 
 MakeApp = Callable[..., App]
 VIEW = View.of_pixels(320, 240)
 
 
-def run_of(*kinds_and_halves: tuple[float, float]) -> Run:
+def run_of(*kinds_and_halves: tuple[float, float]) -> QuadRun:
     """Squares of the given kinds and half sides in pixels."""
     quads = np.zeros(len(kinds_and_halves), QUAD)
     for quad, (kind, half) in zip(quads, kinds_and_halves, strict=True):
         quad["shape"][2], quad["half"] = kind, half
-    return Run(VIEW, None, quads)
+    return QuadRun(VIEW, None, quads)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gameglue.profiling.compare import MOST_REST, Timing, alternate, geometric_mean, until_quiet
+from gameglue.profiling.compare import MOST_REST, CallTimes, alternate, geometric_mean, until_quiet
 
 
 class Clock:
@@ -37,8 +37,8 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def measure(self, rounds: int, **options: Any) -> Callable[..., dict[str, Timing]]:
-        def run(**contenders: Callable[[], None]) -> dict[str, Timing]:
+    def measure(self, rounds: int, **options: Any) -> Callable[..., dict[str, CallTimes]]:
+        def run(**contenders: Callable[[], None]) -> dict[str, CallTimes]:
             return alternate(contenders, rounds, rest=self.rest, clock=lambda: self.now, **options)
 
         return run
@@ -69,11 +69,11 @@ def test_what_is_slow_sits_out_once_its_budget_is_spent() -> None:
 
 
 def test_medians_and_ratios() -> None:
-    ours = Timing(((1.0, 2.0, 9.0), (8.0, 8.0), (30.0,)))
-    theirs = Timing(((1.0,), (2.0,)))
+    ours = CallTimes(((1.0, 2.0, 9.0), (8.0, 8.0), (30.0,)))
+    theirs = CallTimes(((1.0,), (2.0,)))
     # The turns' own medians are 2, 8 and 30.
     assert ours.median == 8.0
-    assert Timing(((1.0, 1.0, 1.0), (5.0,), (6.0,))).median == 5.0
+    assert CallTimes(((1.0, 1.0, 1.0), (5.0,), (6.0,))).median == 5.0
     assert ours.best == 1.0
     # Rounds of 2 against 1 and of 8 against 2; the third round has no counterpart.
     assert ours.ratio(theirs) == 3.0

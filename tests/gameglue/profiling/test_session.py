@@ -10,12 +10,12 @@ import pytest
 
 from gameglue import App, MonoBehaviour
 from gameglue.profiling.recording import ProfileRecording
-from gameglue.profiling.session import PAUSED, RUNNING, SETTLING, Plan, Profile, profile_frames
+from gameglue.profiling.session import PAUSED, RUNNING, SETTLING, FramePlan, Profile, profile_frames
 from tests.gameglue.profiling.test_recording import Reader
 
 
 def test_turns_alternate_and_their_first_frames_do_not_count() -> None:
-    plan = Plan(frames=40, block=10, settle=3)
+    plan = FramePlan(frames=40, block=10, settle=3)
     labels = [plan.label(number) for number in range(40)]
     assert labels == 2 * ([SETTLING] * 3 + [RUNNING] * 7 + [SETTLING] * 3 + [PAUSED] * 7)
     assert [plan.is_paused(n) for n in (0, 9, 10, 19, 20)] == [False, False, True, True, False]
@@ -42,7 +42,7 @@ def test_inference_is_paused_in_turns_and_runs_on_afterwards(make_app: Callable[
         slept.append(seconds)
         now[0] += seconds
 
-    plan = Plan(frames=20, block=5, settle=1, warm_up=2, rate=50.0)
+    plan = FramePlan(frames=20, block=5, settle=1, warm_up=2, rate=50.0)
     profile = profile_frames(app, plan, sleep=sleep, clock=lambda: now[0], layers=False)
     asked = ([True] * 5 + [False] * 5) * 2
     assert listener.asked == [True, True, *asked]
@@ -64,7 +64,7 @@ def test_a_profile_ends_with_its_app(make_app: Callable[..., App]) -> None:
                 self.app.quit()
 
     app.scene.create("leaver", Leaver)
-    profile = profile_frames(app, Plan(frames=50, warm_up=0, rate=0.0))
+    profile = profile_frames(app, FramePlan(frames=50, warm_up=0, rate=0.0))
     assert 5 <= len(profile.work) <= 7
 
 
@@ -76,7 +76,7 @@ def test_a_profile_waits_for_the_renderer_between_frames(
     # At the end of every frame two pictures are in flight, until the third poll.
     pending = itertools.cycle((2, 2, 0))
     monkeypatch.setattr(app._idle_time, "_pending", lambda: next(pending))
-    profile = profile_frames(app, Plan(frames=20, block=5, settle=1, warm_up=0), layers=False)
+    profile = profile_frames(app, FramePlan(frames=20, block=5, settle=1, warm_up=0), layers=False)
     assert naps == [False] * 2 * 20
     assert [len(profile.late[side]) for side in (RUNNING, PAUSED)] == [8, 8]
     assert [len(profile.intervals[side]) for side in (RUNNING, PAUSED)] == [8, 7]
@@ -98,7 +98,7 @@ def test_what_frames_waited_for_is_told() -> None:
 
 def test_workers_are_summed_up_with_their_memory_and_layers(app: App) -> None:
     app.scene.create("reader", Reader)
-    profile = profile_frames(app, Plan(frames=8, block=4, settle=0, warm_up=2, rate=0.0))
+    profile = profile_frames(app, FramePlan(frames=8, block=4, settle=0, warm_up=2, rate=0.0))
     (label,) = profile.memory
     assert label == "digits on cpu"
     memory = profile.memory[label]
@@ -136,6 +136,6 @@ def test_work_under_way_waits_while_inference_is_paused(make_app: Callable[..., 
 
     app.scene.create("counter", Counter)
     before = app.frame.names
-    profile_frames(app, Plan(frames=20, block=5, settle=1, warm_up=0, rate=0.0), layers=False)
+    profile_frames(app, FramePlan(frames=20, block=5, settle=1, warm_up=0, rate=0.0), layers=False)
     assert work.frames == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
     assert app.frame.names == before

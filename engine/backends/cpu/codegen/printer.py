@@ -18,18 +18,7 @@ import numpy as np
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import CODE_TYPES, ArithmeticType, arithmetic_type, as_dtype
 from engine.device.native import NativeSource
-from engine.kernels.expr import (
-    BINARY,
-    COMPARE,
-    LOOPS,
-    REDUCTIONS,
-    UNARY,
-    Expr,
-    index,
-    lit,
-    nodes,
-    substitute,
-)
+from engine.kernels.expr import BINARY, COMPARE, LOOPS, REDUCTIONS, UNARY, Expr, index, lit, nodes, substitute
 from engine.kernels.kernel import Kernel
 from engine.kernels.printer import LIMITS, Printer
 
@@ -110,7 +99,7 @@ class NumbaPrinter(Printer):
         return f"for {var} in range({extent}):"
 
     def accumulator(self, node: Expr) -> ArithmeticType:
-        """Sums of float32 accumulate in float64, as in NumPy evaluation; of two both are the same."""
+        """Sums of float32 accumulate in float64, as in NumPy evaluation; those of two terms need not."""
         extent = node.args[0]
         is_short = extent.op == "const" and extent.attr <= 2
         is_sum = node.dtype == "float32" and node.attr[0] in ("sum", "prod")
@@ -144,7 +133,7 @@ class NumbaPrinter(Printer):
         return super().operation(node)
 
     def _strided_load(self, node: Expr) -> str | None:
-        """A load of which neighbouring results are a literal number of elements apart.
+        """A strided load: neighbouring results read elements a literal number apart.
 
         LLVM reads such elements as vectors only if it sees their distance from an address.
         """
@@ -199,7 +188,7 @@ class NumbaPrinter(Printer):
         step = _phases_along(last, self.kernel.body)
         parts, begin = [], "first"
         if step:
-            # Each phase reads neighbouring elements, which results of all phases are woven from.
+            # Each phase reads neighbouring elements; the results of all phases are interleaved.
             parts, begin = self._phases(last, step), f"first + whole * {step}"
         row = [
             "row = block if blocks == 1 else op_div(block, blocks)",

@@ -1,4 +1,4 @@
-"""Partition of a tuned kernel's results into tasks.
+"""Schedules of tuned kernels: partition of the results into tasks.
 
 A kernel has a `TaskGrid`, the axes along which its results are divided. From it come the words of the
 argument block that say how many blocks an axis has and how large they are, the kernel's statements that find
@@ -39,8 +39,8 @@ class Blocks:
         return Blocks(self.count, self.size * units)
 
 
-class Schedule(NamedTuple):
-    """The tasks of a kernel, the estimated nanoseconds of one, and the blocks along the axes of its grid."""
+class TaskSchedule(NamedTuple):
+    """How a kernel is scheduled: its tasks, the estimated nanoseconds of one, the blocks along grid axes."""
 
     tasks: int
     task_ns: float
@@ -49,7 +49,7 @@ class Schedule(NamedTuple):
     @classmethod
     def over(
         cls, blocks: tuple[Blocks, ...], total_ns: float, outer: int = 1, start_ns: float = 0.0
-    ) -> Schedule:
+    ) -> TaskSchedule:
         """Create tasks for each block of `outer` grids, from total and start-up nanoseconds."""
         tasks = outer * prod([axis.count for axis in blocks])
         return cls(tasks, total_ns / tasks + start_ns, blocks)
@@ -89,8 +89,8 @@ class TaskGrid:
 
 
 @dataclass(slots=True)
-class Axis:
-    """An axis while it is divided: a block has a multiple of `step` results, and at least `least`."""
+class TiledAxis:
+    """An axis divided into blocks of a multiple of `step` results, and at least `least`."""
 
     size: int
     block: int
@@ -98,7 +98,7 @@ class Axis:
     least: int = 1
 
     @classmethod
-    def of_tiles(cls, size: int, block: int, tile: int) -> Axis:
+    def of_tiles(cls, size: int, block: int, tile: int) -> TiledAxis:
         """An axis whose blocks are whole tiles."""
         return cls(size, block, tile, tile)
 
@@ -117,21 +117,21 @@ class Axis:
         """Whether a block may be smaller."""
         return self.block > self.least
 
-    def halved(self) -> Axis:
+    def halved(self) -> TiledAxis:
         """The axis with blocks of half the size."""
-        return Axis(self.size, up(-(-self.block // 2), self.step), self.step, self.least)
+        return TiledAxis(self.size, up(-(-self.block // 2), self.step), self.step, self.least)
 
 
-def first_divisible(*axes: Axis) -> int | None:
+def first_divisible(*axes: TiledAxis) -> int | None:
     """The number of the first axis whose blocks may be smaller."""
     return next((k for k, axis in enumerate(axes) if axis.is_divisible), None)
 
 
 def halve(
-    axes: Iterable[Axis],
+    axes: Iterable[TiledAxis],
     are_too_large: Callable[..., bool],
     choose: Callable[..., int | None] = first_divisible,
-) -> list[Axis]:
+) -> list[TiledAxis]:
     """Halve blocks while they are too large.
 
     Args:
@@ -149,14 +149,11 @@ def halve(
 
 
 def share(
-    axes: Sequence[Axis],
-    outer: int,
-    wanted: int,
-    choose: Callable[..., int | None] = first_divisible,
+    axes: Sequence[TiledAxis], outer: int, wanted: int, choose: Callable[..., int | None] = first_divisible
 ) -> tuple[Blocks, ...]:
     """Halve blocks until `outer` grids of them are as many tasks as wanted; see `halve`."""
 
-    def are_too_few(*axes: Axis) -> bool:
+    def are_too_few(*axes: TiledAxis) -> bool:
         tasks = outer
         for axis in axes:
             tasks *= -(-axis.size // axis.block)
@@ -174,8 +171,8 @@ def evenly(size: int, wanted: int, step: int = 1) -> Blocks:
 
 
 def emit(
-    tuner: Tuner, kernel: NativeKernel, schedule: Schedule, arguments: Iterable[float], inputs: Iterable[str],
-    output: str, epilogue: Epilogue | None = None,
+    tuner: Tuner, kernel: NativeKernel, schedule: TaskSchedule, arguments: Iterable[float],
+    inputs: Iterable[str], output: str, epilogue: Epilogue | None = None,
 ) -> bool:  # fmt: skip
     """Emit the step of a tuned kernel, with its arguments in the prologue's order; True, as a rule returns.
 
@@ -196,7 +193,7 @@ def emit(
 
 def emit_raw(
     compute: Compute, tuner: Tuner, dtype: np.dtype, kernel: NativeKernel,
-    *steps: tuple[Schedule, Iterable[float]], inputs: Iterable[str],
+    *steps: tuple[TaskSchedule, Iterable[float]], inputs: Iterable[str],
 ) -> bool:  # fmt: skip
     """Emit steps of a kernel that writes elements of type `dtype`, and the epilogue as a step of its own.
 

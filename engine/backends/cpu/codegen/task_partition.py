@@ -1,4 +1,4 @@
-"""How results are cut into tasks, by estimated time: functions of plain numbers, repeated at each new size.
+"""Partition of results into tasks by estimated time: functions of plain numbers, called at each new size.
 
 This module's text is compiled, too (`engine.kernels.size_function`), so it holds arithmetic, loops and calls
 of its own functions only.
@@ -57,7 +57,7 @@ WEIGHT_BYTES_PER_NS = 12.0
 """How fast transformed weights arrive from beyond second-level cache."""
 
 CLEARLY = 0.97
-"""Of cuts with tiles alike, a later one is taken where it needs this share of an earlier one's time."""
+"""Of partitions with equal tiles, a later one is taken where it needs this share of an earlier one's time."""
 
 ROUNDED = 1.0 - 1e-9
 """What an estimate may be less than its lower bound, as floats are rounded."""
@@ -112,7 +112,7 @@ def reading_ns(size: int, whole: int = 0) -> float:
 
 @size_function
 def ns_of_reading(size: int, whole: int) -> tuple[float]:
-    """`reading_ns` of a size that may be open."""
+    """`reading_ns` of a size that may be symbolic."""
     return (reading_ns(size, whole),)
 
 
@@ -140,7 +140,7 @@ def cut_extent(extent: int, tasks: int, least: int, nanoseconds: float, threads:
 def cut_slim(
     rows: int, columns: int, lanes: int, table: int
 ) -> tuple[int, int, int, int, int, int, int, int, int, int]:
-    """How a slim matrix is transposed, whose results a table of so many addresses says.
+    """Partition the transposition of a narrow matrix, by a table of up to `table` addresses.
 
     A matrix of few rows is one line of results, and one of few columns as many lines. Of a line, `block_size`
     results lie `block_step` elements of the input from the next ones; in a block, groups of `group` results
@@ -188,7 +188,7 @@ def panels_ns(
     across: int, along: int, tile_ns: float, fetched: float, tile_bytes: float, start_ns: float
 ) -> float:
     """Estimated time of a task of panels and tiles, of which a panel arrives in `fetched`."""
-    # A panel arrives while the one before is in use, if that is long enough; the first is waited for.
+    # A panel is fetched while the previous one is in use; only the first is waited for.
     work = across * (max(along * tile_ns, fetched) + FETCHED_UNSEEN * fetched)
     read = FETCHED_UNSEEN * along * tile_bytes / BYTES_PER_NS
     return work + fetched + read + start_ns
@@ -216,7 +216,7 @@ def cut_tasks(
     across, wide = 1, panels
     while groups * across <= wanted:
         grids, before = groups * across, 0
-        # Of as many rounds of all threads, the one of the most tasks takes the least time.
+        # Among partitions with equally many rounds of all threads, the one with the most tasks is fastest.
         for rounds in range(1, -(-wanted // threads) + 1):
             along = min(min(wanted, rounds * threads) // grids, tiles)
             if along > before:
@@ -359,7 +359,7 @@ def winograd_ns(tiles: Tiles, share: int, at_once: int, group_columns: int, thre
     blocks = turns * (whole + (1 if rest > 0 else 0))
     products = tiles.flops * rows * group_columns / tiles.flops_per_ns
     weights = tiles.column_bytes * group_columns
-    # Weights that fit into second-level cache come from afar for the first block only.
+    # Weights that fit into second-level cache are fetched from memory for the first block only.
     streams = blocks if weights > tiles.scratch else 1
     waited = weights / WEIGHT_BYTES_PER_NS - products * turns / blocks
     moved = tiles.input_ns + tiles.output_ns * (group_columns // tiles.lanes)
@@ -389,11 +389,11 @@ def best_cut(
 ) -> tuple[float, int, int, int, int]:
     """The best partition below a bound on `judged` threads: its time (or the bound), tiles and columns.
 
-    A convolution is cut by tiles, or by output channels too, into many tasks or few.
+    Tasks are blocks of tiles, or of tiles and output channels, many or few.
     """
     found, best_share, best_at_once, best_columns, best_group = bound, 0, 1, 1, 1
     columns = up(tiles.m, tiles.width)
-    # Tiles alone, without what a cut has to wait for, take so long.
+    # The time of the tiles alone, without waiting.
     moved = tiles.input_ns + tiles.output_ns * (columns // tiles.lanes)
     lowest = tiles.total * (tiles.flops * columns / tiles.flops_per_ns + moved)
     if lowest / judged * ROUNDED > bound:
@@ -419,7 +419,7 @@ def best_cut(
                 at_once = -(-share // -(-share // room))
                 nanoseconds = winograd_ns(tiles, share, at_once, group_columns, judged)
                 if nanoseconds < bound:
-                    # Fewer tasks, which come later, must be worth it too: many even out what else goes on.
+                    # Fewer tasks, tried later, must be clearly faster: many tasks even out disturbances.
                     found = bound = nanoseconds * CLEARLY
                     best_share, best_at_once = share, at_once
                     best_columns, best_group = columns, group_columns
@@ -432,7 +432,7 @@ def cut_winograd(
     most: int, middle: int, least: int, flops_per_ns: float, input_2: float, output_2: float, input_4: float,
     output_4: float, worth_2: float, worth_4: float, scratch: int, inline_ns: float, threads: int,
 ) -> tuple[int, int, int, int, int, float, int, int, int, int]:  # fmt: skip
-    """The cut of a convolution with tiles of up to `largest` results along a side.
+    """Partition a convolution with tiles of up to `largest` results along a side.
 
     input_2, output_2, input_4, output_4: the transforms of a vector of tiles of 2 and of 4; worth_2, worth_4:
     the share of the time of what takes less memory that they have to need. Returns the size of tiles, the
@@ -440,7 +440,7 @@ def cut_winograd(
     of a product take the rows of a block; and the images computed directly, and with tiles of 2 and of 4.
     """
     direct = 2.0 * 9 * channels * (batch * height * width * m) / (flops_per_ns * DIRECT_SHARE)
-    # So short a layer often runs on one thread, as its whole plan does; it is cut for more all the same.
+    # Such a short layer often runs on one thread, with its whole plan; it is divided for all threads anyway.
     judged = threads if direct > inline_ns / 2 else 1
     fewest = min(tasks_wanted(direct, threads), threads)
     size, share, at_once, columns, group_columns = 0, 1, 1, 1, 1

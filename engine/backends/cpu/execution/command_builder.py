@@ -23,8 +23,8 @@ INSIDE = -1
 """What a row within a repetition has in place of followers, unless it begins another one."""
 
 
-class Words:
-    """A list of words, some of them symbolic; floats are stored as their bits."""
+class CommandWords:
+    """The words of a command list, some of them symbolic; floats are stored as their bits."""
 
     def __init__(self) -> None:
         self._words: list[int] = []
@@ -111,7 +111,7 @@ class CommandBuilder:
     def __init__(self, functions: Mapping[str, int]) -> None:
         """`functions` are the addresses of compiled kernels by their keys."""
         self._functions = functions
-        self.words = Words()
+        self.words = CommandWords()
         self.pointers: dict[str, list[int]] = {}
         self.ways: list[tuple[int, str, str]] = []
         self.rows: list[Row] = []

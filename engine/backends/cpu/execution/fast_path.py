@@ -1,6 +1,6 @@
 """The CPU backend's fast path from inputs to a job, with at most one copy.
 
-Nor are outputs that a tensor takes over.
+Outputs that a tensor takes over are not copied at all.
 """
 
 from __future__ import annotations
@@ -114,10 +114,7 @@ class CPUReplay(ProgramReplay):
         return True
 
     def run_apart(
-        self,
-        arrays: Sequence[np.ndarray],
-        tensors: Sequence[CPUTensorData | None],
-        fixed: Collection[str],
+        self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None], fixed: Collection[str]
     ) -> bool:
         stream = self._stream
         if not stream.copied:
@@ -140,10 +137,10 @@ class CPUReplay(ProgramReplay):
                 here = ZeroCopyCommands(program, self._targets, self._in_place, stream.jobs)
             self._elsewhere = here
         if is_quick and not tensors:
-            here.aim_for_now(arrays)
+            here.bind_inputs_now(arrays)
         elif not here.is_bound_to(arrays, tensors):
-            here.aim(arrays, tensors)
-        self.own = here.aim_outputs(own, stream)
+            here.bind_inputs(arrays, tensors)
+        self.own = here.bind_outputs(own, stream)
         for number in here.copied:
             (self._views or self._seen(arrays))[number][...] = arrays[number]
         if is_quick:
@@ -259,16 +256,16 @@ class ZeroCopyCommands:
         self._home = [buffer.address for buffer in inputs]
         self._may = allowed
         self._see(program, inputs)
-        # What `aim` was given; None where the commands may read what is gone.
+        # The arguments of `bind_inputs`; None if the commands may refer to memory that was freed.
         self.tensors: Sequence[CPUTensorData | None] | None = None
-        self.job: RepeatedJob | None = None  # what runs it as it is aimed
+        self.job: RepeatedJob | None = None  # what runs it as it is bound
         self.taken: list[tuple[int, np.ndarray]] = []
         self.read: list[CPUTensorData] = []
         self.copied: list[int] = []
         self.held: object = None
 
     def _see(self, program: CPUProgram, inputs: Sequence[CPUBuffer]) -> None:
-        """Note the inputs and outputs of some sizes."""
+        """Note which inputs can be read in place, and the outputs, at the present sizes."""
         self._allowed = [
             may and buffer.elements * buffer.dtype.itemsize >= IN_PLACE_BYTES
             for may, buffer in zip(self._may, inputs, strict=True)
@@ -277,7 +274,7 @@ class ZeroCopyCommands:
         self.moved: tuple[str, ...] = ()
 
     def resize(self, program: CPUProgram, inputs: Sequence[CPUBuffer]) -> bool:
-        """Follow the program to other sizes, with buffers where they were; False if that cannot be now."""
+        """Follow the program to other sizes, with the same buffers; False if that is impossible now."""
         assert program.commands is not None
         rows, count = program.commands.array, program.commands.count
         if not is_free(self) or count > len(self._rows):
@@ -299,7 +296,7 @@ class ZeroCopyCommands:
         self.tensors = tensors
         return True
 
-    def aim(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
+    def bind_inputs(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
         """Bind tensors in place where possible; without any, bind copies."""
         self.let_go()
         self.tensors, words, allowed = tensors, self._words, self._allowed
@@ -315,7 +312,7 @@ class ZeroCopyCommands:
             for place in places:
                 words[place] = address
 
-    def aim_for_now(self, arrays: Sequence[np.ndarray]) -> None:
+    def bind_inputs_now(self, arrays: Sequence[np.ndarray]) -> None:
         """Bind arrays in place, for a run that ends before their owner can change them."""
         self.let_go()
         for number, array in enumerate(arrays):
@@ -326,7 +323,7 @@ class ZeroCopyCommands:
             for place in self._places[number]:
                 self._words[place] = address
 
-    def aim_outputs(self, own: Collection[str], stream: JobStream) -> Mapping[str, OutputMemory]:
+    def bind_outputs(self, own: Collection[str], stream: JobStream) -> Mapping[str, OutputMemory]:
         """Bind outputs to new memory where available, else to the program's; returns those in new memory."""
         outputs, words, before, made = self._outputs, self._words, self.moved, dict[str, OutputMemory]()
         # Those of this run, of the one whose outputs are its inputs, and of the one before, until they go.

@@ -1,6 +1,6 @@
 """An output of one run in memory of its own, which a copy of the output takes over.
 
-Made by `engine.backends.cpu.execution.fast_path.ZeroCopyCommands.aim_outputs`.
+Made by `engine.backends.cpu.execution.fast_path.ZeroCopyCommands.bind_outputs`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from engine.base.errors import DisposedError
 from engine.base.memory.aligned import reserve
 
 
-class Owner(Enum):
-    """Who has the memory of an output."""
+class OutputOwner(Enum):
+    """Who owns the memory of an output."""
 
     NOBODY = auto()
     """Nothing has read the output, and the first copy takes its memory over."""
@@ -44,21 +44,21 @@ class OutputMemory:
         """For a run in a stream."""
         self.array = array
         self.address = address
-        self.owner = Owner.NOBODY
+        self.owner = OutputOwner.NOBODY
         self._stream = stream
         self._tensor: CPUTensorData | None = None
 
     def read(self) -> CPUBuffer:
         """The output, for the worker."""
         self.part()
-        self.owner = Owner.WORKER
+        self.owner = OutputOwner.WORKER
         return CPUBuffer(len(self.array), self.array.dtype, self.array)
 
     def give(self, shape: tuple[int, ...], elements: int) -> CPUTensorData | None:
         """The first elements as a tensor's, which takes the memory over; None unless nobody has it."""
-        if self.owner is not Owner.NOBODY:
+        if self.owner is not OutputOwner.NOBODY:
             return None
-        self.owner = Owner.TENSOR
+        self.owner = OutputOwner.TENSOR
         self._tensor = data = CPUTensorData(self.array[:elements].reshape(shape), is_shared=False)
         data.share_with(self, self.address)
         stream = self._stream
@@ -71,7 +71,7 @@ class OutputMemory:
         data, self._tensor = self._tensor, None
         if data is None:
             return
-        self.owner = Owner.WORKER
+        self.owner = OutputOwner.WORKER
         data.share_with(None)
         copy: np.ndarray = reserve(self.array.nbytes).view(self.array.dtype)
         try:

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.backends.cpu.execution.program import CPUProgram
 from engine.backends.cpu.execution.timing import ObservedJob, TimestampedList
-from engine.backends.partial_dispatch import CombinedTiming, Cut, PartialDispatch, TimeBounds, Timing
+from engine.backends.partial_dispatch import CombinedTiming, PartialDispatch, StepRange, TimeBounds, Timing
 from engine.base import instrumentation
 from engine.base.errors import DisposedError
 from engine.compiler.plan import Plan
@@ -51,25 +51,25 @@ class CPUPartialDispatch(PartialDispatch):
         self.units = [0] * len(plan.steps)
         for step, rows in self._rows_of.items():
             self.units[step] = count_runs(rows) if rows[0, 0] == BEGIN else int(rows[0, 2])
-        self._all = [Cut(step, 0, self.units[step]) for step in steps]
+        self._all = [StepRange(step, 0, self.units[step]) for step in steps]
 
-    def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
+    def enqueue(self, parts: Sequence[StepRange], timed: bool) -> Timing | None:
         """Enqueue parts as one job; a short complete plan runs inline."""
         if self._program.commands is None:
             raise DisposedError("this program was released")
-        if self._program.is_short and len(cuts) == len(self._all) and list(cuts) == self._all:
+        if self._program.is_short and len(parts) == len(self._all) and list(parts) == self._all:
             before = perf_counter()
             if self._run_here(self._program):
                 return CombinedTiming(TimeBounds(0.0, perf_counter() - before)) if timed else None
-        parts, blocks = [], []
-        for cut in cuts:
-            rows = self._rows_of[cut.step]
-            if cut.end - cut.first < self.units[cut.step]:
-                rows, block = self._cut(rows, cut)
+        lists, blocks = [], []
+        for part in parts:
+            rows = self._rows_of[part.step]
+            if part.end - part.first < self.units[part.step]:
+                rows, block = self._rows_of_part(rows, part)
                 blocks.append(block)
-            parts.append(rows)
+            lists.append(rows)
         keep = (blocks, self._program.commands)
-        commands = CommandList(np.concatenate(parts), keep)
+        commands = CommandList(np.concatenate(lists), keep)
         if not (timed or instrumentation.installed):
             self._submit(commands)
             return None
@@ -79,12 +79,12 @@ class CPUPartialDispatch(PartialDispatch):
             instrumentation.later(timing)
         return timing if timed else None
 
-    def _cut(self, rows: np.ndarray, cut: Cut) -> tuple[np.ndarray, np.ndarray]:
+    def _rows_of_part(self, rows: np.ndarray, part: StepRange) -> tuple[np.ndarray, np.ndarray]:
         """The rows of a part of a step, and words that they point to."""
         if rows[0, 0] == BEGIN:
-            return some_runs(rows, cut.first, cut.end)
+            return some_runs(rows, part.first, part.end)
         function, args, _, grain = rows[0].tolist()
-        block = np.array([function, args, cut.first], np.int64)
-        count = cut.end - cut.first
-        part = (self._part, block.ctypes.data, count, min(grain, max(1, -(-count // _CHUNKS))))
-        return np.array([part], np.int64), block
+        block = np.array([function, args, part.first], np.int64)
+        count = part.end - part.first
+        row = (self._part, block.ctypes.data, count, min(grain, max(1, -(-count // _CHUNKS))))
+        return np.array([row], np.int64), block

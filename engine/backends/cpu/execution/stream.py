@@ -35,7 +35,7 @@ class CPUReadback(Readback):
     def __init__(self, source: np.ndarray, handle: JobHandle | None, results: ResultMemory) -> None:
         self._source = source
         self._handle = handle
-        self._owed: PendingCopies | None = None
+        self._pending: PendingCopies | None = None
         self._results = results
         self._array: np.ndarray | None = results.copy(source) if handle is None else None
 
@@ -56,27 +56,27 @@ class CPUReadback(Readback):
         return self._source if self._array is None else None
 
     def wait(self) -> None:
-        """Block until the copy can be had."""
+        """Block until the copy is available."""
         if self._handle is not None:
             _wait_for(self._handle)
 
-    def defer(self, owed: PendingCopies) -> None:
+    def defer(self, pending: PendingCopies) -> None:
         """Defer the copy until it is requested or the pending copies are flushed."""
-        owed[id(self)] = weakref.ref(self)
-        self._owed = owed
+        pending[id(self)] = weakref.ref(self)
+        self._pending = pending
 
     def copied_by(self, stream: JobStream) -> None:
         """The copy is made by a job of the stream."""
         self._is_settled()
         array = self._results.array(self._source.shape, self._source.dtype)
-        # In this order: where the copy cannot be enqueued, there is no array that says otherwise.
+        # In this order, so that no array exists if the copy cannot be enqueued.
         self._handle = stream.copy(self._source, array)
         self._array = array
 
     def _is_settled(self) -> None:
-        if self._owed is not None:
-            self._owed.pop(id(self), None)
-            self._owed = None
+        if self._pending is not None:
+            self._pending.pop(id(self), None)
+            self._pending = None
 
     __del__ = _is_settled
 
@@ -93,29 +93,19 @@ class JobStream:
     Attributes:
         last: The job behind which the next one runs; None when nothing is in flight.
         marks: What the next one waits for besides.
-        owed: Readbacks of values as they are behind `last`, which have not been copied yet.
+        pending: Readbacks of values as they are behind `last`, which have not been copied yet.
         results: Memory of the copies.
         copied: Outputs that were copied since the last run, and so may be after the next.
         own: Memory of outputs that need no copy.
     """
 
-    __slots__ = (
-        "_disposed",
-        "_staging",
-        "copied",
-        "jobs",
-        "last",
-        "marks",
-        "owed",
-        "own",
-        "results",
-    )
+    __slots__ = ("_disposed", "_staging", "copied", "jobs", "last", "marks", "own", "pending", "results")
 
     def __init__(self, jobs: JobSystem) -> None:
         self.jobs = jobs
         self.last: JobHandle | None = None
         self.marks: list[JobHandle] = []
-        self.owed: PendingCopies = {}
+        self.pending: PendingCopies = {}
         self.results = ResultMemory()
         self.copied: set[str] = set()
         self.own = OutputRing()
@@ -130,13 +120,13 @@ class JobStream:
             if not self.last.is_completed:
                 return False
             self.last = None
-            if self.owed:
+            if self.pending:
                 self._flush()
         return not self.marks
 
     def submit(self, commands: CommandList, keep_alive: object) -> JobHandle:
         """Enqueue commands after the pending copies of readbacks."""
-        if self.owed:
+        if self.pending:
             self._flush()
         return self._enqueue(commands, keep_alive)
 
@@ -159,7 +149,7 @@ class JobStream:
     def repeat(self, job: RepeatedJob) -> bool:
         """Run a job again, if nothing but itself is in flight. Returns whether it does."""
         last, handle = self.last, job.handle
-        if (last is not handle and last is not None) or self.marks or self.owed:
+        if (last is not handle and last is not None) or self.marks or self.pending:
             if not self.is_idle():
                 return False
         if not job.again():
@@ -198,7 +188,7 @@ class JobStream:
         if not is_small or self.marks:
             read.copied_by(self)
         else:
-            read.defer(self.owed)
+            read.defer(self.pending)
         return read
 
     def fence(self) -> JobHandle | None:
@@ -212,11 +202,11 @@ class JobStream:
 
         `done` is a job that is known to be done.
         """
-        if not (self.marks or self.owed) and (self.last is None or self.last is done):
+        if not (self.marks or self.pending) and (self.last is None or self.last is done):
             return ()
         if self.is_idle():
             return ()
-        if self.owed:
+        if self.pending:
             self._flush()
         return [*self.marks, *(() if self.last is None else (self.last,))]
 
@@ -236,8 +226,8 @@ class JobStream:
         self._disposed = True
 
     def _flush(self) -> None:
-        owed, self.owed = self.owed, {}
-        for reference in list(owed.values()):
+        pending, self.pending = self.pending, {}
+        for reference in list(pending.values()):
             read = reference()
             if read is not None:
                 if read.done():

@@ -60,9 +60,9 @@ class _Arena:
 
 
 class CommandLayout:
-    """The words and commands of a plan with nothing bound yet: of use to all templates of the plan.
+    """The unbound words and commands of a plan, shared by all its templates.
 
-    `functions` are the addresses of its kernels by their keys, `threads` for how many work is cut.
+    `functions` are the addresses of its kernels by their keys, `threads` the number that tasks are made for.
     """
 
     def __init__(self, plan: Plan, functions: Mapping[str, int], threads: int) -> None:
@@ -144,7 +144,7 @@ class CPUTemplate:
         self.bind(constants)
 
     def bind(self, constants: Mapping[str, DeviceBuffer]) -> None:
-        """Bind constants, each before sizes at which a step reads it."""
+        """Bind constants; each must be bound before a size at which a step reads it."""
         for name, buffer in constants.items():
             assert isinstance(buffer, CPUBuffer)
             self._words[self._places.pop(name)] = buffer.address

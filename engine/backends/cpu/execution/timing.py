@@ -45,7 +45,7 @@ class TimestampedList:
         given = commands.array[: commands.count]
         starts = units_of(given) if each else np.zeros(1, np.int64)
         count = len(starts) + 1
-        # For each look at the clock the arguments of `stamp`, and the two numbers that it leaves.
+        # For each timestamp the arguments of `stamp`, and the two numbers that it writes.
         memory = np.zeros((count, _ARGUMENTS + 2), np.int64)
         places = memory.ctypes.data + memory.strides[0] * np.arange(count)
         memory[:, : len(clock.arguments)] = clock.arguments

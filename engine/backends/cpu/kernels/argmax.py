@@ -1,7 +1,7 @@
 """ArgMax and ArgMin: maxima of order-preserving integer keys, vectorised.
 
-A row is taken in blocks, and the place is looked for in the block with the best key. Where rows do not lie as
-a whole, columns side by side hold their best key and its place.
+A row is searched in blocks, and the position is looked up in the block with the best key. If rows are not
+contiguous, adjacent columns each keep their best key and its position.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit_raw
+from engine.backends.cpu.codegen.schedule import TaskSchedule, emit_raw
 from engine.backends.cpu.kernels.sort import order_code
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import INT64, arithmetic_type, as_dtype
@@ -39,7 +39,7 @@ def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
     each = (x.size * _NS_PER_ELEMENT + outer * inner * _NS_PER_RESULT) / tasks
     text = position_text(x.dtype.name, bool(attributes["largest"]), bool(attributes["last"]))
     sizes = _ARGUMENTS.values(outer=outer, count=count, inner=inner, blocks=blocks)
-    step = Schedule(tasks, each), sizes
+    step = TaskSchedule(tasks, each), sizes
     return emit_raw(compute, tuner, INT64, NativeKernel("position", text), step, inputs=(x.name,))
 
 
@@ -50,7 +50,7 @@ def position_text(storage: str, largest: bool, last: bool) -> str:
     kind, short, top = ("int64", "i64", 2**63 - 1) if wide else ("int32", "i32", 2**31 - 1)
     key = [f"x = {read_text(storage, 'source', 'at')}", *order_code(arithmetic, is_reversed=not largest)]
     better = "op_ge" if last else "op_gt"
-    # Whatever comes first is better than this, or equal where it is as small.
+    # Any first element is greater than this, or equal if it is as small.
     least = f"_types.{kind}(-{top} - 1)"
     end = f"row_start + min(where + {BLOCK_RUN}, count) - 1, -1"
     run = [
@@ -89,7 +89,7 @@ def position_text(storage: str, largest: bool, last: bool) -> str:
         f"        best = to_{kind}(load_{short}(keys, c))",
         f"        is_better = {better}(code, best)",
         f"        store_{short}(keys, c, op_max(best, code))",
-        # Places grow. A choice between old and new would be stored with a mask, which AVX2 does slowly.
+        # Positions ascend. A select between old and new would become a masked store, which is slow on AVX2.
         f"        before = to_{kind}(load_{short}(places, c))",
         f"        store_{short}(places, c, op_max(before, op_select(is_better, place, _types.{kind}(0))))",
         "for c in range(columns):",

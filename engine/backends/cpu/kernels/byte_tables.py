@@ -8,7 +8,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit_raw, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit_raw, evenly
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
@@ -24,7 +24,10 @@ def tune_look_up(compute: Compute, tuner: Tuner, threads: int) -> bool:
     x, table = compute.operands
     nanoseconds, lanes = x.size * _NS_PER_BYTE, _lanes()
     blocks = evenly(x.size, tasks_wanted(nanoseconds, threads), lanes)
-    schedule = Schedule.over((blocks,), nanoseconds), _ARGUMENTS.values(total=x.size, **_GRID.values(blocks))
+    schedule = (
+        TaskSchedule.over((blocks,), nanoseconds),
+        _ARGUMENTS.values(total=x.size, **_GRID.values(blocks)),
+    )
     kernel = NativeKernel("look_up", look_up_text(lanes))
     return emit_raw(compute, tuner, compute.output.dtype, kernel, schedule, inputs=(x.name, table.name))
 

@@ -12,7 +12,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit, emit_raw, evenly
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, emit, emit_raw, evenly
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import INT32, INT64
 from engine.compiler.plan import Compute, Tuner
@@ -100,9 +100,9 @@ def _emit_select(
     compute: Compute, tuner: Tuner, threads: int, mask: Value, arguments: ArgumentBlock, text: str,
     own: dict[str, int], others: tuple[str, ...], dtype: np.dtype, moving: float,
 ) -> bool:  # fmt: skip
-    """The counts of blocks, and the choice.
+    """Emit the step that counts each block's elements, and the one that writes the selected ones.
 
-    own: the kernel's arguments behind those of the cut; moving: nanoseconds of a chosen position.
+    own: the kernel's arguments after those of the partition; moving: nanoseconds of a chosen position.
     """
     rows, count = mask.shape
     nanoseconds = rows * count * (_NS_PER_MARK + moving / 2)
@@ -113,7 +113,7 @@ def _emit_select(
     emit(tuner, kernel, schedule, values, (mask.name,), counts)
     kernel = NativeKernel(compute.hint.kind if compute.hint else "select", text)
     step = (
-        Schedule.over((blocks,), nanoseconds, rows, _NS_PER_TASK),
+        TaskSchedule.over((blocks,), nanoseconds, rows, _NS_PER_TASK),
         arguments.values(count=count, **_GRID.values(blocks), **own),
     )
     return emit_raw(compute, tuner, dtype, kernel, step, inputs=(mask.name, counts, *others))
@@ -121,10 +121,10 @@ def _emit_select(
 
 def _counts(
     shape: tuple[int, ...], blocks: Blocks
-) -> tuple[NativeKernel, tuple[Schedule, tuple[float, ...]]]:
+) -> tuple[NativeKernel, tuple[TaskSchedule, tuple[float, ...]]]:
     """The kernel that counts the marks of each block, its tasks and arguments."""
     rows, count = shape
-    schedule = Schedule(rows * blocks.count, blocks.size * _NS_PER_COUNTED + _NS_PER_TASK)
+    schedule = TaskSchedule(rows * blocks.count, blocks.size * _NS_PER_COUNTED + _NS_PER_TASK)
     return NativeKernel("count", count_text()), (schedule, _CUT.values(count=count, **_GRID.values(blocks)))
 
 

@@ -14,7 +14,7 @@ from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, evenly
 from engine.backends.cpu.codegen.tiles import AVX512, NEON, Tile, host_tile
 from engine.backends.cpu.kernels.convolution.nhwc_tiles import FLOPS_PER_NS, NS_PER_RESULT
 from engine.backends.cpu.kernels.convolution.small_output_conv import pack_sums
@@ -56,7 +56,7 @@ def tune_expert_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
         pairs=pairs, count=count, row_count=count if compute.attributes["shared"] else 1, n_size=n, k_size=k,
         **_GRID.values(blocks), panel_floats=panels * vectors * tile.lanes * _OUTPUTS,
     )  # fmt: skip
-    schedule, inputs = Schedule.over((blocks,), nanoseconds, experts), (chosen.name, x.name, weights)
+    schedule, inputs = TaskSchedule.over((blocks,), nanoseconds, experts), (chosen.name, x.name, weights)
     kernel = NativeKernel("expert_matmul", expert_matmul_text(tile, epilogue))
     return emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
 

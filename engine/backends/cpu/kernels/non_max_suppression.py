@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit_raw, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit_raw, evenly
 from engine.backends.cpu.codegen.task_partition import CHUNKS_PER_THREAD
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import FLOAT32, INT32
@@ -28,7 +28,7 @@ def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
     most = whole(attributes["most"])
     blocks = evenly(rows, threads * CHUNKS_PER_THREAD)
     scratch = tuner.temporary(blocks.count * 5 * (most + AT_ONCE), FLOAT32)
-    schedule = Schedule(blocks.count, blocks.size * count * _NS_PER_BOX)
+    schedule = TaskSchedule(blocks.count, blocks.size * count * _NS_PER_BOX)
     stored = number[0].dtype.name if number else None
     kernel = NativeKernel("suppression", suppression_text(stored))
     arguments = _ARGUMENTS.values(

@@ -6,7 +6,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.codegen.schedule import TaskSchedule, emit
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
@@ -45,7 +45,9 @@ def _emit(compute: Compute, tuner: Tuner, kind: str, masked: int, epsilon: float
     row_ns = extent * (_NS_PER_ELEMENT[kind] + 0.1) + _NS_PER_ROW
     arguments = _ARGUMENTS.values(extent=extent, masked=masked, epsilon=epsilon)
     kernel = NativeKernel(kind, normalization_text(kind, host_tile().lanes, epilogue))
-    return emit(tuner, kernel, Schedule(rows, row_ns), arguments, (x.name,), compute.output.name, epilogue)
+    return emit(
+        tuner, kernel, TaskSchedule(rows, row_ns), arguments, (x.name,), compute.output.name, epilogue
+    )
 
 
 def normalization_text(kind: str, lanes: int, epilogue: Epilogue) -> str:

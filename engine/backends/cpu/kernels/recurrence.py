@@ -22,7 +22,7 @@ import numpy as np
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit_raw
+from engine.backends.cpu.codegen.schedule import TaskSchedule, emit_raw
 from engine.backends.cpu.codegen.task_partition import cut_step, reading_ns
 from engine.backends.cpu.codegen.tiles import Tile, by_height, host_tile
 from engine.backends.cpu.kernels.matmul.matmul import tune_matmul
@@ -110,7 +110,7 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     copy_ns = states / tasks * COPY_NS + 10.0
     phases = {BEGIN: copy_ns, STEPS: steps * step_ns / parts + 50.0}
     phases |= {END: copy_ns} if attributes["states"] else {}
-    runs = [(Schedule(tasks, task_ns), arguments(phase=phase)) for phase, task_ns in phases.items()]
+    runs = [(TaskSchedule(tasks, task_ns), arguments(phase=phase)) for phase, task_ns in phases.items()]
     return emit_raw(compute, tuner, FLOAT32, kernel, *runs, inputs=names)
 
 

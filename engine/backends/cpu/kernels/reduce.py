@@ -16,7 +16,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import kernel_text, split_row
-from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, emit
 from engine.backends.cpu.codegen.task_partition import cut_extent
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
@@ -111,7 +111,7 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     joins = "sum" if kind == "mean" else kind
     work = _Work(joins, term, (outer, extent, inner), x.name, center, 1, divisor)
     fixed = x.signature is not None and all(x.is_static(axis) for axis in range(x.rank))
-    # Whatever the other sizes, a short extent is never cut.
+    # A short extent is never divided, for any other sizes.
     if (x.is_static(1) and extent < 2 * least) or (fixed and parts == 1):
         emit_step(compute, tuner, work)
         return True
@@ -144,7 +144,7 @@ def _emit_columns(compute: Compute, tuner: Tuner, work: _Work) -> None:
     if storage in _INTEGERS:
         name, text = f"{name}_{storage}", integers_text(work.kind, storage, len(rows), epilogue)
     kernel = NativeKernel(name, text)
-    schedule = Schedule.over(blocks, total_ns, outer, _NS_PER_TASK)
+    schedule = TaskSchedule.over(blocks, total_ns, outer, _NS_PER_TASK)
     emit(tuner, kernel, schedule, sizes, work.inputs, compute.output.name, epilogue)
 
 
@@ -161,7 +161,7 @@ def _emit_runs(compute: Compute, tuner: Tuner, work: _Work) -> None:
     )  # fmt: skip
     kernel = NativeKernel(f"reduce_{work.kind}", runs_text(work.kind, work.term, epilogue))
     total_ns = outer * extent * _NS_PER_ELEMENT + results * _NS_PER_RUN
-    schedule = Schedule.over((blocks,), total_ns, start_ns=_NS_PER_TASK)
+    schedule = TaskSchedule.over((blocks,), total_ns, start_ns=_NS_PER_TASK)
     emit(tuner, kernel, schedule, sizes, work.inputs, compute.output.name, epilogue)
 
 

@@ -8,7 +8,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit_raw, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit_raw, evenly
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
@@ -32,7 +32,7 @@ def tune_nearest(compute: Compute, tuner: Tuner, threads: int) -> bool:
         row_places=attributes["row_places"], column_places=attributes["column_places"],
     )  # fmt: skip
     kernel = NativeKernel("nearest", nearest_text(x.dtype.itemsize))
-    schedule = Schedule.over((blocks,), total_ns, outer, _NS_PER_TASK)
+    schedule = TaskSchedule.over((blocks,), total_ns, outer, _NS_PER_TASK)
     return emit_raw(compute, tuner, x.dtype, kernel, (schedule, arguments), inputs=(x.name, places.name))
 
 

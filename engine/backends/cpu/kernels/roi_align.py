@@ -11,7 +11,7 @@ from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, evenly
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
@@ -79,7 +79,7 @@ def tune_regions(compute: Compute, tuner: Tuner, threads: int) -> bool:
         bins=bins, padded=up(bins, host_tile().lanes), across=across,
     )  # fmt: skip
     kernel = NativeKernel("roi_align", regions_text(ratio, numbers.dtype.name, epilogue))
-    schedule = Schedule.over((blocks,), regions * channels * each, regions, _NS_PER_TASK)
+    schedule = TaskSchedule.over((blocks,), regions * channels * each, regions, _NS_PER_TASK)
     inputs = (x.name, places.name, numbers.name)
     return emit(tuner, kernel, schedule, arguments, inputs, compute.output.name, epilogue)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import computed_type, kernel_text, read_text, write_text
-from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit_raw
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, emit_raw
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import BOOL
 from engine.compiler.plan import Compute, Tuner
@@ -34,7 +34,7 @@ def tune_scan(compute: Compute, tuner: Tuner, threads: int) -> bool:
         count=count, inner=inner, **_GRID.values(blocks), exclusive=int(attributes["exclusive"]),
         reverse=int(attributes["reverse"]),
     )  # fmt: skip
-    step = Schedule(outer * blocks.count, each + _NS_PER_TASK), sizes
+    step = TaskSchedule(outer * blocks.count, each + _NS_PER_TASK), sizes
     return emit_raw(compute, tuner, x.dtype, kernel, step, inputs=(x.name,))
 
 

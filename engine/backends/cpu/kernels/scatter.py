@@ -1,8 +1,8 @@
 """Scatters: each task copies a part of the data and applies the updates of that part in order.
 
-So the additions to an element come in the order of the updates, for any number of threads. Where a row of
-updates has one target, a task has a range of places; it lists its updates first, without a branch, which no
-processor would foresee. Where each element has its own target, a task has some columns.
+Thus an element's updates are added in order, for any number of threads. If a row of updates has one target, a
+task owns a range of target rows and lists its updates first, without branches, as they would be mispredicted.
+If each element has its own target, a task owns some columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit_raw
+from engine.backends.cpu.codegen.schedule import TaskSchedule, emit_raw
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
 
@@ -65,7 +65,7 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
         by_outer=int(by_outer), parts=parts,
     )  # fmt: skip
     names = (data.name, targets.name, updates.name)
-    kernel, step = NativeKernel(f"scatter_{reduction}", text), (Schedule(parts, each), sizes)
+    kernel, step = NativeKernel(f"scatter_{reduction}", text), (TaskSchedule(parts, each), sizes)
     return emit_raw(compute, tuner, data.dtype, kernel, step, inputs=names)
 
 

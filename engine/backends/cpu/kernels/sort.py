@@ -10,7 +10,7 @@ from __future__ import annotations
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit_raw, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit_raw, evenly
 from engine.backends.cpu.codegen.task_partition import CHUNKS_PER_THREAD
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import INT32, INT64, arithmetic_type, as_dtype
@@ -134,7 +134,7 @@ def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
     sizes = _ARGUMENTS.values(
         rows=total, count=count, inner=inner, keep=keep, room=room, **_GRID.values(blocks),
     )  # fmt: skip
-    step = Schedule(blocks.count, each), sizes
+    step = TaskSchedule(blocks.count, each), sizes
     return emit_raw(compute, tuner, INT32, NativeKernel("sort", text), step, inputs=names)
 
 

@@ -6,7 +6,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.codegen.schedule import TaskSchedule, emit
 from engine.backends.cpu.codegen.task_partition import cut_slim
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
@@ -55,10 +55,10 @@ def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     each = rows * columns * (_SLIM_NS_PER_ELEMENT if slim else _NS_PER_ELEMENT) / per_batch + _NS_PER_TASK
     rank = len(compute.space)
     if slim:
-        kernel = NativeKernel("transpose_slim", slim_text(lanes, rank, epilogue, is_plain))
+        kernel = NativeKernel("transpose_slim", slim_text(rank, epilogue, is_plain))
     else:
         kernel = NativeKernel("transpose", tiles_text(lanes, size, rank, epilogue, is_plain))
-    schedule = Schedule(batch * per_batch, each)
+    schedule = TaskSchedule(batch * per_batch, each)
     return emit(tuner, kernel, schedule, sizes, (x.name,), compute.output.name, epilogue)
 
 
@@ -74,7 +74,7 @@ def _lanes(size: int) -> int:
 
 
 def _tile_sizes(rows: int, columns: int) -> tuple[tuple[float, ...], int]:
-    """The words of a kernel of squares, and how many tasks a matrix is. The last block takes what is left."""
+    """The arguments of the square kernel, and its tasks per matrix. The last block takes the remainder."""
     row_blocks, column_blocks = largest(1, rows // BLOCK_ROWS), largest(1, columns // BLOCK_COLUMNS)
     sizes = _TILE_ARGUMENTS.values(
         last_size=rows, columns_in=columns, row_blocks=row_blocks, column_blocks=column_blocks,
@@ -84,7 +84,7 @@ def _tile_sizes(rows: int, columns: int) -> tuple[tuple[float, ...], int]:
 
 
 def _slim_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...], int]:
-    """The words of a slim kernel, and how many tasks a matrix is."""
+    """The arguments of the narrow kernel, and its tasks per matrix."""
     cut = deferred(cut_slim, rows, columns, lanes, TABLE)
     return (rows, *cut), cut[1] * cut[4]
 
@@ -156,7 +156,7 @@ def {name}(source, step, target, target_step, rows, columns):
 """
 
 
-def slim_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
+def slim_text(rank: int, epilogue: Epilogue, plain: bool) -> str:
     """Source of the kernel for narrow matrices, which reads through a table of positions."""
     lead = [
         *_SLIM_ARGUMENTS.prologue("x", epilogue=epilogue),

@@ -9,7 +9,7 @@ from engine.backends.cpu.codegen.cost import SHORTEST_BLOCK, tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, evenly
 from engine.backends.cpu.library import library_text
 from engine.backends.forests import node_records
 from engine.base.dtypes import FLOAT32
@@ -47,7 +47,7 @@ def tune_leaves(compute: Compute, tuner: Tuner, threads: int) -> bool:
     kernel = NativeKernel(
         "leaves", leaves_text(COMPARISONS[attributes["mode"]], attributes["missing"], epilogue)
     )
-    schedule, names = Schedule.over((blocks,), total * each), (x.name, nodes, roots.name)
+    schedule, names = TaskSchedule.over((blocks,), total * each), (x.name, nodes, roots.name)
     return emit(tuner, kernel, schedule, arguments, names, compute.output.name, epilogue)
 
 

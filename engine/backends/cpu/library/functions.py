@@ -41,7 +41,7 @@ def exp_near(x: Lane) -> Lane:
 
 def exp_lane(x: Lane) -> Lane:
     """e**x: 0 below -104, infinite above 88.73."""
-    # On their way to 0 these would pass through denormals, which take many times as long.
+    # Approaching 0, these would pass through denormals, which take many times as long.
     is_zero = x < -104.0
     x = x.constant(0.0).where(is_zero, x)
     x = x.constant(89.0).where(x > 89.0, x)
@@ -130,7 +130,7 @@ def _turned(x: Lane, quarter_turns: int) -> Lane:
     r = n.times_plus(-1.5707963267948966, wide)
     r = n.times_plus(-6.123233995736766e-17, r).to(ir.FloatType())
     turns = n + float(quarter_turns)
-    # Both are exact: which of the four quarters, without a detour over integers.
+    # Both are exact: the quarter, without a conversion to integers.
     quarter = (turns - (turns * 0.25).call("llvm.floor") * 4.0).to(ir.FloatType())
     square = r * r
     sine = square.polynomial(-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)

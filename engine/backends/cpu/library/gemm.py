@@ -23,7 +23,7 @@ _MOST_SUMS = 22
 
 
 def _keep_order(builder):
-    """Loads stay on their side."""
+    """A compiler barrier: loads are not moved across it."""
     kind = ir.FunctionType(ir.VoidType(), [])
     builder.call(ir.InlineAsm(kind, "", "~{memory}", side_effect=True), [])
 

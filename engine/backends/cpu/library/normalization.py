@@ -8,13 +8,7 @@ from numba import types
 
 from engine.backends.cpu.library.functions import exp_near
 from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.vectors import (
-    _SINGLE,
-    _counted_loop,
-    _folded,
-    first_lanes,
-    read_lanes,
-)
+from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, _folded, first_lanes, read_lanes
 
 
 def larger(a, b):

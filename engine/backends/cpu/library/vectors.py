@@ -201,7 +201,7 @@ def make_transpose_tile(lanes, size):
         for _ in range(lanes):
             rows.append(source.read(kind, align=size))
             source += step
-        # Exchanging the halves off the diagonal, then the quarters and so on, turns the square over.
+        # Exchanging the off-diagonal halves, then the quarters and so on, transposes the square.
         distance = lanes // 2
         while distance:
             low = [j if not j & distance else lanes + j - distance for j in range(lanes)]

@@ -17,9 +17,9 @@ from engine.backends.gl.compute.partial_dispatch import GLComputePartialDispatch
 from engine.backends.gl.compute.printer import ComputePrinter
 from engine.backends.gl.compute.programs import ComputePrograms
 from engine.backends.gl.compute.record import ComputeRecorder, GLComputeProgram, groups_of, program_key
-from engine.backends.gl.compute.repeated_kernel import fits, print_repeated, print_together
+from engine.backends.gl.compute.repeated_kernel import fits, print_merged, print_repeated
 from engine.backends.gl.compute.shader import ShaderKernel
-from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.compute.template import GLComputeTemplate
 from engine.backends.gl.compute.textures import ComputeTextures
 from engine.backends.gl.compute.tuning import tune
@@ -71,8 +71,8 @@ class GLComputeBackend(ComputeTextures):
             fan_in = min(fan_in, limits.max_compute_texture_image_units)
         super().__init__(device, fan_in)
         self._programs = ComputePrograms.of(device)
-        self._target = Target(device.limits, self.texels)
-        self.arena = Arena(device, lambda: self.programs.home)
+        self._target = ShaderTarget(device.limits, self.texels)
+        self.arena = Arena(device, lambda: self.programs.context)
 
     @classmethod
     def device_for(cls, device: GLDevice | None) -> GLDevice:
@@ -111,7 +111,7 @@ class GLComputeBackend(ComputeTextures):
         """Apply the tuning rules; see `tuning`."""
         return tune(compute, tuner, self._target)
 
-    def at_once(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
+    def merge_repeat(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:
         """Merge small iterations into one single-group shader, except on software renderers."""
         if self.texels:
             return None
@@ -125,13 +125,13 @@ class GLComputeBackend(ComputeTextures):
         kernel, values = printed
         return repeated.as_step(step, kernel, values), is_small(repeated.work, _MOST_WORK)
 
-    def together(self, steps: Sequence[Step]) -> Sequence[Step]:
+    def merge_steps(self, steps: Sequence[Step]) -> Sequence[Step]:
         """Merge small adjacent steps into one single-group shader, except on software renderers."""
         if self.texels:
             return steps
         found: list[Step] = []
         for part in neighbours(steps, _MOST_TOGETHER):
-            joined = print_together(part, self._target) if len(part) > 1 else None
+            joined = print_merged(part, self._target) if len(part) > 1 else None
             found += part if joined is None else [joined]
         return found
 
@@ -155,7 +155,7 @@ class GLComputeBackend(ComputeTextures):
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> GLComputeBuffer:
         """A buffer. Raises `InputError` for integers beyond 32 bits."""
         given = None if data is None else checked_elements(data, np.dtype(dtype), elements)
-        buffer = GLComputeBuffer(self.device, elements, dtype, given, self.programs.home)
+        buffer = GLComputeBuffer(self.device, elements, dtype, given, self.programs.context)
         if given is not None:
             self.device.counters.bytes_up += given.nbytes
         return buffer

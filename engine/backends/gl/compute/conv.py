@@ -15,9 +15,9 @@ from math import prod
 
 import numpy as np
 
-from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits, has_kernels, product_ns
+from engine.backends.gl.compute.epilogue import FIRST_GROUP, GLSLEpilogue, grid_fits, has_kernels, product_ns
 from engine.backends.gl.compute.matmul import tune_pointwise
-from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.operands import emit
 from engine.backends.windows import windows_first
@@ -66,7 +66,7 @@ class _Shape:
         return self.c // self.group * (self.kernel[0] + 2) + self.tile * (_PIXELS + 2) + 2
 
 
-def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
+def tune_conv(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     """Replace a convolution; False if the tile does not support it."""
     x, w = compute.operands
     if not has_kernels(compute, x, w) or x.rank not in (3, 4):
@@ -86,7 +86,7 @@ def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
     width = 4 if target.texels else 1
     weight_width = 4 if target.texels or tile > 1 else 1
     known = 2 if compute.space[:2] == (shape.n, shape.m) else 0
-    finish = Epilogue(compute, [(x.root.name, width), (weights, weight_width)], known, target)
+    finish = GLSLEpilogue(compute, [(x.root.name, width), (weights, weight_width)], known, target)
     if not finish.fits():
         return False
     pixels = (
@@ -185,7 +185,7 @@ def _prologue(tile: int) -> list[str]:
     ]
 
 
-def _texel_main(shape: _Shape, finish: Epilogue, known: int) -> str:
+def _texel_main(shape: _Shape, finish: GLSLEpilogue, known: int) -> str:
     """One row, four neighbouring pixels; input and weights as texels of four."""
     tile, taps = shape.tile, shape.kernel[1]
     step, dilation = shape.strides[1], shape.dilations[1]
@@ -265,7 +265,7 @@ def _texel_row(
     return lines
 
 
-def _storage_main(shape: _Shape, finish: Epilogue, known: int) -> str:
+def _storage_main(shape: _Shape, finish: GLSLEpilogue, known: int) -> str:
     """The shader for storage buffers: four pixels, a work group's width apart."""
     tile, taps = shape.tile, shape.kernel[1]
     step, dilation = shape.strides[1], shape.dilations[1]

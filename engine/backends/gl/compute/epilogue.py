@@ -1,4 +1,4 @@
-"""The end of a tuned kernel: its step's epilogue, and the store."""
+"""The epilogue of a tuned compute shader, with its store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 
 from engine.backends.gl.compute.printer import ComputePrinter, axis_values, function, shader_text
 from engine.backends.gl.compute.shader import ShaderKernel
-from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.storage import lanes, packed, type_refusal
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute, Tuner
@@ -20,7 +20,7 @@ FIRST_GROUP = ("group_x", "group_y", "group_z")
 """Names of a tuned kernel's last arguments: the group where a dispatch begins. 0 but for parts of a step."""
 
 
-class Epilogue:
+class GLSLEpilogue:
     """Prints `void finish(int i, int i0, ..., float v)`: stores the product `v` as element `i` of the output.
 
     Where a word of the output holds several elements, it returns the bits of one instead.
@@ -37,7 +37,7 @@ class Epilogue:
         compute: Compute,
         operands: Sequence[tuple[str, int]],
         known: int,
-        target: Target,
+        target: ShaderTarget,
         kinds: Sequence[str] | None = None,
     ) -> None:
         self.compute = compute
@@ -150,7 +150,7 @@ def has_kernels(compute: Compute, *values: Value) -> bool:
     return element in _ITEMS and all(v.dtype.name == element for v in values)
 
 
-def grid_fits(grid: Sequence[int], target: Target) -> bool:
+def grid_fits(grid: Sequence[int], target: ShaderTarget) -> bool:
     """Whether a grid of groups is within the device's limits."""
     return all(g <= m for g, m in zip(grid, target.limits.max_compute_group_count, strict=True))
 

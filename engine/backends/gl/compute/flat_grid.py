@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
+from engine.backends.gl.compute.epilogue import FIRST_GROUP, GLSLEpilogue, grid_fits
 from engine.backends.gl.compute.printer import flat_thread, function, shader_text
 from engine.backends.gl.compute.shader import ShaderKernel
-from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.glsl import argument, argument_vectors
 from engine.backends.gpu.kernels import GROUP, ThreadStep
 from engine.base.dtypes import ArithmeticType
@@ -19,7 +19,7 @@ THREAD = f"int t = {flat_thread(LOCAL_SIZE)} + group_x * {LOCAL_SIZE};"
 """The statement that defines a thread's number."""
 
 
-def flat_grid(threads: int, target: Target) -> tuple[int, int, int]:
+def flat_grid(threads: int, target: ShaderTarget) -> tuple[int, int, int]:
     """Groups for a row of threads, folded within the device's limits."""
     groups = -(-threads // LOCAL_SIZE)
     across = largest(1, smallest(groups, target.limits.max_compute_group_count[0]))
@@ -30,7 +30,7 @@ def _head(step: ThreadStep) -> str:
     return "".join(f"{line}\n" for line in (*step.shared, *step.functions))
 
 
-def emit_threads(tuner: Tuner, step: ThreadStep, target: Target) -> bool:
+def emit_threads(tuner: Tuner, step: ThreadStep, target: ShaderTarget) -> bool:
     """Emit a step; False beyond the device's limits."""
     grid = flat_grid(step.threads, target)
     if not grid_fits(grid, target):
@@ -53,11 +53,11 @@ def emit_threads(tuner: Tuner, step: ThreadStep, target: Target) -> bool:
     return True
 
 
-def emit_finished(compute: Compute, tuner: Tuner, step: ThreadStep, target: Target) -> bool:
-    """Emit a step whose statements call `finish`, see `Epilogue`; False beyond the device's limits."""
+def emit_finished(compute: Compute, tuner: Tuner, step: ThreadStep, target: ShaderTarget) -> bool:
+    """Emit a step whose statements call `finish`, see `GLSLEpilogue`; False beyond the device's limits."""
     tensors, kinds = zip(*step.inputs, strict=True)
     operands = list(zip(tensors, step.widths or (1,) * len(kinds), strict=True))
-    finish, grid = Epilogue(compute, operands, 0, target, kinds), flat_grid(step.threads, target)
+    finish, grid = GLSLEpilogue(compute, operands, 0, target, kinds), flat_grid(step.threads, target)
     if not finish.fits() or not grid_fits(grid, target):
         return False
     names, values = [*step.argument_names, *FIRST_GROUP], (*step.argument_values, 0, 0, 0)

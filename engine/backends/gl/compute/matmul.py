@@ -15,9 +15,9 @@ from typing import Literal
 
 import numpy as np
 
-from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits, has_kernels, product_ns
+from engine.backends.gl.compute.epilogue import FIRST_GROUP, GLSLEpilogue, grid_fits, has_kernels, product_ns
 from engine.backends.gl.compute.printer import flat_thread
-from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.operands import rows_of
 from engine.compiler.plan import Compute, Tuner, storable
@@ -61,7 +61,7 @@ class _Structure:
     rows: int
 
 
-def tune_matmul(compute: Compute, tuner: Tuner, target: Target) -> bool:
+def tune_matmul(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     """Replace a matrix product; False for other types, or too many tensors in the epilogue."""
     a, b = compute.operands
     if not has_kernels(compute, a, b):
@@ -89,7 +89,7 @@ def tune_matmul(compute: Compute, tuner: Tuner, target: Target) -> bool:
     return True
 
 
-def tune_pointwise(compute: Compute, tuner: Tuner, target: Target) -> bool:
+def tune_pointwise(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     """Replace a convolution of one group by single taps without padding: weights (m, c) by pixels (c, n)."""
     x, w = compute.operands
     m, c = w.shape[:2]
@@ -109,7 +109,7 @@ def tune_pointwise(compute: Compute, tuner: Tuner, target: Target) -> bool:
 def _emit(
     compute: Compute,
     tuner: Tuner,
-    target: Target,
+    target: ShaderTarget,
     product: _Product,
     structure: _Structure,
     operands: tuple[str, str],
@@ -118,7 +118,7 @@ def _emit(
     """Add the dispatch for a range of columns (first, count); False if it does not fit."""
     first, width = columns
     widths = [1 if access == "scalar" else 4 for access in (structure.a, structure.b)]
-    finish = Epilogue(compute, list(zip(operands, widths, strict=True)), 0, target)
+    finish = GLSLEpilogue(compute, list(zip(operands, widths, strict=True)), 0, target)
     grid, local_size = _grid(product, structure, width, target)
     if not finish.fits() or not grid_fits(grid, target):
         return False
@@ -130,7 +130,7 @@ def _emit(
     return True
 
 
-def slices_constant(compute: Compute, value: Value, target: Target) -> bool:
+def slices_constant(compute: Compute, value: Value, target: ShaderTarget) -> bool:
     """Whether this operand is a known second matrix that fits in slices."""
     hint = compute.hint
     if hint is None or hint.kind != "matmul" or not has_kernels(compute, *hint.operands):
@@ -154,7 +154,7 @@ def _is_packable(compute: Compute) -> bool:
     return b.known is not None and b.size == attributes["k"] * attributes["n"]
 
 
-def _structure(a: Value, b: Value, p: _Product, packed: bool, target: Target) -> _Structure:
+def _structure(a: Value, b: Value, p: _Product, packed: bool, target: ShaderTarget) -> _Structure:
     static = a.signature is not None and all(a.is_static(axis) for axis in range(a.rank))
     rows = 1 if static and p.m == 1 else _ROWS
     if not target.texels:
@@ -180,7 +180,7 @@ def _is_last_fixed(value: Value, step: int, size: int) -> bool:
     return step == 1 and value.rank > 0 and value.shape[-1] == size and value.is_static(value.rank - 1)
 
 
-def _slices(p: _Product, target: Target) -> list[tuple[int, int]]:
+def _slices(p: _Product, target: ShaderTarget) -> list[tuple[int, int]]:
     """(first column, columns) of each part of the second matrix; empty if not even four columns fit."""
     if _is_endless(p, target):
         return []
@@ -190,7 +190,7 @@ def _slices(p: _Product, target: Target) -> list[tuple[int, int]]:
     return [(first, min(columns, p.n - first)) for first in range(0, p.n, columns)]
 
 
-def _is_endless(p: _Product, target: Target) -> bool:
+def _is_endless(p: _Product, target: ShaderTarget) -> bool:
     """Whether the driver would end a thread's loops before the sum is complete."""
     each = 1 if target.texels else _TILE_ROUNDS
     return p.k * each + _STORE_ROUNDS > target.limits.max_loop_rounds
@@ -211,7 +211,7 @@ def pack_columns(b: np.ndarray, k: int, strides: tuple[int, ...], first: int, wi
 
 
 def _grid(
-    p: _Product, structure: _Structure, width: int, target: Target
+    p: _Product, structure: _Structure, width: int, target: ShaderTarget
 ) -> tuple[tuple[int, int, int], tuple[int, int]]:
     """Groups, and threads in a group."""
     if target.texels:
@@ -227,7 +227,7 @@ def _grid(
 _BATCH = "int batch = int(gl_WorkGroupID.z) + group_z;"
 
 
-def _texel_main(structure: _Structure, finish: Epilogue) -> str:
+def _texel_main(structure: _Structure, finish: GLSLEpilogue) -> str:
     rows = structure.rows
     step = 4 if "k4" in (structure.a, structure.b) else 1
     lines = [
@@ -322,11 +322,11 @@ def _fetch_a(access: Access, step: int, rows: int) -> list[str]:
     return lines
 
 
-def _storage_main(structure: _Structure, finish: Epilogue) -> str:
+def _storage_main(structure: _Structure, finish: GLSLEpilogue) -> str:
     return _row_main(finish) if structure.rows == 1 else _tile_main(finish)
 
 
-def _row_main(finish: Epilogue) -> str:
+def _row_main(finish: GLSLEpilogue) -> str:
     """32 columns of one row in a group; eight threads share a column's sum."""
     return "shared float sums[256];\n\n" + finish.main(
         _OWN,
@@ -349,7 +349,7 @@ def _row_main(finish: Epilogue) -> str:
     )
 
 
-def _tile_main(finish: Epilogue) -> str:
+def _tile_main(finish: GLSLEpilogue) -> str:
     """64 by 64 of the output in a group; both matrices pass through shared memory, 16 of k at a time."""
     rows = [f"vec4 s{r} = vec4(0.0);" for r in range(4)]
     products = [f"        s{r} += left[j][y * 4 + {r}] * w;" for r in range(4)]

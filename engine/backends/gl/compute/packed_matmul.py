@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from engine.backends.gl.compute.epilogue import product_ns
 from engine.backends.gl.compute.flat_grid import emit_finished
-from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.gpu.kernels import GROUP, Kernels, ThreadStep
 from engine.backends.gpu.packed_matmul import NAMES, PackedRows, scale_of, zero_of
@@ -19,7 +19,9 @@ _WORD_ROUNDS = 3
 _STORE_ROUNDS = 32
 
 
-def read_texels(rows: PackedRows, compute: Compute, tuner: Tuner, kernels: Kernels, target: Target) -> bool:
+def read_texels(
+    rows: PackedRows, compute: Compute, tuner: Tuner, kernels: Kernels, target: ShaderTarget
+) -> bool:
     """Emit the product; returns False if it exceeds the driver's loop or binding limits."""
     if rows.k * rows.bits // 32 * _WORD_ROUNDS + _STORE_ROUNDS > kernels.most_rounds:
         return False

@@ -10,8 +10,8 @@ import numpy as np
 from engine.backends.gl.commands import CallList
 from engine.backends.gl.compute.record import (
     GLComputeProgram,
-    elements_of,
-    fold,
+    elements_per_group,
+    fold_grid,
     grid_of,
     groups_of,
 )
@@ -34,7 +34,7 @@ class _Elements:
         self.commands = commands
         self._words = words
         self._begin = len(step.kernel.params)
-        self._per_group = elements_of(step.kernel)
+        self._per_group = elements_per_group(step.kernel)
         self._count = prod(step.space)
         self._limits = limits
 
@@ -42,7 +42,7 @@ class _Elements:
         """Groups `first` to `end`."""
         self._words[self._begin] = first * self._per_group
         self._words[self._begin + 1] = min(end * self._per_group, self._count)
-        self.commands.table[-1, 1:4] = fold(end - first, self._limits)
+        self.commands.table[-1, 1:4] = fold_grid(end - first, self._limits)
 
 
 class _Groups:

@@ -10,7 +10,7 @@ from math import inf
 
 from engine.backends.gl.compute.flat_grid import emit_finished
 from engine.backends.gl.compute.printer import element
-from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.glsl import float_literal
 from engine.backends.gl.storage import lanes
 from engine.backends.gpu.kernels import GROUP, ThreadStep
@@ -30,7 +30,7 @@ _PADS, _MARGINS, _ENDS = ("top", "left"), ("margin_top", "margin_left"), ("end_h
 _START = {"max": float_literal(-inf), "average": "0.0", "sum": "0.0"}
 
 
-def tune_pool(compute: Compute, tuner: Tuner, target: Target) -> bool:
+def tune_pool(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     """Rule for hints of kind "pool" of float32 over one or two axes.
 
     False for kernels of a size that varies, and where neighbours share no element.

@@ -29,7 +29,7 @@ class ComputePrograms(ProgramStore[str]):
 
     def use_once(self, programs: Mapping[str, tuple[int, str]]) -> Iterator[tuple[str, int]]:
         """Dispatch with all arguments 0, which writes nothing."""
-        gl = self.home.gl
+        gl = self.context.gl
         with self._publishing:
             if not self._scratch:
                 self._scratch = generate(gl.glGenBuffers)

@@ -142,11 +142,11 @@ class ComputeRecorder(GLRecorder):
 
     def _new_arena(self, nbytes: int) -> GLMemory:
         """Memory for temporaries. Raises `OutOfMemoryError`."""
-        home = self.programs.home
-        arena = GLMemory(self.device, nbytes, context=home)
+        context = self.programs.context
+        arena = GLMemory(self.device, nbytes, context=context)
         # Asking for errors may wait for the driver: only where running out of memory is likely.
         if nbytes > _LARGE_ARENA:
-            home.check_errors(f"reserving {nbytes >> 20} MiB for a plan's temporaries")
+            context.check_errors(f"reserving {nbytes >> 20} MiB for a plan's temporaries")
         return arena
 
     def _step(self, step: Step, places: Mapping[str, BufferRange]) -> None:
@@ -169,7 +169,7 @@ class ComputeRecorder(GLRecorder):
         self._order(inputs, output)
         self.bind(step, output, inputs)
         if isinstance(kernel, Kernel):
-            grid = fold(groups_of(step), self.device.limits)
+            grid = fold_grid(groups_of(step), self.device.limits)
         else:
             grid = grid_of(step)
         self.call("glDispatchCompute", *grid)
@@ -192,7 +192,9 @@ class ComputeRecorder(GLRecorder):
         output, inputs = places[step.output], [places[name] for name in step.inputs]
         self._order(inputs, output)
         words = self.bind(step, output, inputs)
-        self.call("glDispatchCompute", *fold(-(-count // elements_of(step.kernel)), self.device.limits))
+        self.call(
+            "glDispatchCompute", *fold_grid(-(-count // elements_per_group(step.kernel)), self.device.limits)
+        )
         begin = len(step.values)
 
         def setting(table: np.ndarray, first: int, run: int) -> None:
@@ -239,8 +241,8 @@ class ComputeRecorder(GLRecorder):
         self._read.clear()
 
     def _bind_texels(self, unit: int, place_: Any, memory: str, width: int) -> None:
-        home = self.programs.home
-        texture = place_.memory.texture(memory, width, place_.offset, place_.nbytes, home)
+        context = self.programs.context
+        texture = place_.memory.texture(memory, width, place_.offset, place_.nbytes, context)
         self.bind_texture(unit, TEXTURE_BUFFER, texture)
 
     def _bind_storage(self, binding: int, place_: Any) -> None:
@@ -251,7 +253,7 @@ class ComputeRecorder(GLRecorder):
         self.call("glBindBufferRange", GL.SHADER_STORAGE_BUFFER, binding, name, place_.offset, place_.nbytes)
 
 
-def elements_of(kernel: Kernel) -> int:
+def elements_per_group(kernel: Kernel) -> int:
     """How many elements a group of a generic kernel computes."""
     return lanes(kernel.dtype) * LOCAL_SIZE
 
@@ -259,7 +261,7 @@ def elements_of(kernel: Kernel) -> int:
 def groups_of(step: Step) -> int:
     """How many groups a step has."""
     if isinstance(step.kernel, Kernel):
-        return -(-prod(step.space) // elements_of(step.kernel))
+        return -(-prod(step.space) // elements_per_group(step.kernel))
     return prod(step.space)
 
 
@@ -269,7 +271,7 @@ def grid_of(step: Step) -> tuple[int, int, int]:
     return x, y, z
 
 
-def fold(groups: int, limits: GLLimits) -> tuple[int, int, int]:
+def fold_grid(groups: int, limits: GLLimits) -> tuple[int, int, int]:
     """A row of groups as a grid within the device's limits."""
     width = min(groups, limits.max_compute_group_count[0])
     return width, -(-groups // width), 1

@@ -8,7 +8,7 @@ from math import prod
 from engine.backends.gl.compute.epilogue import FIRST_GROUP
 from engine.backends.gl.compute.printer import ComputePrinter, axis_values, block_item, function, program_text
 from engine.backends.gl.compute.shader import ShaderKernel
-from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.glsl import argument, argument_vectors
 from engine.backends.gl.storage import lanes
 from engine.backends.gpu.repeated_kernel import RUNS, RepeatedKernel, tensors_of, waits_of, work_of
@@ -103,14 +103,14 @@ class _Text:
         )  # fmt: skip
 
 
-def fits(tensors: Mapping[str, str], target: Target) -> bool:
+def fits(tensors: Mapping[str, str], target: ShaderTarget) -> bool:
     """Whether a shader can bind all tensors, and a thread can store an element of each."""
     limits = target.limits
     most = min(limits.max_compute_storage_blocks, limits.max_storage_buffer_bindings)
     return len(tensors) <= most and all(lanes(kind) == 1 for kind in tensors.values())
 
 
-def print_together(steps: Sequence[Step], target: Target) -> Step | None:
+def print_merged(steps: Sequence[Step], target: ShaderTarget) -> Step | None:
     """Steps of a run as one, whose kernel is one group; None if it is more than a shader takes.
 
     Its output is made anew in each run: what lasts longer counts as an input (`RepeatedSteps.of_run`).

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from engine.backends.gl.compute.flat_grid import emit_finished
 from engine.backends.gl.compute.printer import element
-from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.gl.storage import lanes
 from engine.backends.gpu.division import divide
@@ -25,7 +25,7 @@ _VECTORS = {"float32": "vec4", "int32": "ivec4"}
 _NAMES = ("threads", "outer", "size", "made", "inner", "first", "parts")
 
 
-def tune_resample(compute: Compute, tuner: Tuner, target: Target) -> bool:
+def tune_resample(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     """Rule for hints of kind "resample" to float32; returns False for many taps."""
     (x, rows, weights), attributes = compute.operands, compute.attributes
     taps, is_innermost = attributes["taps"], attributes["is_innermost"]

@@ -19,7 +19,7 @@ class ShaderKernel:
     begins along each axis; with `is_folded`, the grid's rows are one long row, and the first of them counts
     along that. rounds: positions of the values whose product is how often a group's loop runs, each round
     taking about group_ns nanoseconds of one processor. is_alone: whether every group is a dispatch of its
-    own, because it goes on where the one before has ended; such a shader writes what it reads.
+    own, because it continues where the previous one ended; such a shader writes what it reads.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""Properties of the device for tuned kernels."""
+"""Device properties that tuned shaders depend on."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from engine.device.gl.limits import GLLimits
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """limits: of the device. texels: tensors are read as buffer textures."""
+class ShaderTarget:
+    """What shaders are printed for.
+
+    limits: of the device. texels: tensors are read as buffer textures.
+    """
 
     limits: GLLimits
     texels: bool

@@ -27,7 +27,7 @@ from engine.backends.gl.compute.record import (
     ComputeRecorder,
     GLComputeProgram,
     arena_alignment,
-    elements_of,
+    elements_per_group,
     grid_of,
     place_of,
 )
@@ -92,7 +92,7 @@ class _TemplateRecorder(SymbolicRecorder, ComputeRecorder):
             self.words.fill_in(at, ("index",), (total,))
             for axis, number in enumerate(step.space[1:]):
                 self.words.divide_by(at + 1 + 3 * axis, number)
-            self.per_group.append(elements_of(step.kernel))
+            self.per_group.append(elements_per_group(step.kernel))
             grid: Sequence[Any] = (total, 1, 1)
         else:
             self.per_group.append(0)

@@ -7,7 +7,7 @@ from functools import partial
 from engine.backends.forests import node_records
 from engine.backends.gl.compute.flat_grid import emit_finished
 from engine.backends.gl.compute.printer import element
-from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.storage import lanes
 from engine.backends.gpu.division import divide
 from engine.backends.gpu.kernels import GROUP, ThreadStep
@@ -19,7 +19,7 @@ _NODE_NS = 10.0
 _NAMES = ("threads", "rows", "features", "depth")
 
 
-def tune_leaves(compute: Compute, tuner: Tuner, target: Target) -> bool:
+def tune_leaves(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     """Rule for hints of kind "leaves" of float32."""
     x, nodes, splits, roots = compute.operands
     if x.dtype != FLOAT32 or splits.dtype != FLOAT32 or lanes(compute.output.dtype.name) != 1:

@@ -20,7 +20,7 @@ from engine.backends.gl.compute.packed_matmul import read_texels
 from engine.backends.gl.compute.pool import tune_pool
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.resize import tune_resample
-from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.compute.trees import tune_leaves
 from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.gl.storage import lanes, type_refusal, word_type
@@ -35,20 +35,13 @@ from engine.kernels.expr import FLAT, cast
 from engine.kernels.kernel import number
 from engine.kernels.value import Value
 
-Rule = Callable[[Compute, Tuner, Target], bool]
+Rule = Callable[[Compute, Tuner, ShaderTarget], bool]
 """Emits tuned kernels for a step, or returns False."""
 
-WIDENED_RULES: Mapping[str, Rule] = {
-    "conv": tune_conv,
-    "matmul": tune_matmul,
-}
+WIDENED_RULES: Mapping[str, Rule] = {"conv": tune_conv, "matmul": tune_matmul}
 """By the kind of a step's hint: rules whose operands are converted to float32 or int32 first."""
 
-RULES: dict[str, Rule] = {
-    "leaves": tune_leaves,
-    "pool": tune_pool,
-    "resample": tune_resample,
-}
+RULES: dict[str, Rule] = {"leaves": tune_leaves, "pool": tune_pool, "resample": tune_resample}
 """By the kind of a step's hint: rules that take operands as they are, apart from those of all GPUs."""
 
 
@@ -60,7 +53,7 @@ class ComputeKernels(Kernels):
     as_int, as_float, bits, from_bits = "int({})", "float({})", "floatBitsToInt({})", "intBitsToFloat({})"
     bit_place = "findLSB({})"
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: ShaderTarget) -> None:
         self._target = target
         self.most_rounds = target.limits.max_loop_rounds
         if target.texels:
@@ -103,7 +96,7 @@ class ComputeKernels(Kernels):
         return emit_finished(compute, tuner, finished, self._target)
 
 
-def _packed(kernels: Kernels, compute: Compute, tuner: Tuner, target: Target) -> bool:
+def _packed(kernels: Kernels, compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     def read(rows: PackedRows) -> bool:
         if target.texels:
             return read_texels(rows, compute, tuner, kernels, target)
@@ -112,7 +105,7 @@ def _packed(kernels: Kernels, compute: Compute, tuner: Tuner, target: Target) ->
     return tune_packed(compute, tuner, kernels, read, lambda product: tune_matmul(product, tuner, target))
 
 
-def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
+def tune(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     """Replace a step by tuned kernels; returns False if no rule applies."""
     if compute.hint is None:
         return False

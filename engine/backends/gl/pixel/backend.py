@@ -20,7 +20,7 @@ from engine.backends.gl.pixel.record import GLPixelProgram, PixelRecorder, drawn
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.pixel.template import GLPixelTemplate
 from engine.backends.gl.pixel.textures import PixelTextures
-from engine.backends.gl.pixel.transfer import Transfers, pad
+from engine.backends.gl.pixel.transfer import TexelTransfers, padded_texels
 from engine.backends.gl.pixel.tuning import RULES
 from engine.backends.gl.readback import GLReadback
 from engine.backends.gl.storage import memory_dtype
@@ -52,7 +52,7 @@ class GLPixelBackend(PixelTextures):
         super().__init__(device, min(device.limits.max_texture_image_units, 16) - 1)
         self._programs = PixelPrograms.of(device)
         deferred = device.info.is_software if deferred_transfers is None else deferred_transfers
-        self._transfers = Transfers(device, self._programs, self.replayer, deferred)
+        self._transfers = TexelTransfers(device, self._programs, self.replayer, deferred)
         self._shaders: dict[str, Shader] = {}
         self._temporaries: dict[TextureKey, GrowableTexture] = {}
 
@@ -98,7 +98,7 @@ class GLPixelBackend(PixelTextures):
         rule = RULES.get(compute.hint.kind) if compute.hint is not None else None
         return rule is not None and rule(compute, tuner, self.device.limits)
 
-    def windowed(self, step: Step) -> Step:
+    def restrict_to_window(self, step: Step) -> Step:
         """A shader that discards the texels of other runs."""
         assert isinstance(step.kernel, Kernel)
         return replace(step, kernel=print_windowed(step.kernel), values=(*step.values, 0, 0))
@@ -125,12 +125,12 @@ class GLPixelBackend(PixelTextures):
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> GLPixelBuffer:
         """A texture. Raises `InputError` for integers beyond 32 bits."""
         given = None if data is None else checked_elements(data, np.dtype(dtype), elements)
-        home = self.programs.home
-        with home.current():
-            buffer = GLPixelBuffer(self.device, elements, dtype, home)
+        context = self.programs.context
+        with context.current():
+            buffer = GLPixelBuffer(self.device, elements, dtype, context)
             self._transfers.prepare(buffer.memory.element)
             if given is not None:
-                buffer.memory.allocate(pad(given, buffer.memory.layout), home)
+                buffer.memory.allocate(padded_texels(given, buffer.memory.layout), context)
                 self.device.counters.bytes_up += given.nbytes
         return buffer
 
@@ -154,7 +154,7 @@ class GLPixelBackend(PixelTextures):
         """A texture for temporaries, shared by all template programs."""
         found = self._temporaries.get(key)
         if found is None:
-            found = self._temporaries[key] = GrowableTexture(self.device, key, lambda: self.programs.home)
+            found = self._temporaries[key] = GrowableTexture(self.device, key, lambda: self.programs.context)
         return found
 
     def shared_temporaries(self) -> Sequence[GrowableTexture]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.backends.gl.pixel.layout import Layout
-from engine.backends.gl.pixel.memory import Texture, texture_bytes
+from engine.backends.gl.pixel.layout import TexelLayout
+from engine.backends.gl.pixel.memory import TensorTexture, texture_bytes
 from engine.backends.growable import GrowableMemory
 from engine.device.gl.device import GLDevice
 from engine.device.gl.shared_context import SharedContext
@@ -17,7 +17,7 @@ Extent = tuple[int, int]
 """A texture's shift and height."""
 
 
-class GrowableTexture(GrowableMemory[Extent, Texture]):
+class GrowableTexture(GrowableMemory[Extent, TensorTexture]):
     """A texture for temporaries of all template programs, which run in turn.
 
     context: returns that of the thread, to allocate in.
@@ -31,12 +31,12 @@ class GrowableTexture(GrowableMemory[Extent, Texture]):
         self._limit = device.limits.max_texture_size
         self._context = context
 
-    def make(self, size: Extent) -> Texture:
+    def make(self, size: Extent) -> TensorTexture:
         """A new texture; on any thread with a context."""
-        layout = Layout(*size, self._layers > 0)
-        return Texture(self._device, layout, self._element, self._layers, self._context())
+        layout = TexelLayout(*size, self._layers > 0)
+        return TensorTexture(self._device, layout, self._element, self._layers, self._context())
 
-    def take(self, size: Extent, memory: Texture) -> None:
+    def take(self, size: Extent, memory: TensorTexture) -> None:
         """Use a texture, and create its framebuffer: contexts share no framebuffers."""
         super().take(size, memory)
         if self.memory is memory:
@@ -56,10 +56,10 @@ class GrowableTexture(GrowableMemory[Extent, Texture]):
 
     def more(self, size: Extent) -> Extent:
         """Half as many rows again; twice the width where widths still grow with sizes."""
-        layout = Layout(*size, self._layers > 0).larger(self._limit)
+        layout = TexelLayout(*size, self._layers > 0).larger(self._limit)
         return layout.shift, layout.height
 
     def below(self, size: Extent) -> Extent:
         """Half a step less."""
-        layout = Layout(*size, self._layers > 0).smaller()
+        layout = TexelLayout(*size, self._layers > 0).smaller()
         return layout.shift, layout.height

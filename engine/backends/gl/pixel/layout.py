@@ -16,7 +16,7 @@ from engine.kernels.size import largest
 _SMALLEST_WIDTH = 8
 _USUAL_WIDTH = 1024
 _LARGEST_WIDTH = 16384
-# Rasterisers work on blocks of a few rows: flatter textures would leave most of a block unused.
+# Rasterisers work on blocks of a few rows: textures with fewer rows would leave most of a block unused.
 _USUAL_ROWS = 8
 ROWS_TOGETHER = 4
 _MOST_ROWS = 20
@@ -24,8 +24,8 @@ _MOST_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Texel t is at column t % width, row t // width; the width is 2**shift.
+class TexelLayout:
+    """Where texels are in a texture: texel t at column t % width, row t // width; the width is 2**shift.
 
     In `layers`, four rows go together: t is at column t // 4 % width, row t // 4 // width * 4 + t % 4. So
     the 16 fragments that a rasteriser works on at once follow each other, and fetch the same weights.
@@ -36,7 +36,7 @@ class Layout:
     layers: bool = False
 
     @classmethod
-    def of(cls, texels: int, limit: int, layers: bool = False) -> Layout:
+    def of(cls, texels: int, limit: int, layers: bool = False) -> TexelLayout:
         """The layout for a number of texels on a device with textures of at most limit x limit texels.
 
         Raises ValueError beyond `capacity(limit)`.
@@ -50,35 +50,35 @@ class Layout:
             width *= 2
         return cls(width.bit_length() - 1, 0, layers).holding(texels, limit)
 
-    def holding(self, texels: int, limit: int) -> Layout:
+    def holding(self, texels: int, limit: int) -> TexelLayout:
         """The layout of this width for a number of texels."""
         step = ROWS_TOGETHER if self.layers else 1
         height = max(1, -(-texels // (self.width * step))) * step
         while height & (height - 1) == 0 and height + step <= limit:
             height += step
-        return Layout(self.shift, height, self.layers)
+        return TexelLayout(self.shift, height, self.layers)
 
     @classmethod
-    def around(cls, layouts: Sequence[Layout]) -> Layout:
+    def around(cls, layouts: Sequence[TexelLayout]) -> TexelLayout:
         """A layout with room for each of the given ones, one at a time."""
         return cls(max(x.shift for x in layouts), max(x.height for x in layouts), layouts[0].layers)
 
-    def larger(self, limit: int) -> Layout:
+    def larger(self, limit: int) -> TexelLayout:
         """A layout for about half as many texels again (twice as many if small), within the limit."""
         step = ROWS_TOGETHER if self.layers else 1
         if self.width * 2 <= min(_USUAL_WIDTH, limit):
             # Layouts of twice as many texels are twice as wide, not higher.
-            return Layout(self.shift + 1, max(self.height, _MOST_ROWS), self.layers)
+            return TexelLayout(self.shift + 1, max(self.height, _MOST_ROWS), self.layers)
         height = self.height + max(1, self.height // (2 * step)) * step
         while height & (height - 1) == 0:
             height += step
-        return self if height > limit else Layout(self.shift, height, self.layers)
+        return self if height > limit else TexelLayout(self.shift, height, self.layers)
 
-    def smaller(self) -> Layout:
+    def smaller(self) -> TexelLayout:
         """The largest layout that `larger` exceeds by a good part of its step."""
         if self.width < _USUAL_WIDTH:
-            return Layout(self.shift - 1, self.height, self.layers)
-        return Layout(self.shift, self.height * 4 // 5, self.layers)
+            return TexelLayout(self.shift - 1, self.height, self.layers)
+        return TexelLayout(self.shift, self.height * 4 // 5, self.layers)
 
     @property
     def width(self) -> int:
@@ -98,7 +98,7 @@ class Layout:
 
 
 def layouts(texels: np.ndarray, limit: int, layers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`Layout.of` for several numbers of texels: shifts and heights. `layers` tells which have layers."""
+    """`TexelLayout.of` for several numbers of texels: shifts and heights. `layers`: which have layers."""
     shifts = np.full(len(texels), _SMALLEST_WIDTH.bit_length() - 1, np.int64)
     for shift in range(_SMALLEST_WIDTH.bit_length(), min(_USUAL_WIDTH, limit).bit_length()):
         shifts += texels >= (_USUAL_ROWS << shift)

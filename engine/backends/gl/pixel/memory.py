@@ -9,7 +9,7 @@ import moderngl
 import numpy as np
 
 from engine.backends.gl.memory import GLBuffer, GLObjects
-from engine.backends.gl.pixel.layout import Layout, texels_of
+from engine.backends.gl.pixel.layout import TexelLayout, texels_of
 from engine.backends.gl.storage import memory_dtype
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
@@ -48,8 +48,8 @@ def target_of(layers: int) -> int:
     return GL.TEXTURE_2D_ARRAY if layers else GL.TEXTURE_2D
 
 
-class Texture(GLObjects):
-    """A texture of four elements a texel, or with `layers` an array of them that is drawn to at once.
+class TensorTexture(GLObjects):
+    """A texture of tensor elements, four a texel; with `layers` an array of them that is drawn to at once.
 
     element: their NumPy type in memory. context: where to allocate it, if not in the device's.
     """
@@ -57,7 +57,7 @@ class Texture(GLObjects):
     def __init__(
         self,
         device: GLDevice | SharedContext,
-        layout: Layout,
+        layout: TexelLayout,
         element: str,
         layers: int = 0,
         context: GLDevice | SharedContext | None = None,
@@ -128,14 +128,14 @@ class Texture(GLObjects):
 class TextureRange:
     """The location of a tensor: the left columns of a texture that may be larger."""
 
-    texture: Texture
-    layout: Layout
+    texture: TensorTexture
+    layout: TexelLayout
 
 
-class GLPixelBuffer(GLBuffer[Texture]):
+class GLPixelBuffer(GLBuffer[TensorTexture]):
     """A tensor in a texture of its own, or in the first texels of one that others share.
 
-    context: as of `Texture`.
+    context: as of `TensorTexture`.
     """
 
     def __init__(
@@ -145,8 +145,8 @@ class GLPixelBuffer(GLBuffer[Texture]):
         dtype: np.dtype,
         context: GLDevice | SharedContext | None = None,
     ) -> None:
-        layout = Layout.of(texels_of(elements), device.limits.max_texture_size)
-        texture = Texture(device, layout, memory_dtype(dtype).name, context=context)
+        layout = TexelLayout.of(texels_of(elements), device.limits.max_texture_size)
+        texture = TensorTexture(device, layout, memory_dtype(dtype).name, context=context)
         super().__init__(elements, dtype, texture)
 
     @property

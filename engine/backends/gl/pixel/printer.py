@@ -40,7 +40,7 @@ _PER_AXIS = 2
 
 
 class FragmentPrinter(GLSLPrinter):
-    """Prints a kernel, or the end of a tuned one.
+    """Prints a kernel, or the epilogue of a tuned one.
 
     A formula's slots are the inputs `first_input`...; `own` are run-time ints that come after its own.
     """
@@ -130,7 +130,7 @@ class StageArguments:
 
     @property
     def tail(self) -> int:
-        """How many arguments there are up to the last element."""
+        """Number of arguments up to the number of elements."""
         return self.elements + 1
 
 

@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from engine.backends.gl.pixel.layout import Layout
-from engine.backends.gl.pixel.memory import Texture
+from engine.backends.gl.pixel.layout import TexelLayout
+from engine.backends.gl.pixel.memory import TensorTexture
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.storage import STORAGE_FORMATS
@@ -66,13 +66,13 @@ class PixelPrograms(ProgramStore[Shader]):
 
     def use_once(self, programs: Mapping[str, tuple[int, Shader]]) -> Iterator[tuple[str, int]]:
         """Set each program's texture units, and draw once with it, without output."""
-        gl = self.home.gl
+        gl = self.context.gl
         # Contexts do not share vertex arrays.
-        vertex_array = self.vertex_array if self.home is self.device else generate(gl.glGenVertexArrays)
+        vertex_array = self.vertex_array if self.context is self.device else generate(gl.glGenVertexArrays)
         for function, *arguments in self.drawing_state(vertex_array):
             getattr(gl, str(function))(*arguments)
         # Not kept: textures refer to their device, which this store must not keep alive.
-        scratch: dict[tuple[str, int], Texture] = {}
+        scratch: dict[tuple[str, int], TensorTexture] = {}
         for key, (program, shader) in programs.items():
             gl.glUseProgram(program)
             for k in range(len(shader.buffers)):
@@ -82,21 +82,21 @@ class PixelPrograms(ProgramStore[Shader]):
             yield key, location
         for texture in scratch.values():
             texture.release()
-        if self.home is not self.device:
+        if self.context is not self.device:
             gl.glBindVertexArray(0)
             gl.glDeleteVertexArrays(1, ctypes.byref(ctypes.c_uint(vertex_array)))
 
-    def _draw(self, shader: Shader, scratch: dict[tuple[str, int], Texture]) -> None:
+    def _draw(self, shader: Shader, scratch: dict[tuple[str, int], TensorTexture]) -> None:
         """One fragment: many drivers compile at the first draw, for the textures that are then in use."""
-        gl = self.home.gl
+        gl = self.context.gl
 
-        def texture_of(storage: str, layers: int, role: str) -> Texture:
+        def texture_of(storage: str, layers: int, role: str) -> TensorTexture:
             element = STORAGE_FORMATS[storage].memory
             key = (f"{element} {role}", layers)
             if key not in scratch:
-                device = self.home
-                layout = Layout.of(_SIDE, device.limits.max_texture_size, layers > 0)
-                scratch[key] = Texture(device, layout, element, layers)
+                device = self.context
+                layout = TexelLayout.of(_SIDE, device.limits.max_texture_size, layers > 0)
+                scratch[key] = TensorTexture(device, layout, element, layers)
             return scratch[key]
 
         target = texture_of(shader.output, shader.layers, "written")

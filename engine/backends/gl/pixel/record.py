@@ -10,8 +10,8 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.cost import formula_ns
 from engine.backends.gl.commands import CallList, Setting
-from engine.backends.gl.pixel.layout import Layout, texels_of
-from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture, TextureRange
+from engine.backends.gl.pixel.layout import TexelLayout, texels_of
+from engine.backends.gl.pixel.memory import GLPixelBuffer, TensorTexture, TextureRange
 from engine.backends.gl.pixel.printer import arguments
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.shader import Shader
@@ -39,7 +39,7 @@ class GLPixelProgram(GLProgram):
         self,
         commands: CallList,
         draws: int,
-        temporaries: Sequence[Texture],
+        temporaries: Sequence[TensorTexture],
         buffers: Sequence[GLPixelBuffer],
         make_places: Callable[[], Mapping[str, TextureRange]],
     ) -> None:
@@ -77,21 +77,23 @@ class PixelRecorder(GLRecorder):
         self.commands.finish()
         return GLPixelProgram(self.commands, self.draws, temporaries, list(bound.values()), lambda: places)
 
-    def _making_temporaries(self, plan: Plan, places: dict[str, TextureRange]) -> SmallSteps[list[Texture]]:
+    def _making_temporaries(
+        self, plan: Plan, places: dict[str, TextureRange]
+    ) -> SmallSteps[list[TensorTexture]]:
         lifetimes = plan.lifetimes()
         kinds: dict[tuple[str, int], dict[str, int]] = {}
         for name, kind in temporary_kinds(plan, self._shader_of).items():
             texels = -(-texels_of(plan.buffers[name].elements) // max(kind[1], 1))
             kinds.setdefault(kind, {})[name] = texels
-        wanted: list[tuple[Layout, str, int]] = []
-        named: list[dict[str, Layout]] = []
+        wanted: list[tuple[TexelLayout, str, int]] = []
+        named: list[dict[str, TexelLayout]] = []
         limit = self.device.limits.max_texture_size
         for (element, count), sizes in kinds.items():
             slots, slot_sizes = share(sizes, {name: lifetimes[name] for name in sizes})
-            layouts = {name: Layout.of(n, limit, count > 0) for name, n in sizes.items()}
+            layouts = {name: TexelLayout.of(n, limit, count > 0) for name, n in sizes.items()}
             for slot in range(len(slot_sizes)):
                 here = [layouts[name] for name in sizes if slots[name] == slot]
-                wanted.append((Layout.around(here), element, count))
+                wanted.append((TexelLayout.around(here), element, count))
                 named.append({name: layouts[name] for name in sizes if slots[name] == slot})
         made = Offload(lambda: [self._new_texture(*texture) for texture in wanted])
         yield made
@@ -99,8 +101,8 @@ class PixelRecorder(GLRecorder):
             places |= {name: TextureRange(texture, layout) for name, layout in here_too.items()}
         return made.result()
 
-    def _new_texture(self, layout: Layout, element: str, layers: int) -> Texture:
-        return Texture(self.device, layout, element, layers, self.programs.home)
+    def _new_texture(self, layout: TexelLayout, element: str, layers: int) -> TensorTexture:
+        return TensorTexture(self.device, layout, element, layers, self.programs.context)
 
     def draw(
         self,

@@ -15,8 +15,8 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.gl.commands import CallList
 from engine.backends.gl.pixel.growable import Extent, GrowableTexture, TextureKey
-from engine.backends.gl.pixel.layout import ROWS_TOGETHER, Layout, layouts
-from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture, TextureRange, target_of
+from engine.backends.gl.pixel.layout import ROWS_TOGETHER, TexelLayout, layouts
+from engine.backends.gl.pixel.memory import GLPixelBuffer, TensorTexture, TextureRange, target_of
 from engine.backends.gl.pixel.printer import StageArguments, arguments, inverses
 from engine.backends.gl.pixel.record import (
     GLPixelProgram,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class GLPixelTemplateProgram(GLPixelProgram):
     """A program of a template: one size of a plan. Its textures belong to all sizes."""
 
-    textures: Sequence[Texture] = ()
+    textures: Sequence[TensorTexture] = ()
 
     def temporaries(self) -> dict[int, int]:
         """The textures that programs share."""
@@ -195,7 +195,9 @@ class GLPixelTemplate(GLTemplate):
 
         def make_places() -> dict[str, TextureRange]:
             forms = zip(self._temporaries, textures, shifts.tolist(), heights.tolist(), strict=False)
-            found = {n: TextureRange(t, Layout(shift, height, t.layers > 0)) for n, t, shift, height in forms}
+            found = {
+                n: TextureRange(t, TexelLayout(shift, height, t.layers > 0)) for n, t, shift, height in forms
+            }
             bound = zip(self._outer, outer, strict=True)
             return found | {n: b.place for n, b in (*self._constants.items(), *bound)}
 

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from engine.backends.gl.commands import CallList, Replayer
-from engine.backends.gl.pixel.layout import Layout, texels_of
-from engine.backends.gl.pixel.memory import FORMATS, GLPixelBuffer, Texture, TextureRange
+from engine.backends.gl.pixel.layout import TexelLayout, texels_of
+from engine.backends.gl.pixel.memory import FORMATS, GLPixelBuffer, TensorTexture, TextureRange
 from engine.backends.gl.pixel.printer import print_kernel
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.record import PixelRecorder
@@ -37,7 +37,7 @@ _IDLE_TEXTURES = 8
 _KEPT_LAYOUTS = 64
 
 
-class Transfers:
+class TexelTransfers:
     """Moves tensors in and out of textures. deferred: the driver would wait where pixel buffers are used."""
 
     def __init__(self, device: GLDevice, programs: PixelPrograms, replayer: Replayer, deferred: bool) -> None:
@@ -47,23 +47,23 @@ class Transfers:
         self._deferred = deferred
         self._copies = {element: _copy_kernel(element) for element in FORMATS}
         self._shaders = {kernel.key: print_kernel(kernel) for kernel in self._copies.values()}
-        self._uploads: dict[str, Texture] = {}
-        self._idle: dict[tuple[Layout, str], list[Texture]] = {}
+        self._uploads: dict[str, TensorTexture] = {}
+        self._idle: dict[tuple[TexelLayout, str], list[TensorTexture]] = {}
         # The calls of copies, by what these depend on.
         self._lists: dict[object, CallList] = {}
         # What uploads were copied to last, as a driver takes elements before its call returns.
-        self._padded: dict[tuple[Layout, np.dtype], np.ndarray] = {}
+        self._padded: dict[tuple[TexelLayout, np.dtype], np.ndarray] = {}
 
     def prepare(self, element: str) -> None:
         """Compile what copies elements of a type in memory."""
         key = self._copies[element].key
         self._programs.prepare({key: self._shaders[key]})
 
-    def upload(self, data: np.ndarray, target: Texture) -> None:
+    def upload(self, data: np.ndarray, target: TensorTexture) -> None:
         """Set a texture's first elements, in stream order."""
         device, texels = self.device, texels_of(data.size)
         layout = target.layout.holding(texels, target.layout.height)
-        padded = pad(data, layout, self._padded)
+        padded = padded_texels(data, layout, self._padded)
         if not self._deferred:
             form = FORMATS[target.element]
             size = (layout.width, layout.height)
@@ -72,14 +72,14 @@ class Transfers:
         with device.current():
             upload = self._uploads.get(target.element)
             if upload is None:
-                upload = self._uploads[target.element] = Texture(device, layout, target.element)
+                upload = self._uploads[target.element] = TensorTexture(device, layout, target.element)
             upload.layout = layout
             upload.allocate(padded)
             self.copy(upload, target, 4 * texels)
         device.counters.uploads += 1
         device.counters.bytes_up += data.nbytes
 
-    def copy(self, source: Texture, target: Texture, elements: int) -> None:
+    def copy(self, source: TensorTexture, target: TensorTexture, elements: int) -> None:
         """Copy the first elements on the device."""
         with self.device.current():
             # All that the calls depend on; the names are those of others once textures are deleted.
@@ -90,7 +90,7 @@ class Transfers:
                 commands = self._lists[key] = self._recorded_copy(source, target, elements)
             self._replayer.run(commands)
 
-    def _recorded_copy(self, source: Texture, target: Texture, elements: int) -> CallList:
+    def _recorded_copy(self, source: TensorTexture, target: TensorTexture, elements: int) -> CallList:
         """The calls of `copy`."""
         self.prepare(source.element)
         recorder = PixelRecorder(self.device, self._programs, self._shader)
@@ -112,7 +112,7 @@ class Transfers:
             self.device.gl.glFlush()
         return FencedReadback(self, buffer, snapshot, fence)
 
-    def read(self, source: Texture, elements: int) -> StagingReadback:
+    def read(self, source: TensorTexture, elements: int) -> StagingReadback:
         """Start a readback through a pixel buffer."""
         form, layout = FORMATS[source.element], source.layout
         size = layout.area(-(-elements // 4))
@@ -121,7 +121,7 @@ class Transfers:
             source.name, size, form.pixels, form.component, np.dtype(source.element), shape
         )
 
-    def give_back(self, texture: Texture) -> None:
+    def give_back(self, texture: TensorTexture) -> None:
         """Keep a snapshot's texture for the next one."""
         key = (texture.layout, texture.element)
         if key not in self._idle:
@@ -135,7 +135,7 @@ class Transfers:
             texture.release()
 
     def dispose(self) -> None:
-        """Free the textures in between."""
+        """Free the intermediate textures."""
         for texture in (*self._uploads.values(), *(t for idle in self._idle.values() for t in idle)):
             texture.release()
         self._uploads.clear()
@@ -143,9 +143,9 @@ class Transfers:
         self._lists.clear()
         self._idle.clear()
 
-    def _take_snapshot(self, source: Texture, elements: int) -> Texture:
+    def _take_snapshot(self, source: TensorTexture, elements: int) -> TensorTexture:
         idle = self._idle.get((source.layout, source.element))
-        texture = idle.pop() if idle else Texture(self.device, source.layout, source.element)
+        texture = idle.pop() if idle else TensorTexture(self.device, source.layout, source.element)
         self.copy(source, texture, elements)
         return texture
 
@@ -156,7 +156,9 @@ class Transfers:
 class FencedReadback(GLReadback):
     """A readback of a texture that holds the value once its fence has passed."""
 
-    def __init__(self, transfers: Transfers, buffer: GLPixelBuffer, snapshot: Texture, fence: Fence) -> None:
+    def __init__(
+        self, transfers: TexelTransfers, buffer: GLPixelBuffer, snapshot: TensorTexture, fence: Fence
+    ) -> None:
         super().__init__(buffer, None)
         self._transfers = transfers
         self._snapshot = snapshot
@@ -184,10 +186,8 @@ class FencedReadback(GLReadback):
         self._finalizer()
 
 
-def pad(
-    data: np.ndarray,
-    layout: Layout,
-    kept: dict[tuple[Layout, np.dtype], np.ndarray] | None = None,
+def padded_texels(
+    data: np.ndarray, layout: TexelLayout, kept: dict[tuple[TexelLayout, np.dtype], np.ndarray] | None = None
 ) -> np.ndarray:
     """Pad elements to a texture's size, in the reusable array `kept` if there is one."""
     total = 4 * layout.texels
@@ -205,7 +205,7 @@ def pad(
 
 
 def _crowded_out(kept: dict[Any, Kept]) -> list[Kept]:
-    """What has to make room before another is kept: the oldest, taken out."""
+    """Evict the oldest entry if the cache is full; returns it."""
     return [kept.pop(next(iter(kept)))] if len(kept) >= _KEPT_LAYOUTS else []
 
 

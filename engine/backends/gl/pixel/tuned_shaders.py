@@ -1,8 +1,8 @@
 """Shaders of the tuned kernels: packing, multiplication and epilogue.
 
-Laid out, a texel holds four neighbours along the axis that is summed over. A fragment of a core computes 32
-results, a block of 8 rows by 4 columns or so, and writes them to 8 layers at once; so a fetched texel takes
-part in 16 to 32 products. The end reads one of them per element, applies the epilogue, and stores.
+A packed texel holds four neighbours along the axis that is summed over. A fragment of a product shader
+computes 32 results, a block of 8 rows by 4 columns or so, and writes them to 8 layers at once; so a fetched
+texel takes part in 16 to 32 products. The epilogue shader reads one of them per element and stores a result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROWS = 8
 """Rows of a block: one layer each."""
 COLUMNS = 4
 """Columns of a block: one component each."""
-SPREAD_COLUMNS = 8
+DEPTHWISE_COLUMNS = 8
 """Pixels of a block of a depthwise convolution, by four channels."""
 
 # Of one processor, for the 128 products of a round.
@@ -125,14 +125,14 @@ void main() {
     )
 
 
-CORE = (
+PRODUCT = (
     "QUADS", "BLOCKS", "X_SETS", "W_SETS", "C4", "KH", "KW", "X_SET", "W_BLOCK", "NEXT_PLANE", "NEXT_ROW",
     "RIGHT", "ROW_STEP", "COLUMN_STEP", "OW", "LAST",
 )  # fmt: skip
 
 
 @cache
-def core() -> Shader:
+def product() -> Shader:
     """Blocks of 8 rows (output channels) by 4 columns (output pixels, LAST + 1 of them, OW to a row).
 
     b0: packed image, X_SETS of X_SET texels; pixel (h, w) starts at h * ROW_STEP + w * COLUMN_STEP in it, its
@@ -180,21 +180,21 @@ void main() {{
     {" ".join(f"o{j} = a{j};" for j in range(ROWS))}
 }}
 """
-    return _shader(CORE, ("x", "w"), text, LAYERS, ("C4", "KH", "KW"), _BLOCK_NS)
+    return _shader(PRODUCT, ("x", "w"), text, LAYERS, ("C4", "KH", "KW"), _BLOCK_NS)
 
 
-SPREAD = (
+DEPTHWISE = (
     "GROUPS", "C4", "KH", "KW", "PLANE", "DOWN", "RIGHT", "ROW_STEP", "COLUMN_STEP", "OW", "LAST",
 )  # fmt: skip
 
 
 @cache
-def spread() -> Shader:
-    """Depthwise convolution: blocks of 8 pixels by 4 channels; arguments as in `core`.
+def depthwise() -> Shader:
+    """Depthwise convolution: blocks of 8 pixels by 4 channels; arguments as in `product`.
 
     Fragments are (images, C4, GROUPS); layer k + 4 * h holds channel k of pixels 4 * h to 4 * h + 3.
     """
-    pixels = range(SPREAD_COLUMNS)
+    pixels = range(DEPTHWISE_COLUMNS)
     stores = "\n".join(
         f"    o{k + 4 * half} = vec4({', '.join(f'a{4 * half + p}.{c}' for p in range(4))});"
         for half in range(2)
@@ -208,7 +208,7 @@ void main() {{
     int image = lead * PLANE;
     int weight = k_remainder(lead, C4) * KH * KW;
     int q, row;
-{_pixels(f"group * {SPREAD_COLUMNS}", SPREAD_COLUMNS)}
+{_pixels(f"group * {DEPTHWISE_COLUMNS}", DEPTHWISE_COLUMNS)}
     {" ".join(f"vec4 a{p} = vec4(0.0);" for p in pixels)}
     for (int h = 0; h < KH; ++h) {{
         int at = image + h * DOWN;
@@ -222,10 +222,10 @@ void main() {{
 {stores}
 }}
 """
-    return _shader(SPREAD, ("x", "w"), text, LAYERS, ("KH", "KW"), _BLOCK_NS)
+    return _shader(DEPTHWISE, ("x", "w"), text, LAYERS, ("KH", "KW"), _BLOCK_NS)
 
 
-# How an element finds itself among the blocks. E0... are the end's ints, `S` reads the layers.
+# How an element finds itself among the blocks. E0... are the epilogue's ints, `S` reads the layers.
 _LOCATE = {
     "rows": """
 int u = k_quotient(i, E0);
@@ -241,7 +241,7 @@ int b = k_quotient(u, E1);
 int q = u - b * E1;
 float acc = k_pick(S((b * E3 + (m >> 3)) * E4 + (q >> 2), m & 7), q & 3);
 """,
-    "spread": """
+    "depthwise": """
 int u = k_quotient(i, E0);
 int q = i - u * E0;
 int b = k_quotient(u, E1);
@@ -252,12 +252,12 @@ float acc = k_pick(S((b * E3 + (c >> 2)) * E4 + (q >> 3), (c & 3) + (q & 4)), q 
 END_ARGUMENTS = 5
 
 
-def end(kernel: Kernel, order: str) -> Shader:
-    """The epilogue kernel over the layers that a core wrote.
+def epilogue(kernel: Kernel, order: str) -> Shader:
+    """The epilogue kernel over the layers that a product wrote.
 
     Its ints, after the epilogue's: the output's inner and outer size (elements are (sets, outer, inner)),
     rows to a group, blocks and quads. order: whether rows of blocks are the outer axis ("rows") or the inner
-    one ("columns"), or the layers are those of `spread`.
+    one ("columns"), or the layers are those of `depthwise`.
     """
     printer = FragmentPrinter(kernel)
     slot = len(kernel.buffers)

@@ -26,24 +26,24 @@ _MOST_WASTE = 12
 
 @dataclass(frozen=True)
 class _Blocks:
-    """A product in blocks: its operands' layouts in texels, and the arguments of the core and the end."""
+    """A product in blocks: its operands' layouts in texels, and the arguments of its two shaders."""
 
-    core: Shader
+    product: Shader
     numbers: tuple[int, ...]
     fragments: int
     order: str
-    end: tuple[int, ...]
+    epilogue: tuple[int, ...]
 
 
 def _multiply(compute: Compute, tuner: Tuner, image: str, weights: str, blocks: _Blocks) -> None:
-    """Emit the core and the end."""
+    """Emit the product and its epilogue."""
     scratch = tuner.temporary(blocks.fragments * 4 * tuned_shaders.LAYERS, _FLOAT32)
-    tuner.emit(blocks.core, (blocks.fragments,), blocks.numbers, (image, weights), scratch)
+    tuner.emit(blocks.product, (blocks.fragments,), blocks.numbers, (image, weights), scratch)
     formula = compute.epilogue if compute.epilogue is not None else acc("float32")
     kernel, values, inputs = number(formula, len(compute.space), compute.output.dtype)
     names = (*(v.name for v in inputs), scratch)
-    shader = tuned_shaders.end(kernel, blocks.order)
-    tuner.emit(shader, compute.space, (*values, *blocks.end), names, compute.output.name)
+    shader = tuned_shaders.epilogue(kernel, blocks.order)
+    tuner.emit(shader, compute.space, (*values, *blocks.epilogue), names, compute.output.name)
 
 
 def _fits(limits: GLLimits, *texels: int) -> bool:
@@ -60,13 +60,13 @@ def _conv(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
     kernel, out, strides, dilations = win.kernel, win.out, win.strides, win.dilations
     rows, columns = win.reach
     pixels, taps = prod(out), prod(kernel)
-    is_spread = group == channels == outputs and group > 1
-    sets = images if is_spread else images * group
-    per_set = channels if is_spread else channels // group
+    is_depthwise = group == channels == outputs and group > 1
+    sets = images if is_depthwise else images * group
+    per_set = channels if is_depthwise else channels // group
     quarters = -(-per_set // 4)
     blocks = -(-(outputs // group) // tuned_shaders.ROWS)
     waste = blocks * tuned_shaders.ROWS * quarters * 4 / ((outputs // group) * per_set)
-    if not is_spread and waste > _MOST_WASTE:
+    if not is_depthwise and waste > _MOST_WASTE:
         return False
     packed = sets * quarters * rows * columns
     geometry = (
@@ -74,14 +74,14 @@ def _conv(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
         out[1], pixels - 1,
     )  # fmt: skip
     known = w.known.reshape(w.shape)
-    if is_spread:
-        groups = -(-pixels // tuned_shaders.SPREAD_COLUMNS)
+    if is_depthwise:
+        groups = -(-pixels // tuned_shaders.DEPTHWISE_COLUMNS)
         plan = _Blocks(
-            tuned_shaders.spread(), (groups, quarters, *kernel, *geometry), images * quarters * groups,
-            "spread",
+            tuned_shaders.depthwise(), (groups, quarters, *kernel, *geometry), images * quarters * groups,
+            "depthwise",
             (pixels, channels, 1, quarters, groups),
         )  # fmt: skip
-        label, pack, weight_texels = f"{w.root.name}:spread", pack_spread, quarters * taps
+        label, pack, weight_texels = f"{w.root.name}:depthwise", pack_depthwise, quarters * taps
     else:
         quads = -(-pixels // tuned_shaders.COLUMNS)
         plane, down, right, *rest = geometry
@@ -92,10 +92,10 @@ def _conv(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
             quads, blocks, sets, group, quarters, *kernel, quarters * plane, block, next_plane, next_row,
             right, *rest,
         )  # fmt: skip
-        end = (pixels, outputs, outputs // group, blocks, quads)
-        plan = _Blocks(tuned_shaders.core(), numbers, sets * blocks * quads, "rows", end)
+        own = (pixels, outputs, outputs // group, blocks, quads)
+        plan = _Blocks(tuned_shaders.product(), numbers, sets * blocks * quads, "rows", own)
         label, pack, weight_texels = f"{w.root.name}:blocks:{group}", pack_blocks, group * blocks * block
-    rounds = kernel[0] * (kernel[1] + 2) if is_spread else quarters * taps
+    rounds = kernel[0] * (kernel[1] + 2) if is_depthwise else quarters * taps
     if rounds >= limits.max_loop_rounds or not _fits(limits, packed, plan.fragments, weight_texels):
         return False
     weights = tuner.constant(f"{label}:{'x'.join(map(str, w.shape))}", partial(pack, known, group))
@@ -158,9 +158,11 @@ def _matmul(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
     )  # fmt: skip
     weights = rows.packed(tuner, depth, tuned_shaders.ROWS)
     image = columns.packed(tuner, depth, columns.count)
-    end = (n, m, m, blocks, quads)
+    own = (n, m, m, blocks, quads)
     order = "rows" if is_tall else "columns"
-    _multiply(compute, tuner, image, weights, _Blocks(tuned_shaders.core(), numbers, fragments, order, end))
+    _multiply(
+        compute, tuner, image, weights, _Blocks(tuned_shaders.product(), numbers, fragments, order, own)
+    )
     return True
 
 
@@ -176,7 +178,7 @@ def pack_blocks(w: np.ndarray, group: int) -> np.ndarray:
 
 
 @storable
-def pack_spread(w: np.ndarray, group: int) -> np.ndarray:
+def pack_depthwise(w: np.ndarray, group: int) -> np.ndarray:
     """Weights (C, 1, *kernel) as texels (quarters of C, taps) of four channels."""
     taps, quarters = prod(w.shape[2:]), -(-group // 4)
     padded = np.zeros((quarters * 4, taps), np.float32)

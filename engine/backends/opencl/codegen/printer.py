@@ -215,7 +215,7 @@ class AxisSplit:
         return AxisSplit(tuple(sorted(used)), rank)
 
     @property
-    def cuts(self) -> list[tuple[int, int, int | None]]:
+    def divisions(self) -> list[tuple[int, int, int | None]]:
         """Divisions, innermost first: by the size of axes `start:stop`; the remainder may be an axis."""
         result: list[tuple[int, int, int | None]] = []
         stop = self.rank
@@ -230,7 +230,7 @@ class AxisSplit:
     @property
     def names(self) -> list[str]:
         """Names of the numbers, in order."""
-        return [f"split_{letter}{k}" for k in range(len(self.cuts)) for letter in "dms"]
+        return [f"split_{letter}{k}" for k in range(len(self.divisions)) for letter in "dms"]
 
     @property
     def types(self) -> list[ArithmeticType]:
@@ -240,7 +240,7 @@ class AxisSplit:
     def statements(self, position: str) -> list[str]:
         """Statements that define `i{axis}` for each axis used."""
         lines, rest = [], position
-        for k, (_, _, axis) in enumerate(self.cuts):
+        for k, (_, _, axis) in enumerate(self.divisions):
             lines.append(f"const int split_q{k} = k_divide({rest}, split_m{k}, split_s{k});")
             if axis is not None:
                 lines.append(f"const int i{axis} = {rest} - split_q{k} * split_d{k};")
@@ -259,7 +259,7 @@ class AxisSplit:
 
     def divisors(self, space: Sequence[int]) -> list[int]:
         """The divisors for an index space, with 1 instead of 0."""
-        return [prod(space[start:stop]) for start, stop, _ in self.cuts]
+        return [prod(space[start:stop]) for start, stop, _ in self.divisions]
 
 
 def _word_at(position: int, kind: ArithmeticType) -> str:

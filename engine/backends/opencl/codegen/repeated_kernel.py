@@ -68,11 +68,7 @@ class _Text:
             lines.append(f"const int {name} = {self.number(given, 'index')};")
         if in_strips:
             rows, columns = (self.number(n, "index") for n in (_product(space), step.space[-1]))
-            return [
-                "{",
-                *(f"    {x}" for x in (*lines, *strip_lines(kernel, axes, rows, columns))),
-                "}",
-            ]
+            return ["{", *(f"    {x}" for x in (*lines, *strip_lines(kernel, axes, rows, columns))), "}"]
         if step.window is None:
             first, end = "0", self.number(_product(step.space), "index")
         else:
@@ -147,7 +143,7 @@ def work_alone(step: Step) -> int:
     return work_of(step) // (VECTOR if step.window is None and sums_of(step.kernel) else 1)
 
 
-def print_together(steps: Sequence[Step], local: int) -> Step:
+def print_merged(steps: Sequence[Step], local: int) -> Step:
     """Steps of a run as one, whose kernel is a group of `local` work-items.
 
     Its output is made anew in each run: what lasts longer counts as an input (`RepeatedSteps.of_run`).

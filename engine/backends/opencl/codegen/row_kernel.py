@@ -42,7 +42,7 @@ _TYPICAL = 100
 _NODE = 3
 
 
-def step_of(compute: Compute) -> Step:
+def row_step(compute: Compute) -> Step:
     """A formula's step: by rows where these are long, else generic."""
     step = compute.numbered()
     kernel, space = step.kernel, step.space
@@ -96,7 +96,7 @@ def row_split(kernel: Kernel) -> AxisSplit:
 def print_rows(kernel: Kernel, tile: Tile) -> TunedKernel:
     """The kernel of a formula: one work-item computes one element of its group's tile.
 
-    Its numbers are the formula's, those that split a row's, and those of `step_of`.
+    Its numbers are the formula's, those that split a row's, and those of `row_step`.
     """
     split, last = row_split(kernel), kernel.rank - 1
     sizes = ("rows", "columns", "work", "across", *FIRST_GROUP)

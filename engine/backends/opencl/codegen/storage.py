@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from engine.base.dtypes import CODE_TYPES, as_dtype, from_numbers, to_numbers
+from engine.base.dtypes import CODE_TYPES, as_dtype, to_numbers
 
 WORDS: dict[str, str] = {
     "float32": "float",
@@ -64,8 +64,3 @@ def to_device(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Convert values to device memory format, 1-D. Integers beyond 32 bits wrap (see `check_integers`)."""
     flat, memory = np.ascontiguousarray(data).reshape(-1).astype(dtype, copy=False), device_dtype(dtype)
     return flat if flat.dtype == memory else to_numbers(flat).astype(memory, copy=False)
-
-
-def from_device(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Values read back, as a new array in the type that the user sees."""
-    return from_numbers(data, dtype)

@@ -31,7 +31,7 @@ class TunedKernel:
 
     rounds: positions of the values whose product is how long one group's loop is. area: multiplications
     of one round. The last three numbers are `FIRST_GROUP`. is_alone: whether every group is a dispatch of its
-    own, because it goes on where the one before has ended.
+    own, because it continues where the previous one ended.
     """
 
     text: str
@@ -77,7 +77,7 @@ class TunedKernel:
         return parts
 
 
-class Epilogue:
+class OpenCLEpilogue:
     """The epilogue of a kernel: its source, buffers and arguments.
 
     known: names of index axes that the kernel knows where it stores a row of results (`row`), or one
@@ -142,7 +142,7 @@ def axis_names(compute: Compute, rank: int, names: Mapping[int, str]) -> dict[in
 
 def build(
     body: str,
-    epilogue: Epilogue | None,
+    epilogue: OpenCLEpilogue | None,
     operands: Sequence[str],
     numbers: Sequence[str],
     local: tuple[int, ...],

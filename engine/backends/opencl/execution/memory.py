@@ -10,7 +10,8 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer, Readback
 from engine.backends.growable import GrowableBlock
-from engine.backends.opencl.codegen.storage import device_dtype, from_device
+from engine.backends.opencl.codegen.storage import device_dtype
+from engine.base.dtypes import from_numbers
 from engine.base.errors import DeviceError, DisposedError, ValuePending
 from engine.device.cl.device import CLDevice
 
@@ -157,7 +158,7 @@ def _size_for(nbytes: int) -> int:
     return max(_SMALLEST, 1 << max(0, nbytes - 1).bit_length())
 
 
-class Transfer:
+class PendingCopy:
     """A copy between host and device under way.
 
     pyopencl waits when the event of an unfinished host copy is dropped, so `Transfers` holds it until done.
@@ -182,7 +183,7 @@ class Transfers:
     def __init__(self, device: CLDevice, pinned: bool) -> None:
         self._device = device
         self._pool = HostPool(device, pinned)
-        self._pending: list[Transfer] = []
+        self._pending: list[PendingCopy] = []
         # Workers may be on several threads. Reentrant: a readback may be dropped anywhere.
         self._lock = threading.RLock()
         device.pending.add(self)
@@ -214,16 +215,16 @@ class Transfers:
             block = self._pool.acquire(data.nbytes)
             staged = block.array[: data.nbytes]
             staged[:] = data.reshape(-1).view(np.uint8)
-            self._pending.append(Transfer(self._copy(mem, staged), block, kept=False))
+            self._pending.append(PendingCopy(self._copy(mem, staged), block, kept=False))
         self._device.counters.uploads += 1
         self._device.counters.bytes_up += data.nbytes
 
-    def read(self, mem: Any, nbytes: int) -> Transfer:
+    def read(self, mem: Any, nbytes: int) -> PendingCopy:
         """Start copying device memory to the host."""
         self.collect()
         with self._lock:
             block = self._pool.acquire(nbytes)
-            transfer = Transfer(self._copy(block.array[:nbytes], mem, flush=True), block, kept=True)
+            transfer = PendingCopy(self._copy(block.array[:nbytes], mem, flush=True), block, kept=True)
             self._pending.append(transfer)
         self._device.counters.readbacks += 1
         self._device.counters.bytes_down += nbytes
@@ -241,15 +242,15 @@ class Transfers:
             raise device.failed("to take a copy", error) from error
         return event
 
-    def is_done(self, transfer: Transfer) -> bool:
+    def is_done(self, transfer: PendingCopy) -> bool:
         """Whether a copy has arrived; never waits. Raises `DeviceError` if it failed."""
         return self._device.is_complete(transfer.event)
 
-    def wait(self, transfer: Transfer) -> None:
+    def wait(self, transfer: PendingCopy) -> None:
         """Block until a copy has arrived."""
         self._device.wait(transfer.event)
 
-    def release(self, transfer: Transfer) -> None:
+    def release(self, transfer: PendingCopy) -> None:
         """Release the block, which is not read any more."""
         with self._lock:
             transfer.kept = False
@@ -284,7 +285,7 @@ class CLReadback(Readback):
     """A pending readback of a value to the CPU."""
 
     def __init__(
-        self, transfers: Transfers, transfer: Transfer | None, elements: int, dtype: np.dtype
+        self, transfers: Transfers, transfer: PendingCopy | None, elements: int, dtype: np.dtype
     ) -> None:
         self._transfers = transfers
         self._transfer = transfer
@@ -300,10 +301,10 @@ class CLReadback(Readback):
         """The value, 1-D, in the buffer's dtype. Raises `ValuePending` before `done`."""
         if self._transfer is not None:
             if not self.done():
-                raise ValuePending("the readback is still on its way; poll done(), or wait()")
+                raise ValuePending("the readback has not arrived yet; poll done(), or wait()")
             item = device_dtype(self._dtype)
             data = self._transfer.block.array[: self._elements * item.itemsize].view(item)
-            self._value = from_device(data, self._dtype)
+            self._value = from_numbers(data, self._dtype)
             self._release()
         assert self._value is not None
         return self._value

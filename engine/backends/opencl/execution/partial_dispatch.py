@@ -21,7 +21,7 @@ from engine.backends.opencl.execution.dispatches import (
     most_groups,
 )
 from engine.backends.opencl.execution.timing import ObservedEvents
-from engine.backends.partial_dispatch import Cut, PartialDispatch, TimedInterval, Timing
+from engine.backends.partial_dispatch import PartialDispatch, StepRange, TimedInterval, Timing
 from engine.base import instrumentation
 from engine.base.errors import DeviceError, DisposedError
 from engine.compiler.plan import Plan, Step
@@ -184,7 +184,7 @@ class CLPartialDispatch(PartialDispatch):
         assert isinstance(source, TunedKernel)
         return _Groups(own[0], source, step, most)
 
-    def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
+    def enqueue(self, cuts: Sequence[StepRange], timed: bool) -> Timing | None:
         """A dispatch for each."""
         if not self._program.commands:
             raise DisposedError("this program was released")

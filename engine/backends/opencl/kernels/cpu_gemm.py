@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.backends.opencl.codegen.tuned_kernel import Epilogue, TunedKernel, build, indent
+from engine.backends.opencl.codegen.tuned_kernel import OpenCLEpilogue, TunedKernel, build, indent
 from engine.compiler.plan import storable
 
 COLUMNS = 16
@@ -62,7 +62,7 @@ def _loaded(is_whole: bool, left: str) -> list[str]:
     ]
 
 
-def matmul(epilogue: Epilogue, rows: int) -> TunedKernel:
+def matmul(epilogue: OpenCLEpilogue, rows: int) -> TunedKernel:
     """(batch, M, K) by (batch, K, N). Rows of the second operand are contiguous, at least in strips of 16."""
 
     def loop(count: int, is_whole: bool) -> str:
@@ -163,7 +163,7 @@ def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, ...], k: int,
     return np.ascontiguousarray(wide.reshape(batch, k, count, width).transpose(0, 2, 1, 3)).reshape(-1)
 
 
-def conv(epilogue: Epilogue, rows: int) -> TunedKernel:
+def conv(epilogue: OpenCLEpilogue, rows: int) -> TunedKernel:
     """Convolution over a padded input with a row stride of `Wq`.
 
     Results are numbered over the padded rows (q = row * Wq + column), so 16 neighbours always read 16

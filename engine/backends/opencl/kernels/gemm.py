@@ -11,10 +11,10 @@ from math import prod
 
 import numpy as np
 
-from engine.backends.opencl.codegen.tuned_kernel import Epilogue, axis_names
+from engine.backends.opencl.codegen.tuned_kernel import OpenCLEpilogue, axis_names
 from engine.backends.opencl.kernels import cpu_gemm, gpu_gemm
 from engine.backends.operands import emit, rows_of
-from engine.backends.windows import Windows, windows_first
+from engine.backends.windows import Windows2D, windows_first
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.expr import arg, index, lit, load
 from engine.kernels.value import Value
@@ -51,7 +51,7 @@ def matmul_on_cpu(compute: Compute, tuner: Tuner) -> bool:
         b_strip, b_k, readable = k * cpu_gemm.COLUMNS, cpu_gemm.COLUMNS, strips * cpu_gemm.COLUMNS
         b_b = strips * b_strip if b_b else 0
     row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
-    epilogue = Epilogue(compute, row, column)
+    epilogue = OpenCLEpilogue(compute, row, column)
     rows = cpu_gemm.rows_for(6)
     kernel = cpu_gemm.matmul(epilogue, rows)
     numbers = (m, n, k, a_b, a_m, a_k, b_b, b_strip, b_k, readable)
@@ -64,7 +64,7 @@ def matmul_on_gpu(compute: Compute, tuner: Tuner) -> bool:
     (a, b), attributes = compute.operands, compute.attributes
     m, n, k, batch = attributes["m"], attributes["n"], attributes["k"], attributes["batch"]
     row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
-    epilogue = Epilogue(compute, row, column)
+    epilogue = OpenCLEpilogue(compute, row, column)
     per_item = gpu_gemm.rows_for(64)
     kernel = gpu_gemm.matmul(epilogue, per_item)
     numbers = (m, n, k, *attributes["a_strides"], *attributes["b_strides"])
@@ -83,7 +83,7 @@ class _Geometry:
     channels: int
     outputs: int
     group: int
-    win: Windows
+    win: Windows2D
 
     @staticmethod
     def of(compute: Compute) -> _Geometry | None:
@@ -146,7 +146,7 @@ def conv_on_cpu(compute: Compute, tuner: Tuner) -> bool:
     positions = (oh - 1) * wq + ow
     span = cpu_gemm.positions_for(rows * channels * prod(geometry.win.kernel))
     readable = positions if geometry.win.is_pointwise else 1 << 30
-    epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
+    epilogue = OpenCLEpilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
     numbers = (
         positions, per_group, channels, *geometry.win.kernel, group, oh, ow, wq,
         x_c * geometry.channels, x_c * channels, x_c, plane, sh, sw,
@@ -175,7 +175,7 @@ def conv_on_gpu(compute: Compute, tuner: Tuner) -> bool:
     numbers = (depth, *geometry.win.kernel, x_c, plane, wq, *geometry.win.strides, *geometry.win.dilations)
     tuner.emit(gpu_gemm.taps(), (-(-depth // gpu_gemm.GROUP), 1, 1), numbers, (), taps)
     positions = (oh - 1) * wq + ow
-    epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
+    epilogue = OpenCLEpilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
     sizes = (per_group, positions, depth, geometry.group, oh, ow, wq, x_c * geometry.channels, x_c * channels)
     grid = (
         -(-per_group // (gpu_gemm.SIDE * per_item)),

@@ -6,7 +6,7 @@ neighbouring addresses.
 
 from __future__ import annotations
 
-from engine.backends.opencl.codegen.tuned_kernel import Epilogue, TunedKernel, build, indent
+from engine.backends.opencl.codegen.tuned_kernel import OpenCLEpilogue, TunedKernel, build, indent
 
 SIDE = 16
 COLUMNS = 64
@@ -61,7 +61,7 @@ _PLACE = """\
 """
 
 
-def matmul(epilogue: Epilogue, per_item: int) -> TunedKernel:
+def matmul(epilogue: OpenCLEpilogue, per_item: int) -> TunedKernel:
     """(batch, M, K) by (batch, K, N), any strides; loads follow whichever stride is 1."""
     rows = SIDE * per_item
     load_a = f"""\
@@ -99,7 +99,7 @@ def matmul(epilogue: Epilogue, per_item: int) -> TunedKernel:
     )
 
 
-def conv(epilogue: Epilogue, per_item: int) -> TunedKernel:
+def conv(epilogue: OpenCLEpilogue, per_item: int) -> TunedKernel:
     """Convolution as a product: M output channels of a group by N positions q = row * Wq + column.
 
     Column q of the right side holds X[taps[k] + q]: the input was packed so that this holds (`pack`).

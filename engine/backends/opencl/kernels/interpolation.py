@@ -5,7 +5,7 @@ A work-item takes 16 channels of several places, for which they are put last in 
 
 from __future__ import annotations
 
-from engine.backends.gpu.interpolation import NAMES, Interpolation, blend_of, sums
+from engine.backends.gpu.interpolation import NAMES, Interpolation, blend_of, blend_statements
 from engine.backends.gpu.kernels import Kernels
 from engine.backends.opencl.codegen.tuned_kernel import TunedKernel, build, indent
 from engine.backends.opencl.kernels import cpu_gemm
@@ -35,7 +35,7 @@ def tune_blend(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
 
 
 def _kernel(blend: Interpolation, kernels: Kernels) -> TunedKernel:
-    lines = sums(blend, kernels, 16, "*(__global const loose16*)(X0 + (long)at * 16)")
+    lines = blend_statements(blend, kernels, 16, "*(__global const loose16*)(X0 + (long)at * 16)")
     body = f"""\
     const int first = (f0 + (int)get_global_id(0)) * {_PLACES}, strip = f1 + (int)get_global_id(1);
     const int row = f2 + (int)get_global_id(2);

@@ -7,7 +7,7 @@ from math import prod
 
 from engine.backends.opencl.codegen.printer import OpenCLPrinter, element
 from engine.backends.opencl.codegen.storage import WORDS
-from engine.backends.opencl.codegen.tuned_kernel import Epilogue, TunedKernel, axis_names, build, indent
+from engine.backends.opencl.codegen.tuned_kernel import OpenCLEpilogue, TunedKernel, axis_names, build, indent
 from engine.backends.windows import pair, windows_first
 from engine.compiler.plan import Compute, Tuner
 
@@ -55,7 +55,7 @@ def rows_for(taps: int) -> int:
     return max(1, -(-_TAPS // max(1, taps)))
 
 
-def cpu(epilogue: Epilogue, kind: str, storage: str) -> TunedKernel:
+def cpu(epilogue: OpenCLEpilogue, kind: str, storage: str) -> TunedKernel:
     """One work-item computes `span` rows: elements along the columns of a window first, then along its rows.
 
     What the windows of a row have in their columns is staged, between what stands for the elements outside.
@@ -158,7 +158,7 @@ def cpu(epilogue: Epilogue, kind: str, storage: str) -> TunedKernel:
     )
 
 
-def gpu(epilogue: Epilogue, kind: str) -> TunedKernel:
+def gpu(epilogue: OpenCLEpilogue, kind: str) -> TunedKernel:
     """One work-item computes one element."""
     mean = [*_columns("ow"), "acc /= (float)(rows * columns);"] if kind == "average" else []
     body = f"""\
@@ -201,7 +201,7 @@ def tune_pool(compute: Compute, tuner: Tuner, form: str) -> bool:
         *sizes, *out, x.shape[1], planes, *win.kernel, *win.strides, *win.dilations, *begins, *margins,
         *limits,
     )  # fmt: skip
-    epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
+    epilogue = OpenCLEpilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
     if form == "cpu":
         if (win.kernel[1] - 1) * win.dilations[1] > STAGED // 2:
             return False

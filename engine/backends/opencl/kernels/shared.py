@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.backends.gpu.kernels import GROUP, Kernels, Store, ThreadStep
 from engine.backends.opencl.codegen.printer import OpenCLPrinter, element
-from engine.backends.opencl.codegen.tuned_kernel import Epilogue, build, indent
+from engine.backends.opencl.codegen.tuned_kernel import OpenCLEpilogue, build, indent
 from engine.backends.opencl.kernels.sort import SORTED_ALONE, sort_statements
 from engine.compiler.plan import Compute, Tuner
 
@@ -61,7 +61,7 @@ class CLKernels(Kernels):
     def emit_finished(
         self, compute: Compute, tuner: Tuner, step: ThreadStep, lines: Callable[[Store], Sequence[str]]
     ) -> bool:
-        epilogue = Epilogue(compute, {}, {})
+        epilogue = OpenCLEpilogue(compute, {}, {})
         word = OpenCLPrinter.TYPES[epilogue.item]
 
         def store(position: str, value: str) -> list[str]:
@@ -72,7 +72,7 @@ class CLKernels(Kernels):
 
     @staticmethod
     def _emit(
-        tuner: Tuner, step: ThreadStep, lines: Sequence[str], epilogue: Epilogue | None, output: str
+        tuner: Tuner, step: ThreadStep, lines: Sequence[str], epilogue: OpenCLEpilogue | None, output: str
     ) -> bool:
         local = 1 if step.is_alone else GROUP
         thread = f"int t = (f0 + (int)get_group_id(0)) * {local} + (int)get_local_id(0);"

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from engine.backends.opencl.codegen.tuned_kernel import Epilogue, TunedKernel, axis_names, build, indent
+from engine.backends.opencl.codegen.tuned_kernel import OpenCLEpilogue, TunedKernel, axis_names, build, indent
 from engine.backends.opencl.kernels.cpu_gemm import LOOSE
 from engine.backends.operands import emit
 from engine.base.dtypes import FLOAT32, INT32
@@ -50,7 +50,7 @@ def tune_leaves(compute: Compute, tuner: Tuner, form: str) -> bool:
     rows, features = x.shape
     by_feature = tuner.temporary(rows * features + _WIDTH, FLOAT32)
     emit(tuner, x[index(1), index(0)], (features, rows), FLOAT32, by_feature)
-    epilogue = Epilogue(compute, {}, axis_names(compute, 2, {0: "tree", 1: "row"}))
+    epilogue = OpenCLEpilogue(compute, {}, axis_names(compute, 2, {0: "tree", 1: "row"}))
     kernel = _kernel(epilogue, COMPARISONS[compute.attributes["mode"]], form)
     if form == "cpu":
         grid = (-(-rows // _ROWS), -(-len(trees) // _TREES), 1)
@@ -67,7 +67,7 @@ def _in_order(nodes: np.ndarray, root: int) -> tuple[list[int], list[int], list[
     order: list[int] = []
     masks: list[int] = []
     leaves: list[int] = []
-    # On the way back from its true side, a node knows which leaves are there.
+    # When the traversal returns from a node's true side, its leaves are known.
     pending: list[tuple[int, int | None]] = [(root, None)]
     while pending:
         at, begin = pending.pop()
@@ -112,7 +112,7 @@ def leaf_table(nodes: np.ndarray, roots: np.ndarray) -> np.ndarray:
     return table.reshape(-1)
 
 
-def _kernel(epilogue: Epilogue, operator: str, form: str) -> TunedKernel:
+def _kernel(epilogue: OpenCLEpilogue, operator: str, form: str) -> TunedKernel:
     operands = ("X", "T:int32", "E:int32")
     if form == "cpu":
         body = f"""\

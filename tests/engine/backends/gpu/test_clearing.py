@@ -7,7 +7,7 @@ import pytest
 
 from engine.backends.base import Backend
 from engine.backends.gl.pixel.backend import GLPixelBackend
-from engine.backends.partial_dispatch import Cut
+from engine.backends.partial_dispatch import StepRange
 from tests.engine.backends.steps import Bound, chain, chain_plan, value
 
 
@@ -24,6 +24,6 @@ def test_a_step_alone_finds_zeros(tuned_backend: Backend) -> None:
         tuned_backend.clear_temporaries(bound.program)
     dispatch = tuned_backend.partial_dispatch(bound.program, plan)
     last = len(plan.steps) - 1
-    dispatch.enqueue([Cut(last, 0, dispatch.units[last])], False)
+    dispatch.enqueue([StepRange(last, 0, dispatch.units[last])], False)
     np.testing.assert_array_equal(bound.result(), np.full_like(x, 2))
     bound.release()

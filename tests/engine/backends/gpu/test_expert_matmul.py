@@ -15,7 +15,7 @@ from engine.compiler.plan import Compute
 from engine.kernels.expr import Expr, arg, cast, index, lit, reduce
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
-from engine.operators.contrib.block_quantized import unpacked
+from engine.operators.contrib.block_quantized import unpacked_number
 from tests.engine.backends.steps import biased, result_of, tuned_plan, value
 from tests.engine.operators.single import one_layer
 
@@ -62,7 +62,7 @@ class Case:
             words, scales = tensors["words"], tensors["scales"]
 
             def weight(line: Expr, c: Expr) -> Expr:
-                return (cast(unpacked(words, (line,), c, 4), "float32") - 8.0) * scales[line, lit(0)]
+                return (cast(unpacked_number(words, (line,), c, 4), "float32") - 8.0) * scales[line, lit(0)]
 
             attributes |= {"experts": self.sizes[0], "n": n, "k": k, "weight": weight}
             hint = Hint("unpacked_expert_matmul", (chosen, x, words, scales), attributes)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.base import Backend
-from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.compute.tuning import tune
 from engine.backends.gpu.non_max_suppression import GROUP
 from engine.compiler.plan import Compute, Plan, Tuner
@@ -101,7 +101,7 @@ def test_boxes_are_kept_best_first(form: Backend, count: int, most: int, size: f
 def test_loops_that_a_driver_would_end_are_left_to_the_generic_kernels(gl_device: GLDevice) -> None:
     if not gl_device.info.supports_compute:
         pytest.skip("no OpenGL 4.3 here")
-    target = Target(replace(gl_device.limits, max_loop_rounds=2000), True)
+    target = ShaderTarget(replace(gl_device.limits, max_loop_rounds=2000), True)
     order, corners = value("order", np.zeros((2, 400), np.int32)), value("corners", drawn(2, 400, 0.2))
     for most, is_emitted in ((100, True), (400, False)):
         attributes = {"classes": 1, "limit": LIMIT, "most": most, "bound": False}

@@ -14,7 +14,7 @@ from engine.compiler.plan import Compute
 from engine.kernels.expr import Expr, acc, cast, index, lit
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
-from engine.operators.contrib.block_quantized import unpacked
+from engine.operators.contrib.block_quantized import unpacked_number
 from tests.engine.backends.steps import result_of, tuned_plan, value
 
 FLOAT32 = np.dtype(np.float32)
@@ -54,10 +54,10 @@ class Case:
         words, scales = tensors["words"], tensors["scales"]
 
         def weight(column: Expr, at: Expr) -> Expr:
-            number = cast(unpacked(words, (column,), at, self.bits), "float32")
+            number = cast(unpacked_number(words, (column,), at, self.bits), "float32")
             block, middle = at // lit(self.block), lit(float(1 << (self.bits - 1)), "float32")
             if "zeros" in tensors:
-                middle = cast(unpacked(tensors["zeros"], (column,), block, self.bits), "float32")
+                middle = cast(unpacked_number(tensors["zeros"], (column,), block, self.bits), "float32")
             return cast(scales[column, block], "float32") * (number - middle)
 
         attributes = {

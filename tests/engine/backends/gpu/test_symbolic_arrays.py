@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.backends.gl.compute.memory import buffer_size, buffer_sizes
 from engine.backends.gl.glsl import pack_arguments
-from engine.backends.gl.pixel.layout import Layout, layouts
+from engine.backends.gl.pixel.layout import TexelLayout, layouts
 from engine.backends.gl.pixel.printer import inverse_bits, inverses
 from engine.backends.gpu.division import divisor, divisors
 from engine.backends.gpu.symbolic_arrays import SymbolicArray, SymbolicSlots, SymbolicWords, Variables
@@ -80,9 +80,9 @@ def test_axes_of_fragment_shaders_have_the_same_inverses(sizes: np.ndarray) -> N
 def test_textures_are_those_of_one_size(more: list[int], limit: int, layers: bool) -> None:
     texels = np.array([n for n in EDGES + more if n <= 4 * limit * limit // 16] or [1], np.int64)
     shifts, heights = layouts(texels, limit, np.full(len(texels), layers))
-    expected = [Layout.of(n, limit, layers) for n in texels.tolist()]
+    expected = [TexelLayout.of(n, limit, layers) for n in texels.tolist()]
     found = zip(shifts.tolist(), heights.tolist(), strict=True)
-    assert [Layout(shift, height, layers) for shift, height in found] == expected
+    assert [TexelLayout(shift, height, layers) for shift, height in found] == expected
 
 
 @given(SIZES)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine import InputError, job
-from engine.device.jobs.source import text_of
+from engine.device.jobs.source import source_text
 
 NOTHING: list[int] = []
 TABLE = (1, 2.5, (True, np.float32(0.5)))
@@ -43,7 +43,7 @@ def uses_all(
 
 
 def test_what_a_function_calls_comes_before_it_and_runs() -> None:
-    found = text_of(uses_all)
+    found = source_text(uses_all)
     assert found.parameters == ("begin", "end", "out", "x")
     names: dict[str, Any] = {"_gameglue_helper": lambda function: function}
     exec(found.text, names)
@@ -53,7 +53,7 @@ def test_what_a_function_calls_comes_before_it_and_runs() -> None:
 
 
 def test_lines_are_those_of_the_file() -> None:
-    found = text_of(uses_all)
+    found = source_text(uses_all)
     number = next(k for k, line in enumerate(found.text.splitlines(), 1) if "note + math" in line)
     place = found.place(number)
     assert place is not None
@@ -71,7 +71,7 @@ def test_which_arrays_may_be_written() -> None:
             whole[i] += inner(passed)
             cut[:1] = 0
 
-    written = text_of(mixed).written
+    written = source_text(mixed).written
     assert [written(name, 2) for name in ("read", "cut", "part", "passed", "whole")] == [
         False, True, True, True, True
     ]  # fmt: skip
@@ -105,10 +105,10 @@ def test_what_has_no_text_is_named() -> None:
         (lambda begin, end, out: None, "not a lambda"),
     ):
         with pytest.raises(InputError, match=message):
-            text_of(function)
+            source_text(function)
     names: dict[str, Any] = {}
     exec("def unseen(begin, end, out):\n    out[0] = 1\n", names)
     with pytest.raises(InputError, match="cannot be read"):
-        text_of(names["unseen"])
+        source_text(names["unseen"])
     with pytest.raises(InputError, match="not a type"):
         job(int)

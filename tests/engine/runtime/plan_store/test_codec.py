@@ -39,7 +39,14 @@ from engine.runtime.plan_store.codec import (
     _arguments,
     column_of,
 )
-from engine.runtime.plan_store.streams import DEEPEST, UNREADABLE, Column, NotStorableError, Reader, Writer
+from engine.runtime.plan_store.streams import (
+    DEEPEST,
+    UNREADABLE,
+    Column,
+    NotStorableError,
+    StreamReader,
+    StreamWriter,
+)
 from engine.runtime.plan_store.symbolic_plans import restored
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.plan_store.test_graphs import branches, network, same
@@ -61,7 +68,7 @@ class Other(NamedTuple):
 
 
 def there_and_back(column: Column[Any], value: Any, owners: dict[str, np.ndarray] | None = None) -> Any:
-    return Reader(Writer(owners or {}).body(column, value), owners or {}).value(column)
+    return StreamReader(StreamWriter(owners or {}).body(column, value), owners or {}).value(column)
 
 
 TREE = Trees((np.ndarray, ARRAY), (bytes, BYTES))
@@ -101,7 +108,7 @@ def test_floats_keep_their_bits() -> None:
 )  # fmt: skip
 def test_what_a_file_cannot_hold_is_refused(column: Column[Any], value: Any) -> None:
     with pytest.raises(NotStorableError):
-        Writer({}).body(column, value)
+        StreamWriter({}).body(column, value)
 
 
 def test_values_are_not_nested_without_end() -> None:
@@ -110,7 +117,7 @@ def test_values_are_not_nested_without_end() -> None:
         value = (value,)
     assert there_and_back(TREE, value) == value
     with pytest.raises(NotStorableError):
-        Writer({}).body(TREE, (value,))
+        StreamWriter({}).body(TREE, (value,))
 
 
 def arrays() -> dict[str, np.ndarray]:
@@ -128,8 +135,8 @@ def arrays() -> dict[str, np.ndarray]:
 def test_arrays_are_read_back_and_those_of_the_reader_are_referred_to(name: str) -> None:
     made = arrays()
     array, owners = made[name], {"base": made["whole"], "other": made["columns"]}
-    body = Writer(owners).body(ARRAY, array)
-    found: np.ndarray = Reader(body, owners).value(ARRAY)
+    body = StreamWriter(owners).body(ARRAY, array)
+    found: np.ndarray = StreamReader(body, owners).value(ARRAY)
     assert (found.dtype, found.shape, found.tolist()) == (array.dtype, array.shape, array.tolist())
     referred = name in ("whole", "part", "transposed", "steps", "other type", "columns")
     assert any(np.shares_memory(found, owner) for owner in owners.values()) is referred
@@ -145,18 +152,18 @@ def test_arrays_outside_their_owner_are_not_read() -> None:
     small = {"base": np.arange(8, dtype=np.float32)}
     base = owners["base"]
     for array in (base[4:20], base.reshape(4, 6)[:, :2], base[3:9].reshape(2, 3).T):
-        body = Writer(owners).body(ARRAY, array)
+        body = StreamWriter(owners).body(ARRAY, array)
         with pytest.raises(UNREADABLE):
-            Reader(body, small).value(ARRAY)
+            StreamReader(body, small).value(ARRAY)
         with pytest.raises(UNREADABLE):
-            Reader(body, {}).value(ARRAY)
+            StreamReader(body, {}).value(ARRAY)
         with pytest.raises(UNREADABLE):
-            Reader(body, {"base": base[::-1]}).value(ARRAY)
+            StreamReader(body, {"base": base[::-1]}).value(ARRAY)
 
 
 def test_many_elements_inline_are_refused() -> None:
     with pytest.raises(NotStorableError, match="weights"):
-        Writer({}).body(ARRAY, np.zeros((1 << 23) + 1, np.int8))
+        StreamWriter({}).body(ARRAY, np.zeros((1 << 23) + 1, np.int8))
 
 
 def test_calls_are_read_back_as_calls() -> None:
@@ -178,16 +185,16 @@ def test_every_storable_function_has_arguments_that_a_file_can_hold() -> None:
 
 def test_only_storable_functions_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
     call: Callable[[], Any] = partial(given, np.ones(3))
-    body = Writer({}).body(CALL, call)
+    body = StreamWriter({}).body(CALL, call)
     monkeypatch.delitem(STORABLE, f"{given.__module__}.{given.__qualname__}")
     with pytest.raises(UNREADABLE):
-        Reader(body, {}).value(CALL)
+        StreamReader(body, {}).value(CALL)
 
 
 def test_a_record_with_other_fields_is_not_read() -> None:
-    body = Writer({}).body(Records(Record), Record("a", (1,)))
+    body = StreamWriter({}).body(Records(Record), Record("a", (1,)))
     with pytest.raises(ValueError, match="fields"):
-        Reader(body, {}).value(Records(Other))
+        StreamReader(body, {}).value(Records(Other))
 
 
 class Planted:
@@ -242,10 +249,10 @@ def bodies(
     name = "<bytes>" if isinstance(source, bytes) else str(source)
 
     def read_graph(body: bytes) -> Any:
-        return Reader(body, {"file": data}).value(graphs._Models(name))
+        return StreamReader(body, {"file": data}).value(graphs._Models(name))
 
     def read_plan(body: bytes) -> Any:
-        found = Reader(body, model.constants).value(plans._file_column(model, codec)).stored
+        found = StreamReader(body, model.constants).value(plans._file_column(model, codec)).stored
         return [restored(stored) for stored in found.symbolic_plans]
 
     found: list[tuple[bytes, Callable[[bytes], Any]]] = []

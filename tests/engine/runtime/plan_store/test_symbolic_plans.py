@@ -19,7 +19,7 @@ from engine.backends import table
 from engine.compiler.plan import StoredKernel
 from engine.kernels.size import DEFERRABLE
 from engine.runtime.plan_store import files, symbolic_plans
-from engine.runtime.plan_store.streams import UNREADABLE, Reader, Writer
+from engine.runtime.plan_store.streams import UNREADABLE, StreamReader, StreamWriter
 from engine.runtime.plan_store.symbolic_plans import SIZES, StoredSymbolicPlan, restored
 from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.engine.runtime.plans.test_symbolic_continuations import NETWORKS as STOPPING
@@ -319,7 +319,7 @@ def test_only_deferrable_functions_are_called() -> None:
 @pytest.mark.parametrize("name", STORED)
 def test_sizes_are_read_as_they_were_written(name: str) -> None:
     sizes = stored_plan(NETWORKS[name][0]()).sizes
-    assert Reader(Writer({}).body(SIZES, sizes), {}).value(SIZES) == sizes
+    assert StreamReader(StreamWriter({}).body(SIZES, sizes), {}).value(SIZES) == sizes
 
 
 def functions_of(call: ast.Call) -> list[ast.expr]:

@@ -15,21 +15,21 @@ from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, TiledAxis, emit, halve, share
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, Tile, by_height
 from engine.backends.cpu.kernels.convolution.byte_windows import tune_byte_depthwise
 from engine.backends.cpu.kernels.convolution.few_pixels_conv import tune_few_pixels_conv
 from engine.backends.cpu.kernels.convolution.nchw_staging import (
     Planes,
-    in_place,
     input_shift,
     stage_planes,
     tap_offsets_text,
+    unstaged_planes,
 )
 from engine.backends.cpu.kernels.convolution.nchw_windows import tune_plane_conv
 from engine.backends.cpu.kernels.matmul.words import (
-    Words,
+    WordFormat,
     byte_shift,
     corrected_text,
     elements_of,
@@ -40,7 +40,7 @@ from engine.backends.cpu.kernels.matmul.words import (
     zeros_of,
 )
 from engine.backends.cpu.library import library_text
-from engine.backends.windows import Windows, windows_first
+from engine.backends.windows import Windows2D, windows_first
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferrable, deferred
 from engine.kernels.value import Value
@@ -179,7 +179,10 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     zero_type = zeros[0].dtype.name if zeros else ""
     is_plain = compute.epilogue is None and compute.output.dtype.name == words.form
     text = any_type_conv_text(words, laid, heights, epilogue, zero_type, has_sums, is_plain)
-    kernel, schedule = NativeKernel("any_type_conv", text), Schedule.over(blocks, nanoseconds, batch * group)
+    kernel, schedule = (
+        NativeKernel("any_type_conv", text),
+        TaskSchedule.over(blocks, nanoseconds, batch * group),
+    )
     inputs = (planes.name, left, *(zero.name for zero in zeros))
     return emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
 
@@ -197,26 +200,26 @@ def cut_gathered(
         return min(up(m, tile_rows), SCRATCH_WORDS // columns // tile_rows * tile_rows)
 
     # A narrower block leaves room for more rows, down to the least that fits.
-    widest = Axis(n, min(up(n, tile.width), up(128, tile.width)), tile.width, 2 * tile.width)
+    widest = TiledAxis(n, min(up(n, tile.width), up(128, tile.width)), tile.width, 2 * tile.width)
     (narrow,) = halve([widest], lambda columns: fitting(columns.block) < m)
-    rows = Axis.of_tiles(m, fitting(narrow.block), tile_rows)
-    columns = Axis.of_tiles(n, narrow.block, tile.width)
+    rows = TiledAxis.of_tiles(m, fitting(narrow.block), tile_rows)
+    columns = TiledAxis.of_tiles(n, narrow.block, tile.width)
     return share([columns, rows], 1, tasks_wanted(nanoseconds, threads))[::-1]
 
 
-def _words_of_input(x: Value, words: Words) -> Words:
+def _words_of_input(x: Value, words: WordFormat) -> WordFormat:
     """The words whose elements the input is laid out as: pairs are made of bytes where they are gathered."""
-    return Words("bytes", 4) if words.form == "pairs" and x.dtype.itemsize == 1 else words
+    return WordFormat("bytes", 4) if words.form == "pairs" and x.dtype.itemsize == 1 else words
 
 
-def _staged(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Words) -> Planes:
+def _staged(tuner: Tuner, x: Value, zero: Value | None, win: Windows2D, words: WordFormat) -> Planes:
     """The input with its padding as elements of words: itself if possible."""
     in_bytes = words.form == "bytes"
     is_same = x.dtype.itemsize == words.element_size and (
         x.dtype.name == "uint8" if in_bytes else words.elements == 1 or zero is None
     )
     if win.reads_in_place and is_same:
-        return in_place(x.name, win)
+        return unstaged_planes(x.name, win)
     if win.is_pointwise:
         # A row for each plane: short rows are not worth vectors.
         pixels = win.height * win.width
@@ -225,7 +228,7 @@ def _staged(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Wor
 
 
 def any_type_conv_text(
-    words: Words, laid: Words, heights: list[int], epilogue: Epilogue, x_zero: str, has_sums: bool,
+    words: WordFormat, laid: WordFormat, heights: list[int], epilogue: Epilogue, x_zero: str, has_sums: bool,
     is_plain: bool,
 ) -> str:  # fmt: skip
     """Source of the kernel.

@@ -17,12 +17,12 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, TiledAxis, emit, halve, share
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, host_tile
 from engine.backends.cpu.kernels.convolution.nchw_staging import tap_offsets_text
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.cpu.kernels.matmul.words import (
-    Words,
+    WordFormat,
     elements_of,
     known_zeros,
     words_of_bytes,
@@ -30,7 +30,7 @@ from engine.backends.cpu.kernels.matmul.words import (
 )
 from engine.backends.cpu.kernels.transpose import band_text
 from engine.backends.cpu.library import library_text
-from engine.backends.windows import Windows, windows_first
+from engine.backends.windows import Windows2D, windows_first
 from engine.base.dtypes import integer_range
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferrable, deferred
@@ -56,24 +56,26 @@ _GRID = TaskGrid(row="out_rows")
 _ARGUMENTS = ArgumentBlock(_GRID.arguments, WINDOW_ARGUMENTS, "channels blocks length pitch")
 
 
-class Cut(NamedTuple):
-    """The rows of results of a task, and the arguments `_ARGUMENTS`."""
+class RowPartition(NamedTuple):
+    """Tasks by rows of results, and the values of `_ARGUMENTS`."""
 
     rows: Blocks
     sizes: tuple[float, ...]
 
 
 @deferrable
-def cut_rows(win: Windows, batch: int, channels: int, wanted: int, whole: bool = False) -> Cut | None:
+def cut_rows(
+    win: Windows2D, batch: int, channels: int, wanted: int, whole: bool = False
+) -> RowPartition | None:
     """Rows that fit a task's memory, as many tasks as wanted; None if a row, or a whole plane, does not."""
     (kh, _), (sh, _), (dh, _), (oh, ow) = win.kernel, win.strides, win.dilations, win.out
     length, blocks = win.reach[1], -(-channels // _CHANNELS)
 
-    def are_too_large(row: Axis) -> bool:
+    def are_too_large(row: TiledAxis) -> bool:
         rows = (row.block - 1) * sh + (kh - 1) * dh + 1
         return rows * max(length, win.width) > _MOST_PIXELS or row.block * ow > _MOST_OUTPUTS
 
-    (row,) = halve([Axis(oh, max(1, oh))], are_too_large)
+    (row,) = halve([TiledAxis(oh, max(1, oh))], are_too_large)
     if are_too_large(row) or (whole and row.count > 1) or win.taps > MAX_TAPS:
         return None
     (rows,) = share([row], batch * blocks, wanted)
@@ -81,23 +83,23 @@ def cut_rows(win: Windows, batch: int, channels: int, wanted: int, whole: bool =
         **_GRID.values(rows), **window_values(win), channels=channels, blocks=blocks, length=length,
         pitch=rows.size * ow + _CHANNELS,
     )  # fmt: skip
-    return Cut(rows, sizes)
+    return RowPartition(rows, sizes)
 
 
 def _emit(
-    compute: Compute, tuner: Tuner, win: Windows, cut: Cut, kernel: NativeKernel, names: Sequence[str],
-    epilogue: Epilogue, tap_ns: float,
+    compute: Compute, tuner: Tuner, win: Windows2D, partition: RowPartition, kernel: NativeKernel,
+    names: Sequence[str], epilogue: Epilogue, tap_ns: float,
 ) -> None:  # fmt: skip
     """Emit the step. names: the inputs. tap_ns: what a tap of a pixel takes, for all channels of a task."""
     count, outputs = compute.space[0] * -(-compute.space[1] // _CHANNELS), win.out[0] * win.out[1]
     each = outputs * (win.taps * tap_ns + _CHANNELS * epilogue.nanoseconds / 2)
     each += win.height * win.width * _NS_PER_PIXEL
-    schedule = Schedule.over((cut.rows,), count * each, count)
-    emit(tuner, kernel, schedule, cut.sizes, names, compute.output.name, epilogue)
+    schedule = TaskSchedule.over((partition.rows,), count * each, count)
+    emit(tuner, kernel, schedule, partition.sizes, names, compute.output.name, epilogue)
 
 
-def tune_byte_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
-    """Whether a convolution is one of bytes with a channel for each group, and its step is emitted."""
+def tune_byte_depthwise(compute: Compute, tuner: Tuner, win: Windows2D) -> bool:
+    """Emit the step of an 8-bit depthwise convolution; False for any other."""
     (x, w), (x_zero, w_zero) = compute.operands[:2], zeros_of(compute)
     channels, inputs = w.shape[:2]
     if x.dtype not in _BYTES or w.dtype not in _BYTES or compute.body.dtype != "int32":
@@ -109,8 +111,8 @@ def tune_byte_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
     if x_zero is not None and x_zero.size != 1:
         return False
     # Rows of larger planes fill vectors.
-    cut = deferred(cut_rows, win, x.shape[0], channels, 1, True)
-    if cut is None:
+    partition = deferred(cut_rows, win, x.shape[0], channels, 1, True)
+    if partition is None:
         return False
     words = words_of_bytes()
     name = f"{w.name}|channels of {words.form}|{'' if w_zero is None else w_zero.name}"
@@ -122,7 +124,7 @@ def tune_byte_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
         "byte_depthwise", depthwise_text(words, x.dtype.name, zero[0].dtype.name if zero else "", epilogue)
     )
     names = (x.name, weights, *(z.name for z in zero))
-    _emit(compute, tuner, win, cut, kernel, names, epilogue, _NS_PER_TAP)
+    _emit(compute, tuner, win, partition, kernel, names, epilogue, _NS_PER_TAP)
     return True
 
 
@@ -134,17 +136,17 @@ def tune_byte_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     # Windows with gaps may lie in the padding as a whole, where the formula's result is none of bytes.
     if max(win.strides) > _MOST_STRIDE or (win.dilations != (1, 1) and win.pads != (0, 0)):
         return False
-    cut = deferred(cut_rows, win, *x.shape[:2], 2 * threads)
-    if cut is None:
+    partition = deferred(cut_rows, win, *x.shape[:2], 2 * threads)
+    if partition is None:
         return False
     epilogue = print_epilogue(compute, _ARGUMENTS.end, core=x.dtype.name)
     kernel = NativeKernel("byte_pool", pool_text(x.dtype.name, epilogue))
-    _emit(compute, tuner, win, cut, kernel, (x.name,), epilogue, _NS_PER_LARGEST)
+    _emit(compute, tuner, win, partition, kernel, (x.name,), epilogue, _NS_PER_LARGEST)
     return True
 
 
 @storable
-def pack_channels(elements: np.ndarray, words: Words, zeros: np.ndarray) -> np.ndarray:
+def pack_channels(elements: np.ndarray, words: WordFormat, zeros: np.ndarray) -> np.ndarray:
     """(C, 1, kh, kw) weights: for each block of channels their sums over taps, then the taps as words.
 
     The last block is of the last channels, some of which are in another one, too.
@@ -161,7 +163,7 @@ def pack_channels(elements: np.ndarray, words: Words, zeros: np.ndarray) -> np.n
     return np.ascontiguousarray(blocks.transpose(0, 2, 1)).reshape(-1)
 
 
-def depthwise_text(words: Words, storage: str, zero: str, epilogue: Epilogue) -> str:
+def depthwise_text(words: WordFormat, storage: str, zero: str, epilogue: Epilogue) -> str:
     """The kernel's module, for an input of the type `storage`. zero: its zero point's type, if it has one."""
     lanes = host_tile().lanes
     value = read_text(zero, "zeros", "0") if zero else "_types.int32(0)"
@@ -231,7 +233,7 @@ def _text(
         *_GRID.locate("block"),
         "i0 = op_div(block, blocks)",
         f"new = (block - i0 * blocks) * {_CHANNELS}",
-        # Where the last channels are less than a square, some of the others are turned over with them.
+        # If the last channels are fewer than a square, some of the others are transposed again with them.
         f"first = max(min(new, channels - {_CHANNELS}), 0)",
         f"here = min({_CHANNELS}, channels - first)",
         # The rows that these windows read, and those of them that there are.

@@ -17,13 +17,13 @@ from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, TiledAxis, emit, share
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import by_height
 from engine.backends.cpu.kernels.convolution.nchw_staging import input_shift, zero_text
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.cpu.kernels.matmul.words import (
-    Words,
+    WordFormat,
     byte_shift,
     column_numbers,
     corrected_text,
@@ -36,7 +36,7 @@ from engine.backends.cpu.kernels.matmul.words import (
     zeros_of,
 )
 from engine.backends.cpu.library import library_text
-from engine.backends.windows import Windows
+from engine.backends.windows import Windows2D
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferrable, deferred
 from engine.kernels.value import Value
@@ -51,8 +51,8 @@ _ARGUMENTS = ArgumentBlock("m_size p_size depth", _GRID.arguments, "pitch k_size
 _ROW_ARGUMENTS = ArgumentBlock(WINDOW_ARGUMENTS, "channels depth pitch shift")
 
 
-class Cut(NamedTuple):
-    """The output channels of a task, and the nanoseconds of all tasks."""
+class ChannelPartition(NamedTuple):
+    """Tasks by output channels, and the estimated nanoseconds of all tasks together."""
 
     channels: Blocks
     nanoseconds: float
@@ -60,8 +60,8 @@ class Cut(NamedTuple):
 
 @deferrable
 def cut_channels(
-    words: Words, batch: int, m: int, pixels: int, k: int, finish_ns: float, threads: int
-) -> Cut | None:
+    words: WordFormat, batch: int, m: int, pixels: int, k: int, finish_ns: float, threads: int
+) -> ChannelPartition | None:
     """Blocks of whole panels; None where vectors along pixels take less than to gather windows."""
     width = words.tile.width
     whole = up(m, width)
@@ -70,12 +70,14 @@ def cut_channels(
         return None
     nanoseconds = batch * (2.0 * pixels * whole * k / words.flops_per_ns + m * pixels * finish_ns)
     nanoseconds += whole * k * words.element_size / _BYTES_PER_NS
-    (channels,) = share([Axis.of_tiles(m, whole, width)], batch, tasks_wanted(nanoseconds, threads))
-    return Cut(channels, nanoseconds)
+    (channels,) = share([TiledAxis.of_tiles(m, whole, width)], batch, tasks_wanted(nanoseconds, threads))
+    return ChannelPartition(channels, nanoseconds)
 
 
-def tune_few_pixels_conv(compute: Compute, tuner: Tuner, win: Windows, words: Words, threads: int) -> bool:
-    """Whether a convolution of narrow integers has few results in a plane, and its steps are emitted."""
+def tune_few_pixels_conv(
+    compute: Compute, tuner: Tuner, win: Windows2D, words: WordFormat, threads: int
+) -> bool:
+    """Emit the steps of a convolution of narrow integers with few output pixels; False for any other."""
     (x, w), (x_zero, w_zero) = compute.operands[:2], zeros_of(compute)
     m, channels = w.shape[:2]
     if words.elements == 1 or int(compute.attributes["group"]) != 1 or w.known is None:
@@ -92,8 +94,8 @@ def tune_few_pixels_conv(compute: Compute, tuner: Tuner, win: Windows, words: Wo
         compute, _ARGUMENTS.end, core=compute.body.dtype, total=total, over_channels=over_channels
     )
     batch, pixels = x.shape[0], win.out[0] * win.out[1]
-    cut = deferred(cut_channels, words, batch, m, pixels, k, epilogue.nanoseconds + 1.0, threads)
-    if cut is None:
+    partition = deferred(cut_channels, words, batch, m, pixels, k, epilogue.nanoseconds + 1.0, threads)
+    if partition is None:
         return False
     pitch = (words.count(k) + has_sums) * words.size
     rows = _emit_windows(tuner, x, x_zero, win, words, channels, pitch, has_sums)
@@ -103,21 +105,21 @@ def tune_few_pixels_conv(compute: Compute, tuner: Tuner, win: Windows, words: Wo
         numbers = partial(column_numbers, elements_of(w), (1, k, m), (0, 1, k), zeros)
         constants.append(tuner.constant(f"{name}|numbers", numbers))
     sizes = _ARGUMENTS.values(
-        m_size=m, p_size=pixels, depth=words.count(k), **_GRID.values(cut.channels), pitch=pitch, k_size=k,
-        shift=input_shift(words, x), last_size=win.out[1],
+        m_size=m, p_size=pixels, depth=words.count(k), **_GRID.values(partition.channels), pitch=pitch,
+        k_size=k, shift=input_shift(words, x), last_size=win.out[1],
     )  # fmt: skip
     zero = [x_zero] if in_bytes and x_zero is not None else []
     zero_type, out_size = zero[0].dtype.name if zero else "", compute.output.dtype.itemsize
     text = few_pixels_text(words, epilogue, zero_type, has_sums, over_channels, out_size)
     kernel = NativeKernel("few_pixels_conv", text)
-    schedule = Schedule.over((cut.channels,), cut.nanoseconds, batch)
+    schedule = TaskSchedule.over((partition.channels,), partition.nanoseconds, batch)
     names = (rows, *constants, *(z.name for z in zero))
     emit(tuner, kernel, schedule, sizes, names, compute.output.name, epilogue)
     return True
 
 
 @storable
-def pack_taps_first(elements: np.ndarray, words: Words, zeros: np.ndarray) -> np.ndarray:
+def pack_taps_first(elements: np.ndarray, words: WordFormat, zeros: np.ndarray) -> np.ndarray:
     """(M, C, *kernel) weights as panels of words over M, whose rows are taps and then channels."""
     m, channels = elements.shape[:2]
     moved = np.ascontiguousarray(elements.reshape(m, channels, -1).swapaxes(1, 2))
@@ -126,7 +128,7 @@ def pack_taps_first(elements: np.ndarray, words: Words, zeros: np.ndarray) -> np
 
 
 def _emit_windows(
-    tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Words, channels: int, pitch: int,
+    tuner: Tuner, x: Value, zero: Value | None, win: Windows2D, words: WordFormat, channels: int, pitch: int,
     has_sums: bool,
 ) -> str:  # fmt: skip
     """Emit the step that gathers windows: a row of words for each pixel; returns the result's name.
@@ -141,13 +143,13 @@ def _emit_windows(
         shift=input_shift(words, x),
     )  # fmt: skip
     text = windows_text(words, x.dtype.name, zeros[0].dtype.name if zeros else "", has_sums)
-    schedule = Schedule(count, channels * win.taps * _NS_PER_ELEMENT)
+    schedule = TaskSchedule(count, channels * win.taps * _NS_PER_ELEMENT)
     names = (x.name, *(z.name for z in zeros))
     emit(tuner, NativeKernel("word_windows", text), schedule, sizes, names, laid)
     return laid
 
 
-def windows_text(words: Words, dtype: str, zero: str, has_sums: bool) -> str:
+def windows_text(words: WordFormat, dtype: str, zero: str, has_sums: bool) -> str:
     """Source of the kernel that gathers windows. zero: the type of the input's zero point, if any."""
     store, size = store_text(words), np.dtype(dtype).itemsize
     lead = [
@@ -195,7 +197,7 @@ def _total_text(has_sums: bool) -> str:
 
 
 def few_pixels_text(
-    words: Words, epilogue: Epilogue, x_zero: str, has_sums: bool, over_channels: bool, out_size: int
+    words: WordFormat, epilogue: Epilogue, x_zero: str, has_sums: bool, over_channels: bool, out_size: int
 ) -> str:
     """Source of the kernel.
 
@@ -264,10 +266,7 @@ def few_pixels_text(
             *(["    row_zero = to_int32(load_i32(numbers, m_size + i1))"] if has_sums else []),
             *indent(epilogue.store),
         ]
-    sums = [
-        "for m in range(p_size):",
-        "    store_i32(column_sums, m, load_i32(lefts + m * pitch, depth))",
-    ]
+    sums = ["for m in range(p_size):", "    store_i32(column_sums, m, load_i32(lefts + m * pitch, depth))"]
     task = [
         *_GRID.locate("i0"),
         "lefts = x + i0 * p_size * pitch",

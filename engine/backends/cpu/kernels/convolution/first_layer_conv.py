@@ -1,9 +1,7 @@
 """NCHW to NHWC convolutions of float32: the first layers of networks.
 
-A single channel that lies last is a plane as well.
-
-A task stages the input of a few rows of results, padding included, in its own memory. There every product
-of a window lies at a fixed distance from the window's start, whatever the pixel.
+NHWC inputs with a single channel are planes, too. A task stages the input of a few rows of results, padding
+included, in its own memory, where each tap has a fixed offset from the start of its window.
 """
 
 from __future__ import annotations
@@ -14,12 +12,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import kernel_text
-from engine.backends.cpu.codegen.schedule import (
-    Blocks,
-    Schedule,
-    TaskGrid,
-    emit,
-)
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, emit
 from engine.backends.cpu.codegen.task_partition import MOST_FLOATS, MOST_PIXELS, cut_bands
 from engine.backends.cpu.codegen.tiles import Tile, host_tile
 from engine.backends.cpu.kernels.convolution.nchw_staging import (
@@ -38,9 +31,9 @@ from engine.backends.cpu.kernels.convolution.nhwc_tiles import (
     walk_tiles,
 )
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
-from engine.backends.cpu.kernels.matmul.words import Words
+from engine.backends.cpu.kernels.matmul.words import WordFormat
 from engine.backends.cpu.library import library_text
-from engine.backends.windows import Windows, nhwc_windows
+from engine.backends.windows import Windows2D, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 
@@ -53,7 +46,7 @@ _NS_PER_TASK = 100.0
 _GRID = TaskGrid(row="out_rows", column="out_columns")
 _ARGUMENTS = ArgumentBlock("m_size channels in_place", WINDOW_ARGUMENTS, _GRID.arguments, "band_rows pitch")
 
-_WORDS = Words("float32", 1)
+_WORDS = WordFormat("float32", 1)
 
 
 def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -89,7 +82,7 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     return emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
 
 
-def _in_place(win: Windows) -> bool:
+def _in_place(win: Windows2D) -> bool:
     """Whether windows never leave the input."""
     if win.pads != (0, 0):
         return False
@@ -97,18 +90,18 @@ def _in_place(win: Windows) -> bool:
     return rows <= win.height and columns <= win.width
 
 
-def _reach(win: Windows, axis: int, count: int) -> int:
+def _reach(win: Windows2D, axis: int, count: int) -> int:
     """The input elements along an axis that a number of results depend on."""
     return (count - 1) * win.strides[axis] + (win.kernel[axis] - 1) * win.dilations[axis] + 1
 
 
-def _bands(win: Windows, channels: int, batch: int, pixel_ns: float, threads: int) -> Schedule:
+def _bands(win: Windows2D, channels: int, batch: int, pixel_ns: float, threads: int) -> TaskSchedule:
     """Bands of rows, and columns, of size 0 where the input of a pixel does not fit into a task's memory."""
     tasks, task_ns, bands, rows, across, columns = deferred(
         cut_bands, *win.out, *win.strides, _reach(win, 0, 1), _reach(win, 1, 1),
         0 if _in_place(win) else channels, batch, pixel_ns, _NS_PER_COPY, _NS_PER_TASK, threads,
     )  # fmt: skip
-    return Schedule(tasks, task_ns, (Blocks(bands, rows), Blocks(across, columns)))
+    return TaskSchedule(tasks, task_ns, (Blocks(bands, rows), Blocks(across, columns)))
 
 
 def first_layer_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:

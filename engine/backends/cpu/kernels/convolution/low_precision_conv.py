@@ -22,7 +22,7 @@ from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, TiledAxis, emit, halve, share
 from engine.backends.cpu.codegen.tiles import MAX_TAPS
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.cpu.kernels.matmul.low_precision import (
@@ -44,7 +44,7 @@ from engine.backends.cpu.kernels.matmul.low_precision import (
     scale_text,
 )
 from engine.backends.cpu.kernels.matmul.precision import Arithmetic
-from engine.backends.windows import Windows, nhwc_windows
+from engine.backends.windows import Windows2D, nhwc_windows
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferrable, deferred
 
@@ -273,7 +273,7 @@ def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithm
         x_row=steps[0], x_column=steps[1], x_channel=steps[2], **_GRID.values(*blocks), columns_at_once=held,
         rows_at_once=SUMS // held // 32 * 32,
     )  # fmt: skip
-    schedule = Schedule.over(blocks, batch * nanoseconds, batch)
+    schedule = TaskSchedule.over(blocks, batch * nanoseconds, batch)
     text = conv_text(arithmetic, len(compute.space), cells.packed_rows, epilogue)
     kernel = NativeKernel(f"conv_{arithmetic.precision}", text)
     return emit(tuner, kernel, schedule, sizes, (x.name, *constants), compute.output.name, epilogue)
@@ -299,18 +299,18 @@ def _taps(elements: np.ndarray, kernel: tuple[int, ...], taps: int) -> np.ndarra
     return elements.reshape(columns, channels, *kernel).transpose(2, 3, 1, 0).reshape(taps, -1, columns)
 
 
-def _windows(compute: Compute) -> Windows | None:
+def _windows(compute: Compute) -> Windows2D | None:
     """The windows over one or two axes, a single pixel flat over all of the plane; None for other ranks."""
     win = nhwc_windows(compute)
     if win is None or max(win.strides) > _MOST_STRIDE:
         return None
     if win.is_pointwise:
         pixels = win.height * win.width
-        return Windows(1, pixels, (1, 1), (1, 1), (1, 1), (0, 0), (1, pixels))
+        return Windows2D(1, pixels, (1, 1), (1, 1), (1, 1), (0, 0), (1, pixels))
     return win
 
 
-def cells_of(win: Windows, channels: int, arithmetic: Arithmetic) -> Cells:
+def cells_of(win: Windows2D, channels: int, arithmetic: Arithmetic) -> Cells:
     """Pixels as cells, or rows of windows as taps if pixels would be mostly padding."""
     groups = -(-channels // arithmetic.group)
     pixels = Cells(*win.kernel, groups, row_pitch(groups), packed_rows=False)
@@ -324,7 +324,7 @@ def cells_of(win: Windows, channels: int, arithmetic: Arithmetic) -> Cells:
 
 
 @deferrable
-def cut_cells(win: Windows, cells: Cells) -> Bands | None:
+def cut_cells(win: Windows2D, cells: Cells) -> Bands | None:
     """Bands as high as fit a task's memory; None if not even part of a row fits."""
     (kh, kw), (sh, sw), (dh, dw) = win.kernel, win.strides, win.dilations
     row_phases = min(sh, kh) if dh == 1 else sh
@@ -333,24 +333,24 @@ def cut_cells(win: Windows, cells: Cells) -> Bands | None:
     if cells.packed_rows:
         phases, reach = 1, -(-kw // sw) - 1
 
-    def of(rows: Axis, columns: Axis) -> Bands:
+    def of(rows: TiledAxis, columns: TiledAxis) -> Bands:
         blocks = rows.blocks, columns.blocks
         return Bands(*blocks, row_phases, phases, (kh - 1) * dh // sh, columns.block + reach)
 
-    axes = [Axis(win.out[0], win.out[0]), Axis(win.out[1], win.out[1], 1, 8)]
+    axes = [TiledAxis(win.out[0], win.out[0]), TiledAxis(win.out[1], win.out[1], 1, 8)]
     bands = of(*halve(axes, lambda *axes: not of(*axes).fits(cells)))
     return bands if bands.fits(cells) else None
 
 
 def share_cells(
-    win: Windows, cells: Cells, bands: Bands, columns: int, batch: int, threads: int, nanoseconds: float
+    win: Windows2D, cells: Cells, bands: Bands, columns: int, batch: int, threads: int, nanoseconds: float
 ) -> tuple[Bands, Blocks, int]:
     """Reduce bands or columns until all threads have work: bands, columns per task and per pass."""
     wanted = tasks_wanted(nanoseconds * batch, threads)
     all_columns, held = near_columns(columns, cells.column_bytes)
     rows, width, reach = bands.rows, bands.columns, bands.row_reach
 
-    def smaller(n: Axis, row: Axis, column: Axis) -> int | None:
+    def smaller(n: TiledAxis, row: TiledAxis, column: TiledAxis) -> int | None:
         # Rows at the border of two bands are rounded twice.
         if row.is_divisible:
             return 1
@@ -364,9 +364,9 @@ def share_cells(
         return 0 if is_worth_it or batch * n.count * row.count * column.count < threads else None
 
     axes = [
-        Axis(columns, held if held < all_columns else all_columns, PANEL, PANEL),
-        Axis(win.out[0], rows.size, 1, 2 * max(1, reach) - 1),
-        Axis(win.out[1], width.size, 32, 64 if win.out[0] == 1 else width.size),
+        TiledAxis(columns, held if held < all_columns else all_columns, PANEL, PANEL),
+        TiledAxis(win.out[0], rows.size, 1, 2 * max(1, reach) - 1),
+        TiledAxis(win.out[1], width.size, 32, 64 if win.out[0] == 1 else width.size),
     ]
     n, row, column = share(axes, batch, wanted, smaller)
     row_cells = bands.row_cells - width.size + column.size

@@ -14,12 +14,12 @@ import numpy as np
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.codegen.schedule import TaskSchedule, emit
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import host_tile
-from engine.backends.cpu.kernels.matmul.words import Words, byte_shift, store_text, word_type
+from engine.backends.cpu.kernels.matmul.words import WordFormat, byte_shift, store_text, word_type
 from engine.backends.cpu.library import library_text
-from engine.backends.windows import Windows
+from engine.backends.windows import Windows2D
 from engine.compiler.plan import Tuner
 from engine.kernels.value import Value
 
@@ -103,8 +103,8 @@ def copy_elements(target, source, count, zero):
 
 @helper
 def stage_pairs(place, source, width, left, phases, length, region, filling, zero):
-    # A row of every second element. What is written to the odds first is lost where they are not wanted.
-    # Pairs low..high-1 lie inside; a row may begin with the second of a pair and end with the first of one.
+    # A row of every second element. If odd elements are not wanted, those written first are overwritten.
+    # Pairs low..high-1 are inside; a row may begin with the second of a pair and end with the first of one.
     low = min(max((left + 1) >> 1, 0), length)
     high = max(min((width + left) >> 1, length), low)
     end, evens, odds = width + left, place, place + (phases - 1) * region * {own}
@@ -173,7 +173,7 @@ class Staging:
         return self.phases * self.region(rows, columns) + line
 
 
-def staging_of(win: Windows) -> Staging:
+def staging_of(win: Windows2D) -> Staging:
     """How planes are staged so that each tap of windows in a row reads one run."""
     (kh, kw), (sh, sw), (dh, dw) = win.kernel, win.strides, win.dilations
     # A window of one row needs only the rows that it visits; the same along rows.
@@ -199,14 +199,14 @@ class Planes:
     stride: int
 
 
-def in_place(x: str, win: Windows) -> Planes:
+def unstaged_planes(x: str, win: Windows2D) -> Planes:
     """The input itself, if its windows can be read without staging."""
     row_step = win.strides[0] * win.width
     size = win.height * win.width
     return Planes(x, size, row_step, win.dilations[0] * win.width, 0, win.dilations[1], 1)
 
 
-def stage_planes(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Words) -> Planes:
+def stage_planes(tuner: Tuner, x: Value, zero: Value | None, win: Windows2D, words: WordFormat) -> Planes:
     """A step that copies all planes with their padding, the zero point, as elements of words."""
     staging, count = staging_of(win), x.shape[0] * x.shape[1]
     rows, length, region = staging.rows(win.out[0]), staging.length(win.out[1]), staging.region(*win.out)
@@ -218,7 +218,7 @@ def stage_planes(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words
         row_stride=staging.row_stride, stride=staging.stride, phases=staging.phases, top=win.pads[0],
         left=win.pads[1], plane_size=plane_size, shift=input_shift(words, x),
     )  # fmt: skip
-    schedule = Schedule(count, plane_size * _NS_PER_ELEMENT)
+    schedule = TaskSchedule(count, plane_size * _NS_PER_ELEMENT)
     zeros = () if zero is None else (zero,)
     body = [
         *_ARGUMENTS.prologue("out", "x", *(["zeros"] if zeros else [])),
@@ -237,12 +237,12 @@ def stage_planes(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words
     return Planes(copy, plane_size, staging.step * row, dh * row, region, dw, staging.stride)
 
 
-def input_shift(words: Words, x: Value) -> int:
+def input_shift(words: WordFormat, x: Value) -> int:
     """The offset added to an input's bytes."""
     return byte_shift(x.dtype, signed=False) if words.form == "bytes" else 0
 
 
-def zero_text(words: Words, zero: str, padding: str = "0.0") -> list[str]:
+def zero_text(words: WordFormat, zero: str, padding: str = "0.0") -> list[str]:
     """Statements that set `zero`, of the type `zero` at `zeros`, and `filling`, the padding."""
     filling = {"float32": padding, "int32": "0.0", "bytes": "zero + shift"}.get(words.form, "0")
     # Elements of four bytes are copied as float32s.
@@ -256,7 +256,7 @@ def tap_offsets_text(element_size: int) -> str:
     return _TAP_OFFSETS.format(element_size=element_size)
 
 
-def staging_text(words: Words, dtype: str) -> str:
+def staging_text(words: WordFormat, dtype: str) -> str:
     """The function `stage_rows`, for an input of the type `dtype`."""
     size, own = np.dtype(dtype).itemsize, words.element_size
     is_copy = size == own == 4 and words.elements == 1

@@ -20,7 +20,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, halve, share
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, TiledAxis, emit, halve, share
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, host_tile
 from engine.backends.cpu.kernels.convolution.nchw_staging import (
     SLACK,
@@ -37,7 +37,7 @@ from engine.backends.cpu.kernels.convolution.window_arguments import (
     window_values,
 )
 from engine.backends.cpu.kernels.matmul.words import (
-    Words,
+    WordFormat,
     byte_shift,
     elements_of,
     emit_rows_of_words,
@@ -46,7 +46,7 @@ from engine.backends.cpu.kernels.matmul.words import (
     zeros_of,
 )
 from engine.backends.cpu.library import library_text
-from engine.backends.windows import Windows, counted_sides, windows_first
+from engine.backends.windows import Windows2D, counted_sides, windows_first
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferrable, deferred
 
@@ -82,14 +82,11 @@ _ARGUMENTS = ArgumentBlock(
     "staged_stride stride phases step reach_rows advance length region",
 )
 _CONV_ARGUMENTS = ArgumentBlock(_ARGUMENTS, "pitch shift")
-_POOL_ARGUMENTS = ArgumentBlock(
-    _ARGUMENTS,
-    "count_top count_bottom count_left count_right",
-)
+_POOL_ARGUMENTS = ArgumentBlock(_ARGUMENTS, "count_top count_bottom count_left count_right")
 
 
-class Cut(NamedTuple):
-    """The rows of a task, the arguments `_ARGUMENTS`, and the nanoseconds that staging takes for a group."""
+class PlanePartition(NamedTuple):
+    """Tasks by rows of a plane, the values of `_ARGUMENTS`, and the nanoseconds of staging a group."""
 
     rows: Blocks
     sizes: tuple[float, ...]
@@ -98,8 +95,8 @@ class Cut(NamedTuple):
 
 @deferrable
 def cut_planes(
-    win: Windows, elements: int, images: int, groups: int, inputs: int, outputs: int, threads: int
-) -> Cut | None:
+    win: Windows2D, elements: int, images: int, groups: int, inputs: int, outputs: int, threads: int
+) -> PlanePartition | None:
     """Bands that fit a task's memory; None if none do.
 
     images, groups: a task computes rows of a group's planes of an image. inputs, outputs: the planes of one.
@@ -110,19 +107,21 @@ def cut_planes(
     if staging.stride > 1 and ow >= _LONG_ROW:
         # Aligned runs, of which most taps read vectors within a cache line.
         staging = replace(staging, grain=host_tile().lanes)
-    column = Axis(ow, max(1, min(ow, _SUMS)))
+    column = TiledAxis(ow, max(1, min(ow, _SUMS)))
     at_once = _SUMS // (win.width if in_place else staging.length(column.block))
 
-    def staged(row: Axis, column: Axis) -> int:
+    def staged(row: TiledAxis, column: TiledAxis) -> int:
         if in_place:
             return 0 if inputs == 1 else inputs * row.block * win.width
         return inputs * staging.size(row.block, column.block)
 
-    (row,) = halve([Axis(oh, max(1, min(oh, at_once)))], lambda row: staged(row, column) > _NEAR_ELEMENTS)
+    (row,) = halve(
+        [TiledAxis(oh, max(1, min(oh, at_once)))], lambda row: staged(row, column) > _NEAR_ELEMENTS
+    )
     (column,) = halve([column], lambda column: staged(row, column) > _MOST_ELEMENTS)
     if staged(row, column) > _MOST_ELEMENTS or inputs * win.taps > MAX_TAPS:
         return None
-    (rows,) = share([Axis(oh, row.block, 1, 8)], images * groups, 2 * threads)
+    (rows,) = share([TiledAxis(oh, row.block, 1, 8)], images * groups, 2 * threads)
     columns, line = column.block, win.width if in_place else staging.length(column.block)
     sizes = _ARGUMENTS.values(
         **_GRID.values(rows), **window_values(win), channels=groups * outputs, group_inputs=inputs,
@@ -135,11 +134,11 @@ def cut_planes(
         reach_rows=staging.reach_rows, advance=staging.advance, length=line,
         region=staging.region(rows.size, columns),
     )  # fmt: skip
-    return Cut(rows, sizes, 0.0 if in_place else inputs * win.height * win.width * _NS_PER_STAGED)
+    return PlanePartition(rows, sizes, 0.0 if in_place else inputs * win.height * win.width * _NS_PER_STAGED)
 
 
-def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows, words: Words, threads: int) -> bool:
-    """Whether a convolution of few channels each is one over neighbours, and its steps are emitted."""
+def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows2D, words: WordFormat, threads: int) -> bool:
+    """Emit the steps of a depthwise convolution, or one with narrow groups; False for any other."""
     x, w = compute.operands[:2]
     x_zero, w_zero = zeros_of(compute)
     (kh, kw), sw, outputs = win.kernel, win.strides[1], win.out[0] * win.out[1]
@@ -158,8 +157,8 @@ def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows, words: Words, 
     if in_bytes and is_known and zeros.any():
         return False
     batch = x.shape[0]
-    cut = deferred(cut_planes, win, words.elements, batch, group, inputs, group_outputs, threads)
-    if cut is None:
+    partition = deferred(cut_planes, win, words.elements, batch, group, inputs, group_outputs, threads)
+    if partition is None:
         return False
     if in_words and is_known:
         name = f"{w.name}|taps of {words.form}|{'' if w_zero is None else w_zero.name}"
@@ -171,22 +170,22 @@ def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows, words: Words, 
     epilogue = print_epilogue(compute, _CONV_ARGUMENTS.end, core=compute.body.dtype, total=total)
     nanoseconds = outputs * rows * columns * _NS_PER_VECTOR / words.tile.lanes
     nanoseconds += outputs * (epilogue.nanoseconds / 2 + 0.1) + 30.0
-    nanoseconds = group_outputs * nanoseconds + cut.nanoseconds
+    nanoseconds = group_outputs * nanoseconds + partition.nanoseconds
     pitch = (rows * columns + in_bytes) * words.size
     arguments = _CONV_ARGUMENTS.values(
-        **_ARGUMENTS.named(cut.sizes), pitch=pitch, shift=input_shift(words, x)
+        **_ARGUMENTS.named(partition.sizes), pitch=pitch, shift=input_shift(words, x)
     )  # fmt: skip
     zero = [x_zero] if in_words and x_zero is not None else []
     text = plane_conv_text(
         words, x.dtype.name, sw if in_words else 1, epilogue, zero[0].dtype.name if zero else ""
     )
     kernel, names = NativeKernel("plane_conv", text), (x.name, weights, *(z.name for z in zero))
-    schedule = Schedule.over((cut.rows,), batch * group * nanoseconds, batch * group)
+    schedule = TaskSchedule.over((partition.rows,), batch * group * nanoseconds, batch * group)
     return emit(tuner, kernel, schedule, arguments, names, compute.output.name, epilogue)
 
 
 @storable
-def pack_taps_of_words(elements: np.ndarray, words: Words, zeros: np.ndarray) -> np.ndarray:
+def pack_taps_of_words(elements: np.ndarray, words: WordFormat, zeros: np.ndarray) -> np.ndarray:
     """(C, 1, kh, kw) weights as words along the rows of a window, of bytes followed by their sum."""
     channels, kw = elements.shape[0], elements.shape[-1]
     rows = elements.reshape(channels, -1, kw)
@@ -202,7 +201,7 @@ def pack_taps_of_words(elements: np.ndarray, words: Words, zeros: np.ndarray) ->
     return np.concatenate([taps, numbers.sum(axis=(1, 2), dtype=np.int32)[:, None]], axis=1).reshape(-1)
 
 
-def plane_conv_text(words: Words, dtype: str, stride: int, epilogue: Epilogue, x_zero: str) -> str:
+def plane_conv_text(words: WordFormat, dtype: str, stride: int, epilogue: Epilogue, x_zero: str) -> str:
     """Source of the kernel for inputs of type `dtype`. x_zero: the zero point's type, if any."""
     lanes, in_bytes = words.tile.lanes, words.form == "bytes"
     lead = [
@@ -222,8 +221,8 @@ def plane_conv_text(words: Words, dtype: str, stride: int, epilogue: Epilogue, x
 
 
 def _text(
-    words: Words, dtype: str, lead: Sequence[str], plane: Sequence[str], tiles: str, calls: dict[int, str],
-    after: Sequence[str], epilogue: Epilogue,
+    words: WordFormat, dtype: str, lead: Sequence[str], plane: Sequence[str], tiles: str,
+    calls: dict[int, str], after: Sequence[str], epilogue: Epilogue,
 ) -> str:  # fmt: skip
     """The module of a kernel over planes of the type `dtype`, staged as elements of words.
 
@@ -317,23 +316,23 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     if win is None or win.taps > MAX_TAPS or not compute.is_float32:
         return False
     kind, count = str(attributes["kind"]), x.shape[0] * x.shape[1]
-    cut = deferred(cut_planes, win, 1, *x.shape[:2], 1, 1, threads)
-    if cut is None:
+    partition = deferred(cut_planes, win, 1, *x.shape[:2], 1, 1, threads)
+    if partition is None:
         return False
     epilogue = print_epilogue(compute, _POOL_ARGUMENTS.end)
-    nanoseconds = win.out[0] * win.out[1] * (win.taps * _NS_PER_TAP + _NS_PER_OUTPUT) + cut.nanoseconds
+    nanoseconds = win.out[0] * win.out[1] * (win.taps * _NS_PER_TAP + _NS_PER_OUTPUT) + partition.nanoseconds
     arguments = _POOL_ARGUMENTS.values(
-        **_ARGUMENTS.named(cut.sizes), **counted_sides(compute, win)
+        **_ARGUMENTS.named(partition.sizes), **counted_sides(compute, win)
     )  # fmt: skip
     kernel = NativeKernel(f"plane_pool_{kind}", plane_pool_text(kind, epilogue))
-    schedule = Schedule.over((cut.rows,), count * nanoseconds, count)
+    schedule = TaskSchedule.over((partition.rows,), count * nanoseconds, count)
     return emit(tuner, kernel, schedule, arguments, (x.name,), compute.output.name, epilogue)
 
 
 def plane_pool_text(kind: str, epilogue: Epilogue) -> str:
     """Source of the kernel."""
     lanes, is_average = host_tile().lanes, kind == "average"
-    words, padding = Words("float32", 1), "-INF" if kind == "max" else "0.0"
+    words, padding = WordFormat("float32", 1), "-INF" if kind == "max" else "0.0"
     # How many taps of each column of windows count, and of each row of windows.
     divide = [
         "if counted != first:",

@@ -1,8 +1,8 @@
 """NHWC convolutions of float32 over one or two axes, with constant weights, through a table of addresses.
 
-The table tells where each tap of each pixel finds its channels, so that strides, dilations, padding (the
-address of a row of zeros) and the ends of rows cost the tiles nothing. A task lays the addresses of a room
-full of pixels, then takes all its output channels.
+The table has the address of the input channels for each tap of a pixel, so that strides, dilations, padding
+(the address of a row of zeros) and the ends of rows cost the tiles nothing. A task fills a table for as many
+pixels as its memory holds, then computes all their output channels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, emit
 from engine.backends.cpu.codegen.task_partition import cut_tasks
 from engine.backends.cpu.codegen.tiles import Tile, host_tile
 from engine.backends.cpu.kernels.convolution.nhwc_tiles import (
@@ -30,7 +30,7 @@ from engine.backends.cpu.kernels.convolution.nhwc_tiles import (
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.cpu.kernels.matmul.panels import SPREAD, emit_rows, rows_evict_each_other
 from engine.backends.cpu.library import library_text
-from engine.backends.windows import Windows, nhwc_windows
+from engine.backends.windows import Windows2D, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 
@@ -107,7 +107,7 @@ class NHWCConv:
     """A convolution that these kernels can compute: channels last, float32, known weights."""
 
     compute: Compute
-    win: Windows
+    win: Windows2D
     group: int
 
     @property
@@ -139,16 +139,16 @@ class NHWCConv:
         """The epilogue over one pixel's channels."""
         return print_epilogue(self.compute, _ARGUMENTS.end, len(self.compute.space) - 1)
 
-    def cut(
+    def partition(
         self, rows: int, panels: int, groups: int, threads: int, tile_ns: float, panel_bytes: float
-    ) -> Schedule:
+    ) -> TaskSchedule:
         """Partition into tasks by panels of weights and tiles of `rows` pixels, with these costs."""
         tiles = -(-self.pixels // rows)
         tile_bytes = float(self.bytes_of_pixel * rows)
         tasks, task_ns, across, wide, along, long = deferred(
             cut_tasks, tiles, panels, groups, threads, tile_ns, panel_bytes, tile_bytes, _NS_PER_TASK
         )
-        return Schedule(tasks, task_ns, (Blocks(across, wide), Blocks(along, long)))
+        return TaskSchedule(tasks, task_ns, (Blocks(across, wide), Blocks(along, long)))
 
     def padded_input(self, tuner: Tuner, tile: Tile) -> tuple[str, int]:
         """Pad the pixel stride if a tile's pixels evict each other; returns the buffer and the stride."""
@@ -160,7 +160,7 @@ class NHWCConv:
         return emit_rows(tuner, x.name, sizes, (0, channels, 1), tile, row), row
 
     def sizes(
-        self, schedule: Schedule, rows: int, width: int, zeros_place: int, group_weights: int,
+        self, schedule: TaskSchedule, rows: int, width: int, zeros_place: int, group_weights: int,
         pixel_step: int,
     ) -> tuple[float, ...]:  # fmt: skip
         """The arguments of a kernel with tiles of `rows` pixels and panels of `width` output channels.
@@ -172,7 +172,7 @@ class NHWCConv:
         near = 4 * self.depth * width <= _NEAR_BYTES
         wanted = (_NEAR_BYTES if near else _FAR_BYTES) // bytes_of_pixel
         room = max(min(TABLE_WORDS // win.taps - rows, wanted) // rows, 1) * rows
-        # Asked for early: a picture's next pixels, if it is read once, and weights that come from afar.
+        # Prefetched: an image's next pixels, if it is read once, and weights that are not in near caches.
         once = win.taps == 1 and win.strides == (1, 1) and bytes_of_pixel <= 2048
         return _ARGUMENTS.values(
             pixels=self.pixels, m_size=self.m, channels=self.channels, groups=self.group,
@@ -242,7 +242,7 @@ def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     width = padded / panels
     tile_ns = rows * (width * (2.0 * conv.depth / FLOPS_PER_NS + NS_PER_RESULT))
     tile_ns += rows * conv.win.taps * NS_PER_ADDRESS / panels
-    schedule = conv.cut(rows, panels, conv.group, threads, tile_ns, 4.0 * conv.depth * width)
+    schedule = conv.partition(rows, panels, conv.group, threads, tile_ns, 4.0 * conv.depth * width)
     epilogue = conv.epilogue()
     group, channels = conv.group, conv.channels
     weights = tuner.constant(

@@ -22,7 +22,7 @@ from engine.backends.cpu.codegen.epilogue import (
 )
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, evenly
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, host_tile
 from engine.backends.cpu.kernels.convolution.window_arguments import (
@@ -31,7 +31,7 @@ from engine.backends.cpu.kernels.convolution.window_arguments import (
     window_values,
 )
 from engine.backends.cpu.library import library_text
-from engine.backends.windows import Windows, counted_sides, nhwc_windows
+from engine.backends.windows import Windows2D, counted_sides, nhwc_windows
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import largest, smallest
 
@@ -50,9 +50,7 @@ _EDGES = 8
 
 _GRID = TaskGrid(row="out_rows")
 PIXEL_ARGUMENTS = ArgumentBlock(
-    _GRID.arguments,
-    WINDOW_ARGUMENTS,
-    "block_channels channels inner_begin inner_end weight_step",
+    _GRID.arguments, WINDOW_ARGUMENTS, "block_channels channels inner_begin inner_end weight_step"
 )
 
 _POOL_ARGUMENTS = ArgumentBlock(PIXEL_ARGUMENTS, "count_top count_bottom count_left count_right")
@@ -131,8 +129,8 @@ def tune_nhwc_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 def schedule_pixels(
-    win: Windows, batch: int, channels: int, lanes: int, threads: int
-) -> tuple[Schedule, tuple[float, ...]]:
+    win: Windows2D, batch: int, channels: int, lanes: int, threads: int
+) -> tuple[TaskSchedule, tuple[float, ...]]:
     """Tasks of some rows of results each, and the run-time arguments `PIXEL_ARGUMENTS`."""
     (oh, ow), stride, reach = win.out, win.strides[1], (win.kernel[1] - 1) * win.dilations[1]
     padded = up(channels, lanes)
@@ -148,7 +146,7 @@ def schedule_pixels(
         **_GRID.values(rows), block_channels=evenly(padded, -(-padded // BLOCK_CHANNELS), lanes).size,
         **window_values(win), channels=channels, inner_begin=begin, inner_end=end, weight_step=padded * 4,
     )  # fmt: skip
-    return Schedule.over((rows,), nanoseconds, batch), sizes
+    return TaskSchedule.over((rows,), nanoseconds, batch), sizes
 
 
 def windows_text(

@@ -62,7 +62,7 @@ def tune_small_output_conv(compute: Compute, tuner: Tuner, threads: int) -> bool
     elements = w.known
     assert elements is not None
     tile_ns = rows * (outputs * sum_ns + conv.win.taps * NS_PER_ADDRESS / blocks)
-    schedule = conv.cut(rows, blocks, 1, threads, tile_ns, 4.0 * products * outputs)
+    schedule = conv.partition(rows, blocks, 1, threads, tile_ns, 4.0 * products * outputs)
     epilogue = conv.epilogue()
     weights = tuner.constant(
         f"{w.name}|sums{outputs}x{tile.lanes}", partial(pack_sums, elements, outputs, tile.lanes)

@@ -2,9 +2,9 @@
 
 A task transforms the inputs of a block of tiles into its stack, multiplies each frequency by the weights of
 that frequency, and transforms the sums back, a block of output channels at a time. Weights are transformed
-once, in float64. F(4 x 4) needs 36 products for 16 results where F(2 x 2) needs 64 and the direct way 144,
+once, in float64. F(4 x 4) needs 36 products for 16 results where F(2 x 2) needs 64 and direct ones 144,
 but its weights take 4 times the memory instead of 16 / 9, and its rounding errors are larger: relative to the
-largest result 2e-6 where F(2 x 2) has 5e-7 and the direct way 2e-7 (256 channels of random numbers).
+largest result 2e-6 where F(2 x 2) has 5e-7 and direct products 2e-7 (256 channels of random numbers).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, emit
 from engine.backends.cpu.codegen.task_partition import MOST_COLUMNS
 from engine.backends.cpu.codegen.tiles import Tile, host_tile
 from engine.backends.cpu.kernels.convolution.winograd_partition import (
     TILES,
-    Way,
-    choose_way,
+    ConvChoice,
+    choose_algorithm,
     is_possible,
     row_choices,
     scratch_bytes,
@@ -96,17 +96,17 @@ def tune_winograd(
     """Rule for hints of kind "conv": NHWC, 3 x 3 kernels with stride 1, constant weights.
 
     `direct` is the rule for others, and for those that are as fast directly. Where sizes are open, the plan
-    has the steps of each way, all but one of which compute no images.
+    has the steps of each algorithm, all but one of which compute no images.
     """
     if not _fits(compute):
         return direct(compute, tuner, threads)
     m, channels = compute.operands[1].shape[:2]
     tile = host_tile()
-    way = choose_way(compute.space, channels, tile, threads)
-    first, *others = way.images
+    choice = choose_algorithm(compute.space, channels, tile, threads)
+    first, *others = choice.images
     for results, images in zip(TILES, others, strict=True):
         if is_possible(results, channels, m) and _may_have(images):
-            emit_winograd(_of_images(compute, images), tuner, tile, results, way)
+            emit_winograd(_of_images(compute, images), tuner, tile, results, choice)
     return not _may_have(first) or direct(_of_images(compute, first), tuner, threads)
 
 
@@ -130,30 +130,31 @@ def _of_images(compute: Compute, images: int) -> Compute:
     return replace(compute, space=(images, *compute.space[1:]))
 
 
-def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, results: int, way: Way) -> None:
-    """The step of a convolution with tiles of `results` along a side, which is cut so."""
+def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, results: int, choice: ConvChoice) -> None:
+    """Emit the step of a convolution with tiles of `results` along a side, partitioned so."""
     x, w = compute.operands
     batch, out_height, out_width, m = compute.space
-    cut = way.cut
+    partition, share = choice.partition, choice.partition.share
     _, height, width, channels = x.shape
     tile_columns = -(-out_width // results)
     image_tiles = tile_columns * -(-out_height // results)
     tiles = batch * image_tiles
     blocks = (
-        Blocks(-(-tiles // cut.share), cut.share), Blocks(-(-m // cut.group_columns), cut.group_columns)
+        Blocks(-(-tiles // share), share),
+        Blocks(-(-m // partition.group_columns), partition.group_columns),
     )  # fmt: skip
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=3)
     weights = _pack(tuner, w.name, w.known, results, tile.width)
     top, left = compute.attributes["pads"]
     # All tiles of rows together prefetch the next weights once, each with two lines a channel.
-    step = 2 * tile.width // way.row_tiles
+    step = 2 * tile.width // choice.row_tiles
     sizes = _ARGUMENTS.values(
         height=height, width=width, c_size=channels, out_height=out_height, out_width=out_width, m_size=m,
         top=top, left=left, tile_columns=tile_columns, image_tiles=image_tiles, tiles=tiles,
-        **_GRID.values(*blocks), block_tiles=cut.tiles, next_step=step, block_columns=cut.columns,
+        **_GRID.values(*blocks), block_tiles=partition.tiles, next_step=step, block_columns=partition.columns,
     )  # fmt: skip
     kernel = NativeKernel("winograd", winograd_text(tile, results, epilogue))
-    schedule = Schedule(blocks[0].count * blocks[1].count, way.task_ns, blocks)
+    schedule = TaskSchedule(blocks[0].count * blocks[1].count, choice.task_ns, blocks)
     emit(tuner, kernel, schedule, sizes, (x.name, weights), compute.output.name, epilogue)
 
 
@@ -223,7 +224,7 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
     ]
     lead = [
         *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
-        # Behind the last sums there is room for the rows that a tile of a product has too many.
+        # The padding after the last sums takes the surplus rows of a product's tiles.
         f"scratch = stack_bytes({scratch_bytes(tile) + max(rows) * MOST_COLUMNS * 4})",
         f"finished = stack_bytes({results * results * MOST_COLUMNS * 4})",
         f"table = stack_bytes({frequencies * 8})",
@@ -236,17 +237,12 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         f"sums = scratch + op_div(c_size + {lanes - 1}, _types.int64({lanes})) * depth_block",
         *epilogue.kernel,
     ]
-    task = [
-        *_GRID.locate(),
-        "while tile0 < tile1:",
-        *indent(block),
-        "    tile0 += block_tiles",
-    ]
+    task = [*_GRID.locate(), "while tile0 < tile1:", *indent(block), "    tile0 += block_tiles"]
     return kernel_text(library_text("vectors", "winograd", helpers=_TEXT.format(**numbers)), lead, task)
 
 
 def _choices(rows: tuple[int, ...], lanes: int) -> list[str]:
-    """Which tile takes the first of `count` rows: `cuts.rows_taken`, as statements."""
+    """Statements that choose the tile for the first of `count` rows, as `rows_taken` does."""
     lines = []
     for k, r in enumerate(rows):
         if k == len(rows) - 1:

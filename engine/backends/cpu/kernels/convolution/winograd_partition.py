@@ -34,13 +34,13 @@ _VECTOR_NS = {2: (28.0, 14.0), 4: (85.0, 45.0)}
 
 _WORTH = {2: 0.9, 4: 0.75}
 """Tiles are taken where they need this share of the time of what takes less memory for its weights: of the
-direct way's, or of smaller tiles'. The larger ones' are four times as many as the model's.
+direct convolution's, or of smaller tiles'. The larger ones' are four times as many as the model's.
 """
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class Cut:
-    """Which tiles, and how many tiles and output channels at a time.
+class WinogradPartition:
+    """Division into tasks: the size of tiles, and how many tiles and output channels a task takes.
 
     A task takes `share` tiles and `group_columns` channels, and of those `tiles` and `columns` at a time.
     """
@@ -52,17 +52,17 @@ class Cut:
     group_columns: int
 
 
-class Way(NamedTuple):
-    """How a convolution is computed: its partition, and derived values.
+class ConvChoice(NamedTuple):
+    """The algorithm chosen for a convolution, its partition, and derived values.
 
     Attributes:
-        cut: The division of the output; of nothing where the direct way is as fast.
+        partition: The division of the output; of nothing where direct convolution is as fast.
         task_ns: What a task is estimated to take.
         row_tiles: How many tiles of a product take the rows of a block.
         images: How many images are computed directly, and with tiles of each size of `TILES`: all in one way.
     """
 
-    cut: Cut
+    partition: WinogradPartition
     task_ns: float
     row_tiles: int
     images: tuple[int, ...]
@@ -82,8 +82,8 @@ def is_possible(results: int, channels: int, m: int) -> bool:
     return results <= LARGEST and 4 * (results + 2) ** 2 * channels * m <= _LARGEST_WEIGHTS
 
 
-def choose_way(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> Way:
-    """Choose the division of an output (N, height, width, M)."""
+def choose_algorithm(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> ConvChoice:
+    """Choose between Winograd and direct convolution for an output (N, height, width, M)."""
     most, middle, *least = row_choices(tile)
     possible = [results for results in TILES if is_possible(results, channels, space[3])]
     size, share, tiles, columns, group_columns, task_ns, rows, *images = deferred(
@@ -91,7 +91,9 @@ def choose_way(space: tuple[int, ...], channels: int, tile: Tile, threads: int) 
         *(least or [0]), _FLOPS_PER_NS * tile.lanes, *_VECTOR_NS[2], *_VECTOR_NS[4], *_WORTH.values(),
         scratch_bytes(tile), INLINE_NS, threads,
     )  # fmt: skip
-    return Way(Cut(size, share, tiles, columns, group_columns), task_ns, rows, tuple(images))
+    return ConvChoice(
+        WinogradPartition(size, share, tiles, columns, group_columns), task_ns, rows, tuple(images)
+    )
 
 
 _ROW_CHOICES = {16: (14, 8, 4), 8: (6, 3)}

@@ -35,7 +35,7 @@ def filter_matrix(results: int) -> np.ndarray:
     """G of (results + 2, 3): three weights in a row become G g."""
     points = POINTS[results]
     rows = [np.array([1.0, p, p * p]) / prod(p - q for q in points if q != p) for p in points]
-    # The transform of inputs at zero has the sign that makes this one plain.
+    # The input transform at zero has the sign that makes this one positive.
     rows[0] = np.abs(rows[0])
     return np.stack([*rows, np.array([0.0, 0.0, 1.0])])
 

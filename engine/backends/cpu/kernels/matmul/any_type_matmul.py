@@ -8,11 +8,11 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Schedule, TaskGrid, emit
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit
 from engine.backends.cpu.codegen.tiles import by_height
 from engine.backends.cpu.kernels.matmul.matmul import blocks_of_product
 from engine.backends.cpu.kernels.matmul.words import (
-    Words,
+    WordFormat,
     byte_shift,
     column_numbers,
     elements_of,
@@ -77,7 +77,7 @@ def tune_any_type_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
         number_batch=0 if b_strides[0] == 0 else 2 * n,
     )  # fmt: skip
     text = any_type_matmul_text(words, epilogue, a_zeros[0].dtype.name if a_zeros else "", has_sums)
-    kernel, schedule = NativeKernel("any_type_matmul", text), Schedule.over(blocks, nanoseconds, batch)
+    kernel, schedule = NativeKernel("any_type_matmul", text), TaskSchedule.over(blocks, nanoseconds, batch)
     inputs = (left.name, right, *constants, *(zero.name for zero in a_zeros))
     return emit(tuner, kernel, schedule, arguments, inputs, compute.output.name, epilogue)
 
@@ -90,7 +90,7 @@ def _total_text(has_sums: bool) -> str:
     return f"{sums} - row_sum * read_int32(numbers, n_size + first_column + column))"
 
 
-def any_type_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bool) -> str:
+def any_type_matmul_text(words: WordFormat, epilogue: Epilogue, a_zero: str, has_sums: bool) -> str:
     """Source of the kernel. a_zero: the type of the left side's zero points, for bytes."""
     tile, size = words.tile, words.size
     heights = tile.heights

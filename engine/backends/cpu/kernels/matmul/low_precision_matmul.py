@@ -15,7 +15,7 @@ from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Axis, Blocks, Schedule, TaskGrid, emit, share
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, TiledAxis, emit, share
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.kernels.matmul.low_precision import (
     BAND_BYTES,
@@ -87,7 +87,7 @@ def round_rows(band, a, rows, count, row_step, ranges, pitch):
 """By whether elements are bytes."""
 
 
-class Cut(NamedTuple):
+class MatmulPartition(NamedTuple):
     """Division of a product into tasks, and of these into passes."""
 
     columns: Blocks
@@ -114,9 +114,9 @@ def tune_low_precision_matmul(compute: Compute, tuner: Tuner, threads: int, arit
         return False
     groups = -(-k // arithmetic.group)
     total_ns = product_ns(m, n, k, m * k) + 100.0
-    cut = deferred(cut_packed, m, n, groups, batch, threads, total_ns)
+    partition = deferred(cut_packed, m, n, groups, batch, threads, total_ns)
 
-    at_once, sides = cut.groups_at_once, (count, k, n)
+    at_once, sides = partition.groups_at_once, (count, k, n)
     name = f"{b.name}|{arithmetic.precision}|{sides}|{b_strides}"
     make = partial(pack_matrices, elements, sides, b_strides, at_once, arithmetic)
     constants = [tuner.constant(f"{name}|{at_once}", make)]
@@ -125,14 +125,14 @@ def tune_low_precision_matmul(compute: Compute, tuner: Tuner, threads: int, arit
         constants.append(tuner.constant(f"{name}|scales", scales))
     b_batch = 0 if b_strides[0] == 0 else -(-n // PANEL) * groups * PANEL_GROUP_BYTES
     sizes = _ARGUMENTS.values(
-        m_size=m, n_size=n, k_size=k, groups=groups, **_GRID.values(cut.columns, cut.rows),
-        columns_at_once=cut.columns_at_once,
-        rows_at_once=cut.rows_at_once, groups_at_once=cut.groups_at_once,
-        pitch=row_pitch(min(groups, cut.groups_at_once)), a_batch=a_strides[0], a_row=a_strides[1],
+        m_size=m, n_size=n, k_size=k, groups=groups, **_GRID.values(partition.columns, partition.rows),
+        columns_at_once=partition.columns_at_once,
+        rows_at_once=partition.rows_at_once, groups_at_once=partition.groups_at_once,
+        pitch=row_pitch(min(groups, partition.groups_at_once)), a_batch=a_strides[0], a_row=a_strides[1],
         a_column=a_strides[2], b_batch=b_batch,
     )  # fmt: skip
     epilogue = print_epilogue(compute, _ARGUMENTS.end)
-    schedule = Schedule.over((cut.columns, cut.rows), batch * total_ns, batch)
+    schedule = TaskSchedule.over((partition.columns, partition.rows), batch * total_ns, batch)
     kernel = NativeKernel(f"matmul_{arithmetic.precision}", matmul_text(arithmetic, epilogue))
     return emit(tuner, kernel, schedule, sizes, (a.name, *constants), compute.output.name, epilogue)
 
@@ -157,7 +157,7 @@ def scales_of_matrices(elements: np.ndarray, sizes: tuple[int, ...], strides: tu
 
 
 @deferrable
-def cut_packed(m: int, n: int, groups: int, batch: int, threads: int, nanoseconds: float) -> Cut:
+def cut_packed(m: int, n: int, groups: int, batch: int, threads: int, nanoseconds: float) -> MatmulPartition:
     """Tasks for all threads; the columns of a task are as few as stay near, its rows fit into the band."""
     wanted = tasks_wanted(nanoseconds * batch, threads)
     fitting = BAND_BYTES // row_pitch(groups)
@@ -171,16 +171,16 @@ def cut_packed(m: int, n: int, groups: int, batch: int, threads: int, nanosecond
     if at_once < groups:
         held = columns = min(held, SUMS // up(rows, 32) // PANEL * PANEL)
 
-    def narrower(columns: Axis, rows: Axis) -> int | None:
+    def narrower(columns: TiledAxis, rows: TiledAxis) -> int | None:
         narrow = columns.block > 64 and (n * groups * 64 > NEAR_BYTES or rows.block <= 64)
         if narrow or not rows.is_divisible:
             return 0 if columns.is_divisible else None
         return 1
 
-    axes = [Axis(n, columns, PANEL, PANEL), Axis(m, rows, 32, 32)]
+    axes = [TiledAxis(n, columns, PANEL, PANEL), TiledAxis(m, rows, 32, 32)]
     of_columns, of_rows = share(axes, batch, wanted, narrower)
     held = min(held, of_columns.size)
-    return Cut(of_columns, of_rows, held, SUMS // held // 32 * 32, at_once)
+    return MatmulPartition(of_columns, of_rows, held, SUMS // held // 32 * 32, at_once)
 
 
 def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:

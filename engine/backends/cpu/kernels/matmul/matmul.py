@@ -17,7 +17,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Blocks, Schedule, TaskGrid, emit
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, emit
 from engine.backends.cpu.codegen.task_partition import cut_product, ns_of_reading, up
 from engine.backends.cpu.codegen.tiles import Tile, by_height, host_tile
 from engine.backends.cpu.kernels.matmul.packing import given, matrices_of, pack_panels
@@ -78,7 +78,7 @@ def tune_matmul(
         left = emit_rows(tuner, a.name, (batch, m, k), (a_batch, a_row, a_column), tile, row)
         a_batch, a_row = (m * row if a_batch else 0), row
     b_strides = tuple(attributes["b_strides"])
-    # Few columns are dot products, each of a row with a row; so are many that lie as rows.
+    # Few columns are computed as dot products of rows; so are many that are contiguous along k.
     narrow = n if b.known is not None and n <= NARROW and k % tile.lanes == 0 else 0
     in_place = b.known is None and b_strides[2] == 1 and _always_few_rows(compute, tile.width)
     is_worth_it = b.known is None or 4 * k * n >= LEAST_IN_PLACE
@@ -103,7 +103,7 @@ def tune_matmul(
         b_batch=b_steps[0], b_panel=b_steps[1], b_row=b_steps[2], in_place=b_steps[3],
     )  # fmt: skip
     kernel = NativeKernel("matmul", matmul_text(tile, epilogue, narrow, any_count=n > narrow))
-    schedule = Schedule.over(blocks, total_ns, batch)
+    schedule = TaskSchedule.over(blocks, total_ns, batch)
     return emit(tuner, kernel, schedule, sizes, (left, right), compute.output.name, epilogue)
 
 

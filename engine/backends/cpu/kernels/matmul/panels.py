@@ -10,7 +10,7 @@ import numpy as np
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import kernel_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.codegen.schedule import TaskSchedule, emit
 from engine.backends.cpu.codegen.tiles import Tile
 from engine.backends.cpu.kernels.transpose import band_text
 from engine.backends.cpu.library import library_text
@@ -116,7 +116,7 @@ def _emit(
     )  # fmt: skip
     packed = tuner.temporary(count * max(target[0], rows * columns), np.dtype(np.float32))
     kernel = NativeKernel("panels", panels_text(tile.lanes))
-    emit(tuner, kernel, Schedule(count * panels, nanoseconds), arguments, (name,), packed)
+    emit(tuner, kernel, TaskSchedule(count * panels, nanoseconds), arguments, (name,), packed)
     return packed
 
 

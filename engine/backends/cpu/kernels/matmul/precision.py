@@ -81,17 +81,17 @@ def arithmetics_for(precision: Precision) -> tuple[Arithmetic, ...]:
         raise InputError(f"precision is {precision!r}; one of {known}")
     if precision == "float32":
         return ()
-    units = units_of(precision)
+    units = matrix_units(precision)
     if not units:
         raise DeviceError(
             f"precision={precision!r} needs a processor with {_WANTED[precision]}, and this one ("
             f"{llvm.get_host_cpu_name()}) has none; precision='float32' runs anywhere"
         )
-    finer = units_of("bf16")[:1] if precision == "int8" else ()
+    finer = matrix_units("bf16")[:1] if precision == "int8" else ()
     return (Arithmetic(precision, units[0]), *(Arithmetic("bf16", unit) for unit in finer))
 
 
-def units_of(precision: Precision) -> tuple[Unit, ...]:
+def matrix_units(precision: Precision) -> tuple[Unit, ...]:
     """The units of this processor that compute in a reduced precision, the fastest first.
 
     AVX512_BF16 pays where a processor starts such a product every cycle or two; on those that have AMX too it

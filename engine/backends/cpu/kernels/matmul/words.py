@@ -2,8 +2,8 @@
 
 A word is one number, or a group of narrow ones, which a processor multiplies with another group and adds up
 at once: two 16-bit integers, or four bytes, unsigned on one side and signed on the other. Signed bytes
-that have to be unsigned lie 128 higher, unsigned ones that have to be signed 128 lower; what that and zero
-points change is taken off the sums. In 16-bit integers every byte less its zero point is exact.
+that have to be unsigned are stored 128 higher, unsigned ones that have to be signed 128 lower; these offsets
+and zero points are subtracted from the sums. In 16-bit integers every byte less its zero point is exact.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Schedule, emit
+from engine.backends.cpu.codegen.schedule import TaskSchedule, emit
 from engine.backends.cpu.codegen.tiles import Tile, host_tile
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner, storable
@@ -35,8 +35,10 @@ _FLOPS_PER_NS = {
 
 
 @dataclass(frozen=True)
-class Words:
-    """A form of words: its name, the elements of a word, and whether products use x86's instructions."""
+class WordFormat:
+    """A format of packed elements: its name, the elements per word, and whether products use x86's
+    instructions.
+    """
 
     form: str
     elements: int
@@ -90,7 +92,7 @@ class Words:
         return "".join(f"tile_of_{rows} = make_product_tile({rows}, {arguments})\n" for rows in heights)
 
 
-def words_of(compute: Compute) -> Words | None:
+def words_of(compute: Compute) -> WordFormat | None:
     """The words in which a hinted product or convolution is computed; None for types that have none."""
     a, b = compute.operands[:2]
     names = [_UNSIGNED.get(v.dtype.name, v.dtype.name) for v in (a, b)]
@@ -99,18 +101,18 @@ def words_of(compute: Compute) -> Words | None:
     is_x86 = _has_pairs()
     if names[0] == names[1] and names[0] in _PLAIN:
         has_zeros = a_zero is not None or b_zero is not None
-        return Words(names[0], 1) if computed == names[0] and not has_zeros else None
+        return WordFormat(names[0], 1) if computed == names[0] and not has_zeros else None
     if computed != "int32" or any(name not in (*_BYTES, "int16") for name in names):
         return None
     if "int16" in names:
-        return Words("pairs", 2, is_x86) if a_zero is None and b_zero is None else None
+        return WordFormat("pairs", 2, is_x86) if a_zero is None and b_zero is None else None
     is_fixed = b.known is not None and (b_zero is None or b_zero.known is not None)
-    return Words("bytes", 4, is_x86) if is_fixed and _has_byte_dots() else Words("pairs", 2, is_x86)
+    return WordFormat("bytes", 4, is_x86) if is_fixed and _has_byte_dots() else WordFormat("pairs", 2, is_x86)
 
 
-def words_of_bytes() -> Words:
+def words_of_bytes() -> WordFormat:
     """Words in which products of any two types of bytes, less their zero points, are exact."""
-    return Words("pairs", 2, True) if _has_pairs() else Words("int32", 1)
+    return WordFormat("pairs", 2, True) if _has_pairs() else WordFormat("int32", 1)
 
 
 def zeros_of(compute: Compute) -> tuple[Value | None, Value | None]:
@@ -156,7 +158,11 @@ def signed_bytes(elements: np.ndarray) -> np.ndarray:
 
 @storable
 def pack_panels_of_words(
-    elements: np.ndarray, sizes: tuple[int, ...], strides: tuple[int, ...], words: Words, zeros: np.ndarray
+    elements: np.ndarray,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    words: WordFormat,
+    zeros: np.ndarray,
 ) -> np.ndarray:
     """(count, k, n) matrices as panels of words: (count, panel, word, column, element), 1-D.
 
@@ -175,7 +181,7 @@ def pack_panels_of_words(
     return np.ascontiguousarray(split).reshape(-1).view(word_type(words))
 
 
-def word_type(words: Words) -> np.dtype:
+def word_type(words: WordFormat) -> np.dtype:
     """The type of a buffer of words."""
     return np.dtype(np.int32 if words.elements > 1 else words.form)
 
@@ -195,7 +201,7 @@ def column_numbers(
 
 @storable
 def pack_rows_of_words(
-    elements: np.ndarray, rows: int, words: Words, zeros: np.ndarray, with_ones: int
+    elements: np.ndarray, rows: int, words: WordFormat, zeros: np.ndarray, with_ones: int
 ) -> np.ndarray:
     """(rows, k) as rows of words, each of bytes followed by the sum of its elements and its zero point.
 
@@ -238,7 +244,7 @@ _PANEL_ARGUMENTS = ArgumentBlock(
 
 
 def emit_rows_of_words(
-    tuner: Tuner, x: Value, sizes: tuple[int, int, int], strides: tuple[int, int, int], words: Words,
+    tuner: Tuner, x: Value, sizes: tuple[int, int, int], strides: tuple[int, int, int], words: WordFormat,
     zero: Value | None, with_sums: bool = False,
 ) -> Rows:  # fmt: skip
     """(count, rows, k) of any strides as rows of words: the tensor itself or a packed copy.
@@ -259,14 +265,14 @@ def emit_rows_of_words(
         rows=rows, k_size=k, depth=depth, zero_count=zeros[0].size if zeros else 1,
         source_batch=strides[0], source_row=strides[1], source_column=strides[2], pitch=pitch,
     )  # fmt: skip
-    schedule = Schedule(count * rows, k * words.element_size / _BYTES_PER_NS + 5.0)
+    schedule = TaskSchedule(count * rows, k * words.element_size / _BYTES_PER_NS + 5.0)
     text = _rows_text(words, x.dtype.name, zeros[0].dtype.name if zeros else "", with_sums)
     inputs = (x.name, *(z.name for z in zeros))
     emit(tuner, NativeKernel("word_rows", text), schedule, arguments, inputs, packed)
     return Rows(packed, 0 if strides[0] == 0 else rows * pitch, pitch)
 
 
-def element_text(words: Words, dtype: str, position: str, zero: str = "zero") -> str:
+def element_text(words: WordFormat, dtype: str, position: str, zero: str = "zero") -> str:
     """An element of `source` as packed into a word."""
     found = read_text(dtype, "source", position)
     if words.form == "bytes":
@@ -279,12 +285,12 @@ _SHORT = {
 }  # fmt: skip
 
 
-def store_text(words: Words) -> str:
+def store_text(words: WordFormat) -> str:
     """The function that stores an element of a word."""
     return f"store_{_SHORT[words.element]}"
 
 
-def _rows_text(words: Words, dtype: str, zero: str, with_sums: bool) -> str:
+def _rows_text(words: WordFormat, dtype: str, zero: str, with_sums: bool) -> str:
     store = store_text(words)
 
     def elements(place: str) -> list[str]:
@@ -314,7 +320,7 @@ def _rows_text(words: Words, dtype: str, zero: str, with_sums: bool) -> str:
 
 
 def emit_panels_of_words(
-    tuner: Tuner, x: Value, sizes: tuple[int, int, int], strides: tuple[int, int, int], words: Words,
+    tuner: Tuner, x: Value, sizes: tuple[int, int, int], strides: tuple[int, int, int], words: WordFormat,
     zero: Value | None,
 ) -> str:  # fmt: skip
     """Emit a step that packs (count, k, n) as `pack_panels_of_words`; returns the result's name."""
@@ -327,14 +333,14 @@ def emit_panels_of_words(
         zero_count=1 if zero is None else zero.size, source_batch=strides[0], source_row=strides[1],
         source_column=strides[2],
     )  # fmt: skip
-    schedule = Schedule(count * panels, depth * width * words.size / _BYTES_PER_NS + 10.0)
+    schedule = TaskSchedule(count * panels, depth * width * words.size / _BYTES_PER_NS + 10.0)
     text = _panels_text(words, x.dtype.name, "" if zero is None else zero.dtype.name)
     inputs = (x.name, *(() if zero is None else (zero.name,)))
     emit(tuner, NativeKernel("word_panels", text), schedule, arguments, inputs, packed)
     return packed
 
 
-def _panels_text(words: Words, dtype: str, zero: str) -> str:
+def _panels_text(words: WordFormat, dtype: str, zero: str) -> str:
     store, size = store_text(words), np.dtype(dtype).itemsize
 
     def element(j: str, k: str, e: int) -> list[str]:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.codegen.schedule import (
-    Axis,
     Blocks,
-    Schedule,
     TaskGrid,
+    TaskSchedule,
+    TiledAxis,
     evenly,
     halve,
     share,
@@ -29,7 +29,7 @@ from engine.backends.cpu.codegen.task_partition import cut_tasks, elapsed_ns, ne
 def test_tasks_cover_every_result_once(sizes: dict[str, int], outer: int) -> None:
     grid = TaskGrid(**{name: f"{name}_size" for name in sizes})
     blocks = tuple(evenly(size, 3) for size in sizes.values())
-    schedule = Schedule.over(blocks, 100.0, outer)
+    schedule = TaskSchedule.over(blocks, 100.0, outer)
     found = np.zeros((outer, *sizes.values()), int)
     statements = "\n".join(grid.locate("image" if outer > 1 else ""))
     for task in range(schedule.tasks):
@@ -65,7 +65,7 @@ def test_blocks_are_halved_until_they_fit() -> None:
     for _ in range(200):
         rows, columns = (int(n) for n in rng.integers(1, 300, 2))
         most = int(rng.integers(1, 4000))
-        axes = [Axis.of_tiles(rows, -(-rows // 4) * 4, 4), Axis(columns, columns)]
+        axes = [TiledAxis.of_tiles(rows, -(-rows // 4) * 4, 4), TiledAxis(columns, columns)]
         row, column = halve(axes, lambda row, column, most=most: row.block * column.block > most)
         assert row.block % 4 == 0
         assert row.block * column.block <= most or (row.block, column.block) == (4, 1)
@@ -75,7 +75,7 @@ def test_blocks_are_halved_until_they_fit() -> None:
 
 def test_blocks_are_halved_until_there_are_enough_tasks() -> None:
     for size, outer, wanted in product((1, 7, 64, 100), (1, 3), (1, 2, 16)):
-        blocks = share([Axis(size, size, 1, 8), Axis(32, 32, 1, 16)], outer, wanted)
+        blocks = share([TiledAxis(size, size, 1, 8), TiledAxis(32, 32, 1, 16)], outer, wanted)
         tasks = outer * prod(axis.count for axis in blocks)
         assert tasks >= wanted or (blocks[0].size <= 8 and blocks[1].size == 16)
 

@@ -11,7 +11,7 @@ from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.execution.arguments import count_words
 from engine.backends.cpu.execution.command_builder import CommandBuilder
 from engine.backends.cpu.execution.program import CPUProgram
-from engine.compiler.plan import BufferSpec, Plan, RepeatedSteps, Step, StoredKernel, Window
+from engine.compiler.plan import BufferSpec, IterationWindow, Plan, RepeatedSteps, Step, StoredKernel
 from engine.device.jobs.command_loops import BEGIN, TURN
 from engine.kernels.expr import RunNumber
 from engine.kernels.size_recorder import SizeRecorder
@@ -34,7 +34,7 @@ def step(
     values: tuple[Any, ...],
     inputs: tuple[str, ...],
     output: str,
-    window: Window | None = None,
+    window: IterationWindow | None = None,
 ) -> Step:
     """A step of one of the fixture's functions, which takes 20 us."""
     kernel = StoredKernel(name, name, name == "tasks", 20_000.0)
@@ -47,7 +47,7 @@ def plan_of(n: Any) -> Plan:
         step("rows", (n, 600), (RunNumber(0), 0.5), ("x", "even"), "odd"),
         step("tasks", (n - 3,), (1.5, n), ("odd",), "t"),
     )
-    last = (step("cells", (n * 600,), (), ("even",), "y", Window(0, 600, n * 100)),)
+    last = (step("cells", (n * 600,), (), ("even",), "y", IterationWindow(0, 600, n * 100)),)
     repeated = RepeatedSteps(body, last, {"even": "odd", "odd": "even"})
     steps = [
         step("rows", (n, 600), (), ("x",), "even"),

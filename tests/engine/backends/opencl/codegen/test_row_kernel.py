@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.opencl import OpenCLBackend
-from engine.backends.opencl.codegen.row_kernel import VECTOR, step_of
+from engine.backends.opencl.codegen.row_kernel import VECTOR, row_step
 from engine.backends.opencl.execution.dispatches import command_count
 from engine.compiler.plan import Compute, Plan
 from engine.device.cl.device import CLDevice
@@ -93,17 +93,17 @@ def test_a_step_of_rows_is_cut_into_dispatches(
 
 def test_which_steps_are_computed_by_rows(cl_device: CLDevice, processor: OpenCLBackend) -> None:
     long = load(value("x", X), index(1))
-    assert not step_of(compute((100, 70), long)).is_generic
+    assert not row_step(compute((100, 70), long)).is_generic
     # Few elements, short rows, one axis, and where no axis is asked for.
-    assert step_of(compute((10, 70), long)).is_generic
-    assert step_of(compute((1000, VECTOR - 1), long)).is_generic
-    assert step_of(compute((7000,), load(value("x", X), index(0) % lit(70)))).is_generic
-    assert step_of(compute((100, 70), load(value("x", X), FLAT))).is_generic
+    assert row_step(compute((10, 70), long)).is_generic
+    assert row_step(compute((1000, VECTOR - 1), long)).is_generic
+    assert row_step(compute((7000,), load(value("x", X), index(0) % lit(70)))).is_generic
+    assert row_step(compute((100, 70), load(value("x", X), FLAT))).is_generic
     # Rows whose length varies are computed so whatever it is now, as kernels must not depend on sizes.
-    assert not step_of(compute((1000, VECTOR - 1), long, static=False)).is_generic
+    assert not row_step(compute((1000, VECTOR - 1), long, static=False)).is_generic
     unknown = compute((100, 70), long)
     unknown.extents = None
-    assert step_of(unknown).is_generic
+    assert row_step(unknown).is_generic
     card = OpenCLBackend(cl_device, form="gpu")
     assert card.generic(compute((100, 70), long)).is_generic
     card.dispose()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.backends.opencl import OpenCLBackend
-from engine.backends.opencl.codegen.repeated_kernel import print_together
+from engine.backends.opencl.codegen.repeated_kernel import print_merged
 from engine.compiler.plan import Compute
 from engine.kernels.expr import FLAT, Expr, arg, cast, index, lit, load, reduce, unary
 from engine.kernels.value import Value
@@ -21,7 +21,7 @@ RNG = np.random.default_rng(2)
 def alone(backend: OpenCLBackend, computes: list[Compute], arrays: dict[str, np.ndarray]) -> np.ndarray:
     """Through one kernel of one work-item."""
     plan = chain_plan(computes)
-    plan.steps = [print_together(plan.steps, 1)]
+    plan.steps = [print_merged(plan.steps, 1)]
     return result_of(backend, plan, arrays, computes[-1].output)
 
 

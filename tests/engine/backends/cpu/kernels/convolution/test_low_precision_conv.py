@@ -14,8 +14,8 @@ from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.kernels.convolution import low_precision_conv
 from engine.backends.cpu.kernels.convolution.low_precision_conv import cells_of, cut_cells, share_cells
 from engine.backends.cpu.kernels.matmul.low_precision import BAND_BYTES, SLACK_BYTES
-from engine.backends.cpu.kernels.matmul.precision import Arithmetic, Unit, units_of
-from engine.backends.windows import Windows
+from engine.backends.cpu.kernels.matmul.precision import Arithmetic, Unit, matrix_units
+from engine.backends.windows import Windows2D
 from engine.device.jobs.system import JobSystem
 from engine.kernels.expr import FLAT, acc, index, lit, load, maximum
 from engine.kernels.hint import Hint
@@ -27,7 +27,7 @@ from tests.engine.backends.steps import conv_expected
 def bf16(request: pytest.FixtureRequest, jobs: JobSystem, monkeypatch: pytest.MonkeyPatch) -> CPUBackend:
     """A backend for each unit that computes in bfloat16, whatever the size of a convolution."""
     unit: Unit = request.param
-    if unit not in units_of("bf16"):
+    if unit not in matrix_units("bf16"):
         pytest.skip(f"this processor computes no bfloat16 by {unit}")
     monkeypatch.setattr(low_precision_conv, "_LEAST_FLOPS", 0.0)
     backend = CPUBackend(jobs, precision="bf16")
@@ -146,7 +146,7 @@ def test_bands_fit_the_memory_of_a_task() -> None:
         if any(s > n for s, n in zip(spans, sizes, strict=True)):
             continue
         out = tuple((n - s) // t + 1 for n, s, t in zip(sizes, spans, strides, strict=True))
-        win = Windows(sizes[0], sizes[1], kernel, strides, dilations, (0, 0), out)  # type: ignore[arg-type]
+        win = Windows2D(sizes[0], sizes[1], kernel, strides, dilations, (0, 0), out)  # type: ignore[arg-type]
         cells = cells_of(win, channels, Arithmetic("bf16", "amx"))
         bands = cut_cells(win, cells)
         if bands is None:

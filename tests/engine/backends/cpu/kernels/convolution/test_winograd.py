@@ -18,9 +18,9 @@ from engine.backends.cpu.codegen.tiles import AVX2, AVX512, NEON, PORTABLE, Tile
 from engine.backends.cpu.kernels.convolution import winograd, winograd_partition
 from engine.backends.cpu.kernels.convolution.winograd_partition import (
     TILES,
-    Cut,
-    Way,
-    choose_way,
+    ConvChoice,
+    WinogradPartition,
+    choose_algorithm,
     row_choices,
     scratch_bytes,
 )
@@ -90,18 +90,22 @@ def forced(
 ) -> None:
     """Cut every convolution like this, whatever it costs; tasks take `panels` panels of channels."""
     width = host_tile().width
-    take(monkeypatch, Cut(results, share, tiles, width, panels * width), row_choices(host_tile()))
+    take(
+        monkeypatch, WinogradPartition(results, share, tiles, width, panels * width), row_choices(host_tile())
+    )
 
 
-def take(monkeypatch: pytest.MonkeyPatch, cut: Cut, choices: Sequence[int]) -> None:
+def take(monkeypatch: pytest.MonkeyPatch, partition: WinogradPartition, choices: Sequence[int]) -> None:
     """Cut every convolution like this."""
     most, middle, *least = choices
-    rows = row_tiles(cut.tiles, most, middle, *(least or [0]))
+    rows = row_tiles(partition.tiles, most, middle, *(least or [0]))
 
-    def way(space: Sequence[int], *_: object) -> Way:
-        return Way(cut, 1000.0, rows, (0, *(space[0] * (results == cut.results) for results in TILES)))
+    def choice(space: Sequence[int], *_: object) -> ConvChoice:
+        return ConvChoice(
+            partition, 1000.0, rows, (0, *(space[0] * (results == partition.results) for results in TILES))
+        )
 
-    monkeypatch.setattr(winograd, "choose_way", way)
+    monkeypatch.setattr(winograd, "choose_algorithm", choice)
 
 
 SHAPES: dict[str, tuple[tuple[int, ...], int, tuple[int, int], tuple[int, int]]] = {
@@ -144,7 +148,9 @@ def test_every_number_of_rows(backend: CPUBackend, monkeypatch: pytest.MonkeyPat
 def test_narrower_vectors(backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, tile: Tile) -> None:
     monkeypatch.setattr(winograd, "host_tile", lambda: tile)
     for tiles in (1, 5, 14):
-        take(monkeypatch, Cut(4, 2 * tiles, tiles, tile.width, 2 * tile.width), row_choices(tile))
+        take(
+            monkeypatch, WinogradPartition(4, 2 * tiles, tiles, tile.width, 2 * tile.width), row_choices(tile)
+        )
         check(backend, *winograd_case((1, 18, 19, 21), 45), BOUNDS[4])
 
 
@@ -221,7 +227,7 @@ def test_other_convolutions_are_left_alone(backend: CPUBackend, changes: dict[st
 
 def results_of(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> int:
     """The size of tiles that are chosen, 0 for the direct way."""
-    return choose_way(space, channels, tile, threads).cut.results
+    return choose_algorithm(space, channels, tile, threads).partition.results
 
 
 def test_few_channels_or_pixels_are_left_to_the_direct_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,18 +243,18 @@ def test_cuts_are_within_their_limits(tile: Tile, threads: int) -> None:
     for _ in range(60):
         channels, m = (int(n) for n in rng.integers(1, 1200, 2))
         space = (int(rng.integers(1, 4)), *(int(n) for n in rng.integers(1, 120, 2)), m)
-        way = choose_way(space, channels, tile, threads)
-        cut = way.cut
-        if not cut.results:
+        choice = choose_algorithm(space, channels, tile, threads)
+        partition = choice.partition
+        if not partition.results:
             continue
         deep = -(-channels // tile.lanes) * tile.lanes
-        rows = (cut.tiles | 1) * deep + cut.tiles * cut.columns + tile.lanes
-        assert 4 * (cut.results + 2) ** 2 * rows <= scratch_bytes(tile)
-        assert 0 < cut.tiles <= cut.share
-        assert cut.columns <= 128
-        assert cut.columns % tile.width == 0
-        assert cut.group_columns % tile.width == 0
-        assert way.task_ns > 0
+        rows = (partition.tiles | 1) * deep + partition.tiles * partition.columns + tile.lanes
+        assert 4 * (partition.results + 2) ** 2 * rows <= scratch_bytes(tile)
+        assert 0 < partition.tiles <= partition.share
+        assert partition.columns <= 128
+        assert partition.columns % tile.width == 0
+        assert partition.group_columns % tile.width == 0
+        assert choice.task_ns > 0
 
 
 def test_the_switch_limits_the_tile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.kernels.convolution import low_precision_conv
 from engine.backends.cpu.kernels.matmul import low_precision_matmul
 from engine.backends.cpu.kernels.matmul.low_precision import quantise_columns
-from engine.backends.cpu.kernels.matmul.precision import Arithmetic, Unit, units_of
+from engine.backends.cpu.kernels.matmul.precision import Arithmetic, Unit, matrix_units
 from engine.device.jobs.system import JobSystem
 from engine.kernels.expr import FLAT, acc, lit
 from engine.kernels.hint import Hint
@@ -25,7 +25,7 @@ from tests.engine.backends.steps import conv_expected
 def int8(request: pytest.FixtureRequest, jobs: JobSystem, monkeypatch: pytest.MonkeyPatch) -> CPUBackend:
     """A backend for each unit that multiplies bytes, whatever the size of a product."""
     unit: Unit = request.param
-    if unit not in units_of("int8"):
+    if unit not in matrix_units("int8"):
         pytest.skip(f"this processor multiplies no bytes by {unit}")
     monkeypatch.setattr(low_precision_matmul, "_LEAST_FLOPS", 0.0)
     monkeypatch.setattr(low_precision_conv, "_LEAST_FLOPS", 0.0)
@@ -146,7 +146,7 @@ def test_convolutions_of_whole_numbers_are_exact(
 
 
 def test_what_bytes_do_not_take_goes_to_bfloat16(jobs: JobSystem) -> None:
-    if not units_of("int8") or not units_of("bf16"):
+    if not matrix_units("int8") or not matrix_units("bf16"):
         pytest.skip("this processor has not both")
     backend = CPUBackend(jobs, precision="int8")
     plan = tuned_plan(backend, matmul_case(7, 1, 64, 64, 256, known=True, trans_a=True))

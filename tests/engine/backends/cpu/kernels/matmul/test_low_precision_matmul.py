@@ -16,7 +16,7 @@ from engine.backends.cpu.kernels.matmul.low_precision import (
     row_pitch,
 )
 from engine.backends.cpu.kernels.matmul.low_precision_matmul import cut_packed
-from engine.backends.cpu.kernels.matmul.precision import Arithmetic, Unit, units_of
+from engine.backends.cpu.kernels.matmul.precision import Arithmetic, Unit, matrix_units
 from engine.device.jobs.system import JobSystem
 from tests.engine.backends.cpu.hinted import Case, check, matmul_case, run_tuned, tuned_plan
 
@@ -29,7 +29,7 @@ SIZES += [(70, 40, 5000), (3, 1060, 9000), (49, 2048, 96)]
 def bf16(request: pytest.FixtureRequest, jobs: JobSystem, monkeypatch: pytest.MonkeyPatch) -> CPUBackend:
     """A backend for each unit that computes in bfloat16, whatever the size of a product."""
     unit: Unit = request.param
-    if unit not in units_of("bf16"):
+    if unit not in matrix_units("bf16"):
         pytest.skip(f"this processor computes no bfloat16 by {unit}")
     monkeypatch.setattr(low_precision_matmul, "_LEAST_FLOPS", 0.0)
     backend = CPUBackend(jobs, precision="bf16")
@@ -105,7 +105,7 @@ def test_transposed_rows_round_as_others_do(bf16: CPUBackend) -> None:
 
 
 def test_small_products_stay_float32(jobs: JobSystem) -> None:
-    if not units_of("bf16"):
+    if not matrix_units("bf16"):
         pytest.skip("this processor computes no bfloat16")
     backend = CPUBackend(jobs, precision="bf16")
     check(backend, matmul_case(14, 1, 1, 128, 128, known=True))
@@ -120,16 +120,16 @@ def test_cuts_fit_the_memory_of_a_task() -> None:
     rng = np.random.default_rng(16)
     for _ in range(300):
         m, n, groups = (int(2 ** rng.uniform(0, high)) for high in (12, 13, 10))
-        cut = cut_packed(m, n, groups, 1, 2, 1e6)
-        rows, columns = cut.rows.size, cut.columns.size
+        partition = cut_packed(m, n, groups, 1, 2, 1e6)
+        rows, columns = partition.rows.size, partition.columns.size
         whole = -(-min(m, rows) // 16) * 16
-        held = min(groups, cut.groups_at_once)
+        held = min(groups, partition.groups_at_once)
         assert whole * row_pitch(held) <= BAND_BYTES + SLACK_BYTES
-        assert cut.rows_at_once % 32 == 0
-        assert cut.rows_at_once * cut.columns_at_once <= SUMS
-        assert columns % 32 == cut.columns_at_once % 32 == 0
-        assert cut.columns_at_once <= min(256, columns)
-        if cut.groups_at_once < groups:
+        assert partition.rows_at_once % 32 == 0
+        assert partition.rows_at_once * partition.columns_at_once <= SUMS
+        assert columns % 32 == partition.columns_at_once % 32 == 0
+        assert partition.columns_at_once <= min(256, columns)
+        if partition.groups_at_once < groups:
             # Sums wait for the next groups: all of a task's have to be held.
-            assert min(m, rows) <= cut.rows_at_once
-            assert columns == cut.columns_at_once
+            assert min(m, rows) <= partition.rows_at_once
+            assert columns == partition.columns_at_once

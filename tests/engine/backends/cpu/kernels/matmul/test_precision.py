@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from engine import BackendType, DeviceError, InputError, ModelLoader, Worker
 from engine.backends.cpu.kernels.matmul import precision
-from engine.backends.cpu.kernels.matmul.precision import arithmetics_for, units_of
+from engine.backends.cpu.kernels.matmul.precision import arithmetics_for, matrix_units
 
 
 def _pretend(monkeypatch: pytest.MonkeyPatch, *features: str) -> None:
@@ -47,11 +47,11 @@ def test_the_matrix_unit_comes_first_and_vectors_without_it(monkeypatch: pytest.
     every = ("avx512f", "avx512bf16", "amx-tile", "amx-bf16")
     _pretend(monkeypatch, *every)
     monkeypatch.setattr(precision, "_may_use_tiles", lambda: True)
-    assert units_of("bf16") == ("amx", "avx512")
+    assert matrix_units("bf16") == ("amx", "avx512")
     monkeypatch.setattr(precision, "_may_use_tiles", lambda: False)
-    assert units_of("bf16") == ("avx512",)
+    assert matrix_units("bf16") == ("avx512",)
     _pretend(monkeypatch, "avx512f", "avx512bf16")
-    assert units_of("bf16") == ("avx512",)
+    assert matrix_units("bf16") == ("avx512",)
 
 
 def test_bytes_have_instructions_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_bytes_have_instructions_of_their_own(monkeypatch: pytest.MonkeyPatch) -
 
 def test_other_processors_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision.platform, "machine", lambda: "riscv64")
-    assert units_of("bf16") == ()
+    assert matrix_units("bf16") == ()
 
 
 def test_unknown_precisions_are_named() -> None:
@@ -83,7 +83,7 @@ def test_gpus_compute_in_float32() -> None:
         Worker(model, BackendType.GPU_PIXEL, precision="bf16")
 
 
-@pytest.mark.skipif(not units_of("bf16"), reason="this processor has neither AMX-BF16 nor AVX512_BF16")
+@pytest.mark.skipif(not matrix_units("bf16"), reason="this processor has neither AMX-BF16 nor AVX512_BF16")
 def test_a_worker_computes_in_the_precision_that_it_is_given() -> None:
     model = ModelLoader.load(_dense())
     x = np.random.default_rng(4).standard_normal((40, 256)).astype(np.float32)

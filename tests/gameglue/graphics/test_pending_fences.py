@@ -9,7 +9,7 @@ import pytest
 
 from engine.device.gl.functions import GL
 from gameglue import App
-from gameglue.graphics.pending_work import PendingWork
+from gameglue.graphics.pending_fences import PendingFences
 from gameglue.host.idle_time import MOST_IN_FLIGHT
 
 pytestmark = pytest.mark.gl
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.gl
 class Answers:
     """What fences answer, in the place of the driver: a fence is passed once `passed` counts it."""
 
-    def __init__(self, pending: PendingWork, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, pending: PendingFences, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passed = self.made = 0
         self.deleted: list[int] = []
         self.failed = False
@@ -40,7 +40,7 @@ class Answers:
 def test_marks_are_counted_until_they_are_reached(
     game: moderngl.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pending = PendingWork(game)
+    pending = PendingFences(game)
     answers = Answers(pending, monkeypatch)
     assert pending.count() == 0
     for _ in range(3):
@@ -57,7 +57,7 @@ def test_marks_are_counted_until_they_are_reached(
 def test_nothing_is_waited_for_in_a_lost_context(
     game: moderngl.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pending = PendingWork(game)
+    pending = PendingFences(game)
     answers = Answers(pending, monkeypatch)
     pending.mark()
     answers.failed = True
@@ -65,7 +65,7 @@ def test_nothing_is_waited_for_in_a_lost_context(
 
 
 def test_the_driver_reaches_a_mark(game: moderngl.Context) -> None:
-    pending = PendingWork(game)
+    pending = PendingFences(game)
     pending.mark()
     while pending.count():
         pass

@@ -1,4 +1,4 @@
-"""`PendingWork`: tracks unfinished work in an OpenGL context by fences."""
+"""`PendingFences`: tracks unfinished work in an OpenGL context by fences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.device.gl.fence import has_passed
 from engine.device.gl.functions import GL, GLFunctions
 
 
-class PendingWork:
+class PendingFences:
     """Fences after each frame and each piece of enqueued work, oldest first.
 
     Its context must be current in every call. Where the context cannot tell the address of a function,
