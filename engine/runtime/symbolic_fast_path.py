@@ -125,12 +125,10 @@ class SymbolicFastPath:
                 found: FastPath | None = known.fast_path
                 return found if found is not None and found.take(given) else None
             return self._scheduled_anew(given, shapes, sizes, are_arrays, key)
-        if len(self._seen) == _SEEN:
-            self._seen.clear()
-        self._seen.add(sizes)
         path = self._passing
         if path is None or not (are_arrays or _are_there(given)) or not self._refilled(path, sizes):
             return self._scheduled_anew(given, shapes, sizes, are_arrays)
+        self._see(sizes)
         path.resize(shapes)
         is_taken = are_arrays and path.replay.run(given)
         # The threads of jobs are at work from here on.
@@ -139,6 +137,12 @@ class SymbolicFastPath:
         if self._noted:
             self._note(self._noted)
         return path if is_taken or path.take(given) else None
+
+    def _see(self, sizes: tuple[int, ...]) -> None:
+        """Remember sizes that were scheduled here."""
+        if len(self._seen) == _SEEN:
+            self._seen.clear()
+        self._seen.add(sizes)
 
     def _refilled(self, path: FastPath, sizes: tuple[int, ...]) -> bool:
         """Fill in a path, which may be the latest one, for other sizes. Whether that was possible."""
@@ -165,6 +169,7 @@ class SymbolicFastPath:
         filled = self._filled(sizes)
         if filled is None:
             return None
+        self._see(sizes)
         targets = [None if at is None else filled.outer[at] for at in self._read]
         replay = self._backend.program_replay(filled.program, targets, self._in_place)
         is_taken = are_arrays and replay.run(given)

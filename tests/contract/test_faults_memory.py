@@ -10,6 +10,7 @@ import pytest
 
 from engine import BackendType, GLDevice, Model, ModelLoader, OutOfMemoryError, Worker
 from engine.backends.cpu.backend import CPUBackend
+from engine.device.cl import device
 from tests.contract.faults import CHANNELS, DIGITS, IMAGE, FaultyLoader, open_worker
 from tests.graphs import model, node
 
@@ -113,7 +114,7 @@ def test_opencl_that_allocates_no_more_is_the_same_error(
         raise cl.MemoryError("clCreateBuffer failed: MEM_OBJECT_ALLOCATION_FAILURE")
 
     with monkeypatch.context() as patched:
-        patched.setattr(cl, "Buffer", refuse)
+        patched.setattr(device, "device_memory_class", lambda _: refuse)
         with pytest.raises(
             OutOfMemoryError, match="the tensor '.*' on opencl.*MEM_OBJECT_ALLOCATION_FAILURE"
         ):
