@@ -59,12 +59,13 @@ def test_hundreds_of_sizes_leave_few_entries(
 ) -> None:
     monkeypatch.setattr(plan_cache, "KEPT_BYTES", 24 * PLAN_BYTES)
     worker = make_worker(squares(), channel)
-    for _ in range(2):  # on the CPU, sizes that came once share two plans
+    for _ in range(2):  # sizes that came once share one plan, which is not found by shapes
         for n in range(1, 60 if channel != "cpu" else 300):
             asked(worker, n)
     found = entries(worker)
     assert KEPT_PLANS <= found["plans"] == found["counted"] <= 25
-    assert found["found by shapes"] == found["plans"] <= found["fast paths"] <= found["plans"] + 2
+    assert found["plans"] - 1 <= found["found by shapes"] <= found["plans"]
+    assert found["plans"] <= found["fast paths"] <= found["plans"] + 2
     assert found["symbolic plans"] <= 4
 
 
