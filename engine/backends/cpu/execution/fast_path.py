@@ -6,13 +6,14 @@ Nor are outputs that a tensor takes over.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from math import prod
+from functools import partial
+from math import inf, prod
 
 import numpy as np
 
 from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.output_memory import OutputMemory
-from engine.backends.cpu.execution.program import CPUProgram, is_free, released
+from engine.backends.cpu.execution.program import TRIALS, CPUProgram, is_free, own_ns, released
 from engine.backends.cpu.execution.stream import JobStream
 from engine.backends.program_replay import ProgramReplay
 from engine.backends.tensor_data import CPUTensorData
@@ -28,7 +29,10 @@ SHORT_IN_PLACE_BYTES = 1 << 17
 """The same for a program that runs on the calling thread, which is over when the next thing happens."""
 
 _COPY_NS = 0.05
-"""Nanoseconds that the calling thread takes to copy a byte."""
+"""Nanoseconds that the calling thread takes at least to copy a byte.
+
+A few times as long where the arrays and their copies do not fit into the cache that other cores share.
+"""
 
 
 class CPUReplay(ProgramReplay):
@@ -40,15 +44,18 @@ class CPUReplay(ProgramReplay):
     """
 
     __slots__ = (
+        "_copied_ns",
         "_elsewhere",
         "_in_place",
         "_is_small",
         "_program",
         "_resized",
         "_saved_ns",
+        "_saved_share",
         "_shapes",
         "_stream",
         "_targets",
+        "_untimed",
         "_views",
         "outputs",
         "own",
@@ -76,11 +83,15 @@ class CPUReplay(ProgramReplay):
         self._shapes = shapes
         # Views of the inputs' buffers in their shapes, made when an array is first copied to one.
         self._views: list[np.ndarray] = []
-        self._is_small, self._saved_ns = True, 0.0
+        self._is_small, self._saved_ns, whole = True, 0.0, 0
         for buffer, may in zip(self._targets, self._in_place, strict=True):
-            if (nbytes := buffer.elements * buffer.dtype.itemsize) >= IN_PLACE_BYTES:
+            whole += (nbytes := buffer.elements * buffer.dtype.itemsize)
+            if nbytes >= IN_PLACE_BYTES:
                 self._is_small = self._is_small and nbytes < SHORT_IN_PLACE_BYTES
                 self._saved_ns += nbytes * _COPY_NS if may else 0.0
+        # How many runs that copy are still to be timed, and the shortest so far.
+        self._untimed, self._copied_ns = 0 if self._is_small else TRIALS, inf
+        self._saved_share = self._saved_ns / max(whole * _COPY_NS, 1.0)
         if self.own:
             self.own = {}
         if self._elsewhere is not None:
@@ -105,8 +116,10 @@ class CPUReplay(ProgramReplay):
             return True
         if self.own:
             self.own = {}
-        for number, view in enumerate(self._views or self._seen()):
-            view[...] = arrays[number]
+        if self._untimed and not program.is_new:
+            self._time_copies(arrays)
+        else:
+            self._copy(arrays)
         if program.is_short:
             program.run_here()
             return True
@@ -117,6 +130,24 @@ class CPUReplay(ProgramReplay):
         else:
             program.job = stream.submit_repeated(program.job, program.commands, None)
         return True
+
+    def _copy(self, arrays: Sequence[np.ndarray]) -> None:
+        for number, view in enumerate(self._views or self._seen()):
+            view[...] = arrays[number]
+
+    def _time_copies(self, arrays: Sequence[np.ndarray]) -> None:
+        """Copy, and learn how long the calling thread may take instead to run the program in place.
+
+        As many times as that is tried. It depends on how much of the caches is left to this process.
+        """
+        took = own_ns(partial(self._copy, arrays))
+        if all(map(address_in_place, arrays)):
+            self._copied_ns = min(self._copied_ns, took)
+        self._untimed -= 1
+        if not self._untimed and self._copied_ns < inf:
+            # Copies leave a thread's share of the program to wait for, which takes about as long.
+            may_take = self._copied_ns * (1 + 1 / self._stream.jobs.thread_count)
+            self._saved_ns = max(self._saved_ns, may_take * self._saved_share)
 
     def run_apart(
         self,
