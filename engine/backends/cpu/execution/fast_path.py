@@ -6,12 +6,14 @@ Outputs that a tensor takes over are not copied at all.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from math import inf
 
 import numpy as np
 
 from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.output_memory import OutputMemory
-from engine.backends.cpu.execution.program import CPUProgram, is_free, released
+from engine.backends.cpu.execution.program import TRIALS, CPUProgram, is_free, own_ns, released
 from engine.backends.cpu.execution.stream import JobStream
 from engine.backends.program_replay import ProgramReplay
 from engine.backends.tensor_data import CPUTensorData
@@ -27,7 +29,10 @@ SHORT_IN_PLACE_BYTES = 1 << 17
 """The same for a program that runs on the calling thread, which is over when the next thing happens."""
 
 _COPY_NS = 0.05
-"""Nanoseconds that the calling thread takes to copy a byte."""
+"""Nanoseconds that the calling thread takes at least to copy a byte.
+
+A few times as long where the arrays and their copies do not fit into the cache that other cores share.
+"""
 
 
 class CPUReplay(ProgramReplay):
@@ -39,14 +44,17 @@ class CPUReplay(ProgramReplay):
     """
 
     __slots__ = (
+        "_copied_ns",
         "_elsewhere",
         "_in_place",
         "_is_small",
         "_program",
         "_resized",
         "_saved_ns",
+        "_saved_share",
         "_stream",
         "_targets",
+        "_untimed",
         "_views",
         "outputs",
         "own",
@@ -70,7 +78,9 @@ class CPUReplay(ProgramReplay):
         # Views of the inputs' buffers in their shapes, made when an array is first copied to one; None until
         # inputs of these sizes come.
         self._views: list[np.ndarray] | None = None
-        self._is_small, self._saved_ns = True, 0.0
+        self._is_small, self._saved_ns, self._saved_share = True, 0.0, 0.0
+        # How many runs that copy are still to be timed, and the shortest so far.
+        self._untimed, self._copied_ns = 0, inf
 
     def resize(self) -> None:
         self._views = None
@@ -100,8 +110,10 @@ class CPUReplay(ProgramReplay):
             return True
         if self.own:
             self.own = {}
-        for number, view in enumerate(self._views or self._seen(arrays)):
-            view[...] = arrays[number]
+        if self._untimed and not program.is_new:
+            self._time_copies(arrays)
+        else:
+            self._copy(arrays)
         if program.is_short:
             program.run_here()
             return True
@@ -112,6 +124,24 @@ class CPUReplay(ProgramReplay):
         else:
             program.job = stream.submit_repeated(program.job, program.commands, None)
         return True
+
+    def _copy(self, arrays: Sequence[np.ndarray]) -> None:
+        for number, view in enumerate(self._views or self._seen(arrays)):
+            view[...] = arrays[number]
+
+    def _time_copies(self, arrays: Sequence[np.ndarray]) -> None:
+        """Copy, and learn how long the calling thread may take instead to run the program in place.
+
+        As many times as that is tried. It depends on how much of the caches is left to this process.
+        """
+        took = own_ns(partial(self._copy, arrays))
+        if all(map(address_in_place, arrays)):
+            self._copied_ns = min(self._copied_ns, took)
+        self._untimed -= 1
+        if not self._untimed and self._copied_ns < inf:
+            # Copies leave a thread's share of the program to wait for, which takes about as long.
+            may_take = self._copied_ns * (1 + 1 / self._stream.jobs.thread_count)
+            self._saved_ns = max(self._saved_ns, may_take * self._saved_share)
 
     def run_apart(
         self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None], fixed: Collection[str]
@@ -160,18 +190,22 @@ class CPUReplay(ProgramReplay):
             tensor.add_reader(job)
 
     def _follow(self, arrays: Sequence[np.ndarray], are_copied: bool) -> None:
-        """Note whether inputs of these sizes are small, and how long it takes to copy others."""
-        self._is_small, self._saved_ns, self._views = True, 0.0, []
-        for number, array in enumerate(arrays):
-            if (nbytes := array.nbytes) >= IN_PLACE_BYTES:
+        """Note whether inputs of these sizes are small, and how long it takes at least to copy others."""
+        self._is_small, self._saved_ns, whole = True, 0.0, 0
+        for array, may in zip(arrays, self._in_place, strict=True):
+            whole += (nbytes := array.nbytes)
+            if nbytes >= IN_PLACE_BYTES:
                 self._is_small = self._is_small and nbytes < SHORT_IN_PLACE_BYTES
-                self._saved_ns += nbytes * _COPY_NS if self._in_place[number] else 0.0
-            if are_copied:
-                self._views.append(self._targets[number].view(array.shape))
+                self._saved_ns += nbytes * _COPY_NS if may else 0.0
+        self._untimed, self._copied_ns = 0 if self._is_small else TRIALS, inf
+        self._saved_share = self._saved_ns / max(whole * _COPY_NS, 1.0)
+        self._views = []
+        if are_copied:
+            self._seen(arrays)
 
     def _seen(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        self._follow(arrays, are_copied=True)
-        assert self._views is not None
+        targets = zip(self._targets, arrays, strict=True)
+        self._views = [target.view(array.shape) for target, array in targets]
         return self._views
 
     def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:

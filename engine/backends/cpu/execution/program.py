@@ -198,11 +198,7 @@ class CPUProgram(Program):
 
     def _try_here(self, run: Callable[[], object]) -> None:
         """Run on this thread with an eye on the clock: estimates are rough."""
-        before, before_here = perf_counter_ns(), thread_time_ns()
-        run()
-        took, here = perf_counter_ns() - before, thread_time_ns() - before_here
-        # Another thread may have had the core meanwhile. Systems that count in long ticks say 0.
-        took = min(took, here or took)
+        took = own_ns(run)
         self.fastest_ns = took if self._trials == TRIALS else min(self.fastest_ns, took)
         if self.nanoseconds:
             self._pace.learn(took / self.nanoseconds)
@@ -225,6 +221,15 @@ class CPUProgram(Program):
         """Drop commands and temporaries; a run in flight keeps them until it is done."""
         self.commands = self.job = None
         self.run_here = self._run = released
+
+
+def own_ns(run: Callable[[], object]) -> int:
+    """Nanoseconds that a call takes this thread, without those in which another thread had the core."""
+    before, before_here = perf_counter_ns(), thread_time_ns()
+    run()
+    took, here = perf_counter_ns() - before, thread_time_ns() - before_here
+    # Systems that count in long ticks say 0.
+    return min(took, here or took)
 
 
 def released() -> None:

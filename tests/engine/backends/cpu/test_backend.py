@@ -15,10 +15,12 @@ import pytest
 from engine.backends.cpu import backend as module
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.codegen.cost import TRIAL_NS
-from engine.backends.cpu.execution.program import CPUProgram, MeasuredRate
+from engine.backends.cpu.execution.fast_path import CPUReplay
+from engine.backends.cpu.execution.program import TRIALS, CPUProgram, MeasuredRate
 from engine.backends.cpu.execution.stream import LEAST_SHARED_ASLEEP, JobStream
 from engine.base.dtypes import as_dtype
 from engine.base.errors import DisposedError, InputError
+from engine.base.memory.aligned import aligned
 from engine.compiler.plan import BufferSpec, Compute, Plan
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem
@@ -199,6 +201,31 @@ def test_a_program_may_take_as_long_as_it_saves(
     program.run_copy_here(lambda: runs.append(1), saved_ns)
     assert len(runs) == len(microseconds) + 1
     assert not program.is_short
+
+
+@pytest.mark.parametrize(
+    ("copies", "step", "is_quick"),
+    [((990, *[161] * 7), 1, True), ((990, *[159] * 7), 1, False), ([990] * 8, 2, False)],
+)
+def test_a_program_may_take_longer_where_copies_do(
+    backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, copies: Sequence[int], step: int, is_quick: bool
+) -> None:
+    """The shortest of a few copies counts, of arrays that could be read in place."""
+    n, trials = 300_000, [300] * TRIALS
+    x, y = backend.create(n, F32), backend.create(n, F32)
+    program = backend.record(chain(n, 2), {"x": x, "y": y})
+    replay = CPUReplay(backend.stream, program, [x], [True])
+    assert program.nanoseconds > TRIAL_NS
+    given = aligned((step * n,), F32)[::step]
+    # The first run is not timed, nor are those after the last copy.
+    set_clocks(monkeypatch, [*trials, *copies])
+    for value in range(len(trials) + len(copies) + 4):
+        is_in_place = program.is_quick(replay._saved_ns)
+        given[:] = value
+        assert replay.run([given])
+        given[:] = -1
+        np.testing.assert_array_equal(backend.reader(y, (n,))(None), np.full(n, value + 2, np.float32))
+    assert is_in_place == is_quick
 
 
 def test_interrupted_runs_give_no_program_up(backend: CPUBackend, monkeypatch: pytest.MonkeyPatch) -> None:
