@@ -144,7 +144,7 @@ is one that games meet as an attribute, `self.time` for instance, and do not imp
 """
 
 INTERNAL: dict[str, tuple[str, ...]] = {
-    "CLDevice": ("calls", "failed", "guarded", "hold_until_complete", "keeps_times", "let_go_of_completed",
+    "CLDevice": ("calls", "failed", "guarded", "allocate", "collect", "keeps_times",
                  "pending", "set_arguments", "stores"),
     "CPUTensorData": ("address", "elements", "add_reader", "keep_in_place", "set_writer", "readers",
                       "to_write", "writer"),
