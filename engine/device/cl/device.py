@@ -160,9 +160,12 @@ class CLDevice(Disposable):
         return [_describe(cl, device) for device in list_cl_devices(cl)]
 
     def allocate(self, nbytes: int, data: np.ndarray | None = None, flags: int = 0) -> Any:
-        """A `pyopencl.Buffer` with so many bytes, or with the elements of `data`; another thread frees it.
+        """A `pyopencl.Buffer`, which another thread frees. Raises `pyopencl.Error`.
 
-        flags: of OpenCL, besides that kernels read and write it. Raises `pyopencl.Error`.
+        Args:
+            nbytes: Its size, if there is no data.
+            data: What it holds, and so its size.
+            flags: Of OpenCL, besides that kernels read and write it.
         """
         kinds, made = self.cl.mem_flags, device_memory_class(self.cl)
         given = (nbytes,) if data is None else (0, data)

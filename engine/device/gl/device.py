@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import threading
@@ -379,6 +380,9 @@ class _Process:
 
 def _dispose_devices() -> None:
     """Dispose this thread's devices: NVIDIA's driver crashes at exit where buffers are left in a context."""
+    logging.getLogger("engine").setLevel(
+        logging.CRITICAL
+    )  # that the game's context is gone is as it should be
     for device in list(_devices):
         if device._thread == threading.get_ident() and not device._disposed:
             for shared in device._lent:
