@@ -380,9 +380,8 @@ class _Process:
 
 def _dispose_devices() -> None:
     """Dispose this thread's devices: NVIDIA's driver crashes at exit where buffers are left in a context."""
-    logging.getLogger("engine").setLevel(
-        logging.CRITICAL
-    )  # that the game's context is gone is as it should be
+    # That the game's context is gone is as it should be.
+    logging.getLogger("engine").setLevel(logging.CRITICAL)
     for device in list(_devices):
         if device._thread == threading.get_ident() and not device._disposed:
             for shared in device._lent:
