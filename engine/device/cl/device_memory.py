@@ -28,9 +28,7 @@ class BackgroundRelease:
         # Reentrant: a destructor may run wherever its thread allocates.
         self._changed = threading.Condition(threading.RLock())
         self._handles: list[int] = []
-        self._is_running = False
-        self._is_ending = False
-        self.is_forked = False
+        self._is_running = self._is_ending = self._is_forked = False
 
     def take(self, handle: int) -> None:
         """Keep a memory object alive that is about to be released, and release it on the thread."""
@@ -38,7 +36,7 @@ class BackgroundRelease:
         if self._is_ending or not release:
             return
         _CALL(address_of_function(RETAIN))(handle)
-        if self.is_forked:
+        if self._is_forked:
             return  # for good: its driver's threads are the parent's
         with self._changed:
             self._handles.append(handle)
@@ -57,6 +55,11 @@ class BackgroundRelease:
         """Block until all are released; later ones are by their own destructors. For the end of a process."""
         self._is_ending = True
         self.finish()
+
+    def follow_fork(self) -> None:
+        """In a forked child, which lacks the thread: release nothing more."""
+        self._changed = threading.Condition(threading.RLock())
+        self._is_running, self._is_forked = False, True
 
     def _run(self, release: Any) -> None:
         while True:
@@ -88,10 +91,13 @@ def device_memory_class(cl: Any) -> Any:
 
         def release(self) -> None:
             """Let go of the memory, which is freed once nothing enqueued uses it."""
-            self.__del__()
+            self._hand_over()
             super().release()
 
         def __del__(self) -> None:
+            self._hand_over()
+
+        def _hand_over(self) -> None:
             if not self._is_released:
                 self._is_released = True
                 background_release.take(self.int_ptr)
@@ -99,10 +105,5 @@ def device_memory_class(cl: Any) -> Any:
     return DeviceMemory
 
 
-def _after_fork_in_child() -> None:
-    background_release.__init__()  # type: ignore[misc]
-    background_release.is_forked = True
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=background_release.follow_fork)

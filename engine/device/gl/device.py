@@ -380,14 +380,14 @@ class _Process:
 
 def _dispose_devices() -> None:
     """Dispose this thread's devices: NVIDIA's driver crashes at exit where buffers are left in a context."""
-    # That the game's context is gone is as it should be.
-    logging.getLogger("engine").setLevel(logging.CRITICAL)
-    for device in list(_devices):
-        if device._thread == threading.get_ident() and not device._disposed:
-            for shared in device._lent:
-                shared.stop()
-            with contextlib.suppress(DeviceError):
-                device.dispose()
+    here = threading.get_ident()
+    for device in [d for d in _devices if d._thread == here and not d._disposed]:
+        # That the game's context is gone is as it should be.
+        logging.getLogger("engine").setLevel(logging.CRITICAL)
+        for shared in device._lent:
+            shared.stop()
+        with contextlib.suppress(DeviceError):
+            device.dispose()
 
 
 # Finalizers run in reverse order: those of objects, which leave them to their device, come before.

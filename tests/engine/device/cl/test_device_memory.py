@@ -53,7 +53,7 @@ def test_at_the_end_and_in_a_forked_child_no_thread_is_started(monkeypatch: pyte
     release.take(5)
     assert not calls.made
     release = BackgroundRelease()
-    release.is_forked = True
+    release.follow_fork()
     release.take(6)
     release.finish()
     assert calls.made == [(RETAIN, 6, True)]
