@@ -21,6 +21,7 @@ from engine.device.native.background_function import BackgroundFunction
 from engine.device.native.prelude import PRELUDE
 from engine.kernels.size import Number, Size
 from engine.kernels.size_table import EVALUATE, WORDS, SizeTable
+from engine.kernels.words import as_word
 
 Needs = Sequence[tuple[GrowableMemory[Any, Any], Any]]
 """Shared memory, and how much of each is needed."""
@@ -138,10 +139,7 @@ class NativeSizes:
         integers, floats = kinds.count(False), kinds.count(True)
         given = np.zeros(len(places), np.int64)
         self._given: Values = given[:integers], given[integers:].view(np.float64)
-        self._words = np.zeros(len(table.words), np.int64)
-        is_float = [isinstance(word, float) for word in table.words]
-        self._words[:] = [0 if f else word for f, word in zip(is_float, table.words, strict=True)]
-        self._words.view(np.float64)[is_float] = [w for f, w in zip(is_float, table.words, strict=True) if f]
+        self._words = np.array([as_word(word) for word in table.words], np.int64)
         lists = [np.array(x, np.int64) for x in (table.table, table.calls)]
         self._held = given, places, *lists
         instructions, calls = map(address_of, lists)

@@ -17,7 +17,6 @@ import pytest
 
 from engine.backends.base import Backend
 from engine.backends.cpu.codegen.printer import NumbaPrinter
-from engine.backends.cpu.execution.arguments import as_word
 from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.backends.opencl import OpenCLBackend
@@ -29,6 +28,7 @@ from engine.device.cl.device import CLDevice
 from engine.device.gl.device import GLDevice
 from engine.kernels.evaluate import evaluate
 from engine.kernels.kernel import Kernel
+from engine.kernels.words import as_word
 
 Run = Callable[[Kernel, Sequence[int], Sequence[int | float], Sequence[np.ndarray]], np.ndarray]
 ALL_TYPES: frozenset[ArithmeticType] = frozenset(

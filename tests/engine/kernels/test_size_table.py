@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.backends.cpu.codegen.task_partition import cut_product, ns_of_reading
-from engine.backends.cpu.execution.arguments import as_word
 from engine.device import native
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE
 from engine.kernels.size import Number, as_float, deferred, largest, smallest
 from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.size_table import EVALUATE, WORDS
+from engine.kernels.words import as_word
 from tests.engine.kernels.test_size import ARITHMETIC, Operation
 
 _RUN = NativeSource(

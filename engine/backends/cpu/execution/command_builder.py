@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.backends.cpu.codegen.cost import step_ns
-from engine.backends.cpu.execution.arguments import as_word, count_words, has_blocks
+from engine.backends.cpu.execution.arguments import count_words, has_blocks
 from engine.compiler.plan import RepeatedSteps, Step
 from engine.device.jobs.builtin_commands import builtin_functions
 from engine.device.jobs.command_loops import BEGIN, TURN
 from engine.kernels.expr import RunNumber
 from engine.kernels.size import Number, Size, as_float
+from engine.kernels.words import as_word
 
 INSIDE = -1
 """What a row within a repetition has in place of followers, unless it begins another one."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.cpu.execution.arguments import as_word
 from engine.backends.cpu.execution.memory import SizedBuffer
 from engine.backends.cpu.execution.program import is_free
 from engine.backends.cpu.execution.template_source import ALL, LAYOUT, RESULTS, SHORT, prepared_layout
@@ -17,6 +16,7 @@ from engine.backends.plan_template import FilledSizes, LookedUpNumbers
 from engine.base.memory.aligned import address_of
 from engine.kernels.size import Number
 from engine.kernels.size_table import WORDS, SizeTable
+from engine.kernels.words import as_word
 
 if TYPE_CHECKING:
     from engine.backends.cpu.backend import CPUBackend

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.execution.arguments import as_word, count_words
+from engine.backends.cpu.execution.arguments import count_words
 from engine.compiler.plan import BufferSpec, Plan, Step, StoredKernel
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem
 from engine.device.native import NativeSource, NativeStore, store
 from engine.device.native.pool import CompilePool
 from engine.device.native.prebuilt import ABI
+from engine.kernels.words import as_word
 from engine.runtime.plan_store import plans
 from tests.engine.device.native.test_store import kernel, load_one
 
