@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -133,7 +134,12 @@ def why_no_opencl() -> str:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs OpenCL, by its mark or by a parameter, where no kernel runs on it."""
+    """Skip what no time is left for, and what needs OpenCL where no kernel runs on it.
+
+    A test says by its mark or by a parameter that it needs OpenCL.
+    """
+    if reason := left_out(item.config):
+        pytest.skip(reason)
     parameters = (
         item.callspec.params.values()
         if isinstance(item, pytest.Function) and hasattr(item, "callspec")
@@ -146,15 +152,52 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(why_no_opencl())
 
 
+ROUNDS = 8
+"""Into how many samples `--minutes` divides the tests; each has some of every module."""
+
+BEGAN = pytest.StashKey[float]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What a run does that has less time than the tests take."""
+    group = parser.getgroup("samples")
+    group.addoption(
+        "--minutes", type=float, metavar="N", help="begin no test later than this; those left are skipped"
+    )
+    group.addoption(
+        "--draw", default="", metavar="TEXT", help="which tests come first under --minutes, as a commit"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Remember when the run began."""
+    config.stash[BEGAN] = time.monotonic()
+
+
+def left_out(config: pytest.Config) -> str:
+    """Why no further test begins; empty while they do."""
+    minutes = config.getoption("minutes")
+    if minutes is None or time.monotonic() - config.stash[BEGAN] < 60 * minutes:
+        return ""
+    return f"not begun within {minutes:g} minutes (see --minutes)"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose backends for tests marked `spread`, and the order of a run that may end before all began."""
+    if not config.getoption("keyword"):
+        spread_over_backends(items)
+    if config.getoption("minutes") is not None:
+        draw = config.getoption("draw")
+        items.sort(key=lambda item: crc32(f"{draw} {item.nodeid}".encode()) % ROUNDS)
+
+
+def spread_over_backends(items: list[pytest.Item]) -> None:
     """Of tests marked `spread`, leave all backends but one to the long suite, for each set of parameters.
 
     The sets of a test take the backends in turn, beginning with one that its name decides. Where `-k` chooses
     tests, a backend among them perhaps, none is left out.
     """
-    if config.getoption("keyword"):
-        return
     tests: defaultdict[str, defaultdict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         mark = item.get_closest_marker("spread")
@@ -252,11 +295,15 @@ def held_to_3_3(game_context: moderngl.Context) -> dict[str, str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """After a run with ONNX's operator cases: how many passed on each backend, and with how many kernels.
+    """How many tests `--minutes` left out; how many of ONNX's operator cases passed, with how many kernels.
 
     A case leaves its backend's name and its kernels' keys as a property of its report, which also reaches
     the process that gathers those of others.
     """
+    reason = left_out(terminalreporter.config)
+    skipped = terminalreporter.stats.get("skipped", [])
+    if reason and (number := sum(reason in str(report.longrepr) for report in skipped)):
+        terminalreporter.write_line(f"{number} tests {reason}")
     passed: Counter[str] = Counter()
     kernels: dict[str, set[str]] = {}
     for report in terminalreporter.stats.get("passed", []):

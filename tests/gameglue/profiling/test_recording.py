@@ -64,7 +64,8 @@ def test_an_apps_frames_are_recorded_with_their_hooks_and_workers(app: App) -> N
     assert reader is not None
     recording = app.profiler.record()
     steps = 0
-    while steps < 5 or (reader.answers == 0 and steps < 1000):  # a busy machine answers later
+    # A busy machine answers later; the first answer may be to what was asked before the recording.
+    while steps < 5 or (reader.answers < 2 and steps < 1000):
         app.step()
         steps += 1
     assert app.profiler.stop() is recording
