@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from engine.runtime.tensor import Tensor
 
 ENGINE_OF = "gameglue"
-"""Tells `gameglue` that this is the engine it means, and not a game's own engine.py."""
+"""Lets `gameglue` distinguish this package from a game's own engine.py."""
 
 # fmt: off
 _PLACES = {
@@ -113,8 +113,8 @@ _PLACES = {
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)
 
-# The names that games are written with. The others can be imported by name, and are documented with what
-# they belong to.
+# The names that most games use. The others can be imported, too, and are documented with the classes they
+# belong to.
 __all__ = [
     "BackendType", "CLDevice", "CPUTensorData", "ChannelSwizzle", "CommandBuffer", "ComputeTensorData",
     "CoordOrigin", "DeviceError", "DisposedError", "DynamicTensorShape", "EngineError", "GLDevice",

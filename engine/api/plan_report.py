@@ -24,7 +24,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A layer before which the plan needs data of its own read back: a size, a condition."""
+    """A synchronisation point: a layer that needs computed data (a size, a condition) read back."""
 
     layer: str
     op_type: str

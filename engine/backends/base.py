@@ -176,7 +176,7 @@ class Backend(ABC):
 
     @classmethod
     def load_ahead(cls) -> None:
-        """Do the waiting of a first backend object in advance, on any thread."""
+        """Initialise what the first instance would otherwise wait for; any thread may call this."""
 
     @property
     def owner(self) -> Any:
@@ -216,7 +216,7 @@ class Backend(ABC):
         return None
 
     def merge_steps(self, steps: Sequence[Step]) -> Sequence[Step]:
-        """Merge neighbouring steps of little work within an iteration of a repeat. Their sizes are fixed."""
+        """Merge small adjacent steps of an iteration. Their sizes are fixed."""
         return steps
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
@@ -227,7 +227,7 @@ class Backend(ABC):
         return [compute]
 
     def generic(self, compute: Compute) -> Step:
-        """The step of a formula that `tune` did not replace: any backend's, or one in a form of this one."""
+        """The generic step of a formula, or this backend's variant of it."""
         return compute.numbered()
 
     @abstractmethod
@@ -284,7 +284,7 @@ class Backend(ABC):
         return self.create(array.size, array.dtype, array)
 
     def let_go(self, buffers: Sequence[DeviceBuffer]) -> None:
-        """Release all buffers of a disposed worker, quickly however many there are."""
+        """Release all buffers of a disposed worker in bounded time."""
         for buffer in buffers:
             buffer.release()
 
@@ -335,7 +335,7 @@ class Backend(ABC):
 
     @abstractmethod
     def partial_dispatch(self, program: Program, plan: Plan) -> PartialDispatch:
-        """A recorded plan, to be enqueued in parts. Making it takes little; nothing else is recorded yet."""
+        """Prepare a recorded plan to be enqueued in parts; cheap, records nothing yet."""
 
     @abstractmethod
     def estimate(self, step: Step) -> float:

@@ -71,7 +71,7 @@ class GrowableMemory(ABC, Generic[Size, Memory]):
 
     @abstractmethod
     def below(self, size: Size) -> Size:
-        """A size half a growth step smaller."""
+        """The size after shrinking by half a growth step."""
 
     def fits(self, size: Size) -> bool:
         """Whether there is memory for a size."""
@@ -113,7 +113,7 @@ class GrowableMemory(ABC, Generic[Size, Memory]):
         return self._varies and self._near is not None and not self.covers(self._near, size)
 
     def ahead(self) -> Size | None:
-        """The size to allocate ahead; None if the device allows no more."""
+        """The size to preallocate; None at the device's limit."""
         if self._latest is None or self.memory is None or not self.wants_more(self._latest):
             return None
         size = self.more(self._capacity)

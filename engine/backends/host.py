@@ -40,7 +40,7 @@ class HostStream(Protocol):
         ...
 
     def joined(self, job: JobHandle) -> None:
-        """A job that waits for all that was in flight is the last one now."""
+        """Make `job`, which waits for all jobs in flight, the last job."""
         ...
 
 

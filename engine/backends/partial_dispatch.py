@@ -64,7 +64,7 @@ class TimedInterval:
         return None if end is None else TimeBounds(0.0, end[1] - self._begin[0])
 
     def look(self, has_waited: bool = False) -> tuple[float, float] | None:
-        """The interval in which it ended; None if it has not. `has_waited`: blocked for its end."""
+        """The interval in which it ended; None if it has not. `has_waited`: the caller blocked for it."""
         if self._end is not None:
             return self._end
         if self._before is not None and (ended := self._before.look(has_waited)) is not None:

@@ -21,7 +21,7 @@ class PlanCodec:
         self.records = records
 
     def key(self, kernel: AnyKernel) -> str:
-        """The key of a kernel: of its compiled code, where `Backend.prepare_cached` finds that by it."""
+        """The cache key of a kernel's compiled code."""
         return kernel.key
 
     def stored(self, kernel: AnyKernel, nanoseconds: float) -> AnyKernel:

@@ -108,7 +108,7 @@ class ShapedRead:
 
 
 class DerivedRead(PendingRead):
-    """A read of what is made of other reads: `make` is called with their arrays."""
+    """A readback derived from others: `make` receives their arrays."""
 
     def __init__(self, make: Callable[..., np.ndarray], *reads: PendingRead) -> None:
         self._make = make

@@ -60,7 +60,7 @@ def create_backends(
 
 
 def load_backends() -> None:
-    """Import the OpenGL backends and do their one-time waiting; on any thread."""
+    """Import the OpenGL backends and preload them; on any thread."""
     for entry in table.BACKENDS:
         if entry.device == GLDevice.name:
             entry.load().load_ahead()

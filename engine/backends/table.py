@@ -66,7 +66,7 @@ BACKENDS = (
 
 
 def begin_ahead() -> None:
-    """Call each backend's `ahead`: a model is being read, so a worker will probably follow."""
+    """Start the backends' precompilation, as a worker will probably follow a model that is being read."""
     for entry in BACKENDS:
         if entry.ahead is not None:
             _imported(entry.ahead)()

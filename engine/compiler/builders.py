@@ -185,7 +185,7 @@ class ShapeBuilder(Builder):
         states: Sequence[tuple[Value, Value]],
         kept: Sequence[Value],
     ) -> bool:
-        """Have the formulas of a run make `outputs`, whose parts are as `made` says; False if they cannot."""
+        """Let an iteration's formulas compute `outputs`, whose parts are in `made`; False if impossible."""
         return True
 
     def _know(self, nbytes: int) -> bool:

@@ -46,7 +46,7 @@ _UNKNOWN: Range = (-inf, inf)
 
 
 class _CannotSplitError(Exception):
-    """One round of a loop is too long and needs what the round before made, or there are too many kernels."""
+    """An iteration is too long and depends on the previous one, or there are too many kernels."""
 
 
 class Extents:

@@ -86,7 +86,7 @@ class Lowered:
 
     @property
     def apart(self) -> Lowered:
-        """The plan for fixed sizes, which can be continued with any data."""
+        """The static plan, which can be continued with any data."""
         return self
 
     def entry(self, name: str) -> Entry:
@@ -133,7 +133,7 @@ class Planner:
             return self._lowered(self.tracer.trace(shapes, known))
 
     def resume(self, trace: Trace, known: Elements, results: Sequence[Any] | None) -> Lowered:
-        """Plan on from a stop; see `Tracer.resume`."""
+        """Continue planning after a stop; see `Tracer.resume`."""
         return self._lowered(self.tracer.resume(trace, known, results))
 
     def resume_symbolic(

@@ -1,4 +1,4 @@
-"""Unread text (`TextValue`): layers that move elements move the positions of its strings instead."""
+"""Strings that are not read: layers that move elements move indices into a string table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def with_strings(
 def moved_text(
     entries: tuple[Entry, ...], place: int, elements: Callable[[Value], np.ndarray | None], name: str
 ) -> tuple[tuple[Entry, ...], np.ndarray | None]:
-    """Inputs of a layer that moves the one at `place`: of strings the positions, beside the names there.
+    """Replace the text input at `place` by indices; also returns the table.
 
     No names where it is no text, or where all inputs are known, so that the host moves the strings. `name` is
     of the tensor that is made.

@@ -208,7 +208,7 @@ class RepeatedSteps:
         return RepeatedSteps(body, last, self.swapped)
 
     def of_run(self) -> dict[str, tuple[int, int]]:
-        """The first and the last step of a run that touch each tensor which every run makes for itself."""
+        """First and last step of an iteration that touch each tensor local to it."""
         made: dict[str, tuple[int, int]] = {}
         lasting = set(self.swapped)
         for position, step in enumerate(self.body):

@@ -187,7 +187,7 @@ class Tracer:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether the inputs leave anything open: a dimension, the length of a sequence."""
+        """Whether an input has a dynamic dimension or sequence length."""
         return any(
             item.shape is None or not item.shape.is_static or item.kind != "tensor"
             for item in self.model.inputs
@@ -372,7 +372,7 @@ class Tracer:
 
     @cached_property
     def varying(self) -> frozenset[str]:
-        """The layers that have not as many runs in all samples."""
+        """The layers whose iteration counts differ between samples."""
         runs: dict[str, set[int]] = {}
         for sample in self.samples:
             for name, numbers in sample.runs.items():

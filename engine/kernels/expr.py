@@ -196,14 +196,14 @@ def arg(value: int | float | bool, dtype: ArithmeticType = "index", *, fixed: bo
 
 
 class RunNumber(int):
-    """The number of a run, as an argument of steps that are repeated (`engine.compiler.repeated`).
+    """The iteration number, as an argument of steps that are repeated (`engine.compiler.repeated`).
 
     It is 0, until a backend fills in that of each run.
     """
 
 
 def run_number() -> Expr:
-    """The number of the run, in the formulas of steps that are repeated."""
+    """The iteration number, in the formulas of steps that are repeated."""
     return Expr("param", "index", attr=Argument(RunNumber()))
 
 

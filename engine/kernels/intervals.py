@@ -66,7 +66,7 @@ def range_of(op: str, args: Sequence[Bounds]) -> Bounds:
 
 
 def closer(a: Bounds, b: Bounds) -> Bounds:
-    """Both of two pairs of bounds, which hold for one number."""
+    """The intersection of two intervals."""
     lows = [x for x, _ in (a, b) if x is not None]
     highs = [x for _, x in (a, b) if x is not None]
     return max(lows, default=None), min(highs, default=None)

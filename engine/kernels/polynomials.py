@@ -18,7 +18,7 @@ MOST_FACTORS = 8
 
 
 def of_number(number: int) -> Terms:
-    """An integer."""
+    """The polynomial of a constant."""
     return {(): number} if number else {}
 
 

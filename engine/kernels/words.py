@@ -1,4 +1,4 @@
-"""Words in which native code takes numbers."""
+"""Encodes numbers as 64-bit words for native code."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Builder(ABC):
         """An empty optional."""
 
     def varies(self, runs: int) -> bool:
-        """Whether a layer that has so many runs has others at other input shapes."""
+        """Whether the iteration count differs at other input shapes."""
         return False
 
     def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:

@@ -116,7 +116,7 @@ def loop(
 
 
 class CountedLoop(CountedRuns):
-    """A loop whose body hands its condition on."""
+    """A loop whose condition its body never changes."""
 
     first_state = 1
 
@@ -139,7 +139,7 @@ def refuse_long(k: Builder, how: str) -> NoReturn:
 
 
 class DataEndedLoop(ControlFlow):
-    """A loop of which each run decides whether there is another; the first one is due."""
+    """A loop whose body decides whether to continue."""
 
     def __init__(self, body: Model, limit: int, carried: tuple[Entry, ...]) -> None:
         self.body = body

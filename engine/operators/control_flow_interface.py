@@ -36,7 +36,7 @@ class Body:
 
 
 class ControlFlow(ABC):
-    """A control-flow layer under way."""
+    """The state of a control-flow layer during planning."""
 
     def needs(self, k: Builder) -> tuple[Value, ...]:
         """Tensors whose elements `next_run` has to know and does not."""

@@ -38,7 +38,7 @@ def is_light(body: Model) -> bool:
 
 
 def always_goes_on(body: Model) -> bool:
-    """Whether a loop's body hands its condition on as it came, or as a constant that is true."""
+    """Whether a loop's body returns its condition unchanged, or true."""
     made_by = {name: layer for layer in body.layers for name in layer.outputs}
     name = body.outputs[0].name
     while (layer := made_by.get(name)) is not None and layer.op_type == "Identity":

@@ -243,7 +243,7 @@ class FastPath(Run):
         return not self._decided and self._count is None and not self._wide
 
     def take_again(self, given: Named | Positional, is_kept: bool = False) -> bool:
-        """Schedule if the inputs are the same tensors as last time, with unchanged storage.
+        """Schedule if the inputs are last time's tensors with unchanged storage; returns whether it did.
 
         Most checks of `take` are not needed then. A network's work evicts Python's data from the caches, so
         every function called here costs the calling thread microseconds.
@@ -276,7 +276,7 @@ class FastPath(Run):
         return True
 
     def take(self, inputs: Positional, given: Named | Positional | None = None) -> bool:
-        """Schedule, if the inputs have the shapes and types of this plan.
+        """Schedule if the inputs match the plan's shapes and types; returns whether it did.
 
         Args:
             inputs: The inputs in order.

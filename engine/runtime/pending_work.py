@@ -32,7 +32,7 @@ thread_state = _ThreadState()
 
 
 def pending_work() -> tuple[PendingWork, ...]:
-    """The workers and image transfers of this thread that wait for data. A host pumps them every frame."""
+    """The workers and image transfers of this thread that wait for data. A host advances them every frame."""
     return tuple(thread_state.pending)
 
 

@@ -57,12 +57,12 @@ class Animation:
             raise InputError('--animation needs Pillow: pip install "gameglue[images]"') from None
         self.path = path
         self.every = max(1, round(frames_per_second / PER_SECOND))
-        """Frames from one picture to the next."""
+        """Frames from one image to the next."""
         self._milliseconds = 1000.0 * self.every / frames_per_second
         self._pictures: deque[np.ndarray] = deque(maxlen=round(1000.0 * SECONDS / self._milliseconds))
 
     def take(self, app: App) -> None:
-        """Add the last complete picture. Waits for the GPU; without OpenGL there is none."""
+        """Capture the last complete frame. Blocks until the GPU is done; does nothing without OpenGL."""
         if app.ctx is not None:
             self._pictures.append(app.graphics.read_pixels())
 
@@ -77,7 +77,7 @@ class Animation:
                 self.take(app)
 
     def save(self) -> bool:
-        """Write the file. Returns False if no picture was taken."""
+        """Write the file. Returns False if no image was taken."""
         # An extra: only who animates needs it.
         from PIL import Image
 
@@ -92,7 +92,7 @@ class Animation:
             return True
         sheet = _contact_sheet(images)
         for colors in COLORS:
-            # One palette for all pictures, without dithering: fewer pixels change, and the file is smaller.
+            # One palette for all images, without dithering: fewer pixels change, and the file is smaller.
             palette = with_few_colors(sheet, colors)
             self._write([image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images])
             if self.path.stat().st_size <= LARGEST:
@@ -116,7 +116,7 @@ def with_few_colors(image: Image.Image, colors: int) -> Image.Image:
 
 
 def _contact_sheet(images: Sequence[Image.Image]) -> Image.Image:
-    """Some of the pictures in one, from which a palette is chosen."""
+    """Some of the images in one, from which a palette is chosen."""
     # An extra: only who animates needs it.
     from PIL import Image
 

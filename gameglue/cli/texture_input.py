@@ -1,6 +1,6 @@
 """`gameglue inspect MODEL --texture IMAGE`: shows how an image is converted to a model's input.
 
-The preview shows the picture upright, then each channel of the tensor as it is in memory (row 0 on top),
+The preview shows the image upright, then each channel of the tensor as it is in memory (row 0 on top),
 then what the same transform makes of the tensor again.
 """
 
@@ -20,7 +20,7 @@ from gameglue.cli.console import properties, table, title
 from gameglue.host.pygame_ce import import_pygame
 from gameglue.host.resources import Resources
 
-_TILE = 192  # pixels: the longer side of each picture in the preview
+_TILE = 192  # pixels: the longer side of each image in the preview
 _GAP, _LINE = 12, 18
 _INK, _PAPER, _MARK = (32, 34, 40), (244, 244, 240), (200, 60, 40)
 
@@ -172,7 +172,7 @@ def _fitted(transform: TextureTransform, item: Input) -> TextureTransform:
 
 
 def _outward(transform: TextureTransform) -> TextureTransform:
-    """The same, into a picture of its own size whose row 0 is on top."""
+    """The same, into an image of its own size whose row 0 is on top."""
     return transform.set_texture_origin(None)
 
 
@@ -207,7 +207,7 @@ def _write(
 
 
 def _scaled(pygame: Any, pixels: np.ndarray) -> Any:
-    """A picture of (rows, columns, 3), as large as a tile; small ones in whole steps, so that pixels show."""
+    """An image of (rows, columns, 3), as large as a tile; small ones in whole steps, so that pixels show."""
     rows, columns = pixels.shape[:2]
     surface = pygame.image.frombytes(np.ascontiguousarray(pixels).tobytes(), (columns, rows), "RGB")
     scale = _TILE / max(rows, columns)

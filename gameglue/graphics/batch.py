@@ -85,7 +85,7 @@ class QuadList:
         return self._count
 
     def seen_by(self, view: View) -> QuadList:
-        """This list, to which quads in the units of `view` may now be appended."""
+        """This list, switched to the units of `view`."""
         if view is not self._view:
             if view != self._view:
                 self._picture = None
@@ -152,7 +152,7 @@ class QuadList:
             return
         assert self._view is not None
         if self._picture is None:
-            # Quads without a picture join the run after or before them: panels and text split no batch.
+            # Quads without an image join the run after or before them: panels and text split no batch.
             *_, start = self._runs.pop()
         else:
             start = self._count
@@ -205,7 +205,7 @@ class _Program:
         ]
 
     def look_by(self, view: View) -> None:
-        """Draw in the units of `view` from now on."""
+        """Use the units of `view`."""
         self.program["view_x"], self.program["view_y"] = view.x, view.y
         self.program["pixel"] = view.pixel
 
@@ -219,7 +219,7 @@ class _Program:
 class QuadPipeline:
     """Draws quad lists into a render target.
 
-    A graphics card draws all kinds with one program, so that panels, pictures and text are one batch. Where
+    A graphics card draws all kinds with one program, so that panels, images and text are one batch. Where
     the processor draws, a run of one kind that covers many pixels has a program of its own.
     """
 
@@ -250,7 +250,7 @@ class QuadPipeline:
             ctx.clear_samplers(0, 2)
             for run in quads.runs():
                 self._use(glyphs, unit=0)
-                # A picture cannot be looked at while it is drawn into.
+                # An image cannot be looked at while it is drawn into.
                 self._use(run.picture if run.picture is not target else None, unit=1)
                 pieces = by_kind(run) if self._device.is_software else [(MIXED, run.quads)]
                 for kind in {kind for kind, _ in pieces}:

@@ -38,17 +38,17 @@ class Camera(MonoBehaviour):
     """
 
     background: Color | None = Palette.BACKGROUND
-    """The colour that the picture is cleared with; `None` draws over what is there."""
+    """The colour that the image is cleared with; `None` draws over what is there."""
     depth: int = 0
     """Cameras draw in ascending order of it."""
     target: RenderTarget | None = None
-    """The picture to draw into; `None` is the screen."""
+    """The image to draw into; `None` is the screen."""
     layers: tuple[int, ...] | None = None
     """The layers whose objects it shows; `None` shows all."""
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height in pixels of the picture that it draws into."""
+        """Width and height in pixels of the image that it draws into."""
         return self.target.size if self.target is not None else self.app.size
 
 
@@ -60,7 +60,7 @@ class Camera2D(Camera):
     """
 
     height: Annotated[float, Range(0.0, inf, "units", exclusive=True)] = 10.0
-    """World units from the bottom to the top of the picture."""
+    """World units from the bottom to the top of the image."""
 
     def view(self, size: tuple[int, int]) -> View:
         """The map from the world to an image of `size` pixels."""
@@ -100,13 +100,13 @@ class SpriteRenderer(Renderer):
     """Draws an image at the object's position, or a rectangle without `texture` and `sheet`."""
 
     texture: Texture | RenderTarget | None = None
-    """The picture; scene files and `add_component` take a file name, too."""
+    """The image; scene files and `add_component` take a file name, too."""
     width: Annotated[float, Range(0.0, inf, "units")] = 1.0
     """Width in the world, times the object's scale."""
     height: Annotated[float | None, Range(0.0, inf, "units")] = None
-    """Height in the world; `None` keeps the picture's proportions."""
+    """Height in the world; `None` keeps the image's proportions."""
     color: Color = "white"
-    """Multiplies the picture's colours; the rectangle's colour without a picture."""
+    """Multiplies the image's colours; the rectangle's colour without an image."""
     radius: Annotated[float, Range(0.0, inf, "units")] = 0.0
     """Radius of rounded corners."""
     sheet: SpriteSheet | None = None
@@ -114,12 +114,12 @@ class SpriteRenderer(Renderer):
     frame: int = 0
     """The frame of `sheet`, counted from the top left, row by row."""
     flip_x: bool = False
-    """Mirror the picture left to right."""
+    """Mirror the image left to right."""
     flip_y: bool = False
-    """Mirror the picture top to bottom."""
+    """Mirror the image top to bottom."""
 
     def draw(self, canvas: Canvas) -> None:
-        """Draw the picture."""
+        """Draw the image."""
         transform, sheet = self.transform, self.sheet
         x, y, _ = transform.position
         scale = transform.lossy_scale

@@ -26,9 +26,9 @@ class Camera3D(Camera):
     projection: Literal["perspective", "orthographic"] = "perspective"
     """With vanishing points, or with parallel lines."""
     field_of_view: Annotated[float, Range(0.0, 180.0, "degrees", exclusive=True)] = 60.0
-    """Angle from the bottom to the top of a perspective picture."""
+    """Angle from the bottom to the top of a perspective image."""
     height: Annotated[float, Range(0.0, inf, "units", exclusive=True)] = 10.0
-    """World units from the bottom to the top of an orthographic picture."""
+    """World units from the bottom to the top of an orthographic image."""
     near: Annotated[float, Range(unit="units")] = 0.1
     """What is nearer than this is not drawn; above 0 for perspective."""
     far: Annotated[float, Range(unit="units")] = 1000.0
@@ -111,7 +111,7 @@ class MeshRenderer(MonoBehaviour):
     color: Color = "white"
     """Multiplies the texture; an alpha below 1 shows what is behind."""
     texture: Picture | None = None
-    """The picture on the surface."""
+    """The image on the surface."""
     emission: Color = "black"
     """Light that the surface emits, independent of the light that falls on it."""
     specular: Annotated[float, Range(0.0, 1.0)] = 0.0

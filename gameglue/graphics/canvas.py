@@ -1,4 +1,4 @@
-"""`Canvas`: shapes, lines, text and pictures, in pixels or in world units."""
+"""`Canvas`: shapes, lines, text and images, in pixels or in world units."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Canvas:
     drawn later is on top.
 
     Attributes:
-        view: How its coordinates become the picture's.
-        size: Width and height of the picture in pixels.
+        view: How its coordinates become the image's.
+        size: Width and height of the image in pixels.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Canvas:
 
     @property
     def width(self) -> float:
-        """Width of the picture in pixels."""
+        """Width of the image in pixels."""
         return self.size[0]
 
     @property
     def height(self) -> float:
-        """Height of the picture in pixels."""
+        """Height of the image in pixels."""
         return self.size[1]
 
     @property
@@ -190,7 +190,7 @@ class Canvas:
             quads["shape"] = (half, 0.0, 0.0, softness)
             quads["color"] = quads["color2"] = shade
 
-    # -- pictures -------------------------------------------------------------------------------
+    # -- images -------------------------------------------------------------------------------
 
     def image(
         self,
@@ -206,7 +206,7 @@ class Canvas:
     ) -> None:
         """Draw an image with its lowest corner at (`x`, `y`), by default in its own size.
 
-        `color` multiplies the picture; `radius` rounds its corners; `region` cuts a part out of it, as for
+        `color` multiplies the image; `radius` rounds its corners; `region` cuts a part out of it, as for
         `sprite`.
         """
         w, h = _fit(picture, width, height)
@@ -225,7 +225,7 @@ class Canvas:
         radius: float = 0.0,
         region: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0),
     ) -> None:
-        """A picture centred on (`x`, `y`), rotated by `rotation` degrees.
+        """An image centred on (`x`, `y`), rotated by `rotation` degrees.
 
         `region` cuts out left, top, right and bottom, as fractions of the picture: a frame of a sheet.
         """
@@ -361,7 +361,7 @@ def _outline(x: float, y: float, width: float, height: float, radius: float, ins
 
 
 def _fit(picture: Picture, width: float | None, height: float | None) -> tuple[float, float]:
-    """The given size; a side that is not given follows from the picture's proportions."""
+    """The given size; a side that is not given follows from the image's proportions."""
     own_w, own_h = picture.size
     if width is None and height is None:
         return own_w, own_h

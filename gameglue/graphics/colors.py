@@ -112,7 +112,7 @@ def _above_one(color: object) -> str:
 
 
 def with_alpha(color: Color, opacity: float) -> tuple[float, float, float, float]:
-    """A colour with its alpha multiplied by `opacity`, 0 to 1: for what comes and goes.
+    """Multiply a colour's alpha by `opacity`, 0 to 1, for fading.
 
     Raises:
         ValueError: There is no such colour.

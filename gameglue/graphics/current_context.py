@@ -109,7 +109,7 @@ class EglContext:
         """Stays current: who wants another context makes that one current."""
 
     def release(self) -> None:
-        """The context is SDL's."""
+        """Do nothing: SDL owns the context."""
 
 
 class ContextGuard:

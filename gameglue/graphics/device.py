@@ -98,7 +98,7 @@ class GraphicsDevice:
         repeat: bool = False,
         mipmaps: bool = False,
     ) -> Texture:
-        """A picture from an array, or an empty one of `size` (width, height); see `Texture.write`."""
+        """Create a texture from an array, or an empty one of `size` (width, height); see `Texture.write`."""
         return Texture(self, pixels, size, smooth, repeat, mipmaps)
 
     def render_target(self, size: tuple[int, int], *, smooth: bool = True) -> RenderTarget:
@@ -290,7 +290,7 @@ class RenderTarget:
     def with_depth(self, samples: int = 0) -> moderngl.Framebuffer | None:
         """A framebuffer with a depth buffer, created on first use; `None` where there is no OpenGL.
 
-        Without `samples` it draws into this very picture; with them its colours are to be copied here.
+        Without `samples` it draws into this very image; with them its colours are to be copied here.
         """
         ctx = self._device.ctx
         if ctx is None or self.texture is None:
@@ -334,7 +334,7 @@ class Effect:
     """A fragment shader that runs over a whole image.
 
     The shader (GLSL 3.30) reads `uniform sampler2D source` at `in vec2 uv`, (0, 0) at the bottom left, and
-    writes `out vec4 color`. Further uniforms are given by name to `apply`, pictures among them.
+    writes `out vec4 color`. Further uniforms are given by name to `apply`, images among them.
     """
 
     def __init__(self, device: GraphicsDevice, fragment: str) -> None:

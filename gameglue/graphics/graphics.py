@@ -33,12 +33,12 @@ _log = logging.getLogger("gameglue")
 class Graphics:
     """Creates textures, render targets and effects, and holds the frame's image: `app.graphics`.
 
-    It draws an app's cameras, image effects and GUI into a picture, and presents it. The picture is a render
+    It draws an app's cameras, image effects and GUI into an image, and presents it. The image is a render
     target, with or without a window, so screenshots and image effects are the same in both. Without OpenGL
     (`ctx` is `None`) everything may be called and nothing is drawn.
 
     Attributes:
-        background: Colour that the picture is cleared to each frame; a camera's own covers it.
+        background: Colour that the image is cleared to each frame; a camera's own covers it.
     """
 
     def __init__(self, surface: Surface, lifecycle: Lifecycle, on_error: ErrorHandler) -> None:
@@ -101,7 +101,7 @@ class Graphics:
         repeat: bool = False,
         mipmaps: bool = False,
     ) -> Texture:
-        """A picture from an array, or an empty one of `size` (width, height); see `Texture.write`.
+        """Create a texture from an array, or an empty one of `size` (width, height); see `Texture.write`.
 
         `smooth=False` keeps hard edges when it is enlarged. For meshes: `repeat` lays copies side by side
         where texture coordinates go beyond 1, `mipmaps` keeps it calm where it is far away.
@@ -190,7 +190,7 @@ class Graphics:
     def pending(self) -> int:
         """Number of fences, one per frame, that the GPU has not reached; never waits.
 
-        With a window on a graphics card always 0: there the window bounds how many pictures are enqueued.
+        With a window on a graphics card always 0: there the window bounds how many images are enqueued.
         """
         if self._pending is None:
             return 0

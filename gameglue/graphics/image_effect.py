@@ -15,7 +15,7 @@ _BASE_FIELDS = ("strength",)
 
 
 class ImageEffect(MonoBehaviour):
-    """Changes the picture after the cameras have drawn: subclass it, and write `effect` in GLSL.
+    """Changes the image after the cameras have drawn: subclass it, and write `effect` in GLSL.
 
         class Tint(ImageEffect):
             tint: Color = "#ffcc88"
@@ -24,16 +24,16 @@ class ImageEffect(MonoBehaviour):
 
         app.scene.create("tint").add_component(Tint, strength=0.8)
 
-    `picture(uv)` is the picture so far, (0, 0) at its bottom left. Fields are there under their names:
+    `picture(uv)` is the image so far, (0, 0) at its bottom left. Fields are there under their names:
     numbers as `float`, `int` and `bool`, tuples of two to four as `vec2` to `vec4`, colours as `vec4`,
-    pictures as `sampler2D`; besides `time`, seconds of game time, and `size`, pixels across and down.
+    images as `sampler2D`; besides `time`, seconds of game time, and `size`, pixels across and down.
     Effects run in the order of `execution_order`, each on the previous one's result.
     """
 
     shader: ClassVar[str] = ""
     """GLSL with a function `vec4 effect(vec2 uv)`."""
     strength: Annotated[float, Range(0.0, 1.0)] = 1.0
-    """From the picture as it was (0, which costs nothing) to the effect (1)."""
+    """From the image as it was (0, which costs nothing) to the effect (1)."""
 
     _effect: Effect | None = None
 

@@ -49,7 +49,7 @@ class ImageNetwork:
         self.network.update(self.small)                                           # in on_gui
         self.app.gui.image(self.network.picture or self.small, 0, 0, 640, 480)
 
-    In a deterministic app, a picture arrives `app.inference.latency_frames` frames after `update`, and that
+    In a deterministic app, an image arrives `app.inference.latency_frames` frames after `update`, and that
     frame waits for it if it is late. Without OpenGL every method may be called, and there is never a result.
 
     Attributes:
@@ -70,18 +70,18 @@ class ImageNetwork:
         """Make the network; `update` starts it.
 
         Args:
-            app: whose pictures they are.
+            app: whose images they are.
             worker: runs a model with one input, (1, channels, rows, columns), and such an output, the first.
                 It stays its owner's: `release` does not dispose it.
-            input_size: of the network's input, in pixels (width, height); pictures are scaled to it.
+            input_size: of the network's input, in pixels (width, height); images are scaled to it.
             output_size: of what the network makes of it; by default the same.
             budget_ms: of a frame for the network, in milliseconds of the device's time; at least a part is
                 enqueued each frame. By default 8, and 24 where the processor draws, whose frames are long.
-            transform: how pictures become tensors; by default as `TextureTransform(resampling="area")`.
-            transform_out: how outputs become pictures; by default as `TextureTransform()`.
+            transform: how images become tensors; by default as `TextureTransform(resampling="area")`.
+            transform_out: how outputs become images; by default as `TextureTransform()`.
 
         Raises:
-            InputError: The network does not take and give such pictures.
+            InputError: The network does not take and give such images.
         """
         self._app = app
         self._how_in, self._how_out = transform or _IN, transform_out or _OUT
@@ -93,7 +93,7 @@ class ImageNetwork:
         self.count = 0
         """How many results there have been."""
         self.copies_through_host = 0
-        """How many times a picture went by way of the host, down or up; 0 where the worker's GPU draws."""
+        """How many times an image went by way of the host, down or up; 0 where the worker's GPU draws."""
         self._waits: deque[tuple[int, float]] = deque(maxlen=_KEPT)
         self._finished_at: deque[float] = deque(maxlen=_KEPT)
         self._canvas: RenderTarget | None = None
@@ -115,7 +115,7 @@ class ImageNetwork:
         """The worker for the next image; set it to change the network at any time.
 
         Raises:
-            InputError: The network does not take and give pictures of these sizes.
+            InputError: The network does not take and give images of these sizes.
         """
         return self._worker
 
@@ -153,12 +153,12 @@ class ImageNetwork:
         """Start on `source` if no image is being processed. Call it once a frame, when `source` is drawn.
 
         An image in progress continues by itself, before each frame's drawing. Where a graphics card draws, a
-        picture's first part is enqueued here, at once; where the processor does, it would have to wait for
-        what the frame draws. Raises what ended a picture, such as `DisposedError`, or `InputError` for an
+        image's first part is enqueued here, at once; where the processor does, it would have to wait for
+        what the frame draws. Raises what ended an image, such as `DisposedError`, or `InputError` for an
         output of another size than `output_size`; the next call starts over.
         """
         if self.is_busy and self._worker.backend_type is BackendType.CPU:
-            # Its job threads have worked while the frame was drawn: a picture may be finished by now.
+            # Its job threads have worked while the frame was drawn: an image may be finished by now.
             self.advance()
         is_free = self._error is None and not self.is_busy and not self._beside.is_done()
         if is_free and source.texture is not None:
@@ -191,7 +191,7 @@ class ImageNetwork:
         self._began = self._app.time.frame_count, time.perf_counter()
 
     def _advance(self, budget_ms: float) -> None:
-        """Enqueue what fits into the budget, and take the picture when it is there."""
+        """Enqueue what fits into the budget, and take the image when it is there."""
         if self._schedule is not None:
             self._schedule.advance(budget_ms, force=True)
             if self._schedule.is_done:
@@ -200,7 +200,7 @@ class ImageNetwork:
             self._finish()
 
     def _keep_to_frames(self) -> None:
-        """Wait for the picture in the frame in which it is due, and do not take it before."""
+        """Wait for the image in the frame in which it is due, and do not take it before."""
         while (
             self.is_busy and self._app.time.frame_count >= self._began[0] + self._app.inference.latency_frames
         ):
@@ -306,7 +306,7 @@ def _check_sizes(*sizes: Size) -> None:
 def _check_model(
     model: Model, how_in: TextureTransform, input_size: Size, how_out: TextureTransform, output_size: Size
 ) -> None:
-    """Raise `InputError`, which names the shape, for a model that does not take and give such pictures."""
+    """Raise `InputError`, which names the shape, for a model that does not take and give such images."""
     if len(model.inputs) != 1:
         shapes = ", ".join(f"'{item.name}' {_shape_text(item.shape)}" for item in model.inputs) or "none"
         raise InputError(f"a network of pictures has one input; this one has {len(model.inputs)}: {shapes}")

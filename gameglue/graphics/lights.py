@@ -34,7 +34,7 @@ class DirectionalLight(MonoBehaviour):
 
 
 class AmbientLight(MonoBehaviour):
-    """Light from everywhere.
+    """Uniform light from all directions.
 
     A scene without one has a little of it; an `intensity` of 0 takes that away.
     """
@@ -49,7 +49,7 @@ class AmbientLight(MonoBehaviour):
 
 @dataclass(frozen=True)
 class Shadow:
-    """The number of the light that throws shadows, and how far around they reach."""
+    """The index of the shadow-casting light, and the shadow distance."""
 
     light: int
     reach: float

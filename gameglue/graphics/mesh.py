@@ -170,7 +170,7 @@ class Mesh:
     @classmethod
     @remembers_form
     def quad(cls, width: float = 1.0, height: float = 1.0) -> Self:
-        """An upright rectangle that faces the z axis, such as a picture on a wall."""
+        """An upright rectangle that faces the z axis, such as an image on a wall."""
         uv = _lattice("quad", 1, 1, least=1)
         places = np.stack(((uv[:, 0] - 0.5) * width, (uv[:, 1] - 0.5) * height, np.zeros(4)), axis=1)
         towards = np.tile((0.0, 0.0, 1.0), (4, 1))

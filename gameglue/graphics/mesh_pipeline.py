@@ -143,7 +143,7 @@ class MeshPipeline:
     ) -> None:
         kind = batch.kind
         picture = kind.picture
-        # A picture cannot be looked at while it is drawn into: a mirror is plain in its own picture.
+        # An image cannot be looked at while it is drawn into: a mirror is plain in its own image.
         texture = picture.texture if picture is not None and picture is not target else None
         program["textured"] = texture is not None
         if texture is not None:

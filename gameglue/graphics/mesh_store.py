@@ -30,14 +30,14 @@ class _Stored:
         self.arrays: dict[int, moderngl.VertexArray] = {}
 
     def follow(self, mesh: Mesh) -> None:
-        """Take up vertices that were moved."""
+        """Upload changed vertices."""
         if self.version != mesh.version:
             self.version = mesh.version
             self.vertices.orphan()
             self.vertices.write(mesh.vertices)
 
     def array(self, ctx: moderngl.Context, program: moderngl.Program) -> moderngl.VertexArray:
-        """How a program reads the buffers: all that is there, or the places only."""
+        """The vertex array for a program: all attributes, or positions only."""
         if program.glo not in self.arrays:
             vertex, instance = _WHOLE if "in_color" in program else _PLACES
             content = [(self.vertices, *vertex), (self.instances, *instance)]

@@ -86,7 +86,7 @@ class Rect(NamedTuple):
 
 
 class Page(Gui):
-    """`app.gui` with a fixed virtual size, for one layout at any window size.
+    """Scales `app.gui` to a fixed virtual resolution, for one layout at any window size.
 
     The page is scaled to fit into the window and centred. Create one in each `on_gui`; it keeps no state.
     Text is placed around the height y unless `valign` says otherwise.
@@ -97,7 +97,7 @@ class Page(Gui):
         height: Height of the page in units.
         fill: Whether the page takes the whole window and becomes wider or taller if the proportions differ;
             then read `width` and `height`.
-        min_text: Smallest letter size in pixels of the window, unless the page itself uses smaller ones. See
+        min_text: Smallest font size in pixels of the window, unless the page itself uses smaller ones. See
             `font_size`.
 
     Raises:
@@ -107,7 +107,7 @@ class Page(Gui):
         gui: What the page draws with.
         left: Left edge of the page in the window, in pixels.
         top: Upper edge of the page in the window, in pixels.
-        min_text: Smallest letter size, in pixels of the window.
+        min_text: Smallest font size, in pixels of the window.
     """
 
     def __init__(
@@ -141,13 +141,13 @@ class Page(Gui):
         return (x - self.left) / self.unit, (y - self.top) / self.unit
 
     def to_window(self, points: Points) -> np.ndarray:
-        """Places on the page, (n, 2), as pixels of the window."""
+        """Convert page points, (n, 2), to window pixels."""
         return np.reshape(np.asarray(points, np.float64), (-1, 2)) * self.unit + (self.left, self.top)
 
     # -- text -----------------------------------------------------------------------------------
 
     def font_size(self, size: float) -> float:
-        """The letter size that is used for `size`: larger if letters of that size would be unreadable."""
+        """The font size to draw with: `size`, or larger if that would be unreadable."""
         return max(size, min(self.min_text, size) / self.unit)
 
     def text(
@@ -201,18 +201,18 @@ class Page(Gui):
         color: Color = Palette.RAISED,
         text_color: Color = Palette.TEXT,
     ) -> float:
-        """Text on a small plate: a key, a choice.
+        """Draw text on a rounded background: a key, a choice.
 
         Args:
             text: The text.
-            x: Left of the plate.
-            y: Middle of the plate.
+            x: Left of the background.
+            y: Middle of the background.
             size: Letter size in units.
-            color: Colour of the plate.
+            color: Colour of the background.
             text_color: Colour of the text.
 
         Returns:
-            The width of the plate in units.
+            The width of the background in units.
         """
         unit = self.font_size(size) / 13.0
         wide, tall = self.measure(text, size)[0] + 14.0 * unit, 23.0 * unit
@@ -234,8 +234,8 @@ class Page(Gui):
         """Draw a button. For input, test the pointer with `Rect.contains`.
 
         Args:
-            x: Left of the plate.
-            y: Top of the plate.
+            x: Left of the background.
+            y: Top of the background.
             width: Width in units.
             height: Height in units.
             text: Text in its middle.
@@ -261,7 +261,7 @@ class Page(Gui):
         note_color: Color = Palette.MUTED,
         back: Color | None = None,
     ) -> None:
-        """The line at the top: title, subtitle, and a note at the right.
+        """Draw the header: title, subtitle, and a note at the right.
 
         Args:
             title: The title.
@@ -270,7 +270,7 @@ class Page(Gui):
             x: Left of the title.
             y: Middle of the line.
             note_color: Colour of the note.
-            back: Colour of a plate under title and subtitle, for pages over a picture.
+            back: Colour of a background under title and subtitle, for pages over an image.
         """
         if back is not None:
             wide = self.measure(title, 26.0)[0] + 12.0 + self.measure(subtitle)[0]
@@ -294,7 +294,7 @@ class Page(Gui):
             meanings: The meaning of each key.
             x: Left of the row.
             y: Middle of the row; by default at the bottom of the page.
-            back: Colour of a plate under it, for pages over a picture.
+            back: Colour of a background under it, for pages over an image.
         """
         middle = self.height - 20.5 if y is None else y
         if back is not None:
@@ -351,7 +351,7 @@ class Page(Gui):
         size: float = 14.0,
         step: float = 23.0,
     ) -> None:
-        """Rows of a name on the left and a value on the right.
+        """Draw names on the left and values on the right, one pair per row.
 
         Args:
             x: Left.

@@ -23,7 +23,7 @@ _PER_PARTICLE = (("position", 3), ("velocity", 3), ("age", 1), ("life", 1), ("an
 
 
 class Particles:
-    """The living particles as arrays: places and velocities (n, 3), ages and lifetimes in seconds (n,).
+    """The live particles as arrays: positions and velocities (n, 3), ages and lifetimes in seconds (n,).
 
     Particles beyond `capacity` are not added.
 
@@ -103,11 +103,11 @@ class ParticleSystem(Renderer):
     colors: tuple[Color, ...] = ("white", "#ffffff00")
     """Colours over a particle's life, evenly spaced."""
     texture: Picture | None = None
-    """A particle's picture; `None` draws discs."""
+    """A particle's image; `None` draws discs."""
     softness: Annotated[float, Range(0.0, 1.0)] = 0.5
     """Share of a disc's radius over which its edge fades."""
     additive: bool = False
-    """Add the particles' light to the picture, for what glows."""
+    """Add the particles' light to the image, for what glows."""
     local: bool = False
     """Let living particles move with the object."""
     emitting: bool = True
@@ -187,7 +187,7 @@ class ParticleSystem(Renderer):
         return np.stack((-np.sin(angles), np.cos(angles), np.zeros(count)), axis=1)
 
     def look(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Places in the world (n, 3), sizes (n,) and colours (n, 4) from 0 to 1 of the living particles.
+        """World positions (n, 3), sizes (n,) and colours (n, 4), 0 to 1, of the live particles.
 
         Raises:
             GraphicsError: There are no sizes or no colours.

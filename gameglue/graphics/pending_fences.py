@@ -38,7 +38,7 @@ class PendingFences:
                     break
                 self._gl.glDeleteSync(self._fences.popleft())
         except DeviceError:
-            # The context was lost: who draws next finds out, and nobody is to wait for its pictures.
+            # The context was lost: who draws next finds out, and nobody is to wait for its images.
             self._fences.clear()
         return len(self._fences)
 

@@ -43,7 +43,7 @@ void main() {
 }
 """
 
-# shape: corner radius, border width (0 fills), kind (0 plain, 1 picture, 2 glyph), softness of the edge.
+# shape: corner radius, border width (0 fills), kind (0 plain, 1 image, 2 glyph), softness of the edge.
 # A kind of 4 and above adds its light to what is there. Colours leave multiplied by their alpha, so that
 # covering and adding are one blend function, and both may stand in one batch.
 _QUAD_FRAGMENT: Final = """

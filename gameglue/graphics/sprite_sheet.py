@@ -12,20 +12,20 @@ from gameglue.errors import GraphicsError
 from gameglue.graphics.batch import Picture
 
 Region = tuple[float, float, float, float]
-"""Left, top, right and bottom, as fractions of a picture."""
+"""Left, top, right and bottom, as fractions of an image."""
 
 
 @dataclass(frozen=True)
 class SpriteSheet:
-    """A picture divided by a grid into frames, counted from the top left, row by row.
+    """An image divided by a grid into frames, counted from the top left, row by row.
 
     Args:
-        texture: The picture.
+        texture: The image.
         columns: Frames from left to right.
         rows: Frames from top to bottom.
         margin: Pixels around the grid.
         spacing: Pixels between frames.
-        cell: Width and height of a frame, if the grid does not fill the picture.
+        cell: Width and height of a frame, if the grid does not fill the image.
 
     Raises:
         GraphicsError: No pixel is left for a frame.
@@ -56,7 +56,7 @@ class SpriteSheet:
         """Divide an image into frames of a given size.
 
         Args:
-            texture: The picture.
+            texture: The image.
             width: Width of a frame in pixels.
             height: Height of a frame in pixels.
             margin: Pixels around the grid.
@@ -76,7 +76,7 @@ class SpriteSheet:
 
     @property
     def frame_size(self) -> tuple[float, float]:
-        """Width and height of a frame in pixels; a fraction where the grid does not divide the picture."""
+        """Width and height of a frame in pixels; a fraction where the grid does not divide the image."""
         if self.cell is not None:
             return self.cell
         across, down = (
@@ -86,7 +86,7 @@ class SpriteSheet:
         return across, down
 
     def region(self, frame: int) -> Region:
-        """The region of a frame, for `canvas.sprite(..., region=...)`; numbers go round: -1 is the last.
+        """The region of a frame, for `canvas.sprite(..., region=...)`; numbers wrap around: -1 is the last.
 
         For a smooth texture, the region ends half a pixel inside the frame, so that interpolation does not
         reach the neighbouring frame.

@@ -17,14 +17,14 @@ from gameglue.host.pygame_ce import import_pygame
 if TYPE_CHECKING:
     from gameglue.host.app import App
 
-_NAP: Final = 0.004  # seconds between looks for a new picture
+_NAP: Final = 0.004  # seconds between looks for a new image
 _LAST_WAIT: Final = 2.0  # seconds that the end of a program waits for a camera to be given back
 
 
 class WebCamTexture(Texture):
     """A texture that shows a camera's images: draw it, feed it to a network, or read its `pixels`.
 
-    Call `play()`, then `update()` once a frame, which is true when a new picture has come:
+    Call `play()`, then `update()` once a frame, which is true when a new image has come:
 
         self.webcam = WebCamTexture(self.app)                   # in awake
         self.webcam.play()
@@ -33,7 +33,7 @@ class WebCamTexture(Texture):
         self.app.gui.image(self.webcam, 0, 0)                   # in on_gui
 
     The device is opened and read on a thread of its own, so no frame waits for it. `size` is what was asked
-    for until the first picture shows what the camera has. It needs pygame's camera module, for which macOS
+    for until the first image shows what the camera has. It needs pygame's camera module, for which macOS
     wants the package `opencv-python`. What a camera sees is not part of a recording of input.
 
     Attributes:
@@ -54,7 +54,7 @@ class WebCamTexture(Texture):
         self.pixels = np.zeros((self.height, self.width, 3), np.uint8)
         """The newest picture: (rows, columns, 3) uint8, red, green, blue, row 0 on top; only to be read."""
         self.count = 0
-        """How many pictures `update` has taken."""
+        """How many images `update` has taken."""
         self._asked = self.size
         self._reader: _Reader | None = None
 
@@ -144,11 +144,11 @@ class _Reader:
         self._thread.start()
 
     def take(self) -> np.ndarray | None:
-        """The newest picture, once; none after the end."""
+        """The newest image, once; none after the end."""
         return self._newest.pop() if self._newest and not self.ending.is_set() else None
 
     def join(self) -> None:
-        """Wait until the camera is given back, but not for a driver that hangs."""
+        """Wait until the thread has released the camera, with a timeout."""
         self._thread.join(_LAST_WAIT)
 
     def _open(self) -> Any:

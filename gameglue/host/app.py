@@ -88,7 +88,7 @@ class App(SceneLoading, FrameLoop):
         headless: Whether there is no window.
         real_time: Whether frames are paced by the clock; otherwise each stands for a fixed time.
         audio: Plays sounds; `volume` is the master volume.
-        graphics: Makes textures, render targets and effects; holds the picture.
+        graphics: Makes textures, render targets and effects; holds the image.
         hot_reload: Reloads shaders and models when their files change.
         input: Keys, mouse, gamepads and actions of this frame.
     """
@@ -199,7 +199,7 @@ class App(SceneLoading, FrameLoop):
         surface = open_surface(title, size, headless, context, resizable=resizable, vsync=vsync)
         self.headless = not surface.is_window
         self._waits_for_display = vsync and surface.is_window
-        """Whether presenting a picture waits until the display takes one."""
+        """Whether presenting an image waits until the display takes one."""
         self._slack = FrameSlack(waits_behind=self._waits_for_display)
         self.real_time = surface.is_window if real_time is None else real_time
         self._watchdog = Watchdog(watchdog) if self.headless else None
@@ -218,7 +218,7 @@ class App(SceneLoading, FrameLoop):
             # Frames that nobody waits for would keep the cores from jobs.
             prioritize_frame_thread()
         if is_software:
-            # There a driver holds up all that is enqueued behind a picture until the picture is drawn.
+            # There a driver holds up all that is enqueued behind an image until the image is drawn.
             self.frame.insert(self.frame.remove("inference"), before="draw")
         self._loads: list[Loading[Worker]] = []
         self.hot_reload = HotReload(self.resources, self.graphics)
@@ -250,7 +250,7 @@ class App(SceneLoading, FrameLoop):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of the picture in pixels."""
+        """Width and height of the image in pixels."""
         return self.graphics.size
 
     # -- coroutines -----------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class App(SceneLoading, FrameLoop):
     # -- results --------------------------------------------------------------------------------
 
     def screenshot(self, path: str | Path) -> None:
-        """Save the picture as PNG: the last complete one, or within a frame the one that is being drawn.
+        """Save the image as PNG: the last complete one, or within a frame the one that is being drawn.
 
         Waits for the GPU. Where there is no OpenGL it logs a warning and writes nothing.
         """

@@ -138,7 +138,7 @@ class Time:
 
     @property
     def smooth_delta_time(self) -> float:
-        """`delta_time`, smoothed over about ten frames: for what should not jerk when one frame is long.
+        """`delta_time`, smoothed over about ten frames: for motion that should not jump after a long frame.
 
         Its sum drifts from `time`, so move with `delta_time` what has to be somewhere at a time.
         """

@@ -102,7 +102,7 @@ class FrameLoop(ABC):
     def run(self, frames: int | None = None) -> None:
         """Run frames until `quit()` is called or the window is closed, or until `frames` of them have run.
 
-        On quitting the hooks run: `on_application_quit`, `on_disable`, `on_destroy`. The last picture and the
+        On quitting the hooks run: `on_application_quit`, `on_disable`, `on_destroy`. The last image and the
         report stay available until `dispose()`. Ctrl-C quits too, and sets `was_interrupted`.
         """
         self._check_usable()

@@ -14,20 +14,20 @@ _MARGIN = 0.001
 _LOAD_SLICE = 0.002
 _NAP = 0.0005
 _LATE, _MANY = 0.001, 0.1
-"""The shortest wait for pictures that counts, in seconds; the share of such frames that `limit` reports."""
+"""The shortest wait for images that counts, in seconds; the share of such frames that `limit` reports."""
 _LEAST_FOR_INFERENCE = 0.003
 """Seconds without which nothing is enqueued: what was may take some milliseconds more than expected."""
 _FRUITLESS, _PATIENCE = 40, 6
 """Times in a row that nothing could be enqueued, after which nothing is tried any more; and frames whose rest
-went by without inference that waits, after which every rest has some, and a rest in which pictures are still
+went by without inference that waits, after which every rest has some, and a rest in which images are still
 being drawn now and then, behind them."""
 
 
 class IdleTime:
     """Runs loading, and on some machines inference, between two frames.
 
-    Where a driver draws on the processor, what is enqueued within a frame waits for the frame's picture, or
-    the picture for it. There inference is left to the rest. It also keeps the frames from running ahead of
+    Where a driver draws on the processor, what is enqueued within a frame waits for the frame's image, or
+    the image for it. There inference is left to the rest. It also keeps the frames from running ahead of
     the device, which nothing else does without a window.
     """
 
@@ -41,7 +41,7 @@ class IdleTime:
         time_source: Callable[[], float],
         sleep: Callable[[float], object],
     ) -> None:
-        """infers: whether inference may be left to it. pending: how many pictures and other marks (`mark`)
+        """infers: whether inference may be left to it. pending: how many images and other marks (`mark`)
         the device has not reached yet. time_source, sleep: in seconds.
         """
         self._queue = queue
@@ -53,7 +53,7 @@ class IdleTime:
         self.takes_inference = False
         """Whether the latest frame had a rest that inference was left to."""
         self.late = 0.0
-        """By how many seconds the latest rest went on beyond its end, until pictures were drawn."""
+        """By how many seconds the latest rest went on beyond its end, until images were drawn."""
         self._rests = 0
         self._waits = 0
         self._waited = 0.0
@@ -77,7 +77,7 @@ class IdleTime:
     def spend(self, seconds: float, *, loading: float | None = None) -> None:
         """Work for up to `seconds`; returns early if nothing is left to do.
 
-        It takes longer while more than `MOST_IN_FLIGHT` pictures would be in flight with the next one.
+        It takes longer while more than `MOST_IN_FLIGHT` images would be in flight with the next one.
 
         Args:
             seconds: For inference and loading together.

@@ -25,7 +25,7 @@ class PlayOptions:
         seed: The number given as `--seed`, which `app.random` is seeded with already; None without one.
         progress: Reports compiled kernels; pass it to `Worker`.
         full_size: Whether to keep the size that suits a graphics card even if the processor draws, as for the
-            frames of an animated picture.
+            frames of an animated image.
     """
 
     choice: BackendChoice | None = None

@@ -18,7 +18,7 @@ _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tga", ".tif", ".tiff", "
 _SOUNDS = (".wav", ".ogg", ".mp3", ".flac", ".opus")
 
 _STRIP = 1 << 18
-"""Bytes of a picture that are uploaded at once: a small part of a millisecond."""
+"""Bytes of an image that are uploaded at once: a small part of a millisecond."""
 
 
 def register_loaders(resources: Resources, graphics: Graphics) -> None:

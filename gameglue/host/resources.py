@@ -122,10 +122,10 @@ class Resources:
         return self.find(name).read_text(encoding="utf-8")
 
     def read_image(self, name: str | Path) -> np.ndarray:
-        """A picture as (height, width, 4) uint8, red first, row 0 on top.
+        """An image as (height, width, 4) uint8, red first, row 0 on top.
 
         Raises:
-            ResourceError: There is no such file, or it is no picture.
+            ResourceError: There is no such file, or it is no image.
         """
         pygame = import_pygame()
         path = self.find(name)

@@ -36,7 +36,7 @@ class Watchdog:
         self._armed: float | None = None
 
     def frame_ended(self, now: float) -> None:
-        """A frame has ended at `now`, in seconds of any clock."""
+        """Report the end of a frame at `now`, in seconds of any clock."""
         if not self.seconds or (self._armed is not None and now - self._armed < _EVERY):
             return
         # Where the error output was closed there is nobody to tell.
@@ -45,7 +45,7 @@ class Watchdog:
             self._armed = now
 
     def stop(self) -> None:
-        """Frames have ended for good, or for now."""
+        """Stop watching until the next frame ends."""
         if self._armed is not None:
             faulthandler.cancel_dump_traceback_later()
             self._armed = None

@@ -26,7 +26,7 @@ class StepTime(NamedTuple):
     """The expected time of one step in milliseconds, in addition to the measured time of this thread."""
 
     frame_ms: float
-    """Of the frame: the GPU's time, which the game's picture has to wait for."""
+    """Of the frame: the GPU's time, which the game's image has to wait for."""
     jobs_ms: float
     """Of job threads: counts in the fair shares only."""
     progressed: bool = True

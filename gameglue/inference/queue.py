@@ -118,8 +118,9 @@ class InferenceQueue:
 
     @property
     def paused(self) -> bool:
-        """While true, nothing new begins, for comparing frames with and without inference. What is under way
-        continues; requests wait; code that schedules on its own looks here first.
+        """While true, no new request starts, to compare frames with and without inference.
+
+        Work in flight continues and requests wait; code that calls `schedule` itself should check this.
         """
         return self._terms.paused
 

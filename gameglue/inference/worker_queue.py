@@ -188,7 +188,7 @@ class WorkerQueue(BudgetClient):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has nothing to do and nothing to give."""
+        """Whether no task is pending and no result is undelivered."""
         return not (self.waiting or self.running or self.reading)
 
     @property

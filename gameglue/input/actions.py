@@ -60,7 +60,7 @@ class InputActions:
     # -- defining -------------------------------------------------------------------------------
 
     def add_action(self, name: str, *bindings: str) -> None:
-        """Define an action, in the place of one of that name.
+        """Define an action, replacing one of the same name.
 
         Raises:
             GameError: A binding is unknown.
@@ -68,7 +68,7 @@ class InputActions:
         self._define(self._actions, self._axes, name, _as_action(name, _parse(name, bindings)))
 
     def add_axis(self, name: str, *bindings: str) -> None:
-        """Define an axis, in the place of one of that name.
+        """Define an axis, replacing one of the same name.
 
         Raises:
             GameError: A binding is unknown.

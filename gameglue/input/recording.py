@@ -34,7 +34,7 @@ class InputRecording:
         frame_rate: Its `target_frame_rate`.
         deterministic: Whether it was deterministic.
         latency_frames: Its `latency_frames`.
-        size: Width and height of its picture in pixels.
+        size: Width and height of its image in pixels.
         metadata: What else the game has to know: numbers, texts, lists and dicts.
         frames: Length and events of each frame.
     """

@@ -59,7 +59,7 @@ class OverlayPage(Protocol):
         ...
 
     def choose(self, recording: ProfileRecording) -> None:
-        """Show the next of several things, if this page shows one of several."""
+        """Show the next item, if the page has several."""
         ...
 
 

@@ -222,7 +222,7 @@ def profile_frames(
 
 
 class _Inference:
-    """An app's inference, to be paused: nothing new begins, and what is under way waits too.
+    """Pauses and resumes an app's inference: nothing new begins, and work in flight waits, too.
 
     For that the frame goes without its phase `inference`; results of what was enqueued still arrive.
     """
@@ -266,7 +266,7 @@ class _Pace:
         self._clock = clock
 
     def frame(self) -> None:
-        """Run one, and rest until the next is due. A frame stands for its share of a second, always."""
+        """Run one frame with a fixed time step, then sleep until the next is due."""
         began = self._clock()
         self._app.step(1.0 / (self._rate or self._app.target_frame_rate))
         end = began + 1.0 / self._rate if self._rate else began

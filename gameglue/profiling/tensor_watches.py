@@ -89,7 +89,7 @@ def as_picture(array: np.ndarray, *, widest: int = 256) -> np.ndarray:
     """Convert a tensor to a (height, width) float32 image from 0 to 1 for a heat map.
 
     The last two axes longer than 1 are height and width; what comes before is tiled into a square of such
-    pictures. A vector is one row, or several of them where it is long. Elements are scaled from the least to
+    images. A vector is one row, or several of them where it is long. Elements are scaled from the least to
     the greatest finite one; what is not finite is NaN. More than `widest` rows or columns are thinned out.
     """
     values = np.asarray(array, np.float32)

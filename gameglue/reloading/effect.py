@@ -20,7 +20,7 @@ from gameglue.reloading.watched import Watched
 class WatchedEffect(Watched[Effect]):
     """The effect of the file's latest shader that compiles; made by `app.hot_reload.effect`.
 
-    It is applied like an `Effect`; as long as there is none, applying it copies the picture. The shader is
+    It is applied like an `Effect`; as long as there is none, applying it copies the image. The shader is
     compiled on another thread first, which finds what is wrong with it.
     """
 

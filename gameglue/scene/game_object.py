@@ -326,7 +326,7 @@ def _check_name(name: object) -> None:
 
 
 def check_same_app(value: object, app: App, what: str) -> None:
-    """Raise `SceneError` for an object, component, texture or picture of another app than `app`."""
+    """Raise `SceneError` for an object, component, texture or image of another app than `app`."""
     owner = value.game_object if isinstance(value, Transform) else value
     device = getattr(value, "_device", None)
     if isinstance(owner, GameObject):

@@ -150,7 +150,7 @@ class Scene(Finder):
         object whose `is_saved` is False is left out. path: relative to the game's folder.
 
         Raises:
-            SceneError: Fields cannot be written (a worker, a picture made in code); with `strict=False` they
+            SceneError: Fields cannot be written (a worker, an image made in code); with `strict=False` they
                 are left out.
         """
         place = place_to_save(self.app.resources, path, SCENE)

@@ -241,7 +241,7 @@ class Transform:
         return tuple(self._children)
 
     def set_parent(self, parent: GameObject | Transform | None, *, keep_world: bool = True) -> None:
-        """Set the parent, and keep the place in the world or the local values.
+        """Set the parent; keeps the world transform, or the local one.
 
         Args:
             parent: An object or its transform; `None` for the top.

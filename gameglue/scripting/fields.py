@@ -34,7 +34,7 @@ MISSING = _Missing()
 
 
 class NotAField:
-    """Base class of what stands annotated in a behaviour class without being a serialized field."""
+    """Base class of annotations that are not serialized fields."""
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,14 @@ from gameglue.input import QuitRequested
 _log = logging.getLogger("gameglue")
 
 PICTURE_SECONDS = 0.1
-"""The least time between two pictures of the progress."""
+"""The least time between two images of the progress."""
 
 PATIENCE_MS = 10.0
 """How long to work on a load, and how long to leave it alone then, in turns."""
 
 
 def make_ready(app: App, choice: BackendChoice, models: Sequence[Path], build: str) -> bool:
-    """Compile what `models` need on a backend, unless that was done; whether it was done now.
+    """Compile the kernels that `models` need, unless done before; returns whether it compiled.
 
     build: identifies one build of a game. A mark in the cache of compiled kernels remembers it,
     so that both go together. A model that this backend cannot run is left to the game.
@@ -57,7 +57,7 @@ def _load(app: App, choice: BackendChoice, path: Path, place: tuple[int, int]) -
             began = time.perf_counter()
             if began >= due:
                 _show(app, loading.stage, (number + loading.progress) / count)
-                # Where the processor draws, a picture takes it from what compiles.
+                # Where the processor draws, an image takes it from what compiles.
                 due = began + max(PICTURE_SECONDS, 20 * (time.perf_counter() - began))
             loading.advance(PATIENCE_MS)
             # Other processes compile meanwhile: one that only asked would take a core from them.
@@ -68,7 +68,7 @@ def _load(app: App, choice: BackendChoice, path: Path, place: tuple[int, int]) -
 
 
 def _show(app: App, stage: str, done: float) -> None:
-    """A picture of how far it is; the window answers meanwhile, and closing it ends the program."""
+    """An image of how far it is; the window answers meanwhile, and closing it ends the program."""
     app.graphics.make_current()
     # From the window itself: what is recorded or replayed begins with the game.
     if any(isinstance(event, QuitRequested) for event in app.graphics.surface.events(0.0)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import runpy
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.backends.base import Backend
 from tests.conftest import ROOT
 from tests.docs.test_guides import IMAGES, PICTURES
 from tests.test_imports import ENGINE_FOLDERS
@@ -25,6 +27,7 @@ FOLDERS = "assets|building|demos|docs|engine|gameglue|tests"
 PATH = re.compile(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]*\w/?|\.ci/\w+|pyproject\.toml|[A-Z]+\.md")
 DOTTED = re.compile(r"(?<![\w./-])(?:building|demos|engine|gameglue|tests)(?:\.\w+)+(?![\w/])")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.M | re.S)
+IDENTIFIER = re.compile(r"(?<!`)`(\w*[a-z]\w*)`(?!`)")
 # Stands for what the reader chooses.
 CHOSEN = re.compile(r"\bNAME\b")
 
@@ -60,6 +63,28 @@ def is_there(name: str) -> bool:
             found = getattr(found, part, None)
         return True
     return False
+
+
+@functools.cache
+def words_of_sources() -> set[str]:
+    """Every word of the project's Python files and of what configures it."""
+    files = [path for folder in FOLDERS.split("|") for path in (ROOT / folder).rglob("*.py")]
+    texts = (path.read_text(encoding="utf-8") for path in [*files, ROOT / "pyproject.toml"])
+    return {word for text in texts for word in re.findall(r"\w+", text)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_names_without_a_module_occur_in_the_sources(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    named = {name for name in IDENTIFIER.findall(prose) if not CHOSEN.search(name)}
+    assert named <= words_of_sources()
+
+
+def test_the_steps_to_a_backend_are_its_methods() -> None:
+    text = (ROOT / "docs" / "pages" / "contribute" / "add-a-backend.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
+    assert len(rows) > 8
+    assert not [name for row in rows for name in IDENTIFIER.findall(row) if not hasattr(Backend, name)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -158,7 +158,7 @@ class CPUBackend(HostBackend):
         return True
 
     def plan_codec(self) -> CPUPlanCodec:
-        """The CPU's, for plans of as many threads."""
+        """The codec for plans with this backend's number of threads."""
         return CPUPlanCodec(self.planned_threads, self.arithmetics)
 
     # Buffers

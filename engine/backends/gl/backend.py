@@ -75,7 +75,7 @@ class GLBackend(Backend):
 
     @abstractmethod
     def elements_at_once(self, dtype: np.dtype) -> int:
-        """How many elements of a tensor one call of a generic kernel's shader yields."""
+        """Elements that one shader invocation of a generic kernel computes."""
 
     @abstractmethod
     def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:

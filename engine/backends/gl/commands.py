@@ -120,7 +120,7 @@ class CallList:
 
 
 class Replayer:
-    """Runs command lists: in native code once that is there, through ctypes until then."""
+    """Runs command lists: in native code once that is compiled, through ctypes until then."""
 
     def __init__(self) -> None:
         self._native = BackgroundFunction(REPLAY, _NATIVE)

@@ -1,4 +1,4 @@
-"""Division by run-time numbers as a product: an integer division costs more than most formulas."""
+"""Integer division by run-time divisors as multiply and shift; a division costs more than most formulas."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def tune_experts(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
 def emit_experts(
     compute: Compute, tuner: Tuner, kernels: Kernels, tile: tuple[int, int], multiply: Multiply
 ) -> bool:
-    """Emit the steps for tiles of so many rows and columns a thread, which `multiply` computes."""
+    """Emit the steps; `multiply` computes tiles of these rows and columns per thread."""
     (chosen, x, *rest), attributes = compute.operands, compute.attributes
     if compute.body.dtype != "float32" or x.dtype != FLOAT32 or chosen.dtype != INT32:
         return False

@@ -1,4 +1,4 @@
-"""`Kernels`: the backend-specific parts of the shared rules; see `engine.backends.gpu.rules`."""
+"""`Kernels`: the language-specific parts of the shared kernels; see `engine.backends.gpu.rules`."""
 
 from __future__ import annotations
 

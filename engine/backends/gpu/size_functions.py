@@ -21,5 +21,5 @@ def divide_by(size: int) -> tuple[int, int]:
 
 @size_function
 def is_at_most(work: int, most: int) -> tuple[int]:
-    """(1,) if the work is as little, else (0,)."""
+    """(1,) if the work is at most the limit, else (0,)."""
     return (1 if work <= most else 0,)

@@ -153,13 +153,13 @@ class SymbolicWords:
 
 
 def columns(pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """The first numbers of some pairs, and the second ones."""
+    """Unzip pairs."""
     table = np.array(pairs, np.int64).reshape(-1, 2)
     return table[:, 0].copy(), table[:, 1].copy()
 
 
 def owned(buffers: Mapping[str, DeviceBuffer], names: Iterable[str], own: type[B]) -> dict[str, B]:
-    """Some of the buffers, which are a backend's own."""
+    """The named buffers, checked to belong to this backend."""
     found: dict[str, B] = {}
     for name in names:
         buffer = buffers[name]
@@ -169,7 +169,7 @@ def owned(buffers: Mapping[str, DeviceBuffer], names: Iterable[str], own: type[B
 
 
 class Slots:
-    """What temporaries of symbolic sizes share in turn.
+    """The assignment of temporaries to shared buffers.
 
     of: the slot of each temporary.
     """

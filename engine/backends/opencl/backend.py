@@ -265,7 +265,7 @@ class OpenCLBackend(Backend):
         return self._slots
 
     def numbers_in_buffer(self, numbers: np.ndarray) -> Any:
-        """A new buffer with the numbers of a kernel."""
+        """Create a buffer with a kernel's scalar arguments."""
         block = self._allocate(numbers.nbytes)
         self._transfers.write(block, numbers)
         return block
@@ -301,7 +301,7 @@ class OpenCLBackend(Backend):
         return [sum(e.profile.end - e.profile.start for e in step) * 1e-9 for step in events]
 
     def clear_temporaries(self, program: Program) -> None:
-        """Enqueue it."""
+        """Enqueue filling the temporaries with zeros."""
         assert isinstance(program, CLProgram)
         with self.device.guarded("to clear a buffer"):
             for mem in program.memory:

@@ -45,7 +45,7 @@ class Pool:
             _open.pool = before
 
     def piece(self, size: int) -> np.ndarray:
-        """As `reserve`."""
+        """Allocate uninitialised bytes from the pool."""
         if not self._is_used or not LEAST_PIECE <= size <= BLOCK // 2:
             return reserve(size)
         whole = size + ALIGNMENT + SLACK

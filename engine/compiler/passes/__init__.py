@@ -1,4 +1,7 @@
-"""Passes: functions Model -> Model, one file each, run in the order of `PASSES`."""
+"""Passes: functions Model -> Model, one file each.
+
+`PASSES` run for every backend, in this order; the others are listed in `Backend.passes`.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def fuse_qdq(model: Model) -> Model:
 
 
 class _Joining:
-    """The layers that take the places of others."""
+    """Collects the layers that replace others."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -57,14 +57,14 @@ class _Joining:
         return levels if self.lines_of(name, elements.ndim) == axis % elements.ndim else None
 
     def lines_of(self, name: str, rank: int) -> int:
-        """The axis of the outputs in the weights of a layer."""
+        """The output-channel axis of a layer's weights."""
         reader = next(iter(self.patterns.readers(name)), None)
         if reader is None or reader.op_type == "Conv" or reader.attributes.get("transB"):
             return 0
         return rank - 1
 
     def rounding(self, layer: Layer) -> Layer | None:
-        """QuantizeLinear behind a layer, with nothing between that it would not do too; notes what goes."""
+        """The QuantizeLinear after a layer, through clamps that it subsumes; records the layers to remove."""
         between: list[Layer] = []
         name = layer.outputs[0]
         while (readers := self.patterns.readers(name)) and len(readers) == 1 and not readers[0].domain:
@@ -94,7 +94,7 @@ class _Joining:
         return True
 
     def bounds_of(self, layer: Layer) -> tuple[float, float] | None:
-        """Between which numbers a Relu or Clip leaves its input as it is."""
+        """The range in which a Relu or Clip is the identity."""
         if layer.op_type == "Relu":
             return 0.0, np.inf
         found = []

@@ -17,7 +17,7 @@ _FLOAT = 1
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """Bytes that stand for floats: their name and those of their scale and zero point, which are known.
+    """A quantised 8-bit value: its name, and its constant scale and zero point.
 
     Of a QuantizeLinear, the name is that of the floats.
     """
@@ -40,7 +40,7 @@ class Levels:
 
     @property
     def is_exact(self) -> bool:
-        """Whether there is one scale, floats grow with their levels, and each is rounded to its own again."""
+        """Whether there is one positive scale and quantisation inverts dequantisation exactly."""
         if self.scale.size != 1 or self.zero.size != 1 or not self.scale.item() > 0:
             return False
         every, zero = np.arange(self.ends[0], self.ends[1] + 1), np.int64(self.zero.item())
@@ -49,7 +49,7 @@ class Levels:
             return np.array_equal(np.rint(floats / self.scale.reshape(-1)) + zero, every)
 
     def has_levels_of(self, other: Levels) -> bool:
-        """Whether bytes of both stand for the same floats."""
+        """Whether scale and zero point equal those of `other`."""
         pairs = (self.scale, other.scale), (self.zero, other.zero)
         return all(a.dtype == b.dtype and a.size == b.size and a.tobytes() == b.tobytes() for a, b in pairs)
 

@@ -1,4 +1,4 @@
-"""Scalars of a graph as sums: numbers of iterations, counters, limits, and conditions that compare them."""
+"""Scalars as affine expressions of the iteration number: trip counts, counters, limits, conditions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Sum:
 
 
 class Scope:
-    """A graph and those around it, and what is known of the scalars in them.
+    """The known scalars of a graph, and its enclosing scopes.
 
     Args:
         sums: What inputs of a loop's body are; None for states that are neither counters nor stay.
@@ -73,7 +73,7 @@ class Scope:
         return names_in(self.model)
 
     def home(self, name: str) -> Scope | None:
-        """The graph that defines a name."""
+        """The scope that defines a name."""
         if name in self._makers or name in self._inputs or name in self.model.constants:
             return self
         return None if self.outer is None else self.outer.home(name)
@@ -90,7 +90,7 @@ class Scope:
         return None if layer is None or layer.domain else layer
 
     def root(self, name: str) -> str:
-        """The value of this graph that Identity layers hand on."""
+        """The value behind Identity layers."""
         while (layer := self._makers.get(name)) is not None and layer.op_type == "Identity":
             name = layer.inputs[0]
         return name

@@ -1,4 +1,4 @@
-"""DequantizeLinear behind layers that only choose or move elements, which so read and write bytes.
+"""Moves DequantizeLinear behind layers that only select or move elements, so that they work on bytes.
 
 What QuantizeLinear would make of the same levels again is left out.
 """

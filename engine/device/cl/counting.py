@@ -65,7 +65,7 @@ def counting_cl_calls() -> Iterator[dict[str, int]]:
 
 
 class _Dropped:
-    """Reports when it goes while an event has not happened yet."""
+    """Reports if it is dropped before its event has completed."""
 
     def __init__(self, event: Any, report: Callable[[], None]) -> None:
         self._event = event

@@ -75,14 +75,14 @@ class CLLimits:
 
 
 class Pending(Protocol):
-    """Protocol: an owner of events of pending commands."""
+    """Protocol: holds events of pending commands."""
 
     def events(self) -> Iterable[Any]:
-        """These events."""
+        """The events."""
         ...
 
     def collect(self) -> None:
-        """Drop those that have happened. Raises `DeviceError` for one that failed."""
+        """Drop the completed ones. Raises `DeviceError` for one that failed."""
         ...
 
 
@@ -194,7 +194,7 @@ class CLDevice(Disposable):
             self.queue.finish()
 
     def wait(self, event: Any) -> None:
-        """Block until an event has happened; counted."""
+        """Block until an event has completed; counted."""
         self.check()
         self.counters.blocking["clWaitForEvents"] += 1
         instrumentation.count("blocking calls", 1)
@@ -217,7 +217,7 @@ class CLDevice(Disposable):
         )
 
     def is_complete(self, event: Any) -> bool:
-        """Whether an event has happened; never waits. Raises `DeviceError` if its command failed."""
+        """Whether an event has completed; never waits. Raises `DeviceError` if its command failed."""
         if self._forked:
             self.check()
         try:
@@ -229,7 +229,7 @@ class CLDevice(Disposable):
         return bool(status == self.cl.command_execution_status.COMPLETE)
 
     def collect(self) -> None:
-        """Let go of copies that are done; never waits. Raises `DeviceError` for one that failed."""
+        """Release completed copies; never waits. Raises `DeviceError` for one that failed."""
         for pending in list(self.pending):
             pending.collect()
 

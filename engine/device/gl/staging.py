@@ -158,7 +158,7 @@ class StagingPool:
             self._finish_write(staging, source.nbytes)
 
     def create_ahead(self, nbytes: int, upload: bool, context: GLDevice | SharedContext) -> None:
-        """Create buffers ahead for transfers of about so many bytes, in the calling thread's context.
+        """Create buffers ahead for transfers of about this size, in the calling thread's context.
 
         Not for small ones, and not before there was a transfer in that direction.
         """

@@ -165,7 +165,7 @@ class RepeatedJob:
         return words[base + _STATE] == 1 and words[base + _USERS] == 0
 
     def resize(self, count: int) -> None:
-        """Run so many commands from now on. Only where the job `is_idle`."""
+        """Set the number of commands to run. Only while the job `is_idle`."""
         self.handle._words[self.handle._base + _COUNT] = count
 
     def __del__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def call_row(arguments: int) -> str:
-    """Source of `_call_row(row)`, which calls a row's function with so many arguments of 64 bits.
+    """Source of `_call_row(row)`, which calls a row's function with so many 64-bit `arguments`.
 
     Its result is the function's, as an int32. Callees read as many arguments as they have, and may return
     nothing: on every 64-bit calling convention the rest does no harm.

@@ -187,7 +187,7 @@ class CompilePool:
             self._hurried = self._limit
 
     def hurry(self) -> None:
-        """Start as many children as the pending kernels justify, as frames wait for them."""
+        """Start more child processes for kernels that frames wait for."""
         with self._changed:
             self._start(self._hurried)
 

@@ -44,7 +44,7 @@ def shared(text: str) -> str:
 
 
 def written_out(source: str) -> str:
-    """Expand the references to shared text; each text is followed by `SHARED_ABOVE`."""
+    """Expand the references to shared text; each is followed by `SHARED_ABOVE`."""
     found: list[str] = []
     while source.startswith(_STANDS_FOR):
         line, _, source = source.partition("\n")

@@ -51,14 +51,14 @@ class IntegerDirection(Direction):
     r_scale: Scale
 
     def input_product(self, finish: Finish) -> Value:
-        """As of floats; x is quantised as a whole."""
+        """The input product, x dynamically quantised per tensor."""
         width, depth = self.w.shape[1:]
         rows = self.k.alias(self.x, (1, self.steps * self.batch, depth))
         found = self.integer_product(rows, transposed(self.k, self.w, self.d, 0, width), self.w_scale, finish)
         return self.k.alias(found, (self.steps, self.batch, width))
 
     def product(self, h: Value, weights: Value, finish: Finish) -> Value:
-        """As of floats; h is quantised as a whole."""
+        """The recurrent product, h dynamically quantised per tensor."""
         found = self.integer_product(self.k.alias(h, (1, *h.shape)), weights, self.r_scale, finish)
         return self.k.alias(found, found.shape[1:])
 

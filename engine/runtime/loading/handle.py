@@ -84,7 +84,7 @@ class Loading(Generic[T]):
             self.begin(steps)
 
     def begin(self, steps: Steps[T]) -> Loading[T]:
-        """Begin with steps that needed the handle to be created. Returns the handle."""
+        """Start loading with these steps, which need the handle; returns it."""
         self._steps = steps
         _active.loads.append(self)
         return self

@@ -72,7 +72,7 @@ class BackgroundPlans:
         return recorded
 
     def allocate_ahead(self, near: Sequence[GrowableMemory[Any, Any]] = ()) -> None:
-        """Allocate shared memory ahead of need beside later frames, once no plan is pending."""
+        """Allocate shared memory ahead of need during later frames, once no plan is pending."""
         recorder = self._session.recorder
         if recorder.near:
             near, recorder.near = [*near, *recorder.near], []

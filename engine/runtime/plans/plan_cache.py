@@ -157,7 +157,7 @@ class _Memory:
                 self.nbytes += nbytes
 
     def beside(self, recorded: RecordedPlan) -> int:
-        """What dropping all other plans would free."""
+        """Memory that dropping all other plans would free."""
         return self.nbytes - PLAN_BYTES - sum(self._blocks[recorded].values())
 
     def measure(self, recorded: RecordedPlan) -> None:

@@ -54,11 +54,11 @@ class PlanRequest(ABC):
 
     @abstractmethod
     def openly(self) -> SymbolicPlan | None:
-        """A plan for all sizes like these; None where that is not possible. Any thread may call this."""
+        """A symbolic plan that also serves these sizes; None if impossible. Any thread may call this."""
 
     @abstractmethod
     def apart(self) -> Lowered:
-        """A plan for these sizes alone. Any thread may call this."""
+        """A static plan for these sizes. Any thread may call this."""
 
     def cached(self) -> RecordedPlan | None:
         """The plan that another thread has made meanwhile, if any."""

@@ -151,7 +151,7 @@ def halve(
 def share(
     axes: Sequence[TiledAxis], outer: int, wanted: int, choose: Callable[..., int | None] = first_divisible
 ) -> tuple[Blocks, ...]:
-    """Halve blocks until `outer` grids of them are as many tasks as wanted; see `halve`."""
+    """Halve blocks until `outer` grids of them give as many tasks as wanted; see `halve`."""
 
     def are_too_few(*axes: TiledAxis) -> bool:
         tasks = outer

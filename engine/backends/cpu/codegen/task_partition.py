@@ -94,7 +94,7 @@ def elapsed_ns(tasks: int, task_ns: float, threads: int, late: float) -> float:
 
 @helper
 def next_division(size: int, block: int) -> tuple[int, int]:
-    """Blocks of an axis, and their size, that are the largest smaller than some of more than 1.
+    """Number and size of the largest blocks smaller than `block`.
 
     The count is the least with blocks of that size, and the size the least of so many blocks.
     """
@@ -104,8 +104,8 @@ def next_division(size: int, block: int) -> tuple[int, int]:
 
 @helper
 def reading_ns(size: int, whole: int = 0) -> float:
-    """How long a core takes to read so many bytes of weights once: from second-level cache, or from beyond
-    if all that is read in turn, `whole` bytes, is too much for that.
+    """The time of reading `size` bytes of weights once: from memory if the working set of `whole` bytes, too,
+    exceeds the L2 cache.
     """
     return size / (100.0 if max(size, whole) <= NEAR_BYTES else 25.0)
 
@@ -128,7 +128,7 @@ def cut_step(step_ns: float, steps: int, units: int, groups: int, threads: int, 
 
 @size_function
 def cut_extent(extent: int, tasks: int, least: int, nanoseconds: float, threads: int) -> tuple[int]:
-    """Into how many parts to cut the extent of reductions that take so long, and are so many tasks.
+    """The number of parts to split a reduction's extent into.
 
     least: elements of a part.
     """
@@ -315,7 +315,7 @@ class Tiles(NamedTuple):
 
 @helper
 def rows_taken(count: int, most: int, middle: int, least: int) -> int:
-    """Rows of the first tile of a product for `count` rows, so that any number comes out nearly even.
+    """Height of the first tile for `count` rows, chosen so that the remainder divides evenly.
 
     There are tiles of three heights, or of two where the least is 0.
     """

@@ -85,7 +85,7 @@ class Row(NamedTuple):
 
 
 class _Changing(NamedTuple):
-    """A word that is another in each run of a repetition.
+    """A word that changes in each iteration.
 
     Before run n it is `first + n * stride`, or the address of the tensor `even`; of `odd` where n is odd.
     """

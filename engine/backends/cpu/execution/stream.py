@@ -30,7 +30,7 @@ class CPUReadback(Readback):
     It is made when that point has been reached and it is polled, or before the stream continues.
     """
 
-    __slots__ = ("_array", "_handle", "_owed", "_results", "_source")
+    __slots__ = ("_array", "_handle", "_pending", "_results", "_source")
 
     def __init__(self, source: np.ndarray, handle: JobHandle | None, results: ResultMemory) -> None:
         self._source = source
@@ -52,7 +52,7 @@ class CPUReadback(Readback):
         return self._array
 
     def seen(self) -> np.ndarray | None:
-        """Return the elements that are still to be copied."""
+        """The source elements, if they were not copied yet."""
         return self._source if self._array is None else None
 
     def wait(self) -> None:
@@ -66,7 +66,7 @@ class CPUReadback(Readback):
         self._pending = pending
 
     def copied_by(self, stream: JobStream) -> None:
-        """The copy is made by a job of the stream."""
+        """Copy by a job of the stream."""
         self._is_settled()
         array = self._results.array(self._source.shape, self._source.dtype)
         # In this order, so that no array exists if the copy cannot be enqueued.
@@ -211,7 +211,7 @@ class JobStream:
         return [*self.marks, *(() if self.last is None else (self.last,))]
 
     def joined(self, job: JobHandle) -> None:
-        """A job that waits for all that was in flight is the last one now."""
+        """Make `job`, which waits for all jobs in flight, the last job."""
         self.last, self.marks = job, []
 
     def synchronize(self) -> None:

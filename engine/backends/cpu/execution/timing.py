@@ -59,7 +59,7 @@ class TimestampedList:
         self.commands = CommandList(rows, (memory, commands))
 
     def times(self) -> list[float]:
-        """When the clock was read, in seconds of `time.perf_counter`, once the list has run."""
+        """The timestamps, in seconds of `time.perf_counter`, once the list has run."""
         whole, fraction = self._units
         # Counted from the first stamp: a float that holds the seconds since the start has few nanoseconds
         # left.
@@ -70,7 +70,7 @@ class TimestampedList:
         ]
 
     def seconds(self) -> list[float]:
-        """How long what is between two looks at the clock took."""
+        """Seconds between consecutive timestamps."""
         return [after - before for before, after in pairwise(self.times())]
 
 

@@ -37,7 +37,7 @@ def tune_nearest(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 def nearest_text(size: int) -> str:
-    """Source of the kernel, for elements of so many bytes."""
+    """Source of the kernel, for elements of `size` bytes."""
     short, lanes = f"u{8 * size}", host_tile().lanes * 4 // size
     lead = [
         *_ARGUMENTS.prologue("out", "x", "places"),

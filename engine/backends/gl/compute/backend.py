@@ -83,7 +83,7 @@ class GLComputeBackend(ComputeTextures):
         return chosen
 
     def elements_at_once(self, dtype: np.dtype) -> int:
-        """A 32-bit word."""
+        """As many elements as a 32-bit word holds."""
         return lanes(np.dtype(dtype).name)
 
     def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:

@@ -69,7 +69,7 @@ class GLMemory(GLObjects):
 
     @property
     def whole(self) -> GLMemory:
-        """The memory that the GL buffer belongs to."""
+        """The memory that owns the GL buffer."""
         return self
 
     def _allocate(self, data: np.ndarray | None, context: GLDevice | SharedContext) -> None:
@@ -128,7 +128,7 @@ class SharedMemory(GLMemory):
 
     @property
     def whole(self) -> GLMemory:
-        """The memory that the GL buffer belongs to."""
+        """The memory that owns the GL buffer."""
         return self._whole
 
     def _allocate(self, data: np.ndarray | None, context: GLDevice | SharedContext) -> None:

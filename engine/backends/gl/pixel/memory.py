@@ -18,7 +18,7 @@ from engine.device.gl.shared_context import SharedContext
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How OpenGL names a texture of four elements a texel: inside, and the pixels given to it."""
+    """An OpenGL format of four elements per texel: internal format, and format and type of transfers."""
 
     internal: int
     pixels: int

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class _Events:
-    """What cuts took, by the events of their dispatches in a queue that keeps times."""
+    """Device times of the enqueued ranges, from event profiling."""
 
     def __init__(self, device: CLDevice, events: list[list[Any]]) -> None:
         self._device = device
@@ -80,7 +80,7 @@ class _Whole:
 
 
 class _Cuttable:
-    """A step whose kernel takes numbers, from position `at` on, that say where a dispatch begins.
+    """A step whose kernel takes the start of a sub-range as arguments, from position `at` on.
 
     The kernel is that of the step's first recorded dispatch, so these become what they were after each part.
     """
@@ -185,7 +185,7 @@ class CLPartialDispatch(PartialDispatch):
         return _Groups(own[0], source, step, most)
 
     def enqueue(self, cuts: Sequence[StepRange], timed: bool) -> Timing | None:
-        """A dispatch for each."""
+        """Enqueue one dispatch per range."""
         if not self._program.commands:
             raise DisposedError("this program was released")
         device, started = self._backend.device, perf_counter()

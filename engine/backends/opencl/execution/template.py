@@ -302,7 +302,7 @@ class CLTemplate(GPUTemplate):
         return [(self._backend.slot(k), size) for k, size in enumerate(self._slots.sizes(nbytes).tolist())]
 
     def needs(self, placed: list[tuple[Slot, int]]) -> Needs:
-        """The same."""
+        """The buffers for temporaries, and their sizes."""
         return placed
 
     def program(

@@ -215,7 +215,7 @@ def release_text(arithmetic: Arithmetic) -> list[str]:
 
 
 def columns_text(arithmetic: Arithmetic, first: str, right: str, whole: str, store: list[str]) -> list[str]:
-    """Statements that multiply the `whole` band, so many rows, with `task_columns` columns, some at a time.
+    """Statements that multiply the band with `task_columns` columns, a pass at a time.
 
     first: the first column of the task; right: where the column `first_column` is. store: statements about
     the results of `count` rows from `done` on and of `columns` columns, in `sums`. They take `pitch`,
