@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from engine.backends.table import begin_ahead
+from engine.backends.table import start_precompilation
 from engine.base import instrumentation
 from engine.base.errors import InputError, ModelImportError
 from engine.base.memory.out_of_memory import naming_out_of_memory
@@ -145,7 +145,7 @@ class ModelLoader(metaclass=SpellingType):
 
 def _ready(source: ModelSource, dims: Mapping[str, int] | None) -> Model:
     """The model after the passes for all backends, which the same file went through only once."""
-    begin_ahead()
+    start_precompilation()
     data, folder, name = _contents(source)
     stored = GraphFile(data, name, dims)
     model = stored.read()

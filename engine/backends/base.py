@@ -175,7 +175,7 @@ class Backend(ABC):
         return make(device)
 
     @classmethod
-    def load_ahead(cls) -> None:
+    def preload(cls) -> None:
         """Initialise what the first instance would otherwise wait for; any thread may call this."""
 
     @property
@@ -269,7 +269,7 @@ class Backend(ABC):
         """
         return None
 
-    def transfers_ahead(self, elements: int, dtype: np.dtype, upload: bool) -> None:
+    def preallocate_transfers(self, elements: int, dtype: np.dtype, upload: bool) -> None:
         """Allocate resources for a coming upload or readback; on any thread, as `create`."""
 
     def shared_temporaries(self) -> Sequence[GrowableMemory[Any, Any]]:

@@ -63,7 +63,7 @@ def load_backends() -> None:
     """Import the OpenGL backends and preload them; on any thread."""
     for entry in table.BACKENDS:
         if entry.device == GLDevice.name:
-            entry.load().load_ahead()
+            entry.load().preload()
 
 
 def may_use_opengl(backend_type: BackendType, device: DeviceChoice) -> bool:

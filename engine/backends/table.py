@@ -65,7 +65,7 @@ BACKENDS = (
 """All backends."""
 
 
-def begin_ahead() -> None:
+def start_precompilation() -> None:
     """Start the backends' precompilation, as a worker will probably follow a model that is being read."""
     for entry in BACKENDS:
         if entry.ahead is not None:

@@ -40,7 +40,7 @@ _FAIR = (0, 3)
 """The policies that have slices: SCHED_OTHER and SCHED_BATCH."""
 
 
-def wait_for_turn(thread: int = 0) -> None:
+def set_batch_policy(thread: int = 0) -> None:
     """Let a woken thread preempt no other (SCHED_BATCH), by its native id; 0 is the calling thread.
 
     Woken on its waker's core it would: a call that hands over work would last until the first time slice of
@@ -66,7 +66,7 @@ def set_slice(thread: int, seconds: float) -> None:
     _call(0)(thread, _ATTRIBUTES.pack(*changed), 0)
 
 
-def slice_of(thread: int) -> float | None:
+def get_slice(thread: int) -> float | None:
     """The time slice of a thread in seconds; None if Linux does not report it."""
     attributes = _attributes(thread)
     return attributes[5] * 1e-9 if attributes is not None and attributes[5] else None

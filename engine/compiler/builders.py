@@ -18,7 +18,17 @@ from engine.compiler.repeated import align_up, repeat_of, with_numbers_of_runs
 from engine.graph.model import Layer
 from engine.kernels.evaluate import TooLongError, evaluate
 from engine.kernels.evaluate_sizes import evaluate_few, evaluate_sizes, holds_sizes
-from engine.kernels.expr import FLOATS, LOOPS, UNARY, Expr, RunNumber, cast, index, nodes, run_number
+from engine.kernels.expr import (
+    FLOATS,
+    LOOPS,
+    UNARY,
+    Expr,
+    IterationNumber,
+    cast,
+    index,
+    iteration_number,
+    nodes,
+)
 from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
 from engine.kernels.size import has_sizes, numbers_in
@@ -137,7 +147,7 @@ class ShapeBuilder(Builder):
         self.runs.append(runs)
         return False
 
-    def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
+    def before_iterations(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
         return tuple([self._own(s) for s in states]) if "repeat" in self.whole_layers else None
 
     def _own(self, state: Value) -> Value:
@@ -168,7 +178,7 @@ class ShapeBuilder(Builder):
         outputs: dict[np.dtype, Value] = {}
         for dtype, end in ends.items():
             kind = arithmetic_type(dtype)
-            outputs[dtype] = self.compute((end,), dtype, lambda i, kind=kind: cast(run_number(), kind))
+            outputs[dtype] = self.compute((end,), dtype, lambda i, kind=kind: cast(iteration_number(), kind))
         made = Repeated(
             tuple(Part(outputs[v.dtype], s, align_up(v.size)) for v, s in zip(kept, starts[0], strict=True)),
             tuple(Part(outputs[v.dtype], s) for v, s in zip(before, starts[1], strict=True)),
@@ -235,7 +245,7 @@ class ShapeBuilder(Builder):
             value.known = few
             return
         kernel, values, inputs = number(body, len(space), value.dtype)
-        if any(isinstance(x, RunNumber) for x in values):
+        if any(isinstance(x, IterationNumber) for x in values):
             return
         if all(v.known is not None for v in inputs):
             arrays = [v.known for v in inputs if v.known is not None]
@@ -311,9 +321,9 @@ class PlanBuilder(ShapeBuilder):
     def varies(self, runs: int) -> bool:
         return self.has_varying_runs
 
-    def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
+    def before_iterations(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
         self._first = len(self.computes)
-        return super().before_runs(states)
+        return super().before_iterations(states)
 
     def _own(self, state: Value) -> Value:
         value = super()._own(state)

@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.base.memory.paged import let_go_of_sources
 from engine.base.name_registry import NameRegistry
-from engine.kernels.expr import Expr, RunNumber, nodes, substitute
+from engine.kernels.expr import Expr, IterationNumber, nodes, substitute
 from engine.kernels.hint import Hint, HintKind
 from engine.kernels.kernel import Kernel, number
 from engine.kernels.size import Number
@@ -138,7 +138,7 @@ class Step:
 
     def numbers(self) -> list[Number]:
         """Its sizes and arguments, and the estimated cost of a kernel without a formula."""
-        numbers: list[Number] = [*self.space, *(x for x in self.values if type(x) is not RunNumber)]
+        numbers: list[Number] = [*self.space, *(x for x in self.values if type(x) is not IterationNumber)]
         if isinstance(self.kernel, StoredKernel):
             numbers.append(self.kernel.nanoseconds)
         if isinstance(self.kernel, RepeatedSteps):
@@ -148,7 +148,7 @@ class Step:
     def filled(self, supply: Iterator[Any]) -> Step:
         """The step with other numbers, in the order of `numbers`."""
         space = tuple(next(supply) for _ in self.space)
-        values = tuple(x if type(x) is RunNumber else next(supply) for x in self.values)
+        values = tuple(x if type(x) is IterationNumber else next(supply) for x in self.values)
         kernel = self.kernel
         if isinstance(kernel, StoredKernel):
             kernel = kernel._replace(nanoseconds=next(supply))
@@ -194,7 +194,7 @@ class RepeatedSteps:
         """The keys of all its kernels."""
         return hashlib.sha256(" ".join(step.kernel.key for step in self.steps).encode()).hexdigest()[:24]
 
-    def in_run(self, steps: Sequence[Step], number: int) -> list[Step]:
+    def in_iteration(self, steps: Sequence[Step], number: int) -> list[Step]:
         """Steps with the tensors that they have in a run."""
         if number % 2 == 0:
             return list(steps)

@@ -17,7 +17,18 @@ from typing import Protocol
 from engine.compiler.fusion import narrowed
 from engine.compiler.plan import BufferSpec, Compute, IterationWindow, RepeatedSteps, Step
 from engine.compiler.plan_memo import LoweredFormula
-from engine.kernels.expr import LOOPS, Expr, RunNumber, arg, clamp, index, lit, nodes, run_number, substitute
+from engine.kernels.expr import (
+    LOOPS,
+    Expr,
+    IterationNumber,
+    arg,
+    clamp,
+    index,
+    iteration_number,
+    lit,
+    nodes,
+    substitute,
+)
 from engine.kernels.value import Value
 from engine.operators.builder import Repeated
 
@@ -73,7 +84,7 @@ def part_of(
 
     `made` is the formula of the tensor where that can be computed into the output at once.
     """
-    begin = run_number() * arg(stride) + arg(start)
+    begin = iteration_number() * arg(stride) + arg(start)
     position = clamp(index(0) - begin, lit(0), arg(value.size - 1))
     formula = value.at(position) if made is None else _at(made, position)
     return StackedOutput(
@@ -163,7 +174,7 @@ def repeat_of(
 def _takes_run(compute: Compute) -> bool:
     """Whether a formula takes the number of the run."""
     params = (node for node in nodes(compute.formula()) if node.op == "param")
-    return any(isinstance(node.attr.value, RunNumber) for node in params)
+    return any(isinstance(node.attr.value, IterationNumber) for node in params)
 
 
 def refusal_of(compute: Compute, refusal: Callable[[Compute], str | None]) -> str | None:
@@ -257,7 +268,9 @@ def _repeating(
                 continue
             lowered = lower(part)
             if part.hint is None or not part.hint.is_bound:
-                assert _takes_run(part) == any(type(x) is RunNumber for s in lowered.steps for x in s.values)
+                assert _takes_run(part) == any(
+                    type(x) is IterationNumber for s in lowered.steps for x in s.values
+                )
             made.buffers[value.name] = BufferSpec(value.name, value.size, value.dtype, "temporary")
             made.buffers.update(lowered.buffers)
             made.constants.update(lowered.constants)

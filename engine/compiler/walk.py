@@ -17,9 +17,9 @@ import numpy as np
 
 from engine.base.errors import EngineError, ShapeError, UnsupportedLayerError
 from engine.compiler.builders import ADVICE, MOST_KNOWN, MOST_MADE, ShapeBuilder
+from engine.compiler.deferred_strings import moved_text, positions_in, with_strings
 from engine.compiler.entries import as_arrays, as_constants, known_or_empty, mapped
 from engine.compiler.layer_errors import naming
-from engine.compiler.moved_text import moved_text, positions_in, with_strings
 from engine.graph.model import Layer, Model
 from engine.kernels.size import smallest, whole
 from engine.kernels.value import Entry, ListValue, Value, leaves
@@ -377,7 +377,7 @@ class Walk(ABC):
         if needs := self._unknown(control.needs(builder)):
             return Stop(needs)
         mark = self.mark()
-        body = control.next_run(builder)
+        body = control.next_iteration(builder)
         if body is None:
             results = control.results(builder)
             self.built(builder)
@@ -422,7 +422,7 @@ class Walk(ABC):
         outer.control.took(builder, tuple(outputs))
         self.frames.pop()
         self.built(builder)
-        made, left = self.steps - frame.began, outer.control.runs_left()
+        made, left = self.steps - frame.began, outer.control.iterations_left()
         # Later runs may make less than one: only what is far beyond the limit is refused ahead.
         if made * left > 2 * MOST_MADE:
             raise ShapeError(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.kernels.evaluate import evaluate
-from engine.kernels.expr import Argument, Expr, RunNumber
+from engine.kernels.expr import Argument, Expr, IterationNumber
 from engine.kernels.intervals import EVALUATE
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import Size, deferred, has_sizes, largest, smallest
@@ -82,7 +82,7 @@ class _Given(dict[Any, Any]):
     def __missing__(self, key: Argument | Value) -> Any:
         if isinstance(key, Argument):
             number = key.value
-            if isinstance(number, RunNumber):
+            if isinstance(number, IterationNumber):
                 raise _NotExactError
             found: Any = number
         else:

@@ -195,16 +195,16 @@ def arg(value: int | float | bool, dtype: ArithmeticType = "index", *, fixed: bo
     return Expr("param", dtype, attr=Argument(float(value) if dtype in FLOATS else int(value), fixed))
 
 
-class RunNumber(int):
+class IterationNumber(int):
     """The iteration number, as an argument of steps that are repeated (`engine.compiler.repeated`).
 
     It is 0, until a backend fills in that of each run.
     """
 
 
-def run_number() -> Expr:
+def iteration_number() -> Expr:
     """The iteration number, in the formulas of steps that are repeated."""
-    return Expr("param", "index", attr=Argument(RunNumber()))
+    return Expr("param", "index", attr=Argument(IterationNumber()))
 
 
 def index(axis: int) -> Expr:

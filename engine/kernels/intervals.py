@@ -65,7 +65,7 @@ def range_of(op: str, args: Sequence[Bounds]) -> Bounds:
     return (0, None) if op in ("floordiv", "truediv") else (None, None)
 
 
-def closer(a: Bounds, b: Bounds) -> Bounds:
+def intersection(a: Bounds, b: Bounds) -> Bounds:
     """The intersection of two intervals."""
     lows = [x for x, _ in (a, b) if x is not None]
     highs = [x for _, x in (a, b) if x is not None]

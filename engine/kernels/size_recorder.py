@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from engine.base.errors import EngineError
-from engine.kernels.intervals import EVALUATE, Bounds, closer, is_certain, range_of
+from engine.kernels.intervals import EVALUATE, Bounds, intersection, is_certain, range_of
 from engine.kernels.polynomials import Terms, combine, of_number, range_of_sum
 from engine.kernels.size import (
     Number,
@@ -128,7 +128,7 @@ class SizeRecorder:
             bounds = range_of(op, [_bounds(x) for x in args])
             terms = self._terms(op, *args) if type(hint) is int and len(args) == 2 else None
             if terms is not None and len(terms) > 1:
-                bounds = closer(bounds, range_of_sum(terms, self._ranges))
+                bounds = intersection(bounds, range_of_sum(terms, self._ranges))
             found = self._known(op, args, hint, bounds, terms)
             if found is None:
                 found = self._new(hint, *bounds, terms)

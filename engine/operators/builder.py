@@ -141,11 +141,11 @@ class Builder(ABC):
         """Whether the iteration count differs at other input shapes."""
         return False
 
-    def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
+    def before_iterations(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
         """Placeholders of the states before an iteration of a repeat.
 
         None where the backend repeats nothing: then the formulas are to be made for each run. Else those of
-        one run follow, with `run_number()` for its number, and `repeated`.
+        one run follow, with `iteration_number()` for its number, and `repeated`.
         """
         return None
 
@@ -157,14 +157,14 @@ class Builder(ABC):
         after: Sequence[Value],
         kept: Sequence[Value],
     ) -> Repeated | None:
-        """Repeat the formulas created since `before_runs` `count` times, at least once.
+        """Repeat the formulas created since `before_iterations` `count` times, at least once.
 
         The plan is as long for any number of runs. None where the backend cannot do so.
 
         Args:
             count: How many runs there are.
             first: The states before the first run.
-            before: The states before a run, from `before_runs`.
+            before: The states before a run, from `before_iterations`.
             after: Those after it, in the same order.
             kept: What each run yields besides.
         """

@@ -21,7 +21,7 @@ from engine.kernels.value import Entry, ListValue, Value
 from engine.operators.builder import REPEATED, Builder
 from engine.operators.control_flow_interface import Body, ControlFlow
 from engine.operators.counted_runs import CountedRuns
-from engine.operators.loop_bodies import LONGEST, MOST_RUNS, always_goes_on, is_light, slice_at, stacked
+from engine.operators.loop_bodies import LONGEST, MOST_RUNS, is_light, never_ends_early, slice_at, stacked
 from engine.operators.loop_rolling import alike, number_of_run
 from engine.operators.registry import operator
 from engine.operators.speculative_runs import SpeculativeRuns, Stack, first_runs, one_more, select_due
@@ -67,7 +67,7 @@ class If(ControlFlow):
             return ()
         return (self.condition,)
 
-    def next_run(self, k: Builder) -> Body | None:
+    def next_iteration(self, k: Builder) -> Body | None:
         if self.runs_both:
             done = len(self.outputs)
             return Body(self.branches[done], (), str(done), tentative=True) if done < 2 else None
@@ -110,7 +110,7 @@ def loop(
     limit = ENDLESS if trip_count is None else max(0, k.ints(trip_count)[0])
     if condition is not None and not truth(k, condition):
         limit = 0
-    if always_goes_on(body) or not limit:
+    if never_ends_early(body) or not limit:
         return CountedLoop(body, limit, carried, looks_for_all=limit <= MOST_RUNS)
     return DataEndedLoop(body, limit, carried)
 
@@ -172,7 +172,7 @@ class DataEndedLoop(ControlFlow):
             return (self.active, *counted)
         return ()
 
-    def next_run(self, k: Builder) -> Body | None:
+    def next_iteration(self, k: Builder) -> Body | None:
         active = None if self.active is None else truth(k, self.active)
         if self.due is not None and (count := k.elements(self.due)) is not None:
             self.stacks = first_runs(self.stacks, max(1, int(count.reshape(-1)[0])))

@@ -39,18 +39,18 @@ class ControlFlow(ABC):
     """The state of a control-flow layer during planning."""
 
     def needs(self, k: Builder) -> tuple[Value, ...]:
-        """Tensors whose elements `next_run` has to know and does not."""
+        """Tensors whose elements `next_iteration` has to know and does not."""
         return ()
 
     @abstractmethod
-    def next_run(self, k: Builder) -> Body | None:
+    def next_iteration(self, k: Builder) -> Body | None:
         """The run to make now, or None at the end."""
 
     @abstractmethod
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
-        """Receive the results of the iteration that `next_run` returned."""
+        """Receive the results of the iteration that `next_iteration` returned."""
 
-    def runs_left(self) -> int:
+    def iterations_left(self) -> int:
         """The known lower bound of remaining iterations."""
         return 0
 
@@ -59,7 +59,7 @@ class ControlFlow(ABC):
 
     @abstractmethod
     def results(self, k: Builder) -> tuple[Entry, ...]:
-        """The layer's outputs, after `next_run` gave None."""
+        """The layer's outputs, after `next_iteration` gave None."""
 
     def holds(self) -> tuple[Entry, ...]:
         """All values that it retains."""

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from engine.graph.model import Model
-from engine.kernels.expr import Expr, run_number
+from engine.kernels.expr import Expr, iteration_number
 from engine.kernels.value import Entry, Value
 from engine.operators.builder import Builder
 from engine.operators.control_flow_interface import Body, ControlFlow
@@ -40,12 +40,12 @@ class CountedRuns(ControlFlow):
     def inputs(self, k: Builder, number: int | Expr, states: Sequence[Entry]) -> tuple[Entry, ...]:
         """What the body takes in a run, whose number kernels know where it is a formula."""
 
-    def next_run(self, k: Builder) -> Body | None:
+    def next_iteration(self, k: Builder) -> Body | None:
         if self.looks_for_all:
             self.looks_for_all = False
             self.rolled = RolledLoop.begin(k, self.count, self.states)
             if self.rolled is not None:
-                taken = self.inputs(k, run_number(), self.rolled.before)
+                taken = self.inputs(k, iteration_number(), self.rolled.before)
                 return Body(self.body, taken, "each", True, self.first_result, stands_for_all=True)
         step = len(self.stacks)
         is_sampled = self.sample is not None or self.first_result == len(self.body.outputs)
@@ -69,7 +69,7 @@ class CountedRuns(ControlFlow):
         self.states = after
         self.stacks.append(results)
 
-    def runs_left(self) -> int:
+    def iterations_left(self) -> int:
         return self.count - len(self.stacks) if self.rolled is None else 0
 
     def gave_up(self) -> None:

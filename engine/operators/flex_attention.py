@@ -42,7 +42,7 @@ class FlexAttention(ControlFlow):
         if score_mod is None:
             self.current = softmax_over(k, self.current, 3, 4)
 
-    def next_run(self, k: Builder) -> Body | None:
+    def next_iteration(self, k: Builder) -> Body | None:
         if not self.modifiers:
             return None
         name, graph = self.modifiers[0]

@@ -37,7 +37,7 @@ def is_light(body: Model) -> bool:
     return len(layers) <= LIGHT_LAYERS and all(x.op_type in LIGHT and not x.domain for x in layers)
 
 
-def always_goes_on(body: Model) -> bool:
+def never_ends_early(body: Model) -> bool:
     """Whether a loop's body returns its condition unchanged, or true."""
     made_by = {name: layer for layer in body.layers for name in layer.outputs}
     name = body.outputs[0].name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.base.dtypes import INT64, arithmetic_type
-from engine.kernels.expr import Expr, arg, cast, lit, run_number
+from engine.kernels.expr import Expr, arg, cast, iteration_number, lit
 from engine.kernels.value import Entry, Value
 from engine.operators.builder import REPEATED, Builder, Part, Repeated
 
@@ -24,7 +24,7 @@ def alike(new: Entry, old: Entry) -> bool:
 
 def number_of_run(k: Builder, begin: int = 0) -> Value:
     """The number of a repeated run, which the first one has as `begin`: int64, without axes."""
-    return k.compute((), INT64, lambda: cast(run_number() + arg(begin), arithmetic_type(INT64)))
+    return k.compute((), INT64, lambda: cast(iteration_number() + arg(begin), arithmetic_type(INT64)))
 
 
 class RolledLoop:
@@ -54,7 +54,7 @@ class RolledLoop:
         are_known = any(s.known is not None and s.dtype.kind in "iub" for s in first)
         if may_be_sizes and are_known and count < MOST_COUNTED:
             return None
-        before = k.before_runs(first)
+        before = k.before_iterations(first)
         return None if before is None else cls(count, first, before)
 
     def took(self, k: Builder, after: Sequence[Entry], kept: Sequence[Entry]) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from engine.base.dtypes import FLOAT32
-from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, run_number, select
+from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, iteration_number, lit, select
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.activations import Activation, choose_activations
@@ -301,7 +301,7 @@ def walk(way: Direction, step: Step, states: Sequence[Value]) -> tuple[Value, tu
         zeros = [k.constant(np.zeros(s.shape, s.dtype)) for s in states]
         return k.constant(np.zeros(shape, way.x.dtype)), tuple(zeros)
     rolled = RolledLoop.begin(k, way.steps, states, may_be_sizes=False)
-    after = () if rolled is None else step(run_number(), tuple(rolled.before))
+    after = () if rolled is None else step(iteration_number(), tuple(rolled.before))
     if rolled is not None and rolled.took(k, after, after[:1]):
         outputs, now = rolled.stack(k, 0), rolled.states(k)
     else:

@@ -15,14 +15,14 @@ from engine.base.errors import CancelledError, InputError, ThreadError
 from engine.base.lifetime import Disposable
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.runtime.budget import Budget
-from engine.runtime.execution import Run
 from engine.runtime.fast_path import FastPath
 from engine.runtime.inputs import CheckedInputs, Inputs, InputValue, Named, Positional
 from engine.runtime.outputs import Outputs, as_list
 from engine.runtime.pending_work import thread_state
 from engine.runtime.plans.recorded_plan import RecordedPlan
 from engine.runtime.plans.session import Session
-from engine.runtime.submission_queue import RunQueue
+from engine.runtime.run import Run
+from engine.runtime.run_queue import RunQueue
 from engine.runtime.symbolic_fast_path import SymbolicFastPath
 from engine.runtime.tensor import Tensor
 

@@ -17,7 +17,6 @@ from engine.compiler.walk import Elements
 from engine.kernels.value import ObjectsValue, Value
 from engine.runtime.binding import Feed, bind, can_bind, enqueue
 from engine.runtime.device_tensor_data import BufferTensorData
-from engine.runtime.execution import Run
 from engine.runtime.inputs import Named, Positional
 from engine.runtime.outputs import ObjectsOutput, RunOutput
 from engine.runtime.plans.recorded_plan import Location, RecordedPlan, SizedLocation
@@ -25,6 +24,7 @@ from engine.runtime.plans.session import Session
 from engine.runtime.plans.size_substitution import shown_in
 from engine.runtime.plans.specialized_plan import SpecializedPlan
 from engine.runtime.plans.symbolic_values import digest
+from engine.runtime.run import Run
 from engine.runtime.tensor import Tensor
 
 Found: TypeAlias = "tuple[type[RunOutput], str, np.dtype, Location]"

@@ -27,8 +27,8 @@ from engine.compiler.passes.remove_dead_layers import remove_dead_layers
 from engine.graph.model import Model, Output
 from engine.kernels.value import Entry, MapsValue, ObjectsValue, Value, leaves
 from engine.runtime.device_tensor_data import BufferTensorData, storage_of
-from engine.runtime.execution import Run
 from engine.runtime.plans.recorded_plan import Location
+from engine.runtime.run import Run
 from engine.runtime.tensor import Tensor
 
 if TYPE_CHECKING:

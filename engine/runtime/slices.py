@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from engine.base import instrumentation
 from engine.base.errors import CancelledError
 from engine.runtime.budget import Allowance, Budget
-from engine.runtime.execution import Run
+from engine.runtime.run import Run
 
 if TYPE_CHECKING:
     from engine.runtime.executor import Executor

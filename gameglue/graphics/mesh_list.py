@@ -24,7 +24,7 @@ INSTANCE: Final = np.dtype(
 
 
 @dataclass(frozen=True)
-class Kind:
+class BatchKey:
     """The state that objects of one draw call share."""
 
     mesh: Mesh
@@ -36,7 +36,7 @@ class Kind:
 class Batch:
     """Objects of one kind: their matrices (PyGLM's), and colour and glow as eight bytes."""
 
-    kind: Kind
+    kind: BatchKey
     matrices: list[Any] = field(default_factory=list)
     colors: list[tuple[int, ...]] = field(default_factory=list)
 
@@ -55,7 +55,7 @@ class MeshList:
 
     def __init__(self) -> None:
         self._opaque: dict[tuple[int, int, bool], Batch] = {}
-        self._clear: list[tuple[Kind, Any, tuple[int, ...]]] = []
+        self._clear: list[tuple[BatchKey, Any, tuple[int, ...]]] = []
 
     def __len__(self) -> int:
         return len(self._opaque) + len(self._clear)
@@ -67,12 +67,12 @@ class MeshList:
         shine = min(round(renderer.specular * 255), 255) if renderer.specular > 0.0 else 0
         matrix, values = renderer.transform.world_matrix(), (*color, *glow[:3], shine)
         if color[3] < 255:
-            self._clear.append((Kind(mesh, picture, double_sided), matrix, values))
+            self._clear.append((BatchKey(mesh, picture, double_sided), matrix, values))
             return
         key = (id(mesh), id(picture), double_sided)
         batch = self._opaque.get(key)
         if batch is None:
-            batch = self._opaque[key] = Batch(Kind(mesh, picture, double_sided))
+            batch = self._opaque[key] = Batch(BatchKey(mesh, picture, double_sided))
         batch.matrices.append(matrix)
         batch.colors.append(values)
 

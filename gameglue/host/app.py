@@ -23,11 +23,11 @@ from gameglue.graphics.gui import Gui
 from gameglue.graphics.surface import open_surface
 from gameglue.host.clock import Time
 from gameglue.host.component_error import ComponentError
-from gameglue.host.drawing_threads import prioritize_frame_thread
 from gameglue.host.frame import Frame
 from gameglue.host.frame_loop import FrameLoop
 from gameglue.host.idle_time import IdleTime
 from gameglue.host.lifecycle import Lifecycle
+from gameglue.host.render_threads import prioritize_frame_thread
 from gameglue.host.resource_loaders import register_loaders
 from gameglue.host.resources import Resources
 from gameglue.host.scene_loading import SceneLoading

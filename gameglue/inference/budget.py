@@ -1,7 +1,7 @@
 """Scheduling policy of the frame budget: priority, then deadline, then fair shares.
 
-Fairness is that of virtual time: what was spent on one sharer, divided by its weight; the one with the least
-has the next turn. A sharer that was idle begins at the least of those that are not, so idling saves nothing.
+Fairness is that of virtual time: what was spent on one client, divided by its weight; the one with the least
+has the next turn. A client that was idle begins at the least of those that are not, so idling saves nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 PATIENCE = 60
-"""After so many frames without a turn, a sharer that wants one comes first, regardless of its priority."""
+"""After so many frames without a turn, a client that wants one comes first, regardless of its priority."""
 
 _ROUNDING = 1e-6
 _HITCH = 4.0
@@ -92,8 +92,8 @@ class FrameBudget:
         self.debt = 0.0
         """What the frame spent too much; the next one has that much less."""
 
-    def spend(self, sharers: Sequence[BudgetClient], budget: float) -> float:
-        """Run steps until the budget is spent or no sharer has work; returns what was spent.
+    def spend(self, clients: Sequence[BudgetClient], budget: float) -> float:
+        """Run steps until the budget is spent or no client has work; returns what was spent.
 
         A step begins only if it is expected to fit. One that fits a whole frame but not what is left of this
         one comes first in the next, and smaller ones take what is left. One that is dearer than a whole
@@ -103,48 +103,48 @@ class FrameBudget:
         """
         self.given, self.spent, self._has_dipped = budget, 0.0, False
         self.left = budget - self.debt
-        for sharer in sharers:
-            sharer.had_turn, sharer.spent = False, 0.0
-        wanting = [sharer for sharer in sharers if sharer.wants_turn()]
+        for client in clients:
+            client.had_turn, client.spent = False, 0.0
+        wanting = [client for client in clients if client.wants_turn()]
         weights: dict[Rank, float] = defaultdict(float)
-        for sharer in wanting:
-            weights[sharer.rank] += sharer.weight
-        turns = [(sharer.rank, sharer.virtual, i) for i, sharer in enumerate(wanting)]
+        for client in wanting:
+            weights[client.rank] += client.weight
+        turns = [(client.rank, client.virtual, i) for i, client in enumerate(wanting)]
         heapq.heapify(turns)
         while turns and self.left > _ROUNDING:
             rank, _, i = heapq.heappop(turns)
-            sharer = wanting[i]
-            share = budget * sharer.weight / max(weights[rank], sharer.weight)
-            if self._turn(sharer, share) and sharer.wants_turn():
-                heapq.heappush(turns, (sharer.rank, sharer.virtual, i))
-        for sharer in wanting:
-            sharer.frames_passed_over = 0 if sharer.had_turn else sharer.frames_passed_over + 1
+            client = wanting[i]
+            share = budget * client.weight / max(weights[rank], client.weight)
+            if self._turn(client, share) and client.wants_turn():
+                heapq.heappush(turns, (client.rank, client.virtual, i))
+        for client in wanting:
+            client.frames_passed_over = 0 if client.had_turn else client.frames_passed_over + 1
         self.debt = min(max(-self.left, 0.0), budget)
         return self.spent
 
-    def _turn(self, sharer: BudgetClient, share: float) -> bool:
-        """Let `sharer` do a step, or save budget for one; whether it may have another turn in this frame."""
-        cost = 1.0 if self._counts_slices else sharer.expected_ms
+    def _turn(self, client: BudgetClient, share: float) -> bool:
+        """Let `client` do a step, or save budget for one; whether it may have another turn in this frame."""
+        cost = 1.0 if self._counts_slices else client.expected_ms
         left = self.left
         if cost <= left + _ROUNDING:
-            return self._step(sharer, min(max(share, cost), left))
+            return self._step(client, min(max(share, cost), left))
         if self.spent > 0.0 and cost <= self.given:
             return False
-        if sharer.saved + left < cost - _ROUNDING:
+        if client.saved + left < cost - _ROUNDING:
             laid_by = min(share, left)
-            sharer.saved += laid_by
-            sharer.virtual += laid_by / sharer.weight
-            sharer.had_turn = True
+            client.saved += laid_by
+            client.virtual += laid_by / client.weight
+            client.had_turn = True
             self.left -= laid_by
             return True
         if self._has_dipped:
             return False
         self._has_dipped = True
-        return self._step(sharer, cost)
+        return self._step(client, cost)
 
-    def _step(self, sharer: BudgetClient, grant: float) -> bool:
+    def _step(self, client: BudgetClient, grant: float) -> bool:
         before = self._clock_ms()
-        step = sharer.take(_SLICE_MS if self._counts_slices else grant)
+        step = client.take(_SLICE_MS if self._counts_slices else grant)
         elapsed = self._clock_ms() - before
         if self._counts_slices:
             cost = share = float(step.frame_ms + step.jobs_ms > 0.0)
@@ -152,18 +152,18 @@ class FrameBudget:
             cost = max(elapsed, step.frame_ms)
             # A hitch (a first time, another program) is no reason to be passed over for long.
             share = max(min(cost, _HITCH * grant), step.jobs_ms)
-        paid = min(sharer.saved, cost)
-        sharer.saved -= paid
-        sharer.virtual += max(share - paid, 0.0) / sharer.weight
-        sharer.spent += share
-        sharer.had_turn = True
+        paid = min(client.saved, cost)
+        client.saved -= paid
+        client.virtual += max(share - paid, 0.0) / client.weight
+        client.spent += share
+        client.had_turn = True
         self.spent += cost
         self.left -= cost - paid
         return step.progressed
 
 
-def join(sharer: BudgetClient, others: Iterable[BudgetClient]) -> None:
-    """Let an idle sharer start level with the others, so that idling gains no credit."""
-    least = min((other.virtual for other in others if other is not sharer), default=None)
+def join(client: BudgetClient, others: Iterable[BudgetClient]) -> None:
+    """Let an idle client start level with the others, so that idling gains no credit."""
+    least = min((other.virtual for other in others if other is not client), default=None)
     if least is not None:
-        sharer.virtual = max(sharer.virtual, least)
+        client.virtual = max(client.virtual, least)

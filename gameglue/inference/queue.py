@@ -174,7 +174,7 @@ class InferenceQueue:
             (frame, -priority, place), latest_only, hides_progress=self.deterministic,
         )  # fmt: skip
         if queue not in self._worker_queues:  # it may be there empty, where the only request made way
-            join(queue, self._sharers)
+            join(queue, self._clients)
             # Its only task may just have made way: then it stands in the list already.
             if queue not in self._worker_queues:
                 self._worker_queues.append(queue)
@@ -227,7 +227,7 @@ class InferenceQueue:
             raise TypeError(f"cannot register {type(work).__name__}: it has no method pump(budget_ms)")
         if all(known.work is not work for known in self._registered):
             pumped = Continuation(work, self._failures)
-            join(pumped, self._sharers)
+            join(pumped, self._clients)
             self._registered.append(pumped)
 
     def unregister(self, work: Pumpable) -> None:
@@ -289,21 +289,21 @@ class InferenceQueue:
             for queue in queues:
                 for task in queue.waiting:
                     task.accept()
-        spent = self._budget.spend(self._sharers, self.slices_per_frame if self.deterministic else budget_ms)
-        for sharer in self._sharers:
-            sharer.recent = _MEMORY * sharer.recent + sharer.spent
+        spent = self._budget.spend(self._clients, self.slices_per_frame if self.deterministic else budget_ms)
+        for client in self._clients:
+            client.recent = _MEMORY * client.recent + client.spent
         self._registered = [pumped for pumped in self._registered if pumped.work is not None]
         return spent
 
     @property
     def _wants_turn(self) -> bool:
         """Whether a `pump` would find something to do."""
-        return any(sharer.wants_turn() for sharer in self._sharers)
+        return any(client.wants_turn() for client in self._clients)
 
     @property
     def _wants_gpu(self) -> bool:
         """Whether what a `pump` would do may run on the GPU."""
-        return any(not sharer.is_on_jobs and sharer.wants_turn() for sharer in self._sharers)
+        return any(not client.is_on_jobs and client.wants_turn() for client in self._clients)
 
     @property
     def pending(self) -> int:
@@ -314,7 +314,7 @@ class InferenceQueue:
     def stats(self) -> QueueStats:
         """Requests in progress, and how the latest `pump` spent its budget."""
         queues, budget = self._worker_queues, self._budget
-        total = sum(sharer.recent for sharer in self._sharers)
+        total = sum(client.recent for client in self._clients)
         return QueueStats(
             frame=self.frame,
             waiting=sum(len(queue.waiting) for queue in queues),
@@ -345,7 +345,7 @@ class InferenceQueue:
     # Within
 
     @property
-    def _sharers(self) -> list[BudgetClient]:
+    def _clients(self) -> list[BudgetClient]:
         return [*self._registered, *self._worker_queues]
 
     def _clock_ms(self) -> float:

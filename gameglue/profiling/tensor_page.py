@@ -10,7 +10,7 @@ from gameglue.graphics.colors import Palette
 from gameglue.graphics.device import Texture
 from gameglue.profiling.overlay_pages import Panel
 from gameglue.profiling.recording import ProfileRecording
-from gameglue.profiling.tensor_watches import as_picture, heat_map
+from gameglue.profiling.tensor_watches import as_image, heat_map
 
 if TYPE_CHECKING:
     from gameglue.host.app import App
@@ -56,7 +56,7 @@ class TensorPage:
         panel.note(panel.height - 22, f"{worker}, at its last turn")
 
     def _show(self, app: App, array: np.ndarray) -> None:
-        pixels = heat_map(as_picture(array))
+        pixels = heat_map(as_image(array))
         size = (pixels.shape[1], pixels.shape[0])
         if self._texture is None or self._texture.size != size:
             if self._texture is not None:

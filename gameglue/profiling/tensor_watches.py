@@ -85,7 +85,7 @@ class TensorWatch:
         self.shape, self.array = (), None
 
 
-def as_picture(array: np.ndarray, *, widest: int = 256) -> np.ndarray:
+def as_image(array: np.ndarray, *, widest: int = 256) -> np.ndarray:
     """Convert a tensor to a (height, width) float32 image from 0 to 1 for a heat map.
 
     The last two axes longer than 1 are height and width; what comes before is tiled into a square of such

@@ -27,7 +27,7 @@ PATIENCE_MS = 10.0
 """How long to work on a load, and how long to leave it alone then, in turns."""
 
 
-def make_ready(app: App, choice: BackendChoice, models: Sequence[Path], build: str) -> bool:
+def compile_kernels(app: App, choice: BackendChoice, models: Sequence[Path], build: str) -> bool:
     """Compile the kernels that `models` need, unless done before; returns whether it compiled.
 
     build: identifies one build of a game. A mark in the cache of compiled kernels remembers it,

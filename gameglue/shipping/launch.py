@@ -16,7 +16,7 @@ from gameglue.cli.demos import find_demo, find_game
 from gameglue.host.app import App
 from gameglue.inference.backend_choice import BackendChoice, default_backend_choice
 from gameglue.shipping import DESCRIPTION
-from gameglue.shipping.first_launch import make_ready
+from gameglue.shipping.first_launch import compile_kernels
 
 
 def main(argv: Sequence[str] | None = None, bundle: Path | None = None) -> int:
@@ -55,4 +55,4 @@ def _play_script(game: dict[str, Any], folder: Path, argv: Sequence[str]) -> int
 def _make_ready(game: dict[str, Any], folder: Path, app: App, choice: BackendChoice | None) -> None:
     chosen = choice or default_backend_choice(app.ctx is not None)[0]
     models = [folder / name for name in game["models"]]
-    make_ready(app, chosen, models, f"{game['name']}-{game['digest']}")
+    compile_kernels(app, chosen, models, f"{game['name']}-{game['digest']}")

@@ -25,7 +25,7 @@ from engine.backends.cpu.execution.timing import TimestampedList
 from engine.device.jobs.builtin_commands import builtin_functions
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem
-from gameglue.host.drawing_threads import prioritize_frame_thread
+from gameglue.host.render_threads import prioritize_frame_thread
 from tests.benchmarks.setting import BenchmarkParser, console, print_end, print_setting, print_table
 
 LOOKS = (0.3, 1.0, 3.0)

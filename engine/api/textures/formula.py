@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.api.textures.curve import linear_from_srgb, linear_number, srgb_from_linear
 from engine.api.textures.resample import AxisMap, sampled
+from engine.api.textures.srgb import linear_from_srgb, linear_number, srgb_from_linear
 from engine.api.textures.transform import LETTERS, CoordOrigin, TextureTransform
 from engine.backends.gl.textures import TEXTURE_SHIFT
 from engine.base.dtypes import FLOAT32, UINT8, ArithmeticType, integer_range
@@ -91,7 +91,7 @@ class Conversion(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class ConversionKernel:
     """A conversion as a kernel over one buffer (stitching: two), and its index space."""
 
     numbered: Numbered
@@ -99,7 +99,7 @@ class Recipe:
 
 
 @lru_cache(maxsize=512)
-def to_tensor_recipe(grid: Grid, transform: TextureTransform, shape: tuple[int, ...]) -> Recipe:
+def to_tensor_kernel(grid: Grid, transform: TextureTransform, shape: tuple[int, ...]) -> ConversionKernel:
     """The conversion from an image grid to a 4-D tensor in the transform's layout.
 
     With one image for a larger batch, every entry becomes that image.
@@ -149,11 +149,11 @@ def to_tensor_recipe(grid: Grid, transform: TextureTransform, shape: tuple[int, 
     if dtype.kind in "iu":
         low, high = integer_range(dtype.name)
         value = cast(unary("floor", clamp(value, float(low), float(high)) + 0.5), "int32")
-    return Recipe(number(value, 4, dtype), tuple(shape))
+    return ConversionKernel(number(value, 4, dtype), tuple(shape))
 
 
 @lru_cache(maxsize=512)
-def to_image_recipe(conversion: Conversion, dtype: str) -> Recipe:
+def to_image_kernel(conversion: Conversion, dtype: str) -> ConversionKernel:
     """From an image of a tensor of a type to a grid; the space is (rows, pitch, channels)."""
     grid, transform, shape, slot = conversion
     assert slot is not None
@@ -185,17 +185,17 @@ def to_image_recipe(conversion: Conversion, dtype: str) -> Recipe:
         value = unary("floor", clamp(value, 0.0, 1.0) * arg(255.0, "float32") + 0.5)
         # The byte of a texture is computed exactly: drivers round halves either way.
         value = cast(value, "int32") if grid.dtype == "uint8" else value * arg(1.0 / 255.0, "float32")
-    return Recipe(number(value, 3, grid.storage), (grid.height, grid.pitch, len(grid.letters)))
+    return ConversionKernel(number(value, 3, grid.storage), (grid.height, grid.pitch, len(grid.letters)))
 
 
 @lru_cache(maxsize=128)
-def stitch_recipe(size: int, begin: int, end: int, dtype: str) -> Recipe:
+def stitch_recipe(size: int, begin: int, end: int, dtype: str) -> ConversionKernel:
     """A kernel that replaces elements begin..end-1 of a tensor by those of a second buffer."""
     old, new = Value("tensor", (size,), np.dtype(dtype)), Value("new", (end - begin,), np.dtype(dtype))
     i = index(0)
     inside = (i >= arg(begin)) & (i < arg(end))
     value = select(inside, load(new, select(inside, i - arg(begin), lit(0))), load(old, i))
-    return Recipe(number(value, 1, np.dtype(dtype)), (size,))
+    return ConversionKernel(number(value, 1, np.dtype(dtype)), (size,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from engine.api.textures.formula import Conversion, Grid
+from engine.api.textures.host_conversion import HostConversions
 from engine.api.textures.images import AnyImage, GLImage
-from engine.api.textures.on_host import HostConversions
 from engine.api.textures.transform import TextureTransform
 from engine.backends.base import Backend, BackendType, Readback
 from engine.backends.readback import DerivedRead, PendingRead

@@ -69,12 +69,12 @@ class GLBackend(Backend):
         return f"{info} {info.is_software} {self.device.limits} {self.fan_in}"
 
     @classmethod
-    def load_ahead(cls) -> None:
+    def preload(cls) -> None:
         """The native code that replays command lists."""
         Replayer().wait()
 
     @abstractmethod
-    def elements_at_once(self, dtype: np.dtype) -> int:
+    def elements_per_invocation(self, dtype: np.dtype) -> int:
         """Elements that one shader invocation of a generic kernel computes."""
 
     @abstractmethod
@@ -122,7 +122,7 @@ class GLBackend(Backend):
         most = self.device.limits.max_loop_rounds
         if most >= UNLIMITED:
             return [compute]
-        count = self.elements_at_once(compute.output.dtype)
+        count = self.elements_per_invocation(compute.output.dtype)
         # A shader that yields several elements has one loop more, over them.
         return split(compute, most if count == 1 else most // count - 2, temporary)
 
@@ -171,7 +171,7 @@ class GLBackend(Backend):
         if source.elements:
             self.move(source, target, min(source.elements, target.elements))
 
-    def transfers_ahead(self, elements: int, dtype: np.dtype, upload: bool) -> None:
+    def preallocate_transfers(self, elements: int, dtype: np.dtype, upload: bool) -> None:
         """Create staging buffers."""
         self.device.staging.create_ahead(
             elements * memory_dtype(dtype).itemsize, upload, self.programs.context

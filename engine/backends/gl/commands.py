@@ -43,7 +43,7 @@ Setting = Callable[[np.ndarray, int, int], None]
 """Sets what differs by run: called with a list's rows, where those of the repetition begin, and the run."""
 
 
-class RunRows(NamedTuple):
+class IterationRows(NamedTuple):
     """The rows of one run, counted from the first row of its repetition on.
 
     settings: what sets their arguments. repetitions: those among the rows, which begin at rows counted alike.
@@ -60,7 +60,7 @@ class CommandLoop:
     """A loop in a command list: the rows of even iterations and those of odd ones."""
 
     first: int
-    rows: tuple[RunRows, RunRows]
+    rows: tuple[IterationRows, IterationRows]
     runs: range
 
     @property

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from engine.backends.base import Program
-from engine.backends.gl.commands import CallList, CommandLoop, RunRows, Setting
+from engine.backends.gl.commands import CallList, CommandLoop, IterationRows, Setting
 from engine.backends.gl.memory import AnyBuffer
 from engine.backends.gl.programs import ProgramStore
 from engine.base.errors import DisposedError
 from engine.compiler.plan import RepeatedSteps, Step
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
-from engine.kernels.expr import RunNumber
+from engine.kernels.expr import IterationNumber
 
 
 class Temporary(Protocol):
@@ -84,7 +84,7 @@ class GLProgram(Program):
 
 
 class _SymbolicRun(NamedTuple):
-    """What `RunRows` say of a run, while it is being recorded."""
+    """What `IterationRows` say of a run, while it is being recorded."""
 
     settings: list[Setting]
     repetitions: list[CommandLoop]
@@ -130,19 +130,19 @@ class GLRecorder:
     ) -> None:
         origin, first = self.first_row, len(self.commands)
         self.first_row = first
-        made: list[RunRows] = []
+        made: list[IterationRows] = []
         for part in range(2):
             begin, own = len(self.commands) - first, _SymbolicRun([], [])
             if any(run % 2 == part for run in runs[:2]):
                 self.forget()
                 self._open.append(own)
-                for inner in kernel.in_run(steps, part):
+                for inner in kernel.in_iteration(steps, part):
                     if isinstance(inner.kernel, RepeatedSteps):
                         self.repeat(inner, add)
                     else:
                         own.settings.extend(add(inner))
                 self._open.pop()
-            made.append(RunRows(begin, len(self.commands) - first, *own))
+            made.append(IterationRows(begin, len(self.commands) - first, *own))
         self.forget()
         self.first_row = origin
         around = self._open[-1].repetitions if self._open else self.commands.repetitions
@@ -151,7 +151,7 @@ class GLRecorder:
     def run_numbers(self, step: Step) -> list[Setting]:
         """The settings that write the iteration number to the arguments of the kernel just used."""
         words = self.used_words
-        places = [k for k, value in enumerate(step.values) if isinstance(value, RunNumber)]
+        places = [k for k, value in enumerate(step.values) if isinstance(value, IterationNumber)]
         if not places:
             return []
 

@@ -13,7 +13,7 @@ from math import prod
 from engine.backends.cost import loop_rounds
 from engine.backends.gpu.size_functions import is_at_most
 from engine.compiler.plan import AnyKernel, RepeatedSteps, Step
-from engine.kernels.expr import LOOPS, RunNumber, nodes
+from engine.kernels.expr import LOOPS, IterationNumber, nodes
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import deferred
 
@@ -45,7 +45,11 @@ class RepeatedKernel:
 
         A step waits for those that made what it reads, and for those that read what it overwrites.
         """
-        runs = [step for run in range(4) for step in enumerate(self.repeated.in_run(self.repeated.body, run))]
+        runs = [
+            step
+            for run in range(4)
+            for step in enumerate(self.repeated.in_iteration(self.repeated.body, run))
+        ]
         found: set[int] = set()
         while added := _waiting(runs, found) - found:
             found |= added
@@ -155,5 +159,6 @@ def _has_known_loops(kernel: Kernel, values: Sequence[int | float]) -> bool:
     """Whether the extents of all loops are numbers that are the same in every run."""
     extents = [node.args[0] for node in nodes(kernel.body) if node.op in LOOPS]
     return all(
-        x.op == "const" or (x.op == "param" and not isinstance(values[x.attr], RunNumber)) for x in extents
+        x.op == "const" or (x.op == "param" and not isinstance(values[x.attr], IterationNumber))
+        for x in extents
     )

@@ -26,7 +26,7 @@ from engine.backends.opencl.execution.dispatches import (
     dispatches,
     each,
 )
-from engine.backends.opencl.execution.memory import CLBuffer, CLReadback, Slot, Transfers
+from engine.backends.opencl.execution.memory import CLBuffer, CLReadback, TemporaryBuffer, Transfers
 from engine.backends.opencl.execution.partial_dispatch import CLPartialDispatch
 from engine.backends.opencl.execution.programs import ProgramStore
 from engine.backends.opencl.execution.repeated import Repeater
@@ -90,7 +90,7 @@ class OpenCLBackend(Backend):
         is_apart = device.info.is_gpu and not device.device.host_unified_memory
         self._transfers = Transfers.of(device, is_apart if pinned is None else pinned)
         # Temporaries of all programs of templates.
-        self._slots: list[Slot] = []
+        self._slots: list[TemporaryBuffer] = []
 
     @classmethod
     def device_for(cls, device: CLDevice | None) -> CLDevice:
@@ -254,13 +254,13 @@ class OpenCLBackend(Backend):
             return PlanTemplate(self, plan, constants)
         return CLTemplate(self, plan, constants)
 
-    def slot(self, number: int) -> Slot:
+    def slot(self, number: int) -> TemporaryBuffer:
         """A buffer for temporaries, shared by all template programs."""
         if number == len(self._slots):
-            self._slots.append(Slot(self.device.limits.max_allocation, self._allocate))
+            self._slots.append(TemporaryBuffer(self.device.limits.max_allocation, self._allocate))
         return self._slots[number]
 
-    def shared_temporaries(self) -> Sequence[Slot]:
+    def shared_temporaries(self) -> Sequence[TemporaryBuffer]:
         """The buffers of templates."""
         return self._slots
 

@@ -14,22 +14,22 @@ from operator import is_
 import numpy as np
 
 from engine.base.dtypes import INT64
+from engine.compiler.passes.affine_scalars import INTEGERS, ScalarScope, Sum
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
-from engine.compiler.passes.scalar_sums import INTEGERS, Scope, Sum
 from engine.graph.model import Layer, Model, Output
 from engine.graph.new_layers import NewLayers
 from engine.operators.casting import ONNX_TYPES
-from engine.operators.loop_bodies import MOST_RUNS, always_goes_on
+from engine.operators.loop_bodies import MOST_RUNS, never_ends_early
 
 _CODES = {name: code for code, name in ONNX_TYPES.items()}
 
 
 def count_loops(model: Model) -> Model:
     """Loop(states, counters, condition) -> Loop(count, states), in subgraphs as well."""
-    return _counted(Scope(model, None))
+    return _counted(ScalarScope(model, None))
 
 
-def _counted(scope: Scope) -> Model:
+def _counted(scope: ScalarScope) -> Model:
     """A graph with its loops counted, those of subgraphs first."""
     model = scope.model
     layers: list[Layer] = []
@@ -37,7 +37,7 @@ def _counted(scope: Scope) -> Model:
     for given in model.layers:
         layer = given
         if layer.subgraphs:
-            layer = layer.with_subgraphs(lambda body: _counted(Scope(body, scope)))
+            layer = layer.with_subgraphs(lambda body: _counted(ScalarScope(body, scope)))
         is_loop = layer.op_type == "Loop" and not layer.domain
         found = _Loop(scope, layer).counted() if is_loop else None
         layers += [layer] if found is None else found.layers
@@ -47,7 +47,7 @@ def _counted(scope: Scope) -> Model:
     return model.replace(layers=tuple(layers), constants=constants)
 
 
-def _stacks(reader: Layer, inside: Scope, piece: str) -> bool:
+def _stacks(reader: Layer, inside: ScalarScope, piece: str) -> bool:
     """Whether a layer joins tensors of a sequence that all have one shape, as has each `piece` in a body."""
     if reader.op_type != "ConcatFromSequence" or reader.domain:
         return False
@@ -62,7 +62,7 @@ def _stacks(reader: Layer, inside: Scope, piece: str) -> bool:
 class _Loop:
     """A Loop, its states and its condition."""
 
-    def __init__(self, scope: Scope, layer: Layer) -> None:
+    def __init__(self, scope: ScalarScope, layer: Layer) -> None:
         self.scope = scope
         self.layer = layer
         self.most, self.condition, *self.states = (*layer.inputs, "", "")[: max(2, len(layer.inputs))]
@@ -75,7 +75,7 @@ class _Loop:
         states = self.states
         if len(self.body.inputs) != len(states) + 2 or len(self.body.outputs) < len(states) + 1:
             return None
-        inside = Scope(self.body, self.scope)
+        inside = ScalarScope(self.body, self.scope)
         ends = [inside.root(output.name) for output in self.body.outputs[1 : len(states) + 1]]
         stay = {n for n, end in enumerate(ends) if states[n] and end == self.body.inputs[n + 2].name}
         steps = {n: step for n, end in enumerate(ends) if (step := self._step(inside, n, end)) is not None}
@@ -85,7 +85,7 @@ class _Loop:
         lists = {
             n: name for n, end in enumerate(ends) if (name := self._appended(inside, n, end)) is not None
         }
-        if not stay and not steps and not lists and (count is None or always_goes_on(self.body)):
+        if not stay and not steps and not lists and (count is None or never_ends_early(self.body)):
             return None
         self.most = self.most if count is None else count
         for n in stay:
@@ -98,7 +98,7 @@ class _Loop:
         self._add_loop([n for n in range(len(states)) if n not in gone], lists, count is not None)
         return self.made
 
-    def _step(self, inside: Scope, number: int, end: str) -> np.ndarray | None:
+    def _step(self, inside: ScalarScope, number: int, end: str) -> np.ndarray | None:
         """What an iteration adds to a state: an integer without axes; None for other states."""
         layer = inside.maker(end)
         if layer is None or layer.op_type not in ("Add", "Sub") or not self.states[number]:
@@ -112,7 +112,7 @@ class _Loop:
             return None
         return step if layer.op_type == "Add" else np.array(-step)
 
-    def _appended(self, inside: Scope, number: int, end: str) -> str | None:
+    def _appended(self, inside: ScalarScope, number: int, end: str) -> str | None:
         """What each iteration adds to the end of an empty sequence that is only stacked; else None."""
         name, layer = self.body.inputs[number + 2].name, inside.maker(end)
         start, (result,) = self.scope.maker(self.states[number]), self.layer.outputs[number:][:1] or ("",)
@@ -138,7 +138,7 @@ class _Loop:
 
     def _count(self, sums: Mapping[str, Sum | None]) -> str | None:
         """The number of iterations, if the condition is handed on or compares counters with what stays."""
-        inside = Scope(self.body, self.scope, sums)
+        inside = ScalarScope(self.body, self.scope, sums)
         conditions = inside.conditions(self.body.outputs[0].name)
         if conditions is None or any(each.of_run >= 0 for each in conditions):
             return None

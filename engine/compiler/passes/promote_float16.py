@@ -92,7 +92,7 @@ def promote_float16(model: Model) -> Model:
     """Compute in float32 what the model computes in float16 or bfloat16."""
     if not _has_halves(model):
         return model
-    scope = _Scope(model, None)
+    scope = _GraphRewriter(model, None)
     promoted = scope.promoted()
     return promoted if scope.count else model
 
@@ -123,14 +123,14 @@ def _has_halves(model: Model) -> bool:
     return False
 
 
-class _Scope:
+class _GraphRewriter:
     """One graph while it is rewritten, inside the graph whose layer holds it.
 
     A value of half precision has two forms: its own name stands for what the model declares, `wide` has the
     name of its float32 form. Either is made when a layer first wants it.
     """
 
-    def __init__(self, graph: Model, outer: _Scope | None, title: str = "") -> None:
+    def __init__(self, graph: Model, outer: _GraphRewriter | None, title: str = "") -> None:
         """`title` distinguishes the layers that are made here from those of other graphs."""
         self.graph = graph
         self.outer = outer
@@ -198,14 +198,14 @@ class _Scope:
 
     # Values
 
-    def _scopes(self) -> Iterator[_Scope]:
+    def _scopes(self) -> Iterator[_GraphRewriter]:
         """This scope and those around it."""
-        scope: _Scope | None = self
+        scope: _GraphRewriter | None = self
         while scope is not None:
             yield scope
             scope = scope.outer
 
-    def _defining(self, name: str) -> _Scope | None:
+    def _defining(self, name: str) -> _GraphRewriter | None:
         """The scope in which a value of half precision is defined."""
         return next((scope for scope in self._scopes() if name in scope.halves), None)
 
@@ -362,7 +362,7 @@ class _Scope:
     def _rewrite_bodies(self, layer: Layer) -> None:
         bodies: dict[int, Model] = {}
         for body in layer.subgraphs:
-            scope = _Scope(body, self, f"{self.title}{layer.name}/{len(bodies)}/")
+            scope = _GraphRewriter(body, self, f"{self.title}{layer.name}/{len(bodies)}/")
             bodies[id(body)] = scope.promoted()
             self.count += scope.count
             if layer.op_type not in ("If", "Loop", "Scan"):

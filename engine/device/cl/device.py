@@ -74,7 +74,7 @@ class CLLimits:
     """Largest buffer."""
 
 
-class Pending(Protocol):
+class PendingEvents(Protocol):
     """Protocol: holds events of pending commands."""
 
     def events(self) -> Iterable[Any]:
@@ -136,7 +136,7 @@ class CLDevice(Disposable):
         self.limits = _limits_of(chosen)
         self.counters = DeviceCounters()
         self.stores: dict[Any, Any] = {}
-        self.pending: weakref.WeakSet[Pending] = weakref.WeakSet()
+        self.pending: weakref.WeakSet[PendingEvents] = weakref.WeakSet()
         self.calls = NativeCalls()
         self._forked = False
         _devices.add(self)

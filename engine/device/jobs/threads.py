@@ -55,7 +55,7 @@ def set_allowed_cores(words: memoryview) -> None:
 
 def thread_body(program: Program, address: int, priority: Priority, number: int) -> None:
     """The main function of a job thread."""
-    thread_scheduling.wait_for_turn()
+    thread_scheduling.set_batch_policy()
     if number == 0:
         ctypes.c_int64.from_address(address + 8 * LAYOUT["FIRST_THREAD"]).value = threading.get_native_id()
     if priority == "below_normal":

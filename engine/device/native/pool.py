@@ -113,7 +113,7 @@ class _Child:
 class CompilePool:
     """Compiles kernels in up to `limit` child processes (default: one per core), started on demand.
 
-    Where a game was left a core (`reserve_core`) there is one less, until somebody waits (`hurry`).
+    Where a game was left a core (`reserve_core`) there is one less, until `start_more_children`.
 
     in_process: compile on this process's thread instead, which holds the GIL; for tests and frozen programs.
     """
@@ -138,7 +138,7 @@ class CompilePool:
         weakref.finalize(self, _close_children, self._children, self._closing)
 
     @property
-    def is_beside(self) -> bool:
+    def is_compiling(self) -> bool:
         """Whether kernels are being compiled in the background."""
         return not self._in_process
 
@@ -170,7 +170,7 @@ class CompilePool:
             self._start(self._limit if is_urgent else 1)
         return future
 
-    def is_wanted(self, future: Future[CompiledObject]) -> None:
+    def prioritize(self, future: Future[CompiledObject]) -> None:
         """Raise the priority of precompiled kernels that are now waited for."""
         with self._changed:
             for task in self._tasks:
@@ -186,7 +186,7 @@ class CompilePool:
         if always:
             self._hurried = self._limit
 
-    def hurry(self) -> None:
+    def start_more_children(self) -> None:
         """Start more child processes for kernels that frames wait for."""
         with self._changed:
             self._start(self._hurried)

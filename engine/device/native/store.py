@@ -136,7 +136,7 @@ class PendingLoad:
             progress(*self.progress)
         while pending := [future for future in self._futures.values() if not future.done()]:
             if threading.current_thread() is threading.main_thread():
-                self._store.pool.hurry()
+                self._store.pool.start_more_children()
                 child_processes.let_go()
             wait(pending, return_when=FIRST_COMPLETED)
             if progress is not None:
@@ -202,7 +202,7 @@ class NativeStore:
 
         Does nothing where that would take time of this process.
         """
-        if self.pool.is_beside:
+        if self.pool.is_compiling:
             self._begin(sources, is_ahead=True)
 
     def _begin(self, sources: Sequence[NativeSource], is_ahead: bool) -> PendingLoad:
@@ -216,7 +216,7 @@ class NativeStore:
                     future = self._read_or_compile(source, is_ahead)
                     self._in_flight[source.key] = future
                 elif not (is_ahead or future.done()):
-                    self.pool.is_wanted(future)
+                    self.pool.prioritize(future)
                 futures[source.key] = future
         return PendingLoad(self, tuple(sources), futures)
 
@@ -236,7 +236,7 @@ class NativeStore:
             for key, given in words.items():
                 if key not in self._addresses:
                     compiled = _read_object(self.path(key), key, given)
-                    if compiled is None and not self.pool.is_beside:
+                    if compiled is None and not self.pool.is_compiling:
                         compiled = self._from_package(key, given)
                     if compiled is None or self._missing(compiled):
                         return None
@@ -304,7 +304,7 @@ class NativeStore:
 
     def _improve_later(self, source: NativeSource) -> None:
         """Have a kernel compiled in a while, with those that are taken from the package until then."""
-        if not self.pool.is_beside:
+        if not self.pool.is_compiling:
             return
         if not self._to_improve:
             timer = threading.Timer(IMPROVE_AFTER, self.improve)

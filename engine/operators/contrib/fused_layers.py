@@ -28,7 +28,7 @@ from engine.operators.normalization import group_normalization, layer_normalizat
 from engine.operators.padding import pad
 from engine.operators.registry import operator
 from engine.operators.shape_ops import range_
-from engine.operators.state_layers import causal_conv
+from engine.operators.stateful_layers import causal_conv
 from engine.operators.views import unsqueeze
 
 operator("ExpandDims", domain=CONTRIB, host=("axes",))(unsqueeze)

@@ -23,7 +23,7 @@ import numpy as np
 from engine.base.dtypes import STORAGE_TYPES, as_dtype
 from engine.base.shapes import DynamicTensorShape
 from engine.compiler.plan import STORABLE
-from engine.kernels.expr import RunNumber
+from engine.kernels.expr import IterationNumber
 from engine.runtime.plan_store.streams import DEEPEST, Column, NotStorableError, StreamReader, StreamWriter, T
 
 _TYPES = {name: as_dtype(name) for name in (*STORAGE_TYPES, "object", "void", "complex64", "complex128")}
@@ -60,7 +60,7 @@ class _Numbers(Column[int | float]):
 
     def write(self, values: Sequence[int | float], file: StreamWriter) -> None:
         places = [place for place, value in enumerate(values) if isinstance(value, float)]
-        runs = [place for place, value in enumerate(values) if type(value) is RunNumber]
+        runs = [place for place, value in enumerate(values) if type(value) is IterationNumber]
         Many(SIZE).write([places, runs], file)
         REAL.write([values[place] for place in places], file)
         INTEGER.write([0 if isinstance(value, float) else value for value in values], file)
@@ -72,7 +72,7 @@ class _Numbers(Column[int | float]):
         for place, real in zip(places, reals, strict=True):
             found[place] = real
         for place in runs:
-            found[place] = RunNumber()
+            found[place] = IterationNumber()
         return found
 
 

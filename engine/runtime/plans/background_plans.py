@@ -174,7 +174,7 @@ class BackgroundPlans:
         """A plan for these sizes alone, its kernels compiled and its weights packed."""
         session, lowered = self._session, request.apart()
         session.compile(lowered)
-        request.store_apart(lowered)
+        request.store_static(lowered)
         if session.backends["native"].is_host:
             for segment in lowered.segments:
                 session.recorder.pack(segment, segment.plan.packed)

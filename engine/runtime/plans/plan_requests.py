@@ -53,7 +53,7 @@ class PlanRequest(ABC):
         """Whether another plan for all sizes may be made."""
 
     @abstractmethod
-    def openly(self) -> SymbolicPlan | None:
+    def make_symbolic(self) -> SymbolicPlan | None:
         """A symbolic plan that also serves these sizes; None if impossible. Any thread may call this."""
 
     @abstractmethod
@@ -67,11 +67,11 @@ class PlanRequest(ABC):
     def hold(self) -> None:
         """Copy what the user may change before the plan is made."""
 
-    def store_open(self, made: Sequence[SymbolicPlan]) -> None:
+    def store_symbolic(self, made: Sequence[SymbolicPlan]) -> None:
         """Store plans for all sizes, whose kernels are compiled."""
         self.session.stored_plans.store_symbolic_plans(self.session, {}, made)
 
-    def store_apart(self, lowered: Lowered) -> None:
+    def store_static(self, lowered: Lowered) -> None:
         """Store a plan for these sizes alone, if it is to be."""
 
     def filling(self, *, only_used: bool = False) -> Filling:
@@ -80,7 +80,7 @@ class PlanRequest(ABC):
 
     def make(self) -> SymbolicPlan | None:
         """A new plan for all sizes, to be used once its kernels are compiled; None where none is made."""
-        made = self.openly() if self.may_make and not self.plans.serves_one_set_each else None
+        made = self.make_symbolic() if self.may_make and not self.plans.serves_one_set_each else None
         if made is not None:
             self.plans.add(made)
         return made
@@ -94,7 +94,7 @@ class PlanRequest(ABC):
         sized = self.found_or_made()
         if sized is not None:
             self.session.compile(sized.lowered)
-            self.store_open([sized, *self.plans.ready])
+            self.store_symbolic([sized, *self.plans.ready])
         return sized
 
     def filled_now(self) -> RecordedPlan | None:
@@ -108,7 +108,7 @@ class PlanRequest(ABC):
             self.make()
         if not self.plans.take_compiled(self.session):
             return None
-        self.store_open(self.plans.ready)
+        self.store_symbolic(self.plans.ready)
         return finish(self.filling())
 
 
@@ -140,7 +140,7 @@ class InputsRequest(PlanRequest):
             return False
         return sum(plan.decided != given.decided for plan in self.plans.ready) < MOST_DECIDED
 
-    def openly(self) -> SymbolicPlan | None:
+    def make_symbolic(self) -> SymbolicPlan | None:
         """A plan for all sizes like these; None for a model that cannot be planned so."""
         session, given, sizes = self.session, self.given, self.session.symbolic_plans.sizes
         if session.planner.tracer.grows_with_sizes:
@@ -175,11 +175,11 @@ class InputsRequest(PlanRequest):
         """The plan that another thread has made meanwhile, if any."""
         return self.session.cache.get(self._key)
 
-    def store_open(self, made: Sequence[SymbolicPlan]) -> None:
+    def store_symbolic(self, made: Sequence[SymbolicPlan]) -> None:
         """Store plans for all sizes, unless elements decide them."""
         self.session.stored_plans.store_symbolic_plans(self.session, self._known, made)
 
-    def store_apart(self, lowered: Lowered) -> None:
+    def store_static(self, lowered: Lowered) -> None:
         """Store the first plan that is used."""
         self.session.stored_plans.store_first(self.session, self._key, lowered, self._known)
 

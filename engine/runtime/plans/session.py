@@ -279,7 +279,7 @@ class Session:
             return found
         lowered = request.apart()
         loads = self.compiling(lowered)
-        on_compiled = partial(request.store_apart, lowered)
+        on_compiled = partial(request.store_static, lowered)
         recorded = RecordedPlan(lowered, CompilingKernels(loads, request.before, on_compiled))
         if not loads:
             self.is_ready(recorded, wait=False)

@@ -41,7 +41,7 @@ class SharedBuffer(GrowableBlock[DeviceBuffer]):
 
     def make(self, size: int) -> DeviceBuffer:
         """A new buffer; on any thread within `Backend.background_compilation`."""
-        self.backend.transfers_ahead(size, self.dtype, self._is_input)
+        self.backend.preallocate_transfers(size, self.dtype, self._is_input)
         return self.backend.create_unset(size, self.dtype)
 
     def make_touched(self, size: int) -> DeviceBuffer:

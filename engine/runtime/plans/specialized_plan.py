@@ -89,4 +89,4 @@ class SpecializedPlan(Lowered):
 
         None where that is not possible.
         """
-        return self.sized if self.sized.lowered.trace.frames else self._request.openly()
+        return self.sized if self.sized.lowered.trace.frames else self._request.make_symbolic()

@@ -68,7 +68,7 @@ class ContinuationRequest(PlanRequest):
         """Whether the plan before is one for all sizes."""
         return self._sized is not None
 
-    def openly(self) -> SymbolicPlan | None:
+    def make_symbolic(self) -> SymbolicPlan | None:
         """A plan for all sizes that continues the other for data like this."""
         sized = self._sized
         from_here = None if sized is None else sized.continuable

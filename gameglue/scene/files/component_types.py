@@ -24,14 +24,14 @@ class Problem(Exception):
         self.line = line
 
 
-def find_kind(name: str) -> Kind:
+def find_class(name: str) -> Kind:
     """Find the class called `name`, importing its module if given. Raises `Problem`."""
     module, colon, qualified = name.rpartition(":")
     return _in_module(module, qualified) if colon else _known(name)
 
 
-def name_kind(kind: Kind) -> str:
-    """The name by which `find_kind` finds `kind` in any run of the game. Raises `Problem`."""
+def class_name(kind: Kind) -> str:
+    """The name by which `find_class` finds `kind` in any run of the game. Raises `Problem`."""
     module = kind.__module__
     is_local = "<locals>" in kind.__qualname__
     if is_local or module.partition(".")[0] == "gameglue":

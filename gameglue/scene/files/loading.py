@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 from engine import Loading
 from engine.runtime.loading.handle import Steps
 from gameglue.host.resources import Resources
-from gameglue.scene.files.component_types import Problem, find_kind
+from gameglue.scene.files.component_types import Problem, find_class
 from gameglue.scene.files.locations import SCENE, find_file, name_of, read_text
 from gameglue.scene.files.reading import ObjectReader, check_head
 from gameglue.scene.files.text import Node, parse
@@ -92,7 +92,7 @@ def _resources_of(objects: list[Node], resources: Resources) -> Iterator[tuple[t
 def _of_component(entry: Any, resources: Resources) -> Iterator[tuple[type, str]]:
     for name, fields in entry.items() if isinstance(entry, dict) else ():
         try:
-            declared = fields_of(find_kind(name)) if isinstance(name, str) and fields.value else {}
+            declared = fields_of(find_class(name)) if isinstance(name, str) and fields.value else {}
         except Problem:
             continue
         for field, node in fields.value.items() if isinstance(fields.value, dict) else ():

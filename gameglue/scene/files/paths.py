@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import unquote
 
 from engine.base.spelling import near
-from gameglue.scene.files.component_types import Problem, find_kind
+from gameglue.scene.files.component_types import Problem, find_class
 from gameglue.scene.game_object import GameObject
 from gameglue.scene.transform import Transform
 from gameglue.scripting.behaviour import MonoBehaviour
@@ -77,7 +77,7 @@ def find_component(owner: GameObject, named: str) -> MonoBehaviour:
     if not found:
         has = [type(c).__name__ for c in owner.components]
         # A base class, or a class by its full name, will do, too.
-        kind = find_kind(word) if ":" in word or word not in has else MonoBehaviour
+        kind = find_class(word) if ":" in word or word not in has else MonoBehaviour
         found = [c for c in owner.components if isinstance(c, kind)]
         if not found:
             raise Problem(f"object {owner.name!r} has no {word}{near(word, has, 'its components')}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.base.spelling import near
 from gameglue.errors import GameError, SceneError
-from gameglue.scene.files.component_types import Problem, find_kind
+from gameglue.scene.files.component_types import Problem, find_class
 from gameglue.scene.files.locations import VERSION
 from gameglue.scene.files.overrides import OverriddenProperty, find_override
 from gameglue.scene.files.paths import find_target
@@ -172,7 +172,7 @@ class ObjectReader:
                 fields.line, path, f"{name} must be followed by its fields, got {fields.value!r}"
             )
         try:
-            component = owner._attach(find_kind(name))
+            component = owner._attach(find_class(name))
         except Problem as error:
             raise self._error(entry.line, path, str(error)) from error
         except Exception as error:

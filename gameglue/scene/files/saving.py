@@ -9,7 +9,7 @@ from typing import Any
 from gameglue.errors import SceneError
 from gameglue.host.resources import Resources
 from gameglue.scene.copying import CopyMap, copy_value
-from gameglue.scene.files.component_types import Problem, name_kind
+from gameglue.scene.files.component_types import Problem, class_name
 from gameglue.scene.files.locations import VERSION, name_of
 from gameglue.scene.files.paths import children_of, name_component, paths_below
 from gameglue.scene.files.properties import properties_of
@@ -145,7 +145,7 @@ class ObjectWriter:
                     if field.default is None and fields.get(name, MISSING) is None:
                         del fields[name]
         try:
-            named = name_kind(kind)
+            named = class_name(kind)
         except Problem as error:
             raise SceneError(f"object {component.game_object.path!r}: {error}") from error
         more: dict[str, Any] = {}

@@ -15,9 +15,9 @@ from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.compiler.lower import Planner
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import leaves
-from engine.runtime.execution import Run
 from engine.runtime.outputs import data_at
 from engine.runtime.plans.session import Session
+from engine.runtime.run import Run
 from tests.graphs import model, node
 
 RNG = np.random.default_rng(5)

@@ -188,23 +188,23 @@ def test_seeds_repeat(make_app: Callable[..., App]) -> None:
 
 def test_frames_go_before_what_draws_for_them(make_drawing_app: MakeApp) -> None:
     app = make_drawing_app(real_time=True)
-    if thread_scheduling.slice_of(0) is None:
+    if thread_scheduling.get_slice(0) is None:
         pytest.skip("this system has no time slices that can be asked for")
-    assert thread_scheduling.slice_of(0) == thread_scheduling.FRAME_SLICE
+    assert thread_scheduling.get_slice(0) == thread_scheduling.FRAME_SLICE
     drawing = thread_scheduling.threads_named("llvmpipe")
     has_threads = os.environ.get("LP_NUM_THREADS") != "0"
     assert bool(drawing) == ("llvmpipe" in app.graphics.renderer and has_threads)
     for thread in drawing:
-        assert thread_scheduling.slice_of(thread) == thread_scheduling.LONG_SLICE
+        assert thread_scheduling.get_slice(thread) == thread_scheduling.LONG_SLICE
         assert os.sched_getscheduler(thread) & 0xFF == os.SCHED_BATCH
 
 
 def test_frames_that_nobody_waits_for_leave_their_core(make_app: MakeApp) -> None:
     def sliced(real_time: bool) -> bool:
         make_app(real_time=real_time).dispose()
-        return thread_scheduling.slice_of(0) == thread_scheduling.FRAME_SLICE
+        return thread_scheduling.get_slice(0) == thread_scheduling.FRAME_SLICE
 
     with ThreadPoolExecutor(1) as fresh:
-        if fresh.submit(thread_scheduling.slice_of, 0).result() is None:
+        if fresh.submit(thread_scheduling.get_slice, 0).result() is None:
             pytest.skip("this system has no time slices that can be asked for")
         assert [fresh.submit(sliced, each).result() for each in (False, True)] == [False, True]

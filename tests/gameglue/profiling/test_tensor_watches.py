@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gameglue.profiling.tensor_watches import NaNAlarm, TensorWatch, as_picture, heat_map
+from gameglue.profiling.tensor_watches import NaNAlarm, TensorWatch, as_image, heat_map
 
 
 def test_nan_and_infinity_are_noticed_once() -> None:
@@ -59,7 +59,7 @@ def test_only_the_chosen_tensor_is_kept() -> None:
 
 
 def test_a_matrix_is_its_own_picture() -> None:
-    picture = as_picture(np.array([[[[-1.0, 0.0], [1.0, np.nan]]]]))
+    picture = as_image(np.array([[[[-1.0, 0.0], [1.0, np.nan]]]]))
     assert picture.shape == (2, 2)
     assert picture[0].tolist() == [0.0, 0.5]
     assert picture[1, 0] == 1.0
@@ -69,7 +69,7 @@ def test_a_matrix_is_its_own_picture() -> None:
 def test_planes_are_tiled_with_gaps() -> None:
     planes = np.zeros((1, 4, 2, 3), np.float32)
     planes[0, 3] = 1.0
-    picture = as_picture(planes)
+    picture = as_image(planes)
     assert picture.shape == (6, 8)
     assert np.isnan(picture[2]).all()
     assert np.isnan(picture[:, 3]).all()
@@ -79,7 +79,7 @@ def test_planes_are_tiled_with_gaps() -> None:
 
 @pytest.mark.parametrize("shape", [(), (1,), (10,), (1000,), (0,), (3, 0), (600, 700), (2, 300, 20, 20)])
 def test_every_shape_has_a_picture_of_bounded_size(shape: tuple[int, ...]) -> None:
-    picture = as_picture(np.zeros(shape, np.float32))
+    picture = as_image(np.zeros(shape, np.float32))
     assert picture.ndim == 2
     assert all(1 <= n <= 257 for n in picture.shape)
     assert heat_map(picture).shape == (*picture.shape, 3)

@@ -16,7 +16,7 @@ from engine.backends.cpu.execution.arguments import count_words, has_blocks
 from engine.compiler.plan import RepeatedSteps, Step
 from engine.device.jobs.builtin_commands import builtin_functions
 from engine.device.jobs.command_loops import BEGIN, TURN
-from engine.kernels.expr import RunNumber
+from engine.kernels.expr import IterationNumber
 from engine.kernels.size import Number, Size, as_float
 from engine.kernels.words import as_word
 
@@ -182,7 +182,7 @@ def _changing(step: Step, start: int, swapped: Mapping[str, str]) -> Iterator[_C
     if step.window is not None:
         yield _Changing(start + 1, step.window.start, step.window.stride)
     for place, value in enumerate(step.values, end - len(names) - len(step.values)):
-        if isinstance(value, RunNumber):
+        if isinstance(value, IterationNumber):
             yield _Changing(place, 0, 1)
     for place, name in enumerate(names, end - len(names)):
         if name in swapped:

@@ -82,7 +82,7 @@ class GLComputeBackend(ComputeTextures):
             raise DeviceError(f"{problem}; BackendType.GPU_PIXEL needs OpenGL 3.3 only")
         return chosen
 
-    def elements_at_once(self, dtype: np.dtype) -> int:
+    def elements_per_invocation(self, dtype: np.dtype) -> int:
         """As many elements as a 32-bit word holds."""
         return lanes(np.dtype(dtype).name)
 

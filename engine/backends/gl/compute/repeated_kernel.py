@@ -14,7 +14,7 @@ from engine.backends.gl.storage import lanes
 from engine.backends.gpu.repeated_kernel import RUNS, RepeatedKernel, tensors_of, waits_of, work_of
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Step
-from engine.kernels.expr import RunNumber
+from engine.kernels.expr import IterationNumber
 from engine.kernels.kernel import Kernel
 
 _LOCAL_SIZE = 256
@@ -33,7 +33,7 @@ class _StepPrinter(ComputePrinter):
         assert isinstance(step.kernel, Kernel)
         super().__init__(step.kernel, texels=False)
         self.first_argument = first
-        self._runs = {k for k, value in enumerate(step.values) if isinstance(value, RunNumber)}
+        self._runs = {k for k, value in enumerate(step.values) if isinstance(value, IterationNumber)}
         self._blocks = blocks
 
     def param(self, slot: int, dtype: ArithmeticType) -> str:
@@ -64,7 +64,7 @@ class _Text:
         else:
             span = window.start, window.start + window.elements, window.stride
         extra = (*span, *axis_values(step.space))
-        self.values += [*(0 if isinstance(x, RunNumber) else x for x in step.values), *extra]
+        self.values += [*(0 if isinstance(x, IterationNumber) else x for x in step.values), *extra]
         self.types += [*step.kernel.params, *["index"] * len(extra)]  # type: ignore[list-item]
         return first
 
@@ -116,7 +116,7 @@ def print_merged(steps: Sequence[Step], target: ShaderTarget) -> Step | None:
     Its output is made anew in each run: what lasts longer counts as an input (`RepeatedSteps.of_run`).
     """
     tensors = tensors_of(steps, next(step.output for step in steps if step.window is None))
-    text = _Text(tensors, RunNumber())
+    text = _Text(tensors, IterationNumber())
     lines = [f"int lane = int(gl_LocalInvocationID.x), run = {argument(0)};"]
     for step, waits in zip(steps, waits_of(steps), strict=True):
         lines += [_BARRIER] * waits + text.step(step, text.arguments(step))
@@ -139,13 +139,13 @@ def print_repeated(repeated: RepeatedKernel, step: Step) -> tuple[ShaderKernel, 
 
     def run(part: int) -> list[str]:
         lines: list[str] = []
-        inner = zip(steps.in_run(steps.body, part), firsts, strict=True)
+        inner = zip(steps.in_iteration(steps.body, part), firsts, strict=True)
         for place, (each, first) in enumerate(inner):
             lines += [_BARRIER] * (place in waits) + text.step(each, first)
         return lines
 
     def last(part: int) -> list[str]:
-        inner = zip(steps.in_run(steps.last, part), last_firsts, strict=True)
+        inner = zip(steps.in_iteration(steps.last, part), last_firsts, strict=True)
         return [line for each, first in inner for line in text.step(each, first)]
 
     own = len(text.values)

@@ -64,7 +64,7 @@ class GLPixelBackend(PixelTextures):
             raise DeviceError(f"{problem}; update the graphics card's driver, or use BackendType.CPU")
         return chosen
 
-    def elements_at_once(self, dtype: np.dtype) -> int:
+    def elements_per_invocation(self, dtype: np.dtype) -> int:
         """The number of elements in a texel."""
         return 4
 

@@ -20,7 +20,7 @@ from engine.backends.opencl.codegen.strips import strip_lines, sums_of
 from engine.backends.opencl.codegen.tuned_kernel import FIRST_GROUP, TunedKernel, indent
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Step
-from engine.kernels.expr import RunNumber
+from engine.kernels.expr import IterationNumber
 from engine.kernels.kernel import Kernel
 
 
@@ -42,7 +42,7 @@ class _Text:
 
     def number(self, value: int | float, kind: ArithmeticType) -> str:
         """The name of a new argument, or of the run's number."""
-        if isinstance(value, RunNumber):
+        if isinstance(value, IterationNumber):
             return "run"
         self.types.append(kind)
         self.values.append(value)
@@ -149,7 +149,7 @@ def print_merged(steps: Sequence[Step], local: int) -> Step:
     Its output is made anew in each run: what lasts longer counts as an input (`RepeatedSteps.of_run`).
     """
     tensors = tensors_of(steps, next(step.output for step in steps if step.window is None))
-    text = _Text(tensors, run=RunNumber())
+    text = _Text(tensors, run=IterationNumber())
     lines = ["const int lane = (int)get_local_id(0);"]
     for step, waits in zip(steps, waits_of(steps), strict=True):
         lines += [*(_barrier(local) if waits else []), *text.step(step, local)]

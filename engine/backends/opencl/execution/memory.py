@@ -62,7 +62,7 @@ class CLBuffer(DeviceBuffer):
             self._mem = None
 
 
-class Slot(GrowableBlock[Any]):
+class TemporaryBuffer(GrowableBlock[Any]):
     """A buffer for temporaries of all template programs, which run in turn."""
 
     def __init__(self, limit: int, allocate: Callable[[int], Any]) -> None:

@@ -47,7 +47,7 @@ class _Events:
         ]
 
 
-class _Runs:
+class _Iterations:
     """Some runs of a step that repeats others; a unit is a run."""
 
     def __init__(self, repetition: Repetition) -> None:
@@ -62,7 +62,7 @@ class _Runs:
         return self._repetition.commands(range(first, first + count))
 
 
-class _Whole:
+class _RecordedDispatches:
     """A step that is enqueued as it was recorded: a unit is one of its dispatches."""
 
     def __init__(self, commands: Sequence[Command]) -> None:
@@ -79,7 +79,7 @@ class _Whole:
         pass
 
 
-class _Cuttable:
+class _RangedKernel:
     """A step whose kernel takes the start of a sub-range as arguments, from position `at` on.
 
     The kernel is that of the step's first recorded dispatch, so these become what they were after each part.
@@ -108,7 +108,7 @@ class _Cuttable:
             self._is_aimed = False
 
 
-class _Elements(_Cuttable):
+class _Elements(_RangedKernel):
     """A generic kernel over some of its groups."""
 
     def __init__(self, command: Command, source: GenericSource, step: Step, most: int) -> None:
@@ -127,7 +127,7 @@ class _Elements(_Cuttable):
         return self._aimed((min((first + count) * size, self._total), first * size), (count * size,))
 
 
-class _Groups(_Cuttable):
+class _Groups(_RangedKernel):
     """A tuned kernel over a box of its grid."""
 
     def __init__(self, command: Command, tuned: TunedKernel, step: Step, most: int) -> None:
@@ -147,7 +147,7 @@ class _Groups(_Cuttable):
         return self._aimed(begin, tuple(n * items for n, items in zip(size, self._local, strict=True)))
 
 
-_Part = _Runs | _Whole | _Elements | _Groups
+_Part = _Iterations | _RecordedDispatches | _Elements | _Groups
 
 
 class CLPartialDispatch(PartialDispatch):
@@ -170,14 +170,14 @@ class CLPartialDispatch(PartialDispatch):
 
     def _part(self, step: Step, commands: Sequence[Command | Repetition]) -> _Part:
         if commands and isinstance(commands[0], Repetition):
-            return _Runs(commands[0])
+            return _Iterations(commands[0])
         own = [command for command in commands if not isinstance(command, Repetition)]
         if not own:
-            return _Whole(own)
+            return _RecordedDispatches(own)
         compiled = self._backend.programs.get(step.kernel)
         source = compiled.source
         if source.signature.in_buffer:
-            return _Whole(own)
+            return _RecordedDispatches(own)
         most = most_groups(compiled, step)
         if isinstance(source, GenericSource):
             return _Elements(own[0], source, step, most)
@@ -195,7 +195,7 @@ class CLPartialDispatch(PartialDispatch):
             self._program.activate()
             for cut in cuts:
                 part = self._parts[cut.step]
-                if isinstance(part, _Runs):
+                if isinstance(part, _Iterations):
                     commands = part.commands(cut.first, cut.end - cut.first)
                     events.append([enqueue(queue, *command) for command in commands])
                     continue

@@ -12,7 +12,7 @@ from engine.backends.opencl.codegen.printer import GenericSource
 from engine.backends.opencl.execution.dispatches import Part, Repetition, Setting, dispatches
 from engine.backends.opencl.execution.programs import Compiled, ProgramStore, set_arguments
 from engine.compiler.plan import RepeatedSteps, Step
-from engine.kernels.expr import RunNumber
+from engine.kernels.expr import IterationNumber
 
 
 class Repeater:
@@ -29,8 +29,8 @@ class Repeater:
         """The repetition of a step."""
         kernel, count = step.kernel, step.space[0]
         assert isinstance(kernel, RepeatedSteps)
-        even, odd = (self._parts(kernel.in_run(kernel.body, part)) for part in range(2))
-        return Repetition(count, (even, odd), self._parts(kernel.in_run(kernel.last, count)))
+        even, odd = (self._parts(kernel.in_iteration(kernel.body, part)) for part in range(2))
+        return Repetition(count, (even, odd), self._parts(kernel.in_iteration(kernel.last, count)))
 
     def _parts(self, steps: Sequence[Step]) -> list[Part]:
         return [part for step in steps if prod(step.space) for part in self._step(step)]
@@ -42,7 +42,7 @@ class Repeater:
         compiled = self._programs.get(step.kernel)
         source = compiled.source
         operands = [self._buffers[name] for name in (*step.inputs, step.output)]
-        places = [k for k, value in enumerate(step.values) if isinstance(value, RunNumber)]
+        places = [k for k, value in enumerate(step.values) if isinstance(value, IterationNumber)]
         if step.window is None:
             made = dispatches(compiled, step)
         else:

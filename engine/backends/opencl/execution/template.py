@@ -40,7 +40,7 @@ from engine.backends.opencl.execution.dispatches import (
     largest_dispatch,
     pointed,
 )
-from engine.backends.opencl.execution.memory import CLBuffer, Slot
+from engine.backends.opencl.execution.memory import CLBuffer, TemporaryBuffer
 from engine.backends.opencl.execution.programs import Compiled, set_arguments
 from engine.compiler.plan import Plan, Step
 from engine.device.cl.device import CLDevice
@@ -296,17 +296,17 @@ class CLTemplate(GPUTemplate):
         set_arguments(own.kernel(0), own.constants, tuple(pairs))
         return True
 
-    def place_temporaries(self, given: Values) -> list[tuple[Slot, int]]:
+    def place_temporaries(self, given: Values) -> list[tuple[TemporaryBuffer, int]]:
         """The buffers for temporaries, and their sizes."""
         nbytes = np.maximum(_SMALLEST, self._elements(given) * self._items)
         return [(self._backend.slot(k), size) for k, size in enumerate(self._slots.sizes(nbytes).tolist())]
 
-    def needs(self, placed: list[tuple[Slot, int]]) -> Needs:
+    def needs(self, placed: list[tuple[TemporaryBuffer, int]]) -> Needs:
         """The buffers for temporaries, and their sizes."""
         return placed
 
     def program(
-        self, given: Values, placed: list[tuple[Slot, int]], outer: Sequence[CLBuffer]
+        self, given: Values, placed: list[tuple[TemporaryBuffer, int]], outer: Sequence[CLBuffer]
     ) -> CLTemplateProgram:
         """The program for one set of sizes."""
         grid = self._grids(given).reshape(-1, 4)

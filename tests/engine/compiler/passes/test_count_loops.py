@@ -11,7 +11,7 @@ from engine.base.errors import ShapeError
 from engine.compiler.interpreter import interpret
 from engine.compiler.plan import RepeatedSteps
 from engine.graph.model import Layer
-from engine.operators.loop_bodies import always_goes_on
+from engine.operators.loop_bodies import never_ends_early
 from tests.engine.conftest import CHANNELS, MakeWorker, answers
 from tests.engine.runtime.plans.test_symbolic_plans import count_plans
 from tests.engine.test_random_control_flow import HEAD
@@ -127,7 +127,7 @@ def check_answers(source: bytes, model: Model) -> None:
 def test_what_a_counter_ends_has_a_number_of_iterations(kind: str) -> None:
     model = ModelLoader.load(COUNTED[kind])
     (body,) = loop_in(model).subgraphs
-    assert always_goes_on(body)
+    assert never_ends_early(body)
     # Its only state is the layer's own.
     assert len(body.inputs) == 3
     check_answers(COUNTED[kind], model)
@@ -137,7 +137,7 @@ def test_what_a_counter_ends_has_a_number_of_iterations(kind: str) -> None:
 def test_other_loops_decide_at_each_turn(kind: str) -> None:
     model = ModelLoader.load(LEFT[kind])
     (body,) = loop_in(model).subgraphs
-    assert not always_goes_on(body)
+    assert not never_ends_early(body)
     check_answers(LEFT[kind], model)
 
 
@@ -277,7 +277,7 @@ def test_the_condition_may_be_a_result_itself() -> None:
     }"""
     source = onnx.parser.parse_model(HEAD + text).SerializeToString()
     model = ModelLoader.load(source)
-    assert always_goes_on(loop_in(model).subgraphs[0])
+    assert never_ends_early(loop_in(model).subgraphs[0])
     for go in (True, False):
         inputs = {"n": np.array(3, np.int64), "go": np.array(go)}
         expected = reference(source, inputs)

@@ -350,7 +350,7 @@ def test_a_game_is_left_a_core_until_it_waits(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(module, "wait", stop)
     pool = CompilePool(limit=3)
     pool.reserve_core()
-    pool.hurry()
+    pool.start_more_children()
     assert pool._threads == 0, "nothing waits"
     store = NativeStore(tmp_path, pool)
     pending = store.prepare_async([kernel(f"pass  # {n}") for n in range(5 * native_pool.KERNELS_PER_CHILD)])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gameglue import App, GameObject, MonoBehaviour, Quaternion, Scene, SceneError, SpriteRenderer, Vec3
-from gameglue.scene.files.component_types import Problem, find_kind, name_kind
+from gameglue.scene.files.component_types import Problem, class_name, find_class
 from tests.gameglue.scene.files.conftest import Write
 from tests.gameglue.scene.files.parts import Bearer, Logbook, Mood, Musket, Raider, Stats
 
@@ -302,15 +302,15 @@ def test_names_of_classes(game_app: App) -> None:
         return Shadow
 
     first, again_made = made(), made()
-    assert find_kind("Shadow") is again_made  # as after a reload, the newest counts
+    assert find_class("Shadow") is again_made  # as after a reload, the newest counts
     with pytest.raises(Problem, match="and this one is defined in a function"):
-        name_kind(first)
-    assert name_kind(SpriteRenderer) == "SpriteRenderer"
+        class_name(first)
+    assert class_name(SpriteRenderer) == "SpriteRenderer"
     other = type("SpriteRenderer", (MonoBehaviour,), {"__module__": "my_game"})
-    assert name_kind(SpriteRenderer) == "gameglue.graphics.camera:SpriteRenderer"
-    assert find_kind(name_kind(SpriteRenderer)) is SpriteRenderer
+    assert class_name(SpriteRenderer) == "gameglue.graphics.camera:SpriteRenderer"
+    assert find_class(class_name(SpriteRenderer)) is SpriteRenderer
     with pytest.raises(Problem, match="write gameglue.graphics.camera:SpriteRenderer or my_game:SpriteRend"):
-        find_kind("SpriteRenderer")
+        find_class("SpriteRenderer")
     del other, first
     gc.collect()
-    assert name_kind(SpriteRenderer) == "SpriteRenderer"
+    assert class_name(SpriteRenderer) == "SpriteRenderer"

@@ -13,7 +13,7 @@ from engine.backends.cpu.execution.command_builder import CommandBuilder
 from engine.backends.cpu.execution.program import CPUProgram
 from engine.compiler.plan import BufferSpec, IterationWindow, Plan, RepeatedSteps, Step, StoredKernel
 from engine.device.jobs.command_loops import BEGIN, TURN
-from engine.kernels.expr import RunNumber
+from engine.kernels.expr import IterationNumber
 from engine.kernels.size_recorder import SizeRecorder
 from tests import guards
 
@@ -44,7 +44,7 @@ def step(
 def plan_of(n: Any) -> Plan:
     """Steps over n x 600 elements, some of them repeated n times; a few are of other elements or none."""
     body = (
-        step("rows", (n, 600), (RunNumber(0), 0.5), ("x", "even"), "odd"),
+        step("rows", (n, 600), (IterationNumber(0), 0.5), ("x", "even"), "odd"),
         step("tasks", (n - 3,), (1.5, n), ("odd",), "t"),
     )
     last = (step("cells", (n * 600,), (), ("even",), "y", IterationWindow(0, 600, n * 100)),)

@@ -6,7 +6,7 @@ from collections import deque
 from time import perf_counter
 
 from engine.base.errors import CancelledError
-from engine.runtime.execution import Run
+from engine.runtime.run import Run
 
 
 class RunQueue:

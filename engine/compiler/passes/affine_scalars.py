@@ -51,7 +51,7 @@ class Sum:
         return not self.names and not self.of_run and self.number > 0
 
 
-class Scope:
+class ScalarScope:
     """The known scalars of a graph, and its enclosing scopes.
 
     Args:
@@ -59,7 +59,7 @@ class Scope:
     """
 
     def __init__(
-        self, model: Model, outer: Scope | None, sums: Mapping[str, Sum | None] | None = None
+        self, model: Model, outer: ScalarScope | None, sums: Mapping[str, Sum | None] | None = None
     ) -> None:
         self.model = model
         self.outer = outer
@@ -72,11 +72,11 @@ class Scope:
         """The names in use."""
         return names_in(self.model)
 
-    def home(self, name: str) -> Scope | None:
+    def defining_scope(self, name: str) -> ScalarScope | None:
         """The scope that defines a name."""
         if name in self._makers or name in self._inputs or name in self.model.constants:
             return self
-        return None if self.outer is None else self.outer.home(name)
+        return None if self.outer is None else self.outer.defining_scope(name)
 
     @cached_property
     def readers(self) -> Mapping[str, Sequence[Layer]]:
@@ -97,14 +97,14 @@ class Scope:
 
     def constant(self, name: str) -> np.ndarray | None:
         """The elements of a constant."""
-        home = self.home(name)
-        return None if home is None else home.model.constants.get(name)
+        defining_scope = self.defining_scope(name)
+        return None if defining_scope is None else defining_scope.model.constants.get(name)
 
     def value(self, name: str) -> Sum | None:
         """A scalar as a sum; None where that is not possible, or it is not known to be an integer."""
-        home = self.home(name)
-        if home is not self:
-            return None if home is None else home.value(name)
+        defining_scope = self.defining_scope(name)
+        if defining_scope is not self:
+            return None if defining_scope is None else defining_scope.value(name)
         if (array := self.model.constants.get(name)) is not None:
             number = float(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iuf" else 0.5
             return Sum(int(array.reshape(-1)[0])) if number.is_integer() else None
@@ -126,9 +126,9 @@ class Scope:
 
     def _is_whole(self, name: str) -> bool:
         """Whether a tensor is known to hold integers."""
-        home = self.home(name)
-        if home is not self:
-            return home is not None and home._is_whole(name)
+        defining_scope = self.defining_scope(name)
+        if defining_scope is not self:
+            return defining_scope is not None and defining_scope._is_whole(name)
         if name in self._inputs:
             return self._inputs[name].dtype.name in INTEGERS
         if name in self.model.constants:
@@ -141,9 +141,9 @@ class Scope:
 
     def conditions(self, name: str) -> list[Sum] | None:
         """Sums that all are positive exactly if a condition holds; None where that is not possible."""
-        home = self.home(name)
-        if home is not self:
-            return None if home is None else home.conditions(name)
+        defining_scope = self.defining_scope(name)
+        if defining_scope is not self:
+            return None if defining_scope is None else defining_scope.conditions(name)
         if (root := self.root(name)) != name:
             return self.conditions(root)
         if (array := self.model.constants.get(name)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.api.textures.formula import Conversion, to_image_recipe, to_tensor_recipe
+from engine.api.textures.formula import Conversion, to_image_kernel, to_tensor_kernel
 from engine.api.textures.images import GLImage
 from engine.backends.base import Backend, BackendType, DeviceBuffer
 from engine.backends.gl.commands import CallList
@@ -26,7 +26,7 @@ def to_tensor(backend: Backend, image: GLImage, conversion: Conversion, buffer: 
         key = ("in", conversion, image.name, buffer.written)
 
         def record() -> CallList:
-            recipe = to_tensor_recipe(grid, transform, shape)
+            recipe = to_tensor_kernel(grid, transform, shape)
             return backend.record_from_texture(image.name, recipe.numbered, recipe.space, buffer, begin, end)
 
         TextureCommands.of(backend.device).run(backend, key, record)
@@ -43,7 +43,7 @@ def to_texture(buffer: DeviceBuffer, conversion: Conversion, target: GLImage) ->
         key = ("out", conversion, dtype, buffer.readable, target.name)
 
         def record() -> CallList:
-            recipe = to_image_recipe(conversion, dtype)
+            recipe = to_image_kernel(conversion, dtype)
             size = (target.grid.width, target.grid.height)
             return backend.record_to_texture(buffer, recipe.numbered, recipe.space, target.name, size)
 

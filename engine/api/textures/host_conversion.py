@@ -14,7 +14,13 @@ from math import prod
 
 import numpy as np
 
-from engine.api.textures.formula import Conversion, Recipe, stitch_recipe, to_image_recipe, to_tensor_recipe
+from engine.api.textures.formula import (
+    Conversion,
+    ConversionKernel,
+    stitch_recipe,
+    to_image_kernel,
+    to_tensor_kernel,
+)
 from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.compiler.plan import BufferSpec, Plan, Role, Step
 
@@ -59,9 +65,9 @@ class HostConversions:
         def record() -> _Recorded:
             given = {"texels": backend.create(grid.size, grid.storage), "tensor": buffer}
             if slot is None:
-                return _record(backend, [(to_tensor_recipe(grid, transform, shape), "tensor")], given)
+                return _record(backend, [(to_tensor_kernel(grid, transform, shape), "tensor")], given)
             part = buffer.elements // shape[0]
-            convert = to_tensor_recipe(grid, transform, (1, *shape[1:]))
+            convert = to_tensor_kernel(grid, transform, (1, *shape[1:]))
             stitch = stitch_recipe(buffer.elements, slot * part, (slot + 1) * part, buffer.dtype.name)
             return _record(backend, [(convert, "new"), (stitch, "stitched")], given)
 
@@ -78,7 +84,7 @@ class HostConversions:
         key = ("out", conversion, id(buffer))
 
         def record() -> _Recorded:
-            recipe = to_image_recipe(conversion, buffer.dtype.name)
+            recipe = to_image_kernel(conversion, buffer.dtype.name)
             return _record(backend, [(recipe, "pixels")], {"tensor": buffer})
 
         recorded = self._find(key, buffer, record)
@@ -101,7 +107,7 @@ _conversions: weakref.WeakKeyDictionary[Backend, HostConversions] = weakref.Weak
 
 
 def _record(
-    backend: Backend, steps: Sequence[tuple[Recipe, str]], given: dict[str, DeviceBuffer]
+    backend: Backend, steps: Sequence[tuple[ConversionKernel, str]], given: dict[str, DeviceBuffer]
 ) -> _Recorded:
     """Record steps (recipe, name of the output) over buffers `given` by name; creates their outputs.
 
