@@ -262,7 +262,7 @@ class Walk(ABC):
         self._exact.clear()
         control = self.frames[-1].control
         assert control is not None
-        control.gave_up()
+        control.abandon_iteration()
         return True
 
     # Names and elements
@@ -419,7 +419,7 @@ class Walk(ABC):
         outputs[first:] = [mapped(x, lambda v: self._exactly(builder, v)) for x in outputs[first:]]
         if frame.body.stands_for_all:
             self.hand_over(builder, frame)
-        outer.control.took(builder, tuple(outputs))
+        outer.control.receive(builder, tuple(outputs))
         self.frames.pop()
         self.built(builder)
         made, left = self.steps - frame.began, outer.control.iterations_left()
@@ -464,7 +464,7 @@ class Walk(ABC):
                 if any(name in f.values for f in self.frames[: depth + 1]):
                     entries.append(self.look_up(name, depth))
             if frame.control is not None:
-                entries += frame.control.holds()
+                entries += frame.control.live_values()
         found += leaves(*entries)
         if stop is not None:
             found += [x.rows for x in entries if isinstance(x, ListValue) and x.rows is not None]

@@ -73,10 +73,10 @@ class If(ControlFlow):
             return Body(self.branches[done], (), str(done), tentative=True) if done < 2 else None
         return None if self.outputs else Body(self.branches[0 if truth(k, self.condition) else 1], ())
 
-    def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
+    def receive(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         self.outputs.append(outputs)
 
-    def gave_up(self) -> None:
+    def abandon_iteration(self) -> None:
         self.runs_both = False
         self.outputs = []
 
@@ -89,7 +89,7 @@ class If(ControlFlow):
         flag = k.alias(self.condition, ())
         return tuple(select_due(k, flag, a, b) for a, b in zip(*self.outputs, strict=True))
 
-    def holds(self) -> tuple[Entry, ...]:
+    def live_values(self) -> tuple[Entry, ...]:
         return (self.condition, *(x for outputs in self.outputs for x in outputs))
 
 
@@ -199,20 +199,20 @@ class DataEndedLoop(ControlFlow):
         inputs = (k.constant(np.array(self.runs, INT64)), k.constant(np.array(True)), *self.carried)
         return Body(self.body, inputs, str(self.runs), self.active is not None, exact_from=first)
 
-    def gave_up(self) -> None:
+    def abandon_iteration(self) -> None:
         if self.speculative is not None:
             self.speculative, self.looks_for_ahead = None, False
             return
         self.looks_ahead = False
 
-    def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
+    def receive(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         condition, after = outputs[0], outputs[1 : len(self.carried) + 1]
         stacks = tuple(x for x in outputs[len(self.carried) + 1 :] if isinstance(x, Value))
         if not isinstance(condition, Value) or len(stacks) + len(self.carried) + 1 < len(outputs):
             k.error("its condition and what it stacks must be tensors; carry sequences instead")
         found = truth(k, condition)
         if self.speculative is not None:
-            self.looks_for_ahead = found is None and self.speculative.took(k, condition, after, stacks)
+            self.looks_for_ahead = found is None and self.speculative.receive(k, condition, after, stacks)
             if self.looks_for_ahead:
                 self.carried, self.active, self.due = self.speculative.states(k)
                 self.stacks.append(self.speculative.stack(k, len(stacks)))
@@ -247,7 +247,7 @@ class DataEndedLoop(ControlFlow):
         counts = [stack.runs for stack in self.stacks]
         return (*self.carried, *(stacked(k, slices, counts=counts) for slices in columns))
 
-    def holds(self) -> tuple[Entry, ...]:
+    def live_values(self) -> tuple[Entry, ...]:
         stacked_ = (x for stack in self.stacks for x in stack.tensors)
         return (*self.carried, *stacked_, self.active, self.due)
 
@@ -282,8 +282,8 @@ class SequenceMap(CountedRuns):
             found.append(k.sequence(items, np.dtype(np.float32) if dtype is None else dtype))
         return tuple(found)
 
-    def holds(self) -> tuple[Entry, ...]:
-        return (*self.given, *super().holds())
+    def live_values(self) -> tuple[Entry, ...]:
+        return (*self.given, *super().live_values())
 
 
 def are_alike(entry: Entry) -> bool:

@@ -44,24 +44,24 @@ class ControlFlow(ABC):
 
     @abstractmethod
     def next_iteration(self, k: Builder) -> Body | None:
-        """The run to make now, or None at the end."""
+        """The iteration to plan now, or None at the end."""
 
     @abstractmethod
-    def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
+    def receive(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         """Receive the results of the iteration that `next_iteration` returned."""
 
     def iterations_left(self) -> int:
         """The known lower bound of remaining iterations."""
         return 0
 
-    def gave_up(self) -> None:
+    def abandon_iteration(self) -> None:
         """Called when a speculative iteration was abandoned because data must be read back first."""
 
     @abstractmethod
     def results(self, k: Builder) -> tuple[Entry, ...]:
         """The layer's outputs, after `next_iteration` gave None."""
 
-    def holds(self) -> tuple[Entry, ...]:
+    def live_values(self) -> tuple[Entry, ...]:
         """All values that it retains."""
         return ()
 

@@ -58,8 +58,8 @@ class Scan(CountedRuns):
         ways = enumerate(zip(self.output_axes, map(bool, self.output_reverse), strict=True))
         return (*self.last_states(k), *(self.stacked(k, number, *way) for number, way in ways))
 
-    def holds(self) -> tuple[Entry, ...]:
-        return (*self.scanned, *super().holds())
+    def live_values(self) -> tuple[Entry, ...]:
+        return (*self.scanned, *super().live_values())
 
 
 @operator("Scan", kind="rewritten", until=8)

@@ -54,10 +54,10 @@ class CountedRuns(ControlFlow):
         taken = self.inputs(k, step, self.states)
         return Body(self.body, taken, str(step), not self.count, exact_from=self.first_result)
 
-    def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
+    def receive(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         after, kept = outputs[self.first_state : self.first_result], outputs[self.first_result :]
         if self.rolled is not None:
-            if not self.rolled.took(k, after, kept):
+            if not self.rolled.receive(k, after, kept):
                 self.rolled = None
             return
         results = tuple(x for x in kept if isinstance(x, Value))
@@ -72,7 +72,7 @@ class CountedRuns(ControlFlow):
     def iterations_left(self) -> int:
         return self.count - len(self.stacks) if self.rolled is None else 0
 
-    def gave_up(self) -> None:
+    def abandon_iteration(self) -> None:
         if self.rolled is None:
             self.sample = ()
         self.rolled = None
@@ -95,5 +95,5 @@ class CountedRuns(ControlFlow):
         numbers = range(len(self.body.outputs) - self.first_result)
         return (*self.last_states(k), *(self.stacked(k, number) for number in numbers))
 
-    def holds(self) -> tuple[Entry, ...]:
+    def live_values(self) -> tuple[Entry, ...]:
         return (*self.states, *(x for results in self.stacks for x in results))

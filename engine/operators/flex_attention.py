@@ -51,7 +51,7 @@ class FlexAttention(ControlFlow):
             k.error(f"{name} has {found}, expected one of each")
         return Body(graph, (self.current,), name)
 
-    def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
+    def receive(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         (name, _), *_ = self.modifiers
         self.modifiers = self.modifiers[1:]
         found = outputs[0]
@@ -64,5 +64,5 @@ class FlexAttention(ControlFlow):
         probabilities = k.alias(self.current, self.geometry.space)
         return (weighted(k, probabilities, self.values, self.geometry, self.dtype),)
 
-    def holds(self) -> tuple[Entry, ...]:
+    def live_values(self) -> tuple[Entry, ...]:
         return (self.current, self.values.value)

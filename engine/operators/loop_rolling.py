@@ -57,7 +57,7 @@ class RolledLoop:
         before = k.before_iterations(first)
         return None if before is None else cls(count, first, before)
 
-    def took(self, k: Builder, after: Sequence[Entry], kept: Sequence[Entry]) -> bool:
+    def receive(self, k: Builder, after: Sequence[Entry], kept: Sequence[Entry]) -> bool:
         """Receive an iteration's states and stacked values; returns False if the loop cannot be rolled."""
         states = [v for v in after if isinstance(v, Value)]
         self._kept = [v for v in kept if isinstance(v, Value) and v.bound is None]

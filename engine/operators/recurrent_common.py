@@ -302,7 +302,7 @@ def walk(way: Direction, step: Step, states: Sequence[Value]) -> tuple[Value, tu
         return k.constant(np.zeros(shape, way.x.dtype)), tuple(zeros)
     rolled = RolledLoop.begin(k, way.steps, states, may_be_sizes=False)
     after = () if rolled is None else step(iteration_number(), tuple(rolled.before))
-    if rolled is not None and rolled.took(k, after, after[:1]):
+    if rolled is not None and rolled.receive(k, after, after[:1]):
         outputs, now = rolled.stack(k, 0), rolled.states(k)
     else:
         now, chain = tuple(states), Chain(k, k.fan_in)

@@ -82,14 +82,14 @@ class SpeculativeRuns:
         *carried, _, _ = self._rolled.before
         return (number_of_run(k, self.begin), k.constant(np.array(True)), *carried)
 
-    def took(self, k: Builder, condition: Value, after: Sequence[Entry], kept: Sequence[Entry]) -> bool:
+    def receive(self, k: Builder, condition: Value, after: Sequence[Entry], kept: Sequence[Entry]) -> bool:
         """Receive the body's results; returns False if the iterations cannot be rolled."""
         *carried, active, due = self._rolled.before
         if not all(map(alike, after, carried)):
             return False
         after = [select_due(k, active, new, old) for new, old in zip(after, carried, strict=True)]
         runs_while_halted = k.elementwise(and_, active, k.alias(condition, ()))
-        return self._rolled.took(k, (*after, runs_while_halted, one_more(k, due, active)), kept)
+        return self._rolled.receive(k, (*after, runs_while_halted, one_more(k, due, active)), kept)
 
     def states(self, k: Builder) -> tuple[tuple[Value, ...], Value, Value]:
         """The states after the last run, whether another one is due, and how many were."""
