@@ -43,6 +43,7 @@ from engine.backends.cpu.kernels.matmul.words import (
     emit_rows_of_words,
     known_zeros,
     signed_bytes,
+    words_of_bytes,
     zeros_of,
 )
 from engine.backends.cpu.library import library_text
@@ -142,6 +143,9 @@ def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows2D, words: WordF
     x, w = compute.operands[:2]
     x_zero, w_zero = zeros_of(compute)
     (kh, kw), sw, outputs = win.kernel, win.strides[1], win.out[0] * win.out[1]
+    if words.form == "bytes" and known_zeros(w_zero, byte_shift(w.dtype, signed=True)).any():
+        # Wider elements hold weights less their zero points.
+        words = words_of_bytes()
     in_words, in_bytes = words.elements > 1, words.form == "bytes"
     if in_words and (words.elements % sw or win.dilations != (1, 1)):
         return False
@@ -150,11 +154,8 @@ def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows2D, words: WordF
     if inputs > 1 and (words.form != "float32" or group_outputs > _MOST_OUTPUTS):
         return False
     rows, columns = inputs * kh, words.count(kw)
-    zeros = known_zeros(w_zero, byte_shift(w.dtype, signed=True) if in_bytes else 0)
     is_known = w.known is not None and (w_zero is None or w_zero.known is not None)
     if in_words and not is_known and (in_bytes or (w_zero is not None and w_zero.size > 1)):
-        return False
-    if in_bytes and is_known and zeros.any():
         return False
     batch = x.shape[0]
     partition = deferred(cut_planes, win, words.elements, batch, group, inputs, group_outputs, threads)
@@ -162,7 +163,8 @@ def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows2D, words: WordF
         return False
     if in_words and is_known:
         name = f"{w.name}|taps of {words.form}|{'' if w_zero is None else w_zero.name}"
-        weights = tuner.constant(name, partial(pack_taps_of_words, elements_of(w), words, zeros))
+        pack = partial(pack_taps_of_words, elements_of(w), words, known_zeros(w_zero, 0))
+        weights = tuner.constant(name, pack)
     else:
         sizes, strides = (1, channels * rows, kw), (0, kw, 1)
         weights = emit_rows_of_words(tuner, w, sizes, strides, words, w_zero).name

@@ -68,14 +68,28 @@ def test_depthwise_without_products_of_pairs(monkeypatch: pytest.MonkeyPatch, x_
     test_depthwise_shapes("dilated", x_type, "int8", "several")
 
 
-def test_depthwise_convolutions_of_large_planes_are_left_to_others() -> None:
-    x, w = np.ones((1, 16, 60, 60), np.uint8), np.ones((16, 1, 3, 3), np.int8)
-    model = one_layer("ConvInteger", [x, w], {"group": 16}, known=(1,))
+@pytest.mark.parametrize(
+    ("x_type", "w_type", "zeros", "stride"),
+    [("uint8", "int8", 0, 1), ("uint8", "uint8", 1, 1), ("int8", "int8", 18, 2)],
+)
+def test_depthwise_convolutions_of_large_planes_are_left_to_others(
+    x_type: str, w_type: str, zeros: int, stride: int
+) -> None:
+    rng = np.random.default_rng(zeros)
+    x = rng.integers(0, 127, (1, 18, 60, 60)).astype(x_type)
+    w = rng.integers(0, 127, (18, 1, 3, 3)).astype(w_type)
+    zero = [np.array(100, x_type), rng.integers(0, 127, zeros).astype(w_type)] if zeros else []
+    given = {"group": 18, "strides": (stride, stride), "pads": (1, 1, 1, 1)}
+    model = one_layer("ConvInteger", [x, w, *zero], given, known=(1, 2, 3)[: 1 + len(zero)])
     with Worker(model, BackendType.CPU) as worker:
         worker.schedule(x)
         found = worker.peek_output().download_to_array()
         assert "plane_conv" in kernels(worker)
-    np.testing.assert_array_equal(found, np.full((1, 16, 58, 58), 9, np.int32))
+    less = [item.astype(np.int32) for item in (zero if zeros else (np.array(0), np.zeros(1)))]
+    padded = np.pad(x - less[0], ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::stride, ::stride]
+    expected = np.einsum("ncyxhw,chw->ncyx", windows, w[:, 0] - less[1].reshape(-1, 1, 1))
+    np.testing.assert_array_equal(found, expected)
 
 
 POOLS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
