@@ -24,7 +24,6 @@ from engine.backends.cpu.execution.partial_dispatch import CPUPartialDispatch
 from engine.backends.cpu.execution.program import CPUProgram, MeasuredRate, released
 from engine.backends.cpu.execution.stream import (
     LEAST_SHARED,
-    LEAST_SHARED_ASLEEP,
     CPUReadback,
     JobStream,
     copy_now,
@@ -223,11 +222,10 @@ class CPUBackend(HostBackend):
         return read
 
     def _read(self, view: np.ndarray, out: np.ndarray | None) -> np.ndarray:
-        stream, least = self.stream, LEAST_SHARED_ASLEEP
+        stream = self.stream
         if stream.last is not None or stream.marks:
             stream.synchronize()
-            least = LEAST_SHARED
-        if view.nbytes < least:
+        if view.nbytes < LEAST_SHARED:
             return stream.results.copy(view) if out is None else delivered(view, out)
         target = stream.results.array(view.shape, view.dtype) if out is None else out
         check_out(target, view.shape, view.dtype)
