@@ -135,7 +135,7 @@ class CPUReplay(ProgramReplay):
         As many times as that is tried. It depends on how much of the caches is left to this process.
         """
         took = own_ns(partial(self._copy, arrays))
-        if all(map(address_in_place, arrays)):
+        if all(map(address_in_place, arrays, [t.address in self._program.exact for t in self._targets])):
             self._copied_ns = min(self._copied_ns, took)
         self._untimed -= 1
         if not self._untimed and self._copied_ns < inf:
@@ -257,6 +257,7 @@ class ZeroCopyCommands:
     __slots__ = (
         "_ahead",
         "_allowed",
+        "_exact",
         "_home",
         "_may",
         "_outputs",
@@ -304,6 +305,7 @@ class ZeroCopyCommands:
             may and buffer.elements * buffer.dtype.itemsize >= IN_PLACE_BYTES
             for may, buffer in zip(self._may, inputs, strict=True)
         ]
+        self._exact = [buffer.address in program.exact for buffer in inputs]
         self._outputs = program.outputs
         self.moved: tuple[str, ...] = ()
 
@@ -350,7 +352,7 @@ class ZeroCopyCommands:
         """Bind arrays in place, for a run that ends before their owner can change them."""
         self.let_go()
         for number, array in enumerate(arrays):
-            address = address_in_place(array) if self._allowed[number] else 0
+            address = address_in_place(array, self._exact[number]) if self._allowed[number] else 0
             if not address:
                 self.copied.append(number)
                 address = self._home[number]
