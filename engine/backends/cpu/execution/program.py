@@ -178,6 +178,16 @@ class CPUProgram(Program):
         most = min(TRIAL_NS + saved_ns * _ROUGHLY, _MOST_TRIED_NS)
         return self.nanoseconds < most and self.nanoseconds * self._pace.ratio < _HOPELESS * enough
 
+    def may_be_shared(self, is_quick: bool, most_ns: float) -> bool:
+        """Whether job threads may help with a run inline: once it is known that it `is_quick`, or not.
+
+        Not with one that takes longer than `most_ns` on one thread by what is known, or too short a time for
+        threads to wake.
+        """
+        is_settled = not (self.is_new or (is_quick and self._trials))
+        is_worth_it = 2 * INLINE_NS < self.fastest_ns < most_ns and self.nanoseconds < _MOST_TRIED_NS
+        return is_settled and is_worth_it
+
     def run_copy_here(self, run: Callable[[], object], saved_ns: float) -> None:
         """Run a copy of its commands with other inputs inline on this thread; see `is_quick`."""
         self.is_new = False

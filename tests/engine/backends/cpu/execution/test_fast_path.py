@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+import weakref
 
 import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.execution.fast_path import ZeroCopyCommands
-from engine.base.memory.aligned import address_in_place
+from engine.backends.cpu.execution import fast_path
+from engine.backends.cpu.execution.fast_path import CPUReplay, ZeroCopyCommands
+from engine.backends.cpu.execution.program import TRIALS
+from engine.base.memory.aligned import address_in_place, aligned
 from engine.compiler.plan import Plan
-from tests.engine.backends.cpu.test_backend import F32, chain, sums_plan
+from tests.engine.backends.cpu.test_backend import F32, chain, set_clocks, sums_plan
 
 PAGE = mmap.PAGESIZE
 
@@ -47,3 +50,34 @@ def test_printed_kernels_read_arrays_in_place_that_end_with_their_page(
     here.run_here()
     wanted = given + 2 if results == n else given.reshape(3, -1).sum(1)
     np.testing.assert_array_equal(backend.reader(y, (results,))(None), wanted)
+
+
+def test_job_threads_help_while_that_takes_no_longer(
+    backend: CPUBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays may change once a run returns; after runs that take longer, ever more go without help."""
+    n, took, helped = 300_000, [200, 301, 302, 299, 303, 200], list[int]()
+    x, y = backend.create(n, F32), backend.create(n, F32)
+    program = backend.record(chain(n, 2), {"x": x, "y": y})
+    replay = CPUReplay(backend.stream, program, [x], [True])
+    set_clocks(monkeypatch, [*[300] * TRIALS, *[161] * TRIALS])
+    stamps = iter([stamp for each in took for stamp in (0, 1000 * each)])
+    run = 0
+
+    def clock() -> int:
+        helped.append(run)
+        return next(stamps)
+
+    monkeypatch.setattr(fast_path, "perf_counter_ns", clock)
+    given = aligned((n,), F32)
+    first = 1 + 2 * TRIALS
+    for run in range(first + 22):
+        given[:] = run
+        assert replay.run([given])
+        given[:] = -1
+        np.testing.assert_array_equal(backend.reader(y, (n,))(None), np.full(n, run + 2, np.float32))
+    assert program.fastest_ns == 300_000
+    seen = weakref.ref(given)
+    del given
+    assert seen() is None
+    assert [run - first for run in helped[::2]] == [0, 1, 6, 15, 16, 21]
