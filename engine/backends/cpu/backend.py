@@ -24,6 +24,7 @@ from engine.backends.cpu.execution.partial_dispatch import CPUPartialDispatch
 from engine.backends.cpu.execution.program import CPUProgram, MeasuredRate, released
 from engine.backends.cpu.execution.stream import (
     LEAST_SHARED,
+    LEAST_SHARED_ASLEEP,
     CPUReadback,
     JobStream,
     copy_now,
@@ -225,7 +226,7 @@ class CPUBackend(HostBackend):
         stream = self.stream
         if stream.last is not None or stream.marks:
             stream.synchronize()
-        if view.nbytes < LEAST_SHARED:
+        if view.nbytes < (LEAST_SHARED if stream.jobs.is_awake else LEAST_SHARED_ASLEEP):
             return stream.results.copy(view) if out is None else delivered(view, out)
         target = stream.results.array(view.shape, view.dtype) if out is None else out
         check_out(target, view.shape, view.dtype)

@@ -248,6 +248,11 @@ class JobSystem:
         return len(self._threads)
 
     @property
+    def is_awake(self) -> bool:
+        """Whether a thread works, or spins as it does for a while after work."""
+        return self._blank.words[LAYOUT["SLEEPERS"]] < len(self._threads)
+
+    @property
     def helps_callers(self) -> bool:
         """Whether a caller that must not be delayed may share its work with the threads.
 

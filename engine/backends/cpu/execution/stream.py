@@ -18,7 +18,10 @@ from engine.device.jobs.command_list import NOTHING, CommandList
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
 LEAST_SHARED = 1 << 21
-"""Bytes from which copying with the job threads' help takes less time than alone, even if they are asleep."""
+"""Bytes from which copying with the job threads' help takes less time than alone."""
+
+LEAST_SHARED_ASLEEP = 1 << 22
+"""The same where they have to be woken, which takes them long on a busy machine."""
 
 
 class CPUReadback(Readback):

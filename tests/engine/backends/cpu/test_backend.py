@@ -17,7 +17,7 @@ from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.codegen.cost import TRIAL_NS
 from engine.backends.cpu.execution.fast_path import CPUReplay
 from engine.backends.cpu.execution.program import TRIALS, CPUProgram, MeasuredRate
-from engine.backends.cpu.execution.stream import LEAST_SHARED, JobStream
+from engine.backends.cpu.execution.stream import LEAST_SHARED_ASLEEP, JobStream
 from engine.base.dtypes import as_dtype
 from engine.base.errors import DisposedError, InputError
 from engine.base.memory.aligned import aligned
@@ -327,7 +327,7 @@ def test_results_keep_their_values(backend: CPUBackend) -> None:
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_large_tensors_are_read_by_all_threads(more: int) -> None:
     """Into a new array, a given one, one with gaps; and still when the job system is closed."""
-    n = LEAST_SHARED // 4 + more
+    n = LEAST_SHARED_ASLEEP // 4 + more
     x = np.random.default_rng(7).normal(size=(1, n)).astype(np.float32)
     with JobSystem(2) as jobs:
         backend = CPUBackend(jobs)
