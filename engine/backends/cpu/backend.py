@@ -223,11 +223,10 @@ class CPUBackend(HostBackend):
         return read
 
     def _read(self, view: np.ndarray, out: np.ndarray | None) -> np.ndarray:
-        stream, least = self.stream, LEAST_SHARED_ASLEEP
+        stream = self.stream
         if stream.last is not None or stream.marks:
             stream.synchronize()
-            least = LEAST_SHARED
-        if view.nbytes < least:
+        if view.nbytes < (LEAST_SHARED if stream.jobs.is_awake else LEAST_SHARED_ASLEEP):
             return stream.results.copy(view) if out is None else delivered(view, out)
         target = stream.results.array(view.shape, view.dtype) if out is None else out
         check_out(target, view.shape, view.dtype)

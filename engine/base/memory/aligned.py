@@ -82,13 +82,16 @@ def is_readable_in_place(array: np.ndarray) -> bool:
     return start % ALIGNMENT == 0 and _has_slack(array, start)
 
 
-def address_in_place(array: np.ndarray) -> int:
-    """The address at which native kernels can read an array that may change later; 0 if they cannot."""
+def address_in_place(array: np.ndarray, is_exact: bool = False) -> int:
+    """The address at which native kernels can read an array that may change later; 0 if they cannot.
+
+    `is_exact`: they read nothing beyond its end.
+    """
     if not _is_plain(array):
         return 0
     start = address_of(array)
     # What follows the last byte within its page can be read, regardless of its owner.
-    readable = -(start + array.nbytes) % _SMALLEST_PAGE >= SLACK or _has_slack(array, start)
+    readable = is_exact or -(start + array.nbytes) % _SMALLEST_PAGE >= SLACK or _has_slack(array, start)
     return start if readable and start % array.dtype.itemsize == 0 else 0
 
 

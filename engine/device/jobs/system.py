@@ -221,6 +221,7 @@ class JobSystem:
         self._live: deque[JobHandle] = deque()
         self._closed = False
         self._forked = False
+        self._is_prompt = priority == "normal"
         self._blank = _Record(words, 0, 0, ctypes.c_int64(0), ctypes.c_int64(0))
         self._memory: list[np.ndarray] = [block]
         self._unused, self._block = 0, (words, address)
@@ -245,6 +246,19 @@ class JobSystem:
     def thread_count(self) -> int:
         """How many job threads there are."""
         return len(self._threads)
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether a thread works, or spins as it does for a while after work."""
+        return self._blank.words[LAYOUT["SLEEPERS"]] < len(self._threads)
+
+    @property
+    def helps_callers(self) -> bool:
+        """Whether a caller that must not be delayed may share its work with the threads.
+
+        Those of a lower priority may lose their core to others in the middle of it.
+        """
+        return self._is_prompt and len(self._threads) > 1
 
     def submit(
         self,

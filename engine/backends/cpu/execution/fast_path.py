@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import inf
+from time import perf_counter_ns
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.output_memory import OutputMemory
 from engine.backends.cpu.execution.program import TRIALS, CPUProgram, is_free, own_ns, released
 from engine.backends.cpu.execution.stream import JobStream
+from engine.backends.host import INLINE_NS
 from engine.backends.program_replay import ProgramReplay
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
@@ -34,13 +36,19 @@ _COPY_NS = 0.05
 A few times as long where the arrays and their copies do not fit into the cache that other cores share.
 """
 
+_REST, _LONGEST_REST = 4, 64
+"""How many runs go without help after one that took too long with it, as it does where all cores are busy.
+
+Twice as many after each further one.
+"""
+
 
 class CPUReplay(ProgramReplay):
     """Zero-copy replay while nothing is in flight: kernels read arrays and tensors in place.
 
     Arrays have to be copied before `schedule` returns. A program that takes little longer than that runs on
-    the calling thread instead, and reads them in place. Outputs of which the caller takes copies are computed
-    in new memory, which these take over.
+    the calling thread instead, and reads them in place; job threads help with it while that takes no longer.
+    Outputs of which the caller takes copies are computed in new memory, which these take over.
     """
 
     __slots__ = (
@@ -50,12 +58,15 @@ class CPUReplay(ProgramReplay):
         "_is_small",
         "_program",
         "_resized",
+        "_rest",
         "_saved_ns",
         "_saved_share",
+        "_share_ns",
         "_stream",
         "_targets",
         "_untimed",
         "_views",
+        "_waits",
         "outputs",
         "own",
     )
@@ -81,6 +92,9 @@ class CPUReplay(ProgramReplay):
         self._is_small, self._saved_ns, self._saved_share = True, 0.0, 0.0
         # How many runs that copy are still to be timed, and the shortest so far.
         self._untimed, self._copied_ns = 0, inf
+        # How long a run in place may take with the help of job threads, how many runs go without them after
+        # the next one that takes longer, and how many are left of those after the last one.
+        self._share_ns, self._rest, self._waits = 0.0, _REST, 0
 
     def resize(self) -> None:
         self._views = None
@@ -105,8 +119,10 @@ class CPUReplay(ProgramReplay):
         if self._views is None:
             self._follow(arrays, not tensors)
         is_quick = program.is_short or not tensors and program.is_quick(self._saved_ns)
+        is_shared = not self._is_small and not tensors and self._may_share(is_quick)
+        is_quick = is_quick or is_shared
         if own or (tensors and not program.is_short) or (is_quick and not self._is_small):
-            self._run_elsewhere(arrays, tensors, own, is_quick)
+            self._run_elsewhere(arrays, tensors, own, is_quick, is_shared)
             return True
         if self.own:
             self.own = {}
@@ -135,13 +151,36 @@ class CPUReplay(ProgramReplay):
         As many times as that is tried. It depends on how much of the caches is left to this process.
         """
         took = own_ns(partial(self._copy, arrays))
-        if all(map(address_in_place, arrays)):
+        if all(map(address_in_place, arrays, [t.address in self._program.exact for t in self._targets])):
             self._copied_ns = min(self._copied_ns, took)
         self._untimed -= 1
         if not self._untimed and self._copied_ns < inf:
             # Copies leave a thread's share of the program to wait for, which takes about as long.
             may_take = self._copied_ns * (1 + 1 / self._stream.jobs.thread_count)
             self._saved_ns = max(self._saved_ns, may_take * self._saved_share)
+
+    def _may_share(self, is_quick: bool) -> bool:
+        """Whether job threads help with this run in place, which `is_quick` without them or not."""
+        program, jobs = self._program, self._stream.jobs
+        if not jobs.helps_callers or (self._untimed and not is_quick):
+            return False
+        limit = INLINE_NS + self._saved_ns
+        if not program.may_be_shared(is_quick, limit * jobs.thread_count):
+            return False
+        self._waits -= 1
+        self._share_ns = program.fastest_ns if is_quick else limit
+        return self._waits < 0
+
+    def _share(self, commands: CommandList, held: list[object]) -> None:
+        """Run commands on this thread and on job threads, and see whether that is worth it."""
+        before = perf_counter_ns()
+        self._stream.submit(commands, held).complete()
+        if perf_counter_ns() - before > self._share_ns:
+            self._waits, self._rest = self._rest, min(2 * self._rest, _LONGEST_REST)
+        else:
+            self._waits, self._rest = 0, _REST
+        self._stream.is_idle()
+        held.clear()  # the job is kept until others need its record
 
     def run_apart(
         self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None], fixed: Collection[str]
@@ -158,6 +197,7 @@ class CPUReplay(ProgramReplay):
         tensors: Sequence[CPUTensorData | None],
         own: Collection[str],
         is_quick: bool,
+        is_shared: bool,
     ) -> None:
         """Run a copy of the commands, which reads inputs in place and writes outputs to new memory."""
         program, stream, here = self._program, self._stream, self._elsewhere
@@ -173,6 +213,9 @@ class CPUReplay(ProgramReplay):
         self.own = here.bind_outputs(own, stream)
         for number in here.copied:
             (self._views or self._seen(arrays))[number][...] = arrays[number]
+        if is_shared:
+            self._share(here.commands, [arrays, here.held])
+            return
         if is_quick:
             program.run_copy_here(here.run_here, self._saved_ns)
             return
@@ -198,6 +241,7 @@ class CPUReplay(ProgramReplay):
                 self._is_small = self._is_small and nbytes < SHORT_IN_PLACE_BYTES
                 self._saved_ns += nbytes * _COPY_NS if may else 0.0
         self._untimed, self._copied_ns = 0 if self._is_small else TRIALS, inf
+        self._rest, self._waits = _REST, 0
         self._saved_share = self._saved_ns / max(whole * _COPY_NS, 1.0)
         self._views = []
         if are_copied:
@@ -257,6 +301,7 @@ class ZeroCopyCommands:
     __slots__ = (
         "_ahead",
         "_allowed",
+        "_exact",
         "_home",
         "_may",
         "_outputs",
@@ -304,6 +349,7 @@ class ZeroCopyCommands:
             may and buffer.elements * buffer.dtype.itemsize >= IN_PLACE_BYTES
             for may, buffer in zip(self._may, inputs, strict=True)
         ]
+        self._exact = [buffer.address in program.exact for buffer in inputs]
         self._outputs = program.outputs
         self.moved: tuple[str, ...] = ()
 
@@ -350,7 +396,7 @@ class ZeroCopyCommands:
         """Bind arrays in place, for a run that ends before their owner can change them."""
         self.let_go()
         for number, array in enumerate(arrays):
-            address = address_in_place(array) if self._allowed[number] else 0
+            address = address_in_place(array, self._exact[number]) if self._allowed[number] else 0
             if not address:
                 self.copied.append(number)
                 address = self._home[number]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from sys import getrefcount
 from time import perf_counter_ns, thread_time_ns
 from typing import Protocol
@@ -93,6 +93,7 @@ class CPUProgram(Program):
     another is worth. `fastest_ns`: nanoseconds on one thread, as measured where it ran on the calling one,
     else as estimated. `is_new`: it has not been enqueued yet. `places` says for the address of each input's
     buffer which words of the args it is in; `outputs` has the buffer of each output, and the same words.
+    `exact` are the addresses of input buffers beyond whose end no kernel reads.
 
     Estimates are rough, so programs are tried on the calling thread: at once if they are expected to be
     short, by their estimates and by what others of the same kernels took at other sizes; otherwise from the
@@ -104,6 +105,7 @@ class CPUProgram(Program):
         "_run",
         "_trials",
         "commands",
+        "exact",
         "fastest_ns",
         "is_new",
         "is_short",
@@ -122,9 +124,10 @@ class CPUProgram(Program):
         places: Mapping[int, Sequence[int]],
         outputs: Mapping[str, tuple[CPUBuffer, Sequence[int]]],
         pace: MeasuredRate,
+        exact: Container[int] = (),
     ) -> None:
         self.commands: CommandList | None = commands
-        self.places = places
+        self.places, self.exact = places, exact
         self.job: RepeatedJob | None = None  # what runs it on its own
         self._pace = pace
         self.outputs = outputs
@@ -174,6 +177,16 @@ class CPUProgram(Program):
             return self.fastest_ns < enough and self.nanoseconds < _MOST_TRIED_NS
         most = min(TRIAL_NS + saved_ns * _ROUGHLY, _MOST_TRIED_NS)
         return self.nanoseconds < most and self.nanoseconds * self._pace.ratio < _HOPELESS * enough
+
+    def may_be_shared(self, is_quick: bool, most_ns: float) -> bool:
+        """Whether job threads may help with a run inline: once it is known that it `is_quick`, or not.
+
+        Not with one that takes longer than `most_ns` on one thread by what is known, or too short a time for
+        threads to wake.
+        """
+        is_settled = not (self.is_new or (is_quick and self._trials))
+        is_worth_it = 2 * INLINE_NS < self.fastest_ns < most_ns and self.nanoseconds < _MOST_TRIED_NS
+        return is_settled and is_worth_it
 
     def run_copy_here(self, run: Callable[[], object], saved_ns: float) -> None:
         """Run a copy of its commands with other inputs inline on this thread; see `is_quick`."""

@@ -17,11 +17,11 @@ from engine.device.jobs.builtin_commands import COPY_GRAIN, copy_commands
 from engine.device.jobs.command_list import NOTHING, CommandList
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
-LEAST_SHARED = 1 << 22
+LEAST_SHARED = 1 << 21
 """Bytes from which copying with the job threads' help takes less time than alone."""
 
-LEAST_SHARED_ASLEEP = 1 << 23
-"""The same where they have to be woken, as nothing was in flight."""
+LEAST_SHARED_ASLEEP = 1 << 22
+"""The same where they have to be woken, which takes them long on a busy machine."""
 
 
 class CPUReadback(Readback):

@@ -67,8 +67,13 @@ class CommandLayout:
 
     def __init__(self, plan: Plan, functions: Mapping[str, int], threads: int) -> None:
         listing = CommandBuilder(functions)
+        # Buffers that only printed kernels read, which read nothing beyond their end.
+        self.exact = {*plan.buffers}
         for step in plan.steps:
             listing.add(step)
+            for part in (step, *step.parts):
+                if not part.is_generic:
+                    self.exact -= {*part.inputs}
         words, pointers, rows = listing.words, listing.pointers, listing.rows
         self.functions = tuple([row[0] for row in rows])
         # Behind the words of steps: what `lay_out` computes from, and its results.
@@ -131,7 +136,7 @@ class CPUTemplate:
         self.numbers = layout.numbers
         self._commands, self._request = layout.commands, layout.request
         self.results, self._given = layout.results, layout.given
-        self._outer, self._form = layout.outer, layout.form
+        self._outer, self._form, self._exact = layout.outer, layout.form, layout.exact
         self._written = [
             at for at, (_, role, places) in enumerate(layout.outer) if role == "output" and places
         ]
@@ -175,16 +180,19 @@ class CPUTemplate:
         """The program in a block that `lay_out` has filled in, over these inputs and outputs."""
         held: list[Any] = [arena, self._constants]
         inputs: dict[int, list[int]] = {}
-        for (_, role, places), buffer in zip(self._outer, outer, strict=True):
+        exact: set[int] = set()
+        for (name, role, places), buffer in zip(self._outer, outer, strict=True):
             assert isinstance(buffer, CPUBuffer)
             held.append(buffer.array)
             if role == "input":
                 inputs[buffer.address] = places
+                if name in self._exact:
+                    exact.add(buffer.address)
         # The buffers of outputs that kernels write, and the words that have their addresses.
         outputs: Any = {self._outer[at][0]: (outer[at], self._outer[at][2]) for at in self._written}
         number, nanoseconds = RESULTS.unpack_from(block.data, 8 * self.results)
         commands = CommandList.within(block, address, self._commands, number, self._request, (block, held))
-        return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, outputs, self._pace)
+        return CPUProgram(commands, nanoseconds, self._backend.jobs, inputs, outputs, self._pace, exact)
 
     def shared_memory(self, values: Sequence[int | float]) -> Sequence[tuple[GrowableMemory[Any, Any], Any]]:
         """Return nothing: CPU memory takes no frame time until it is used."""

@@ -76,6 +76,7 @@ def test_memory_that_may_change_later_is_read_in_place_up_to_the_end_of_its_page
     assert address_in_place(np.frombuffer(page[: 4096 - SLACK].data, np.uint8)) == inside.ctypes.data
     assert address_in_place(np.frombuffer(page[: 4096 - SLACK + 1].data, np.uint8)) == 0
     assert address_in_place(np.frombuffer(page[:4096].data, np.uint8)) == 0
+    assert address_in_place(np.frombuffer(page[:4096].data, np.uint8), is_exact=True) == page.ctypes.data
     assert address_in_place(np.frombuffer(page[1:401].data, np.float32)) == 0
 
 

@@ -50,6 +50,7 @@ def test_wrong_arguments_are_refused(pair: JobSystem, functions: dict[str, int])
 @pytest.mark.skipif(sys.platform != "linux", reason="reads a thread's priority as Linux gives it")
 def test_threads_can_let_the_game_go_first() -> None:
     with JobSystem(2, priority="below_normal") as jobs:
+        assert not jobs.helps_callers
         usual = os.getpriority(os.PRIO_PROCESS, 0)
         limit = time.monotonic() + 60
         priorities: set[int] = set()

@@ -352,3 +352,14 @@ def test_built_in_fill_and_copy(pair: JobSystem, width: int) -> None:
     assert array[0] == array[-1] == 0
     assert (array[1:-1] == -3).all()
     np.testing.assert_array_equal(other, array)
+
+
+def test_threads_are_awake_until_they_sleep() -> None:
+    with JobSystem(2, spin=1) as jobs:
+        limit = time.monotonic() + 60
+        while jobs.is_awake and time.monotonic() < limit:
+            time.sleep(0.001)
+        assert not jobs.is_awake
+    with JobSystem(2, spin=1 << 40) as jobs:
+        jobs.copy(np.ones(9), np.zeros(9)).complete()
+        assert jobs.is_awake

@@ -1,0 +1,83 @@
+"""Zero-copy runs: inputs that end with their page, and job threads that help the calling one."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+import weakref
+
+import numpy as np
+import pytest
+
+from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.execution import fast_path
+from engine.backends.cpu.execution.fast_path import CPUReplay, ZeroCopyCommands
+from engine.backends.cpu.execution.program import TRIALS
+from engine.base.memory.aligned import address_in_place, aligned
+from engine.compiler.plan import Plan
+from tests.engine.backends.cpu.test_backend import F32, chain, set_clocks, sums_plan
+
+PAGE = mmap.PAGESIZE
+
+
+def before_unreadable_memory(elements: int) -> np.ndarray:
+    """An array that ends where a page begins that ends the process if it is read."""
+    pages = -(-4 * elements // PAGE)
+    block = mmap.mmap(-1, (pages + 1) * PAGE)
+    whole = np.frombuffer(block, np.uint8, pages * PAGE)
+    guard = ctypes.c_void_p(whole.ctypes.data + pages * PAGE)
+    assert ctypes.CDLL(None).mprotect(guard, ctypes.c_size_t(PAGE), 0) == 0
+    return whole[-4 * elements :].view(F32)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="protects memory as POSIX has it")
+@pytest.mark.parametrize(
+    ("plan", "n", "results"), [(chain(8205, 2), 8205, 8205), (sums_plan((3, 4099)), 12297, 3)]
+)
+def test_printed_kernels_read_arrays_in_place_that_end_with_their_page(
+    backend: CPUBackend, plan: Plan, n: int, results: int
+) -> None:
+    """As they read nothing beyond them."""
+    given = before_unreadable_memory(n)
+    given[:] = np.arange(n) % 100
+    assert not address_in_place(given)
+    x, y = backend.create(n, F32), backend.create(results, F32)
+    program = backend.record(plan, {"x": x, "y": y})
+    here = ZeroCopyCommands(program, [x], [True], backend.jobs)
+    here.bind_inputs_now([given])
+    assert not here.copied
+    here.run_here()
+    wanted = given + 2 if results == n else given.reshape(3, -1).sum(1)
+    np.testing.assert_array_equal(backend.reader(y, (results,))(None), wanted)
+
+
+def test_job_threads_help_while_that_takes_no_longer(
+    backend: CPUBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays may change once a run returns; after runs that take longer, ever more go without help."""
+    n, took, helped = 300_000, [200, 301, 302, 299, 303, 200], list[int]()
+    x, y = backend.create(n, F32), backend.create(n, F32)
+    program = backend.record(chain(n, 2), {"x": x, "y": y})
+    replay = CPUReplay(backend.stream, program, [x], [True])
+    set_clocks(monkeypatch, [*[300] * TRIALS, *[161] * TRIALS])
+    stamps = iter([stamp for each in took for stamp in (0, 1000 * each)])
+    run = 0
+
+    def clock() -> int:
+        helped.append(run)
+        return next(stamps)
+
+    monkeypatch.setattr(fast_path, "perf_counter_ns", clock)
+    given = aligned((n,), F32)
+    first = 1 + 2 * TRIALS
+    for run in range(first + 22):
+        given[:] = run
+        assert replay.run([given])
+        given[:] = -1
+        np.testing.assert_array_equal(backend.reader(y, (n,))(None), np.full(n, run + 2, np.float32))
+    assert program.fastest_ns == 300_000
+    seen = weakref.ref(given)
+    del given
+    assert seen() is None
+    assert [run - first for run in helped[::2]] == [0, 1, 6, 15, 16, 21]
