@@ -15,6 +15,7 @@ from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.output_memory import OutputMemory
 from engine.backends.cpu.execution.program import TRIALS, CPUProgram, is_free, own_ns, released
 from engine.backends.cpu.execution.stream import JobStream
+from engine.backends.cpu.execution.template_source import MOST_COPIED
 from engine.backends.program_replay import ProgramReplay
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
@@ -25,7 +26,7 @@ from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 IN_PLACE_BYTES = 1 << 14
 """Copying a smaller input costs less than setting its address."""
 
-SHORT_IN_PLACE_BYTES = 1 << 17
+SHORT_IN_PLACE_BYTES = MOST_COPIED
 """The same for a program that runs on the calling thread, which is over when the next thing happens."""
 
 _COPY_NS = 0.05
@@ -103,6 +104,8 @@ class CPUReplay(ProgramReplay):
         if stream.copied:  # see `run_apart`
             return False
         if self._views is None:
+            if program.direct is not None and not tensors and not own and program.direct(arrays):
+                return True
             self._follow(arrays, not tensors)
         is_quick = program.is_short or not tensors and program.is_quick(self._saved_ns)
         if own or (tensors and not program.is_short) or (is_quick and not self._is_small):

@@ -69,13 +69,14 @@ class MeasuredRate:
     Attributes:
         ratio: The least so far; 1 at most until enough programs ran, as any may have been interrupted.
         is_sure: Whether many have.
+        tiny_ns: Estimated nanoseconds below which a program is expected to be tiny.
     """
 
-    __slots__ = ("_count", "_least", "is_sure", "ratio")
+    __slots__ = ("_count", "_least", "is_sure", "ratio", "tiny_ns")
 
     def __init__(self) -> None:
         self.ratio = self._least = 1.0
-        self._count = 0
+        self._count = self.tiny_ns = 0
         self.is_sure = False
 
     def learn(self, ratio: float) -> None:
@@ -84,6 +85,7 @@ class MeasuredRate:
         self._least = ratio if self._count == 1 else min(self._least, ratio)
         self.ratio = self._least if self._count >= _ENOUGH else min(self._least, 1.0)
         self.is_sure = self._count >= _SURE
+        self.tiny_ns = int(_TINY_NS / max(self.ratio, _TINY_NS / TRIAL_NS)) - 1 if self.is_sure else 0
 
 
 class CPUProgram(Program):
@@ -93,6 +95,8 @@ class CPUProgram(Program):
     another is worth. `fastest_ns`: nanoseconds on one thread, as measured where it ran on the calling one,
     else as estimated. `is_new`: it has not been enqueued yet. `places` says for the address of each input's
     buffer which words of the args it is in; `outputs` has the buffer of each output, and the same words.
+    `pace` is what programs of its kernels took. `direct` copies arrays and runs it, or returns False, for
+    example if it is not tiny; None where inputs are not read so.
 
     Estimates are rough, so programs are tried on the calling thread: at once if they are expected to be
     short, by their estimates and by what others of the same kernels took at other sizes; otherwise from the
@@ -100,16 +104,17 @@ class CPUProgram(Program):
     """
 
     __slots__ = (
-        "_pace",
         "_run",
         "_trials",
         "commands",
+        "direct",
         "fastest_ns",
         "is_new",
         "is_short",
         "job",
         "nanoseconds",
         "outputs",
+        "pace",
         "places",
         "run_here",
     )
@@ -126,10 +131,11 @@ class CPUProgram(Program):
         self.commands: CommandList | None = commands
         self.places = places
         self.job: RepeatedJob | None = None  # what runs it on its own
-        self._pace = pace
+        self.pace = pace
         self.outputs = outputs
+        self.direct: Callable[[Sequence[np.ndarray]], bool] | None = None
         self._run: Callable[[], object] = jobs.inline_runner(commands)
-        self._expect(nanoseconds)
+        self.refill(commands.count, nanoseconds)
 
     def refill(self, count: int, nanoseconds: float) -> None:
         """Become the program of other sizes, whose commands are written in place of those before."""
@@ -137,13 +143,10 @@ class CPUProgram(Program):
         self.commands.count = count
         if self.job is not None:
             self.job.resize(count)
-        self._expect(nanoseconds)
-
-    def _expect(self, nanoseconds: float) -> None:
-        """Note what is known of sizes with which it has not run."""
+        # What is known of sizes with which it has not run.
         self.nanoseconds = nanoseconds
-        self.fastest_ns = nanoseconds * self._pace.ratio
-        is_tiny = self._pace.is_sure and self.fastest_ns < _TINY_NS
+        self.fastest_ns = nanoseconds * self.pace.ratio
+        is_tiny = nanoseconds < self.pace.tiny_ns
         self._trials = 0 if is_tiny else TRIALS
         self.is_new = True
         self.is_short = nanoseconds < TRIAL_NS and self.fastest_ns < INLINE_NS
@@ -173,7 +176,7 @@ class CPUProgram(Program):
         if self.is_new:
             return self.fastest_ns < enough and self.nanoseconds < _MOST_TRIED_NS
         most = min(TRIAL_NS + saved_ns * _ROUGHLY, _MOST_TRIED_NS)
-        return self.nanoseconds < most and self.nanoseconds * self._pace.ratio < _HOPELESS * enough
+        return self.nanoseconds < most and self.nanoseconds * self.pace.ratio < _HOPELESS * enough
 
     def run_copy_here(self, run: Callable[[], object], saved_ns: float) -> None:
         """Run a copy of its commands with other inputs inline on this thread; see `is_quick`."""
@@ -191,7 +194,11 @@ class CPUProgram(Program):
         before = perf_counter_ns()
         self._run()
         if perf_counter_ns() - before > INLINE_NS:
-            self._trials, self.run_here = TRIALS, self._run_measured
+            self.begin_trials()
+
+    def begin_trials(self) -> None:
+        """Run on this thread with an eye on the clock, as it may not be tiny."""
+        self._trials, self.run_here = TRIALS, self._run_measured
 
     def _run_measured(self) -> None:
         self._try_here(self._run)
@@ -201,7 +208,7 @@ class CPUProgram(Program):
         took = own_ns(run)
         self.fastest_ns = took if self._trials == TRIALS else min(self.fastest_ns, took)
         if self.nanoseconds:
-            self._pace.learn(took / self.nanoseconds)
+            self.pace.learn(took / self.nanoseconds)
         self._trials -= 1
         if self._trials == 0 or self.fastest_ns < _TINY_NS:
             self._end_trials()
@@ -219,7 +226,7 @@ class CPUProgram(Program):
 
     def release(self) -> None:
         """Drop commands and temporaries; a run in flight keeps them until it is done."""
-        self.commands = self.job = None
+        self.commands = self.job = self.direct = None
         self.run_here = self._run = released
 
 
