@@ -146,7 +146,7 @@ class ArraySizes(NativeSizes, Protocol):
         ...
 
     def take(self, filled: FilledSizes, arrays: Sequence[np.ndarray]) -> bool | None:
-        """Do as `refill` for the sizes of arrays, and run a tiny program with them.
+        """Do as `refill` for the sizes of arrays, and run a program with them that others show to be short.
 
         Args:
             filled: What `fill` made.

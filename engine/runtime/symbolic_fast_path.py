@@ -157,10 +157,7 @@ class SymbolicFastPath:
 
     def _resized(self, path: FastPath, given: tuple[Any, ...], shapes: tuple[Any, ...], is_run: bool) -> bool:
         """Follow a path's program to other sizes, and run it unless it was; whether it could be."""
-        seen = self._seen
-        if len(seen) == _SEEN:
-            seen.clear()
-        seen.add(shapes)
+        self._see(shapes)
         path.resize(shapes)
         if not is_run and [*map(type, given)] == self._all_arrays:
             is_run = path.replay.run(given)

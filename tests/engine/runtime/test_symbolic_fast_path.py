@@ -103,7 +103,9 @@ def tiny(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> list[bool | None]:
     assert isinstance(worker._latest, FastPath)
     assert isinstance(worker._latest.program, CPUProgram)
     pace = worker._latest.program.pace
-    monkeypatch.setattr(pace, "tiny_ns", 100_000)  # whatever else this machine does
+    # Whatever else this machine does.
+    monkeypatch.setattr(pace, "tiny_ns", 100_000)
+    monkeypatch.setattr(pace, "short_ns", 100_000)
     taken: list[bool | None] = []
     original = NativeSizes.take
 

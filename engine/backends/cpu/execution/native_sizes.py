@@ -188,7 +188,7 @@ class NativeSizes:
         if filled.memory is not self._used or not self._is_current() or not is_free(program):
             return None
         block: _Block = filled.block
-        done = self._run(block, program, arrays)
+        done = self._run(block, arrays, program.pace.short_ns)
         if done <= OTHERS:
             if done != OTHERS:
                 self._lay_out(block, filled.sizes)
@@ -198,25 +198,27 @@ class NativeSizes:
         program.refill(*RESULTS.unpack_from(words, 8 * self._template.results))
         return done == RAN
 
-    def _run(self, block: _Block, program: CPUProgram, arrays: Sequence[np.ndarray]) -> int:
-        """Fill in a block for arrays, and run it if it is tiny; returns what was done."""
-        stream, places, request = self._backend.stream, self._arrays, self._request
+    def _run(self, block: _Block, arrays: Sequence[np.ndarray], limit: int) -> int:
+        """Fill in a block for arrays, and run it if its estimate is below so many nanoseconds."""
+        stream, request = self._backend.stream, self._request
         if stream.copied or stream.jobs.is_closed:
             return OTHERS
         if (stream.last is not None or stream.marks) and not stream.is_idle():
             return OTHERS
-        for number, place in enumerate(places):
+        for number, place in enumerate(self._arrays):
             request[place] = id(arrays[number])
-        request[ARRAYS.end - 1] = program.pace.tiny_ns
-        before = perf_counter_ns()
-        done = block.take()
-        if perf_counter_ns() - before > INLINE_NS and done == RAN:
-            program.begin_trials()
-        return done
+        request[ARRAYS.end - 1] = limit
+        return block.take()
 
     def _run_again(self, block: _Block, program: CPUProgram, arrays: Sequence[np.ndarray]) -> bool:
-        """Run a program of the present sizes, if it is tiny."""
-        return program.nanoseconds < program.pace.tiny_ns and self._run(block, program, arrays) == RAN
+        """Run a program of the present sizes if it is tiny, and begin trials if that takes long after all."""
+        if program.nanoseconds >= program.pace.tiny_ns:
+            return False
+        before = perf_counter_ns()
+        is_done = self._run(block, arrays, program.pace.tiny_ns) == RAN
+        if is_done and perf_counter_ns() - before > INLINE_NS:
+            program.begin_trials()
+        return is_done
 
     def _lay_out(self, block: _Block, sizes: Sequence[int]) -> int:
         """Fill in a block; returns how many commands it has, or why it has none."""

@@ -42,6 +42,9 @@ _ENOUGH = 3
 _SURE = 8
 """How many of them have to before others that are expected to be tiny are short without trials."""
 
+_LEAST_RATIO = 1e-3
+"""Clocks with long ticks may say that a program took no time."""
+
 _TINY_NS = 15_000.0
 """A program that takes less needs no more trials: the clocks of each take two microseconds."""
 
@@ -68,24 +71,25 @@ class MeasuredRate:
 
     Attributes:
         ratio: The least so far; 1 at most until enough programs ran, as any may have been interrupted.
-        is_sure: Whether many have.
-        tiny_ns: Estimated nanoseconds below which a program is expected to be tiny.
+        tiny_ns: Estimated nanoseconds below which a program is expected to be tiny, once many have run.
+        short_ns: The same of one that is expected to be short.
     """
 
-    __slots__ = ("_count", "_least", "is_sure", "ratio", "tiny_ns")
+    __slots__ = ("_count", "_least", "ratio", "short_ns", "tiny_ns")
 
     def __init__(self) -> None:
         self.ratio = self._least = 1.0
-        self._count = self.tiny_ns = 0
-        self.is_sure = False
+        self._count = self.tiny_ns = self.short_ns = 0
 
     def learn(self, ratio: float) -> None:
         """Add a measured time."""
         self._count += 1
         self._least = ratio if self._count == 1 else min(self._least, ratio)
         self.ratio = self._least if self._count >= _ENOUGH else min(self._least, 1.0)
-        self.is_sure = self._count >= _SURE
-        self.tiny_ns = int(_TINY_NS / max(self.ratio, _TINY_NS / TRIAL_NS)) - 1 if self.is_sure else 0
+        if self._count >= _SURE:
+            ratio = max(self.ratio, _LEAST_RATIO)
+            self.tiny_ns = int(min(_TINY_NS / ratio, TRIAL_NS))
+            self.short_ns = int(min(INLINE_NS / ratio, TRIAL_NS))
 
 
 class CPUProgram(Program):

@@ -227,7 +227,9 @@ _PREPARED = ctypes.PYFUNCTYPE(ctypes.c_int64)
 
 @cache
 def layout_function() -> Callable[[int, int, int], int]:
-    """The function, which holds the GIL: it is short, and taking the GIL again may wait for other threads."""
+    """The function. It holds the GIL, as do programs that it runs: they are short, and taking it again may
+    wait for other threads.
+    """
     address = native.process_store().address(LAY_OUT)
     return ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
 
