@@ -15,6 +15,7 @@ from engine.backends.cpu.execution.program import CPUProgram, is_free
 from engine.backends.cpu.execution.template_source import (
     ALL,
     ARRAYS,
+    COPIED,
     LAYOUT,
     OTHERS,
     RAN,
@@ -196,7 +197,9 @@ class NativeSizes:
         words = block.words
         filled.sizes = tuple(words[self._sizes])
         program.refill(*RESULTS.unpack_from(words, 8 * self._template.results))
-        return done == RAN
+        if done == COPIED:
+            program.enqueue(self._backend.stream)
+        return done >= COPIED
 
     def _run(self, block: _Block, arrays: Sequence[np.ndarray], limit: int) -> int:
         """Fill in a block for arrays, and run it if its estimate is below so many nanoseconds."""
@@ -210,15 +213,13 @@ class NativeSizes:
         request[ARRAYS.end - 1] = limit
         return block.take()
 
-    def _run_again(self, block: _Block, program: CPUProgram, arrays: Sequence[np.ndarray]) -> bool:
-        """Run a program of the present sizes if it is tiny, and begin trials if that takes long after all."""
-        if program.nanoseconds >= program.pace.tiny_ns:
-            return False
+    def _run_again(self, block: _Block, program: CPUProgram, arrays: Sequence[np.ndarray]) -> int:
+        """Copy arrays of the present sizes, and run a tiny program; if that takes long after all, try it."""
         before = perf_counter_ns()
-        is_done = self._run(block, arrays, program.pace.tiny_ns) == RAN
-        if is_done and perf_counter_ns() - before > INLINE_NS:
+        done = self._run(block, arrays, program.pace.tiny_ns)
+        if done == RAN and perf_counter_ns() - before > INLINE_NS:
             program.begin_trials()
-        return is_done
+        return done
 
     def _lay_out(self, block: _Block, sizes: Sequence[int]) -> int:
         """Fill in a block; returns how many commands it has, or why it has none."""

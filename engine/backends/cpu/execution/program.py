@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from sys import getrefcount
 from time import perf_counter_ns, thread_time_ns
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from engine.base.errors import DisposedError
 from engine.base.memory.aligned import address_of
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem, RepeatedJob
+
+if TYPE_CHECKING:
+    from engine.backends.cpu.execution.stream import JobStream
 
 TRIALS = 8
 """How often a plan that may be short runs on the calling thread before that is decided.
@@ -99,8 +102,8 @@ class CPUProgram(Program):
     another is worth. `fastest_ns`: nanoseconds on one thread, as measured where it ran on the calling one,
     else as estimated. `is_new`: it has not been enqueued yet. `places` says for the address of each input's
     buffer which words of the args it is in; `outputs` has the buffer of each output, and the same words.
-    `pace` is what programs of its kernels took. `direct` copies arrays and runs it, or returns False, for
-    example if it is not tiny; None where inputs are not read so.
+    `pace` is what programs of its kernels took. `direct` copies arrays in a native call, which runs it if it
+    is tiny; returns one of `engine.backends.cpu.execution.template_source.OTHERS` and those behind it.
 
     Estimates are rough, so programs are tried on the calling thread: at once if they are expected to be
     short, by their estimates and by what others of the same kernels took at other sizes; otherwise from the
@@ -137,7 +140,7 @@ class CPUProgram(Program):
         self.job: RepeatedJob | None = None  # what runs it on its own
         self.pace = pace
         self.outputs = outputs
-        self.direct: Callable[[Sequence[np.ndarray]], bool] | None = None
+        self.direct: Callable[[Sequence[np.ndarray]], int] | None = None
         self._run: Callable[[], object] = jobs.inline_runner(commands)
         self.refill(commands.count, nanoseconds)
 
@@ -155,6 +158,18 @@ class CPUProgram(Program):
         self.is_new = True
         self.is_short = nanoseconds < TRIAL_NS and self.fastest_ns < INLINE_NS
         self.run_here: Callable[[], object] = self._run_tiny if is_tiny else self._run_measured
+
+    def enqueue(self, stream: JobStream) -> None:
+        """Run it here if it is short, else as a job, of a stream in which nothing is in flight."""
+        if self.is_short:
+            self.run_here()
+            return
+        if self.is_new:
+            self.mark_enqueued()
+        if self.commands is None:
+            released()
+        else:
+            self.job = stream.submit_repeated(self.job, self.commands, None)
 
     def mark_enqueued(self) -> None:
         """Record that it was enqueued, so that it may be tried inline from now on."""

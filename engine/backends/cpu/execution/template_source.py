@@ -62,9 +62,9 @@ ENTRY_WORDS = 6
 MOST_COPIED = 1 << 17
 """Bytes from which inputs are read in place by a program that runs on the calling thread, not copied."""
 
-OTHERS, LAID_OUT, RAN = 0, 1, 2
+OTHERS, LAID_OUT, COPIED, RAN = 0, 1, 2, 3
 """What is returned for arrays: the plan does not take them, and nothing was done; they are still to be copied
-and the program to be run; or all is done. Or `REFUSED`, or `SHORT`.
+and the program to be run; it is still to be run; or all is done. Or `REFUSED`, or `SHORT`.
 """
 
 RESULTS = struct.Struct("=qd")
@@ -179,8 +179,6 @@ _RUN = f"""
             store_i64(values, k, load_i64(numbers, k))
         if fill_in(args, block, {ALL}) == 0:
             return min(load_i64(results, 0), {REFUSED})
-    if load_f64(results, 1) >= float(limit):
-        return {LAID_OUT}
     # Nothing is copied before all fit.
     for is_checked in range(2):
         entry = arrays + 8 * entries
@@ -195,6 +193,8 @@ _RUN = f"""
             elif elements > load_i64(values, load_i64(entry, 5)) or nbytes >= {MOST_COPIED}:
                 return {LAID_OUT}
             entry += 8 * ({ENTRY_WORDS} + 2 * rank)
+    if load_f64(results, 1) >= float(limit):
+        return {COPIED}
     run(block + 8 * commands, load_i64(results, 0))
     return {RAN}
 """
