@@ -109,7 +109,7 @@ class CPUReplay(ProgramReplay):
             # What comes a third time will come more often: views take less time than `direct`, once made.
             if self._is_rare and program.direct is not None and not tensors and not own:
                 self._is_rare = False
-                if (done := program.direct(arrays)) == RAN:
+                if (done := program.direct(program, arrays)) == RAN:
                     return True
                 if done == COPIED:
                     program.enqueue(stream)

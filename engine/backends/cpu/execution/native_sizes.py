@@ -145,7 +145,7 @@ class NativeSizes:
         # Such commands are not in the block.
         is_empty = program.commands is None or program.commands.is_empty
         if self._arrays and not is_empty:
-            program.direct = partial(self._run_again, made, program)
+            program.direct = partial(self._run_again, made)
         used = {**self._used} if is_empty else self._used
         return FilledSizes(sizes, program, outer, used, LookedUpNumbers(words, self._looked_up), made)
 

@@ -140,7 +140,7 @@ class CPUProgram(Program):
         self.job: RepeatedJob | None = None  # what runs it on its own
         self.pace = pace
         self.outputs = outputs
-        self.direct: Callable[[Sequence[np.ndarray]], int] | None = None
+        self.direct: Callable[[CPUProgram, Sequence[np.ndarray]], int] | None = None
         self._run: Callable[[], object] = jobs.inline_runner(commands)
         self.refill(commands.count, nanoseconds)
 
