@@ -141,8 +141,13 @@ class SizedInput:
 class ArraySizes(NativeSizes, Protocol):
     """Sizes that native code can read from the arrays themselves."""
 
-    def reads(self, inputs: Sequence[SizedInput]) -> bool:
-        """Prepare `take` for arrays of these inputs. Whether that is possible."""
+    def reads(self, inputs: Sequence[SizedInput], zeros: Sequence[int]) -> bool:
+        """Prepare `take` for arrays of these inputs. Whether that is possible.
+
+        Args:
+            inputs: All of them.
+            zeros: Which of the numbers that are looked up have to be 0 where sizes are to be taken.
+        """
         ...
 
     def take(self, filled: FilledSizes, arrays: Sequence[np.ndarray]) -> bool | None:

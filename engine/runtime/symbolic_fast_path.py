@@ -83,13 +83,14 @@ class SymbolicFastPath:
         self._read = [order.index(name) if name in order else None for name in self._names]
         # What takes arrays of other sizes in one native call.
         self._arrays: ArraySizes | None = None
-        if isinstance(self._native, ArraySizes) and not self._segment.unbound and None not in self._read:
+        if isinstance(self._native, ArraySizes) and None not in self._read:
             # Which size each axis is, or what it has to be.
             numbers = {at: n for n, at in enumerate([k for k, at in enumerate(first) if at == k])}
             axes = [(numbers[at], 0) if at in numbers else (-1, dims[at - len(dims)] or 0) for at in first]
             shapes = [[axes.pop(0) for _ in range(rank)] for rank in self._ranks]
             items = map(SizedInput, self._dtypes, shapes, self._read)  # type: ignore[arg-type]
-            self._arrays = self._native if self._native.reads([*items]) else None
+            unbound = [at for places in self._segment.unbound.values() for at in places]
+            self._arrays = self._native if self._native.reads([*items], unbound) else None
         # The path that is filled in again, and those in its place before, which may still be read.
         self._passing: FastPath | None = None
         self._passed: list[FastPath] = []

@@ -26,6 +26,7 @@ from tests.graphs import node, proto
 from tests.sequence_networks import CACHED, decoder, decoder_inputs
 
 WIDTH = 64
+ASSETS = Path(__file__).parents[3] / "assets"
 
 
 def pair_network(width: int = WIDTH) -> bytes:
@@ -172,6 +173,27 @@ def test_native_code_reads_no_arrays_but_those_that_it_can_copy(
     for rows in (9, 10):  # an error is followed by a check in full
         answers(worker, rows)
     assert True in tiny
+
+
+def test_constants_that_sizes_need_are_bound_before_a_program_reads_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = ModelLoader.load(ASSETS / "digits" / "digits.onnx")
+    Worker(model, BackendType.CPU).dispose()
+    rng = np.random.default_rng(2)
+    images = [rng.random((n, 1, 28, 28), np.float32) for n in (1, 3, 2, 9, 4, 33, 5, 7, 64, 6, 12, 1, 40, 16)]
+    found: list[list[np.ndarray]] = []
+    for taken in (SymbolicFastPath.take, lambda *given: None):
+        monkeypatch.setattr(SymbolicFastPath, "take", taken)
+        with Worker(model, BackendType.CPU) as worker:
+            assert worker._symbolic_path is not None
+            assert worker._symbolic_path._segment.unbound
+            found.append([])
+            for image in images:
+                worker.schedule(image)
+                found[-1].append(worker.peek_output().download_to_array())
+    for here, there in zip(*found, strict=True):
+        np.testing.assert_array_equal(here, there)
 
 
 def test_a_job_system_that_was_closed_runs_no_sizes(tiny: list[bool | None]) -> None:

@@ -163,7 +163,7 @@ class NativeSizes:
         program.refill(*RESULTS.unpack_from(filled.block.words, 8 * self._template.results))
         return True
 
-    def reads(self, inputs: Sequence[SizedInput]) -> bool:
+    def reads(self, inputs: Sequence[SizedInput], zeros: Sequence[int]) -> bool:
         """See `engine.backends.plan_template.ArraySizes`; to be called before `fill`."""
         if not are_readable() or self._arrays:
             return bool(self._arrays)
@@ -174,8 +174,11 @@ class NativeSizes:
             places = self._addresses + item.place, self._elements[item.place]
             words += [0, id(item.dtype), len(item.shape), item.dtype.itemsize, *places]
             words += [word for axis in item.shape for word in axis]
+        begin_zeros = len(words)
+        words += [self._looked_up[at] for at in zeros]
         words[: ARRAYS.end] = ARRAYS.values(
             array_type=id(np.ndarray), array_count=len(inputs), entries=ARRAYS.end + count, limit=0,
+            zeros=begin_zeros, zero_count=len(zeros),
             number_count=count, numbers=ARRAYS.end, blank=self._blank, blank_count=len(self._words),
         )  # fmt: skip
         whole = np.array(words, np.int64)

@@ -47,8 +47,9 @@ is the size of temporaries then, if that is known.
 
 ARRAYS = ArgumentBlock(
     # What arrays have to be, of which so many entries follow; how many numbers there are, and where they are
-    # noted here; the words that a block begins as; and the nanoseconds from which a program is not run.
-    "array_type array_count entries number_count numbers blank blank_count limit",
+    # noted here; words of the block that have to be 0; the words that a block begins as; and the nanoseconds
+    # from which a program is not run.
+    "array_type array_count entries number_count numbers zeros zero_count blank blank_count limit",
     first=0,
 )
 """What the third argument is the address of, instead of a phase, where arrays come whose sizes the plan is to
@@ -179,6 +180,9 @@ _RUN = f"""
             store_i64(values, k, load_i64(numbers, k))
         if fill_in(args, block, {ALL}) == 0:
             return min(load_i64(results, 0), {REFUSED})
+        for k in range(zero_count):
+            if load_i64(block, load_i64(arrays + 8 * zeros, k)) != 0:
+                return {REFUSED}
     # Nothing is copied before all fit.
     for is_checked in range(2):
         entry = arrays + 8 * entries
