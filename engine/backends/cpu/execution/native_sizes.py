@@ -177,9 +177,9 @@ class NativeSizes:
         begin_zeros = len(words)
         words += [self._looked_up[at] for at in zeros]
         words[: ARRAYS.end] = ARRAYS.values(
-            array_type=id(np.ndarray), array_count=len(inputs), entries=ARRAYS.end + count, limit=0,
-            zeros=begin_zeros, zero_count=len(zeros),
-            number_count=count, numbers=ARRAYS.end, blank=self._blank, blank_count=len(self._words),
+            array_type=id(np.ndarray), array_count=len(inputs), entries=ARRAYS.end + count,
+            number_count=count, numbers=ARRAYS.end, zeros=begin_zeros, zero_count=len(zeros),
+            blank=self._blank, blank_count=len(self._words), limit=0,
         )  # fmt: skip
         whole = np.array(words, np.int64)
         self._request, self._request_address = whole.data, address_of(whole)

@@ -204,11 +204,11 @@ _RUN = f"""
 """
 
 _WHOLE = [
-    "@helper",
+    '@typed_helper("int64(int64, int64, int64)")',
     "def fill_in(args, block, phase):",
     *indent(LAYOUT.prologue()),
     _FILL,
-    "@helper",
+    '@typed_helper("int64(int64, int64, int64)")',
     "def take(args, block, arrays):",
     *indent([line.replace("(args,", "(arrays,") for line in ARRAYS.prologue()]),
     _READ,
@@ -231,8 +231,9 @@ _PREPARED = ctypes.PYFUNCTYPE(ctypes.c_int64)
 
 @cache
 def layout_function() -> Callable[[int, int, int], int]:
-    """The function. It holds the GIL, as do programs that it runs: they are short, and taking it again may
-    wait for other threads.
+    """The function, which holds the GIL.
+
+    It is short, as are programs that it runs, and taking the GIL again may wait for other threads.
     """
     address = native.process_store().address(LAY_OUT)
     return ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
