@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from engine.backends.growable import GrowableMemory
 from engine.base.generators import SmallSteps, finish
@@ -66,7 +70,7 @@ class FilledSizes:
     program: Program
     outer: Sequence[DeviceBuffer]
     memory: Mapping[int, int]
-    numbers: Sequence[int]
+    numbers: LookedUpNumbers
     block: Any
     near: Sequence[GrowableMemory[Any, Any]] = ()
 
@@ -81,6 +85,11 @@ class LookedUpNumbers(Sequence[int]):
 
     def __len__(self) -> int:
         return len(self._places)
+
+    def part(self, which: slice) -> Callable[[], Sequence[int]]:
+        """A function that returns some of them, as they are then."""
+        places = self._places[which]
+        return partial(itemgetter(*places), self._words) if len(places) > 1 else lambda: self[which]
 
     def __getitem__(self, which: Any) -> Any:
         words, found = self._words, self._places[which]
@@ -109,6 +118,48 @@ class NativeSizes(Protocol):
 
         Returns whether it did: not while the program is in flight, where its memory is not the current one
         or too small, nor for sizes that guards refuse. Then all stays as it is.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SizedInput:
+    """An input of a plan with symbolic sizes.
+
+    Attributes:
+        dtype: The type of its elements.
+        shape: For each axis the number of the size that it is, or -1, and the size that it has then.
+        place: Which of the plan's inputs and outputs it is.
+    """
+
+    dtype: np.dtype
+    shape: Sequence[tuple[int, int]]
+    place: int
+
+
+@runtime_checkable
+class ArraySizes(NativeSizes, Protocol):
+    """Sizes that native code can read from the arrays themselves."""
+
+    def reads(self, inputs: Sequence[SizedInput], zeros: Sequence[int]) -> bool:
+        """Prepare `take` for arrays of these inputs. Whether that is possible.
+
+        Args:
+            inputs: All of them.
+            zeros: Which of the numbers that are looked up have to be 0 where sizes are to be taken.
+        """
+        ...
+
+    def take(self, filled: FilledSizes, arrays: Sequence[np.ndarray]) -> bool | None:
+        """Do as `refill` for the sizes of arrays, and run a program with them that others show to be short.
+
+        Args:
+            filled: What `fill` made.
+            arrays: As many as there are inputs, in this order; they may be any.
+
+        Returns:
+            Whether the program was run; None if all stays as it is, for any of the reasons of `refill` or as
+            the arrays are not those of the inputs, or not in C order.
         """
         ...
 

@@ -123,7 +123,10 @@ class Executor(Disposable):
                     self._took(path)
                 return
             if (other := self._take_other(ordered)) is not None:
-                self._took(other)
+                if is_latest and other is path:
+                    path.turn += 1
+                else:
+                    self._took(other)
                 return
             if self._count is not None:
                 self._schedules -= 1
@@ -200,9 +203,12 @@ class Executor(Disposable):
         """
         shapes = _shapes_of(given)
         path: FastPath | None = self._session.cache.fast_path(shapes)
-        if path is None:
-            return self._scheduled_symbolically(given, shapes)
-        return path if path.take(given) else None
+        if path is not None:
+            return path if path.take(given) else None
+        symbolic = self._symbolic_path
+        if symbolic is not None and (path := symbolic.take(given, shapes)) is not None:
+            return path
+        return self._scheduled_symbolically(given, shapes)
 
     def _scheduled_symbolically(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> FastPath | None:
         """Schedule inputs of sizes never seen, if the plan of the latest ones takes them; their fast path."""

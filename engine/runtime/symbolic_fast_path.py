@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer
 from engine.backends.growable import REFUSED, GrowableMemory
-from engine.backends.plan_template import FilledSizes
+from engine.backends.plan_template import ArraySizes, FilledSizes, SizedInput
 from engine.backends.program_replay import ProgramReplay
 from engine.base import instrumentation
 from engine.compiler.lower import Place
@@ -46,7 +46,7 @@ class SymbolicFastPath:
 
     def __init__(self, session: Session, sized: SymbolicPlan) -> None:
         self.sized = sized
-        self._session = session
+        self._session, self._plans = session, session.symbolic_plans
         made = sized._recorded
         assert made is not None
         assert made.native is not None
@@ -55,6 +55,7 @@ class SymbolicFastPath:
         self._backend = session.backends[self._place]
         inputs = session.source.inputs
         self._names = tuple(item.name for item in inputs)
+        self._count = len(inputs)
         self._in_place = [name not in sized.shown for name in self._names]
         self._dtypes = [item.dtype for item in inputs]
         self._ranks = [len(item.shape or ()) for item in inputs]
@@ -80,17 +81,27 @@ class SymbolicFastPath:
         self._inputs = [at for at, (spec, _) in enumerate(self._segment.outer) if spec.role == "input"]
         order = [spec.name for spec, _ in self._segment.outer]
         self._read = [order.index(name) if name in order else None for name in self._names]
+        # What takes arrays of other sizes in one native call.
+        self._arrays: ArraySizes | None = None
+        if isinstance(self._native, ArraySizes) and None not in self._read:
+            # Which size each axis is, or what it has to be.
+            numbers = {at: n for n, at in enumerate([k for k, at in enumerate(first) if at == k])}
+            axes = [(numbers[at], 0) if at in numbers else (-1, dims[at - len(dims)] or 0) for at in first]
+            shapes = [[axes.pop(0) for _ in range(rank)] for rank in self._ranks]
+            items = map(SizedInput, self._dtypes, shapes, self._read)  # type: ignore[arg-type]
+            unbound = [at for places in self._segment.unbound.values() for at in places]
+            self._arrays = self._native if self._native.reads([*items], unbound) else None
         # The path that is filled in again, and those in its place before, which may still be read.
         self._passing: FastPath | None = None
         self._passed: list[FastPath] = []
-        self._seen: set[tuple[int, ...]] = set()
+        self._seen: set[tuple[tuple[int, ...], ...]] = set()
         # The memory of its inputs of which sizes have to be noted.
         self._noted: list[tuple[DeviceBuffer, SharedBuffer]] = []
 
     @property
     def is_next(self) -> bool:
         """Whether its plan is the most recently used one, which the session tries first."""
-        return self.sized._recorded is self._made and self._session.symbolic_plans.is_first(self.sized)
+        return self.sized._recorded is self._made and self._plans.is_first(self.sized)
 
     @classmethod
     def of(cls, session: Session) -> SymbolicFastPath | None:
@@ -119,7 +130,7 @@ class SymbolicFastPath:
         sizes = self._sizes(given, shapes)
         if sizes is None:
             return None
-        if sizes in self._seen:
+        if shapes in self._seen:
             key = self._key(shapes)
             if (known := self._session.cache.get(key)) is not None:
                 found: FastPath | None = known.fast_path
@@ -128,21 +139,41 @@ class SymbolicFastPath:
         path = self._passing
         if path is None or not (are_arrays or _are_there(given)) or not self._refilled(path, sizes):
             return self._scheduled_anew(given, shapes, sizes, are_arrays)
-        self._see(sizes)
+        return path if self._resized(path, given, shapes, False) else None
+
+    def take(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> FastPath | None:
+        """As `schedule`, by one native call for arrays of sizes never seen; None for any others."""
+        path, arrays = self._passing, self._arrays
+        if path is None or arrays is None or instrumentation.installed or shapes in self._seen:
+            return None
+        sized = self.sized
+        if len(given) != self._count or sized._recorded is not self._made or not self._plans.is_first(sized):
+            return None
+        filled: Any = path.filled
+        is_run = arrays.take(filled, given)
+        if is_run is None:
+            return None
+        path.recorded.lowered.sizes = filled.sizes  # type: ignore[attr-defined]
+        return path if self._resized(path, given, shapes, is_run) else None
+
+    def _resized(self, path: FastPath, given: tuple[Any, ...], shapes: tuple[Any, ...], is_run: bool) -> bool:
+        """Follow a path's program to other sizes, and run it unless it was; whether it could be."""
+        self._see(shapes)
         path.resize(shapes)
-        is_taken = are_arrays and path.replay.run(given)
+        if not is_run and [*map(type, given)] == self._all_arrays:
+            is_run = path.replay.run(given)
         # The threads of jobs are at work from here on.
         if self._passed:
             self._drop_passed()
         if self._noted:
             self._note(self._noted)
-        return path if is_taken or path.take(given) else None
+        return is_run or path.take(given)
 
-    def _see(self, sizes: tuple[int, ...]) -> None:
-        """Remember sizes that were scheduled here."""
+    def _see(self, shapes: tuple[tuple[int, ...], ...]) -> None:
+        """Remember shapes that were scheduled here."""
         if len(self._seen) == _SEEN:
             self._seen.clear()
-        self._seen.add(sizes)
+        self._seen.add(shapes)
 
     def _refilled(self, path: FastPath, sizes: tuple[int, ...]) -> bool:
         """Fill in a path, which may be the latest one, for other sizes. Whether that was possible."""
@@ -169,7 +200,7 @@ class SymbolicFastPath:
         filled = self._filled(sizes)
         if filled is None:
             return None
-        self._see(sizes)
+        self._see(shapes)
         targets = [None if at is None else filled.outer[at] for at in self._read]
         replay = self._backend.program_replay(filled.program, targets, self._in_place)
         is_taken = are_arrays and replay.run(given)

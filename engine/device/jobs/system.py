@@ -187,6 +187,9 @@ class JobSystem:
             job is in flight and no more threads are awake than there are cores, otherwise only if a core is
             idle.
         waiting: The way to sleep, for tests.
+
+    Attributes:
+        is_closed: Whether `close` was called, or this process is a fork of the one that has the threads.
     """
 
     def __init__(
@@ -222,6 +225,7 @@ class JobSystem:
         self._closed = False
         self._forked = False
         self._is_prompt = priority == "normal"
+        self.is_closed = False
         self._blank = _Record(words, 0, 0, ctypes.c_int64(0), ctypes.c_int64(0))
         self._memory: list[np.ndarray] = [block]
         self._unused, self._block = 0, (words, address)
@@ -236,11 +240,6 @@ class JobSystem:
         # Also runs at exit. It holds the memory that the threads use, and not the system.
         self._finalizer = weakref.finalize(self, abandon, self._call, address, self._threads, self._memory)
         _systems.add(self)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called, or this process is a fork of the one that has the threads."""
-        return self._closed or self._forked
 
     @property
     def thread_count(self) -> int:
@@ -331,7 +330,7 @@ class JobSystem:
 
     def run_inline(self, commands: CommandList | np.ndarray) -> None:
         """Runs the list on the calling thread, without the GIL, chunk by chunk in order."""
-        if self._closed or self._forked:
+        if self.is_closed:
             self._check_open()
         listed = commands if isinstance(commands, CommandList) else CommandList(commands)
         self._call(listed.run_request)
@@ -342,7 +341,7 @@ class JobSystem:
 
         # The request is an address inside the list: the list must live as long as the function.
         def run(_held: CommandList = commands) -> None:
-            if self._closed or self._forked:
+            if self.is_closed:
                 self._check_open()
             call(request)
 
@@ -350,10 +349,10 @@ class JobSystem:
 
     def close(self) -> None:
         """Lets every submitted job finish, then ends the threads. Further calls do nothing."""
-        if self._closed or self._forked:
+        if self.is_closed:
             return
         with self._lock:
-            self._closed = True
+            self._closed = self.is_closed = True
             unfinished = list(self._live)
         for handle in unfinished:
             while not handle.is_completed:
@@ -488,7 +487,7 @@ _shared_lock = threading.Lock()
 
 def _after_fork_in_child() -> None:
     for system in list(_systems):
-        system._forked = True
+        system._forked = system.is_closed = True
         system._blank.words[LAYOUT["STOP"]] = 1  # repeated jobs look nowhere else
         system._lock = threading.Lock()
         system._finalizer.detach()

@@ -106,7 +106,7 @@ class SizedLocation(Location):
     def __init__(self, lowered: SpecializedPlan, name: str, backend: Backend, buffer: DeviceBuffer) -> None:
         self.backend, self.buffer = backend, buffer
         self._lowered, self._name = lowered, name
-        self._numbers, self._shape = lowered.shape(name)
+        self._shape = lowered.shape(name)
         self.follow()
 
     @property
@@ -122,7 +122,7 @@ class SizedLocation(Location):
         self.__dict__.pop("request", None)
 
     def _read_first(self, out: np.ndarray | None = None) -> np.ndarray:
-        self.read = self.backend.reader(self.buffer, tuple(self._numbers[self._shape]))
+        self.read = self.backend.reader(self.buffer, tuple(self._shape()))
         return self.read(out)
 
 

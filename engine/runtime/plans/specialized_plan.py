@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from engine.backends.plan_template import LookedUpNumbers
 from engine.compiler.lower import Fallback, Lowered, Segment
 from engine.compiler.plan import Plan
 from engine.compiler.plan_walk import Trace
@@ -64,9 +65,10 @@ class SpecializedPlan(Lowered):
         """An output, without the rest of the trace."""
         return self._template.entries[name](self._numbers)
 
-    def shape(self, name: str) -> tuple[Sequence[Any], slice]:
-        """The numbers, and which of them are the shape of an output that is a tensor."""
-        return self._numbers, self._template.shapes[name]
+    def shape(self, name: str) -> Callable[[], Sequence[int]]:
+        """A function that returns the shape of an output that is a tensor, as it is then."""
+        assert isinstance(self._numbers, LookedUpNumbers)
+        return self._numbers.part(self._template.shapes[name])
 
     @property
     def segments(self) -> list[Segment]:  # type: ignore[override]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 from engine import BackendType, CommandBuffer, ModelLoader, Tensor, Worker, background_planning
-from engine.base.errors import InputError, StaleTensorError
+from engine.backends.cpu.execution.native_sizes import NativeSizes
+from engine.backends.cpu.execution.program import CPUProgram
+from engine.backends.plan_template import FilledSizes
+from engine.base.errors import DisposedError, InputError, StaleTensorError
+from engine.base.memory import array_objects
+from engine.device.jobs.system import JobSystem
+from engine.runtime.fast_path import FastPath
 from engine.runtime.inputs import InputValue
 from engine.runtime.plan_store import files
 from engine.runtime.plans.shared_memory import SharedBuffer
@@ -20,6 +26,7 @@ from tests.graphs import node, proto
 from tests.sequence_networks import CACHED, decoder, decoder_inputs
 
 WIDTH = 64
+ASSETS = Path(__file__).parents[3] / "assets"
 
 
 def pair_network(width: int = WIDTH) -> bytes:
@@ -37,17 +44,24 @@ def feeds(rows: int, width: int = WIDTH) -> dict[str, np.ndarray]:
 
 @contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """Of each call, whether it gave a fast path."""
+    """Of each schedule at other sizes, whether it gave a fast path."""
     calls: list[bool] = []
-    original = SymbolicFastPath.schedule
+    original, taken = SymbolicFastPath.schedule, SymbolicFastPath.take
 
     def schedule(self: SymbolicFastPath, *inputs: object) -> object:
         found = original(self, *inputs)  # type: ignore[arg-type]
         calls.append(found is not None)
         return found
 
+    def take(self: SymbolicFastPath, *inputs: object) -> object:
+        found = taken(self, *inputs)  # type: ignore[arg-type]
+        if found is not None:
+            calls.append(True)
+        return found
+
     with monkeypatch.context() as patch:
         patch.setattr(SymbolicFastPath, "schedule", schedule)
+        patch.setattr(SymbolicFastPath, "take", take)
         yield calls
 
 
@@ -75,6 +89,123 @@ def answers(worker: Worker, rows: int) -> None:
     assert worker.peek_output().shape == (rows, 8)
     sums = given["x"] + given["z"]
     np.testing.assert_allclose(found, sums @ worker.model.constants["w"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def tiny(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> list[bool | None]:
+    """What native code did at each schedule of other sizes, whose program it takes for tiny.
+
+    Whether it ran the program, or None where it left all as it was.
+    """
+    if not array_objects.are_readable():
+        pytest.skip("native code does not read arrays here")
+    for rows in [*range(64, 84)] * 2:
+        answers(worker, rows)
+    assert isinstance(worker._latest, FastPath)
+    assert isinstance(worker._latest.program, CPUProgram)
+    pace = worker._latest.program.pace
+    # Whatever else this machine does.
+    monkeypatch.setattr(pace, "tiny_ns", 100_000)
+    monkeypatch.setattr(pace, "short_ns", 100_000)
+    taken: list[bool | None] = []
+    original = NativeSizes.take
+
+    def take(self: NativeSizes, filled: FilledSizes, arrays: Sequence[np.ndarray]) -> bool | None:
+        taken.append(original(self, filled, arrays))
+        return taken[-1]
+
+    monkeypatch.setattr(NativeSizes, "take", take)
+    return taken
+
+
+def test_a_tiny_network_is_run_by_the_call_that_fills_in_its_sizes(
+    worker: Worker, tiny: list[bool | None]
+) -> None:
+    answers(worker, 3)
+    tiny.clear()
+    for rows in range(9, 40):
+        for _ in range(3):
+            answers(worker, rows)
+    # Sizes that came at once again are not other ones.
+    assert tiny == [True] * 31
+
+
+@pytest.mark.parametrize(
+    ("form", "is_read"),
+    [
+        (np.asfortranarray, False),
+        (lambda array: np.repeat(array, 2, axis=0)[::2], False),
+        (lambda array: array.view(np.matrix), False),
+        (lambda array: np.frombuffer(b" " + array.tobytes(), np.uint8)[1:].view(np.float32), False),
+        (lambda array: array.astype(">f4"), False),
+        (lambda array: array.astype(np.float64), False),
+        (lambda array: array[None], False),
+        (lambda array: array[:, :5], False),
+        (lambda array: array[:-1], False),
+        (lambda array: array[:0], False),
+        (lambda array: array.tolist(), False),
+        (lambda array: None, False),
+        (Tensor, False),
+        (lambda array: np.frombuffer(array.tobytes(), np.float32).reshape(array.shape), True),
+        (lambda array: np.repeat(array, 2, axis=0)[: len(array)] * 0 + array, True),
+    ],
+)
+def test_native_code_reads_no_arrays_but_those_that_it_can_copy(
+    worker: Worker, tiny: list[bool | None], form: Callable[[np.ndarray], InputValue], is_read: bool
+) -> None:
+    """Others are refused, or taken, as they always were."""
+    given = feeds(7)
+    unusual = {**given, "z": form(given["z"])}
+    with pytest.MonkeyPatch.context() as patch, Worker(worker.model, BackendType.CPU) as other:
+        patch.setattr(SymbolicFastPath, "take", lambda *given: None)
+        found = []
+        for each in (other, worker):
+            patch.undo() if each is worker else None
+            each.schedule(feeds(6))
+            tiny.clear()
+            try:
+                each.schedule(unusual)
+                found.append(each.peek_output().download_to_array().tolist())
+            except InputError as error:
+                found.append(str(error))
+    assert found[0] == found[1]
+    assert (True in tiny) == is_read
+    for rows in (9, 10):  # an error is followed by a check in full
+        answers(worker, rows)
+    assert True in tiny
+
+
+def test_constants_that_sizes_need_are_bound_before_a_program_reads_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = ModelLoader.load(ASSETS / "digits" / "digits.onnx")
+    Worker(model, BackendType.CPU).dispose()
+    rng = np.random.default_rng(2)
+    images = [rng.random((n, 1, 28, 28), np.float32) for n in (33, 7, 6, 3, 2, 12, 9, 64, 5, 1)]
+    found: list[list[np.ndarray]] = []
+    for taken in (SymbolicFastPath.take, lambda *given: None):
+        monkeypatch.setattr(SymbolicFastPath, "take", taken)
+        with Worker(model, BackendType.CPU) as worker:
+            assert worker._symbolic_path is not None
+            assert worker._symbolic_path._segment.unbound
+            found.append([])
+            for image in images:
+                worker.schedule(image)
+                found[-1].append(worker.peek_output().download_to_array())
+    for here, there in zip(*found, strict=True):
+        np.testing.assert_array_equal(here, there)
+
+
+def test_a_job_system_that_was_closed_runs_no_sizes(tiny: list[bool | None]) -> None:
+    del tiny
+    model = ModelLoader.load(pair_network())
+    with JobSystem(1) as jobs, Worker(model, BackendType.CPU, jobs=jobs) as worker:
+        for rows in [*range(4, 24)] * 2:
+            answers(worker, rows)
+        jobs.close()
+        for rows in (3, 23):
+            with pytest.raises(DisposedError):
+                worker.schedule(feeds(rows))
 
 
 def test_sizes_that_come_back_get_a_plan_of_their_own(

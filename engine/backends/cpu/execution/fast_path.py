@@ -14,8 +14,9 @@ import numpy as np
 
 from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.output_memory import OutputMemory
-from engine.backends.cpu.execution.program import TRIALS, CPUProgram, is_free, own_ns, released
+from engine.backends.cpu.execution.program import TRIALS, CPUProgram, is_free, own_ns
 from engine.backends.cpu.execution.stream import JobStream
+from engine.backends.cpu.execution.template_source import COPIED, MOST_COPIED, RAN
 from engine.backends.host import INLINE_NS
 from engine.backends.program_replay import ProgramReplay
 from engine.backends.tensor_data import CPUTensorData
@@ -27,7 +28,7 @@ from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 IN_PLACE_BYTES = 1 << 14
 """Copying a smaller input costs less than setting its address."""
 
-SHORT_IN_PLACE_BYTES = 1 << 17
+SHORT_IN_PLACE_BYTES = MOST_COPIED
 """The same for a program that runs on the calling thread, which is over when the next thing happens."""
 
 _COPY_NS = 0.05
@@ -55,6 +56,7 @@ class CPUReplay(ProgramReplay):
         "_copied_ns",
         "_elsewhere",
         "_in_place",
+        "_is_rare",
         "_is_small",
         "_program",
         "_resized",
@@ -89,6 +91,7 @@ class CPUReplay(ProgramReplay):
         # Views of the inputs' buffers in their shapes, made when an array is first copied to one; None until
         # inputs of these sizes come.
         self._views: list[np.ndarray] | None = None
+        self._is_rare = True
         self._is_small, self._saved_ns, self._saved_share = True, 0.0, 0.0
         # How many runs that copy are still to be timed, and the shortest so far.
         self._untimed, self._copied_ns = 0, inf
@@ -97,7 +100,7 @@ class CPUReplay(ProgramReplay):
         self._share_ns, self._rest, self._waits = 0.0, _REST, 0
 
     def resize(self) -> None:
-        self._views = None
+        self._views, self._is_rare = None, True
         if self.own:
             self.own = {}
         if self._elsewhere is not None:
@@ -117,6 +120,14 @@ class CPUReplay(ProgramReplay):
         if stream.copied:  # see `run_apart`
             return False
         if self._views is None:
+            # What comes a third time will come more often: views take less time than `direct`, once made.
+            if self._is_rare and program.direct is not None and not tensors and not own:
+                self._is_rare = False
+                if (done := program.direct(program, arrays)) == RAN:
+                    return True
+                if done == COPIED:
+                    program.enqueue(stream)
+                    return True
             self._follow(arrays, not tensors)
         is_quick = program.is_short or not tensors and program.is_quick(self._saved_ns)
         is_shared = not self._is_small and not tensors and self._may_share(is_quick)
@@ -132,13 +143,8 @@ class CPUReplay(ProgramReplay):
             self._copy(arrays)
         if program.is_short:
             program.run_here()
-            return True
-        if program.is_new:
-            program.mark_enqueued()
-        if program.commands is None:
-            released()
         else:
-            program.job = stream.submit_repeated(program.job, program.commands, None)
+            program.enqueue(stream)
         return True
 
     def _copy(self, arrays: Sequence[np.ndarray]) -> None:

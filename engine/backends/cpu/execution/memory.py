@@ -67,11 +67,14 @@ class CPUBuffer(HostBuffer):
 class SizedBuffer(CPUBuffer):
     """The first elements of another buffer: as many as a word says, which native code writes."""
 
-    __slots__ = ("_place", "_words")
+    __slots__ = ("_place", "_row", "_rows", "_words")
 
     def __init__(self, whole: CPUBuffer, words: memoryview, place: int) -> None:
         self.dtype, self.address, self._block_bytes = whole.dtype, whole.address, whole._block_bytes
         self._array, self._words, self._place = whole.array, words, place
+        # The whole buffer in the first shape of several axes, apart from the first axis.
+        self._row: tuple[int, ...] | None = None
+        self._rows = self._array
 
     @property
     def elements(self) -> int:  # type: ignore[override]
@@ -82,6 +85,20 @@ class SizedBuffer(CPUBuffer):
     def array(self) -> np.ndarray:
         """The elements that it has now, 1-D."""
         return self.view((self.elements,))
+
+    def view(self, shape: tuple[int, ...]) -> np.ndarray:
+        """The first elements in a shape; sizes often differ in its first axis alone."""
+        if shape[1:] == self._row:
+            return self._rows[: shape[0]]
+        if self._row is None and len(shape) > 1 and (row := prod(shape[1:])):
+            whole = self._rows[: len(self._rows) // row * row]
+            self._row, self._rows = shape[1:], whole.reshape(-1, *shape[1:])
+        return super().view(shape)
+
+    def release(self) -> None:
+        """Drop the memory; enqueued work keeps it as long as needed."""
+        super().release()
+        self._row, self._rows = None, np.empty(0, self.dtype)
 
 
 @cache

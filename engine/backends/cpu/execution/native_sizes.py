@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.execution.memory import SizedBuffer
-from engine.backends.cpu.execution.program import is_free
-from engine.backends.cpu.execution.template_source import ALL, LAYOUT, RESULTS, SHORT, prepared_layout
+from engine.backends.cpu.execution.program import CPUProgram, is_free
+from engine.backends.cpu.execution.template_source import (
+    ALL,
+    ARRAYS,
+    COPIED,
+    LAYOUT,
+    OTHERS,
+    RAN,
+    RESULTS,
+    SHORT,
+    prepared_layout,
+)
 from engine.backends.growable import GrowableMemory
-from engine.backends.plan_template import FilledSizes, LookedUpNumbers
+from engine.backends.host import INLINE_NS
+from engine.backends.plan_template import FilledSizes, LookedUpNumbers, SizedInput
 from engine.base.memory.aligned import address_of
+from engine.base.memory.array_objects import are_readable
 from engine.kernels.size import Number
 from engine.kernels.size_table import WORDS, SizeTable
 from engine.kernels.words import as_word
@@ -24,12 +38,16 @@ if TYPE_CHECKING:
 
 
 class _Block(NamedTuple):
-    """Memory for a block, also as words, its address, and what fills it in once sizes are in it."""
+    """Memory for a block, also as words, its address, and what fills it in once sizes are in it.
+
+    `take` fills it in for arrays, once these are among the words for that, and may run it.
+    """
 
     array: np.ndarray
     words: memoryview
     address: int
-    lay_out: Callable[[], None]
+    lay_out: Callable[[], int]
+    take: Callable[[], int]
 
 
 class NativeSizes:
@@ -81,6 +99,10 @@ class NativeSizes:
         self._layout = np.array([*LAYOUT.values(**head), *words[LAYOUT.end :]], np.int64)
         self._layout_address = address_of(self._layout)
         self._blocks: list[_Block] = []  # unused, as the plan has refused sizes
+        self._sizes = slice(self._values, self._given)
+        self._blank, self._addresses, self._elements = address_of(values), addresses, sized
+        self._arrays: list[int] = []  # where `take` has which arrays there are
+        self._request, self._request_address = memoryview(b""), 0
         self._sized = [self._values + place for place in sized]
         self._looked_up = [self._values + place for place in looked_up]
 
@@ -104,7 +126,7 @@ class NativeSizes:
     ) -> FilledSizes | None:
         """The program for some sizes, see `engine.backends.plan_template.NativeSizes`."""
         made, results = self._new_block(), self._template.results
-        block, words, address, _ = made
+        block, words, address, *_ = made
         for _ in range(3):  # inputs and outputs may have to grow first, then temporaries
             if not self._rooms or not self._is_current():
                 self._take_memory(memory)
@@ -120,14 +142,19 @@ class NativeSizes:
         rooms = zip(self._rooms, self._sized, strict=True)
         outer = [SizedBuffer(room, words, place) for (_, room), place in rooms]
         program = self._template.program_in(block, address, self._backend.arena, outer)
-        return FilledSizes(sizes, program, outer, self._used, LookedUpNumbers(words, self._looked_up), made)
+        # Such commands are not in the block.
+        is_empty = program.commands is None or program.commands.is_empty
+        if self._arrays and not is_empty:
+            program.direct = partial(self._run_again, made)
+        used = {**self._used} if is_empty else self._used
+        return FilledSizes(sizes, program, outer, used, LookedUpNumbers(words, self._looked_up), made)
 
     def refill(self, filled: FilledSizes, sizes: Sequence[int]) -> bool:
         """Turn a program into that of other sizes, see `engine.backends.plan_template.NativeSizes`."""
         program: Any = filled.program
-        if filled.memory is not self._used or not self._is_current() or program.commands.is_empty:
+        if filled.memory is not self._used or not self._is_current() or not is_free(program):
             return False
-        if not is_free(program) or not self._backend.stream.is_idle():
+        if not self._backend.stream.is_idle():
             return False
         if self._lay_out(filled.block, sizes) <= 0:
             self._lay_out(filled.block, filled.sizes)
@@ -135,6 +162,67 @@ class NativeSizes:
         filled.sizes = sizes
         program.refill(*RESULTS.unpack_from(filled.block.words, 8 * self._template.results))
         return True
+
+    def reads(self, inputs: Sequence[SizedInput], zeros: Sequence[int]) -> bool:
+        """See `engine.backends.plan_template.ArraySizes`; to be called before `fill`."""
+        if not are_readable() or self._arrays:
+            return bool(self._arrays)
+        count = self._sizes.stop - self._sizes.start
+        words: list[Any] = [0] * (ARRAYS.end + count)
+        for item in inputs:
+            self._arrays.append(len(words))
+            places = self._addresses + item.place, self._elements[item.place]
+            words += [0, id(item.dtype), len(item.shape), item.dtype.itemsize, *places]
+            words += [word for axis in item.shape for word in axis]
+        begin_zeros = len(words)
+        words += [self._looked_up[at] for at in zeros]
+        words[: ARRAYS.end] = ARRAYS.values(
+            array_type=id(np.ndarray), array_count=len(inputs), entries=ARRAYS.end + count,
+            number_count=count, numbers=ARRAYS.end, zeros=begin_zeros, zero_count=len(zeros),
+            blank=self._blank, blank_count=len(self._words), limit=0,
+        )  # fmt: skip
+        whole = np.array(words, np.int64)
+        self._request, self._request_address = whole.data, address_of(whole)
+        self._held = [item.dtype for item in inputs]
+        return True
+
+    def take(self, filled: FilledSizes, arrays: Sequence[np.ndarray]) -> bool | None:
+        """See `engine.backends.plan_template.ArraySizes`."""
+        program: Any = filled.program
+        if filled.memory is not self._used or not self._is_current() or not is_free(program):
+            return None
+        block: _Block = filled.block
+        done = self._run(block, arrays, program.pace.short_ns)
+        if done <= OTHERS:
+            if done != OTHERS:
+                self._lay_out(block, filled.sizes)
+            return None
+        words = block.words
+        filled.sizes = tuple(words[self._sizes])
+        program.refill(*RESULTS.unpack_from(words, 8 * self._template.results))
+        if done == COPIED:
+            program.enqueue(self._backend.stream)
+        return done >= COPIED
+
+    def _run(self, block: _Block, arrays: Sequence[np.ndarray], limit: int) -> int:
+        """Fill in a block for arrays, and run it if its estimate is below so many nanoseconds."""
+        stream, request = self._backend.stream, self._request
+        if stream.copied or stream.jobs.is_closed:
+            return OTHERS
+        if (stream.last is not None or stream.marks) and not stream.is_idle():
+            return OTHERS
+        for number, place in enumerate(self._arrays):
+            request[place] = id(arrays[number])
+        request[ARRAYS.end - 1] = limit
+        return block.take()
+
+    def _run_again(self, block: _Block, program: CPUProgram, arrays: Sequence[np.ndarray]) -> int:
+        """Copy arrays of the present sizes, and run a tiny program; if that takes long after all, try it."""
+        before = perf_counter_ns()
+        done = self._run(block, arrays, program.pace.tiny_ns)
+        if done == RAN and perf_counter_ns() - before > INLINE_NS:
+            program.begin_trials()
+        return done
 
     def _lay_out(self, block: _Block, sizes: Sequence[int]) -> int:
         """Fill in a block; returns how many commands it has, or why it has none."""
@@ -172,4 +260,6 @@ class NativeSizes:
             return self._blocks.pop()
         block = np.empty(len(self._words), np.int64)
         address = address_of(block)
-        return _Block(block, block.data, address, prepared_layout(self._layout_address, address, ALL))
+        lay_out = prepared_layout(self._layout_address, address, ALL)
+        take = prepared_layout(self._layout_address, address, self._request_address)
+        return _Block(block, block.data, address, lay_out, take)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from sys import getrefcount
 from time import perf_counter_ns, thread_time_ns
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from engine.base.errors import DisposedError
 from engine.base.memory.aligned import address_of
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem, RepeatedJob
+
+if TYPE_CHECKING:
+    from engine.backends.cpu.execution.stream import JobStream
 
 TRIALS = 8
 """How often a plan that may be short runs on the calling thread before that is decided.
@@ -41,6 +44,9 @@ _ENOUGH = 3
 
 _SURE = 8
 """How many of them have to before others that are expected to be tiny are short without trials."""
+
+_LEAST_RATIO = 1e-3
+"""Clocks with long ticks may say that a program took no time."""
 
 _TINY_NS = 15_000.0
 """A program that takes less needs no more trials: the clocks of each take two microseconds."""
@@ -68,22 +74,25 @@ class MeasuredRate:
 
     Attributes:
         ratio: The least so far; 1 at most until enough programs ran, as any may have been interrupted.
-        is_sure: Whether many have.
+        tiny_ns: Estimated nanoseconds below which a program is expected to be tiny, once many have run.
+        short_ns: The same of one that is expected to be short.
     """
 
-    __slots__ = ("_count", "_least", "is_sure", "ratio")
+    __slots__ = ("_count", "_least", "ratio", "short_ns", "tiny_ns")
 
     def __init__(self) -> None:
         self.ratio = self._least = 1.0
-        self._count = 0
-        self.is_sure = False
+        self._count = self.tiny_ns = self.short_ns = 0
 
     def learn(self, ratio: float) -> None:
         """Add a measured time."""
         self._count += 1
         self._least = ratio if self._count == 1 else min(self._least, ratio)
         self.ratio = self._least if self._count >= _ENOUGH else min(self._least, 1.0)
-        self.is_sure = self._count >= _SURE
+        if self._count >= _SURE:
+            ratio = max(self.ratio, _LEAST_RATIO)
+            self.tiny_ns = int(min(_TINY_NS / ratio, TRIAL_NS))
+            self.short_ns = int(min(INLINE_NS / ratio, TRIAL_NS))
 
 
 class CPUProgram(Program):
@@ -93,7 +102,9 @@ class CPUProgram(Program):
     another is worth. `fastest_ns`: nanoseconds on one thread, as measured where it ran on the calling one,
     else as estimated. `is_new`: it has not been enqueued yet. `places` says for the address of each input's
     buffer which words of the args it is in; `outputs` has the buffer of each output, and the same words.
-    `exact` are the addresses of input buffers beyond whose end no kernel reads.
+    `exact` are the addresses of input buffers beyond whose end no kernel reads. `pace` is what programs of
+    its kernels took. `direct` copies arrays in a native call, which runs it if it is tiny; returns one of
+    `engine.backends.cpu.execution.template_source.OTHERS` and those behind it.
 
     Estimates are rough, so programs are tried on the calling thread: at once if they are expected to be
     short, by their estimates and by what others of the same kernels took at other sizes; otherwise from the
@@ -101,10 +112,10 @@ class CPUProgram(Program):
     """
 
     __slots__ = (
-        "_pace",
         "_run",
         "_trials",
         "commands",
+        "direct",
         "exact",
         "fastest_ns",
         "is_new",
@@ -112,6 +123,7 @@ class CPUProgram(Program):
         "job",
         "nanoseconds",
         "outputs",
+        "pace",
         "places",
         "run_here",
     )
@@ -129,10 +141,11 @@ class CPUProgram(Program):
         self.commands: CommandList | None = commands
         self.places, self.exact = places, exact
         self.job: RepeatedJob | None = None  # what runs it on its own
-        self._pace = pace
+        self.pace = pace
         self.outputs = outputs
+        self.direct: Callable[[CPUProgram, Sequence[np.ndarray]], int] | None = None
         self._run: Callable[[], object] = jobs.inline_runner(commands)
-        self._expect(nanoseconds)
+        self.refill(commands.count, nanoseconds)
 
     def refill(self, count: int, nanoseconds: float) -> None:
         """Become the program of other sizes, whose commands are written in place of those before."""
@@ -140,17 +153,26 @@ class CPUProgram(Program):
         self.commands.count = count
         if self.job is not None:
             self.job.resize(count)
-        self._expect(nanoseconds)
-
-    def _expect(self, nanoseconds: float) -> None:
-        """Note what is known of sizes with which it has not run."""
+        # What is known of sizes with which it has not run.
         self.nanoseconds = nanoseconds
-        self.fastest_ns = nanoseconds * self._pace.ratio
-        is_tiny = self._pace.is_sure and self.fastest_ns < _TINY_NS
+        self.fastest_ns = nanoseconds * self.pace.ratio
+        is_tiny = nanoseconds < self.pace.tiny_ns
         self._trials = 0 if is_tiny else TRIALS
         self.is_new = True
         self.is_short = nanoseconds < TRIAL_NS and self.fastest_ns < INLINE_NS
         self.run_here: Callable[[], object] = self._run_tiny if is_tiny else self._run_measured
+
+    def enqueue(self, stream: JobStream) -> None:
+        """Run it here if it is short, else as a job, of a stream in which nothing is in flight."""
+        if self.is_short:
+            self.run_here()
+            return
+        if self.is_new:
+            self.mark_enqueued()
+        if self.commands is None:
+            released()
+        else:
+            self.job = stream.submit_repeated(self.job, self.commands, None)
 
     def mark_enqueued(self) -> None:
         """Record that it was enqueued, so that it may be tried inline from now on."""
@@ -176,7 +198,7 @@ class CPUProgram(Program):
         if self.is_new:
             return self.fastest_ns < enough and self.nanoseconds < _MOST_TRIED_NS
         most = min(TRIAL_NS + saved_ns * _ROUGHLY, _MOST_TRIED_NS)
-        return self.nanoseconds < most and self.nanoseconds * self._pace.ratio < _HOPELESS * enough
+        return self.nanoseconds < most and self.nanoseconds * self.pace.ratio < _HOPELESS * enough
 
     def may_be_shared(self, is_quick: bool, most_ns: float) -> bool:
         """Whether job threads may help with a run inline: once it is known that it `is_quick`, or not.
@@ -204,7 +226,11 @@ class CPUProgram(Program):
         before = perf_counter_ns()
         self._run()
         if perf_counter_ns() - before > INLINE_NS:
-            self._trials, self.run_here = TRIALS, self._run_measured
+            self.begin_trials()
+
+    def begin_trials(self) -> None:
+        """Run on this thread with an eye on the clock, as it may not be tiny."""
+        self._trials, self.run_here = TRIALS, self._run_measured
 
     def _run_measured(self) -> None:
         self._try_here(self._run)
@@ -214,7 +240,7 @@ class CPUProgram(Program):
         took = own_ns(run)
         self.fastest_ns = took if self._trials == TRIALS else min(self.fastest_ns, took)
         if self.nanoseconds:
-            self._pace.learn(took / self.nanoseconds)
+            self.pace.learn(took / self.nanoseconds)
         self._trials -= 1
         if self._trials == 0 or self.fastest_ns < _TINY_NS:
             self._end_trials()
@@ -232,7 +258,7 @@ class CPUProgram(Program):
 
     def release(self) -> None:
         """Drop commands and temporaries; a run in flight keeps them until it is done."""
-        self.commands = self.job = None
+        self.commands = self.job = self.direct = None
         self.run_here = self._run = released
 
 
