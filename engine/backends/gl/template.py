@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer
 from engine.backends.gl.record import GLRecorder
-from engine.backends.gpu.symbolic_arrays import SymbolicArray, SymbolicWords, Variables, columns
+from engine.backends.gpu.symbolic_arrays import SymbolicWords, Variables, columns
 from engine.backends.gpu.template import GPUTemplate
 from engine.compiler.plan import Plan, Step
 from engine.kernels.size import hint_of
@@ -19,10 +19,10 @@ from engine.kernels.size import hint_of
 class SymbolicRecorder(GLRecorder):
     """Records calls of which some arguments are filled in later; for subclasses of a backend's recorder."""
 
-    def __init__(self, divided: Callable[[np.ndarray], tuple[np.ndarray, ...]], *arguments: Any) -> None:
+    def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.numbers = Variables()
-        self.words = SymbolicWords(self.numbers, divided)
+        self.words = SymbolicWords(self.numbers)
         # Rows of calls, each with where its words begin, or with the number of the texture.
         self.word_rows: list[tuple[int, int]] = []
         self.texture_rows: list[tuple[int, int]] = []
@@ -57,17 +57,14 @@ class GLTemplate(GPUTemplate):
         self._lifetimes = plan.lifetimes()
         self._temporaries = list(self._lifetimes)
 
-    def _close(self, plan: Plan, recorder: SymbolicRecorder) -> None:
+    def _close(self, recorder: SymbolicRecorder) -> None:
         """Keep what was recorded."""
         recorder.commands.finish()
         self._commands = recorder.commands
         self._word_rows, self._word_offsets = columns(recorder.word_rows)
         self._word_offsets *= 4
         self._texture_rows, self._texture_numbers = columns(recorder.texture_rows)
-        elements = SymbolicArray(recorder.numbers)
-        for name in self._temporaries:
-            elements.add(plan.buffers[name].elements)
-        self._words, self._elements = recorder.words.close(), elements.close()
+        self._words = recorder.words.close()
         self._values = recorder.numbers.values
         self.numbers = recorder.numbers.numbers
 

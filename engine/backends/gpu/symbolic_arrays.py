@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from engine.backends.base import DeviceBuffer
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.memory_planner import share
 from engine.kernels.c_printer import saturate
-from engine.kernels.size import Number, Size, as_float
+from engine.kernels.size import Number, Size, as_float, hint_of, largest
 
 B = TypeVar("B", bound=DeviceBuffer)
 
@@ -95,20 +96,16 @@ class SymbolicArray:
 
 
 class SymbolicWords:
-    """32-bit words with symbolic entries: the arguments of a template's steps, one after another.
+    """32-bit words with symbolic entries: the arguments of a template's steps, one after another."""
 
-    divided: the words of some sizes, an array for each: the sizes, and behind them what divides by them.
-    """
-
-    def __init__(self, numbers: Variables, divided: Callable[[np.ndarray], tuple[np.ndarray, ...]]) -> None:
+    def __init__(self, numbers: Variables) -> None:
         self._blocks: list[np.ndarray] = []
         self._count = 0
-        self._divided = divided
-        self._integers, self._floats = SymbolicArray(numbers), SymbolicArray(numbers, is_float=True)
-        self._sizes = SymbolicArray(numbers)
-        self._places: list[tuple[int, int, int]] = []
-        self._float_places: list[int] = []
-        self._size_places: list[int] = []
+        self._numbers = numbers
+        # Places of words, each with the index of its number; and the limits of each index.
+        self._integers: list[tuple[int, int]] = []
+        self._floats: list[tuple[int, int]] = []
+        self._limits: dict[tuple[int, int, int], None] = {}
 
     def add(self, words: np.ndarray) -> int:
         """Append words, int32; returns the position of the first."""
@@ -122,31 +119,25 @@ class SymbolicWords:
             if not isinstance(value, Size):
                 continue
             if kind in ("float32", "float64"):
-                self._floats.add(value)
-                self._float_places.append(place)
+                self._floats.append((place, self._numbers.index(as_float(value))))
             else:
-                self._integers.add(value)
-                self._places.append((place, saturate(-(2**63), kind), saturate(2**63, kind)))
-
-    def divide_by(self, place: int, size: Number) -> None:
-        """Mark the words of a size, if it is symbolic."""
-        if isinstance(size, Size):
-            self._sizes.add(size)
-            self._size_places.append(place)
+                index = self._numbers.index(math.trunc(value))
+                self._integers.append((place, index))
+                self._limits[index, saturate(-(2**63), kind), saturate(2**63, kind)] = None
 
     def close(self) -> Callable[[Values], np.ndarray]:
         """Return a function that fills in the symbolic values."""
         whole = np.concatenate([np.zeros(0, np.int32), *self._blocks])
-        places, low, high = np.array(self._places, np.int64).reshape(-1, 3).T.copy()
-        float_places, size_places = (np.array(x, np.int64) for x in (self._float_places, self._size_places))
-        integers, floats, sizes = (each.close() for each in (self._integers, self._floats, self._sizes))
+        limited, low, high = np.array([*self._limits], np.int64).reshape(-1, 3).T.copy()
+        places, indices = columns(self._integers)
+        float_places, float_indices = columns(self._floats)
 
         def filled(values: Values) -> np.ndarray:
+            integers, floats = values
+            check_limits(integers[limited], low, high)
             words = whole.copy()
-            words[places] = check_limits(integers(values), low, high).astype(np.uint32).view(np.int32)
-            words.view(np.float32)[float_places] = floats(values)
-            for k, column in enumerate(self._divided(sizes(values))):
-                words[size_places + k] = column
+            words[places] = integers.astype(np.uint32).view(np.int32)[indices]
+            words.view(np.float32)[float_places] = floats.astype(np.float32)[float_indices]
             return words
 
         return filled
@@ -168,42 +159,26 @@ def owned(buffers: Mapping[str, DeviceBuffer], names: Iterable[str], own: type[B
     return found
 
 
-class Slots:
+class SymbolicSlots:
     """What temporaries of symbolic sizes share in turn.
 
-    of: the slot of each temporary.
+    Attributes:
+        of: The slot of each temporary.
+        sizes: The size of each slot.
     """
 
-    def __init__(self, of: Sequence[int]) -> None:
-        self.of = np.array(of, np.int64)
-        self._order = np.argsort(self.of, kind="stable")
-        self._begins = np.flatnonzero(np.diff(self.of[self._order], prepend=-1))
-
-    def largest(self, sizes: np.ndarray) -> np.ndarray:
-        """The largest size in each slot."""
-        return np.maximum.reduceat(sizes[self._order], self._begins) if len(sizes) else sizes
-
-
-class SymbolicSlots(Slots):
-    """Slots of one arena."""
-
     def __init__(
-        self, hints: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]], alignment: int
+        self, sizes: Mapping[str, Any], lifetimes: Mapping[str, tuple[int, int]], alignment: int
     ) -> None:
-        """Choose slots by what temporaries take while planning; slots start at multiples of `alignment`."""
-        slot_of, _ = share(hints, lifetimes)
-        super().__init__([slot_of[name] for name in hints])
-        self._alignment = alignment
+        """Choose slots by what temporaries take while planning; their sizes are multiples of `alignment`."""
+        slot_of, _ = share({name: hint_of(size) for name, size in sizes.items()}, lifetimes)
+        self.of = [slot_of[name] for name in sizes]
+        inside: dict[int, list[Any]] = {}
+        for slot, size in zip(self.of, sizes.values(), strict=True):
+            inside.setdefault(slot, []).append(size)
+        self.sizes = [-(-largest(*inside[slot]) // alignment) * alignment for slot in range(len(inside))]
 
-    def sizes(self, sizes: np.ndarray) -> np.ndarray:
-        """The size of each slot for given sizes of temporaries."""
-        found: np.ndarray = -(-self.largest(sizes) // self._alignment) * self._alignment
-        return found
-
-    def places(self, sizes: np.ndarray) -> tuple[np.ndarray, int]:
-        """The offset of each temporary for given sizes, and the total size."""
-        if not len(sizes):
-            return sizes, 0
-        ends = np.cumsum(self.sizes(sizes))
-        starts = np.concatenate(([0], ends[:-1]))
-        return starts[self.of], int(ends[-1])
+    def places(self) -> tuple[list[Any], Any]:
+        """The offset of each temporary in memory that has all slots, and the total size."""
+        *starts, total = accumulate(self.sizes, initial=0)
+        return [starts[slot] for slot in self.of], total
