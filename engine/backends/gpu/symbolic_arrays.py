@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,17 +18,32 @@ from engine.kernels.size import Number, Size, as_float, hint_of, largest
 
 B = TypeVar("B", bound=DeviceBuffer)
 
-Values = tuple[np.ndarray, np.ndarray]
-"""The symbolic numbers' values: the integers, and the floats."""
+LEAST, MOST = -(2**31), 2**32 - 1
+"""The limits of integers, signed or not."""
+
+
+class Values(NamedTuple):
+    """The symbolic numbers' values, and the arrays of a template that native code has filled in already."""
+
+    integers: np.ndarray
+    floats: np.ndarray
+    arrays: Sequence[np.ndarray] | None = None
 
 
 class Variables:
-    """The symbolic numbers of a template, each once; integers come first."""
+    """The symbolic numbers of a template, each once, and what is filled in by them; integers come first.
+
+    Attributes:
+        arrays: The arrays with such entries.
+    """
 
     def __init__(self) -> None:
         self._integers: list[Size] = []
         self._floats: list[Size] = []
         self._indices: dict[str, int] = {}
+        # Of integers, where other than those of all.
+        self._limits: dict[int, tuple[int, int]] = {}
+        self.arrays: list[OpenArray] = []
 
     def index(self, size: Size) -> int:
         """The position of a number among those of its type."""
@@ -38,6 +54,17 @@ class Variables:
             those.append(size)
         return found
 
+    def limit(self, index: int, low: int, high: int) -> None:
+        """Limit an integer."""
+        before = self._limits.get(index, (LEAST, MOST))
+        self._limits[index] = max(low, before[0]), min(high, before[1])
+
+    @cached_property
+    def limits(self) -> np.ndarray:
+        """The least and the largest values of integers, once all are there."""
+        pairs = [self._limits.get(index, (LEAST, MOST)) for index in range(len(self._integers))]
+        return np.array(pairs, np.int64).reshape(-1, 2)
+
     @property
     def numbers(self) -> tuple[Number, ...]:
         """All numbers, in the order of the input of `values`."""
@@ -46,16 +73,40 @@ class Variables:
     def values(self, numbers: Sequence[int | float]) -> Values:
         """Their values as arrays. Raises `OverflowError` for integers beyond 32 bits, signed or not."""
         count = len(self._integers)
-        integers = np.array(numbers[:count], np.int64)
-        check_limits(integers, -(2**31), 2**32 - 1)
-        return integers, np.array(numbers[count:], np.float64)
+        integers, (low, high) = np.array(numbers[:count], np.int64), self.limits.T
+        if ((integers < low) | (integers > high)).any():
+            raise OverflowError("this backend has 32-bit integers")
+        return Values(integers, np.array(numbers[count:], np.float64))
 
 
-def check_limits(integers: np.ndarray, low: Any, high: Any) -> np.ndarray:
-    """The integers. Raises `OverflowError` if one is out of its limits."""
-    if ((integers < low) | (integers > high)).any():
-        raise OverflowError("this backend has 32-bit integers")
-    return integers
+class OpenArray:
+    """An array that is filled in: integers and floats, each place with the index of its number.
+
+    Called with values, it returns a new array; with those of a native call, the one that this has filled in.
+    """
+
+    def __init__(
+        self,
+        numbers: Variables,
+        whole: np.ndarray,
+        integers: Sequence[tuple[int, int]],
+        floats: Sequence[tuple[int, int]],
+    ) -> None:
+        self.whole = whole
+        self.integers, self.floats = columns(integers), columns(floats)
+        self._is_wide = whole.itemsize == 8
+        self._number = len(numbers.arrays)
+        numbers.arrays.append(self)
+
+    def __call__(self, values: Values) -> np.ndarray:
+        if values.arrays is not None:
+            return values.arrays[self._number]
+        found = self.whole.copy()
+        integers = values.integers if self._is_wide else values.integers.astype(np.uint32).view(np.int32)
+        flat = found.reshape(-1).view(integers.dtype)
+        flat[self.integers[0]] = integers[self.integers[1]]
+        flat.view(np.float64 if self._is_wide else np.float32)[self.floats[0]] = values.floats[self.floats[1]]
+        return found
 
 
 class SymbolicArray:
@@ -65,8 +116,7 @@ class SymbolicArray:
         self._numbers = numbers
         self._is_float = is_float
         self._given: list[Any] = []
-        self._places: list[int] = []
-        self._indices: list[int] = []
+        self._entries: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._given)
@@ -75,24 +125,16 @@ class SymbolicArray:
         """Append a number and return its index."""
         if isinstance(number, Size):
             own = as_float(number) if self._is_float else math.trunc(number)
-            self._places.append(len(self._given))
-            self._indices.append(self._numbers.index(own))
+            self._entries.append((len(self._given), self._numbers.index(own)))
             number = 0
         self._given.append(number)
         return len(self._given) - 1
 
-    def close(self) -> Callable[[Values], np.ndarray]:
-        """Return a function that fills in the symbolic values."""
-        whole = np.array(self._given, np.float64 if self._is_float else np.int64)
-        places, indices = np.array(self._places, np.int64), np.array(self._indices, np.int64)
-        part = int(self._is_float)
-
-        def filled(values: Values) -> np.ndarray:
-            array = whole.copy()
-            array[places] = values[part][indices]
-            return array
-
-        return filled
+    def close(self, *shape: int) -> OpenArray:
+        """Return what fills in the symbolic values; -1 in the shape is what is left."""
+        whole = np.array(self._given, np.float64 if self._is_float else np.int64).reshape(shape or -1)
+        entries = ([], self._entries) if self._is_float else (self._entries, [])
+        return OpenArray(self._numbers, whole, *entries)
 
 
 class SymbolicWords:
@@ -102,10 +144,8 @@ class SymbolicWords:
         self._blocks: list[np.ndarray] = []
         self._count = 0
         self._numbers = numbers
-        # Places of words, each with the index of its number; and the limits of each index.
         self._integers: list[tuple[int, int]] = []
         self._floats: list[tuple[int, int]] = []
-        self._limits: dict[tuple[int, int, int], None] = {}
 
     def add(self, words: np.ndarray) -> int:
         """Append words, int32; returns the position of the first."""
@@ -122,25 +162,13 @@ class SymbolicWords:
                 self._floats.append((place, self._numbers.index(as_float(value))))
             else:
                 index = self._numbers.index(math.trunc(value))
+                self._numbers.limit(index, saturate(LEAST, kind), saturate(MOST, kind))
                 self._integers.append((place, index))
-                self._limits[index, saturate(-(2**63), kind), saturate(2**63, kind)] = None
 
-    def close(self) -> Callable[[Values], np.ndarray]:
-        """Return a function that fills in the symbolic values."""
+    def close(self) -> OpenArray:
+        """Return what fills in the symbolic values."""
         whole = np.concatenate([np.zeros(0, np.int32), *self._blocks])
-        limited, low, high = np.array([*self._limits], np.int64).reshape(-1, 3).T.copy()
-        places, indices = columns(self._integers)
-        float_places, float_indices = columns(self._floats)
-
-        def filled(values: Values) -> np.ndarray:
-            integers, floats = values
-            check_limits(integers[limited], low, high)
-            words = whole.copy()
-            words[places] = integers.astype(np.uint32).view(np.int32)[indices]
-            words.view(np.float32)[float_places] = floats.astype(np.float32)[float_indices]
-            return words
-
-        return filled
+        return OpenArray(self._numbers, whole, self._integers, self._floats)
 
 
 def columns(pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:

@@ -65,10 +65,9 @@ class _TemplateRecorder(SymbolicRecorder, ComputeRecorder):
         super().__init__(backend.device, backend.programs, backend.texels)
         # Rows of calls, of bindings each with the number of the tensor.
         self.range_rows: list[tuple[int, int]] = []
-        self.dispatch_rows: list[int] = []
+        self.dispatches = 0
         # Views as textures: the number of the tensor, and the format.
         self.views: dict[tuple[int, int], int] = {}
-        self.grids = SymbolicArray(self.numbers)
 
     def add(self, step: Step, places: Mapping[str, Any]) -> None:
         """Record a step."""
@@ -91,9 +90,8 @@ class _TemplateRecorder(SymbolicRecorder, ComputeRecorder):
             grid = fold_grid(-(-total // elements_per_group(step.kernel)), self.device.limits)
         else:
             grid = grid_of(step)
-        for size in grid:
-            self.grids.add(size)
-        self.dispatch_rows.append(len(self.commands))
+        self.filled_rows.append((len(self.commands), 1, grid))
+        self.dispatches += 1
         self.call("glDispatchCompute", 0, 0, 0)
 
     def _bind_texels(self, unit: int, place_: Any, memory: str, width: int) -> None:
@@ -140,12 +138,11 @@ class GLComputeTemplate(GLTemplate):
         for step in plan.steps:
             recorder.add(step, places)
         self._close(recorder)
-        self._counts = (len(recorder.dispatch_rows), recorder.barriers)
+        self._counts = (recorder.dispatches, recorder.barriers)
         self._range_rows, self._range_numbers = columns(recorder.range_rows)
         self._viewed, formats = columns(list(recorder.views))
-        self._dispatch_rows = np.array(recorder.dispatch_rows, np.int64)
         self._making = self._make_views(formats)
-        self._grids, self._ranges = recorder.grids.close(), ranges.close()
+        self._ranges = ranges.close()
 
     def _make_views(self, formats: np.ndarray) -> np.ndarray:
         """The calls that make the buffer textures of a size, without what is filled in."""
@@ -172,8 +169,7 @@ class GLComputeTemplate(GLTemplate):
     ) -> GLComputeProgram:
         """The program for one set of sizes."""
         words = self._words(given)
-        table = self._filled_table(words)
-        table[self._dispatch_rows, 1:4] = self._grids(given).reshape(-1, 3)
+        table = self._filled_table(given, words)
         total, ranges, count = int(placed[0]), placed[1:].reshape(-1, 3), len(self._temporaries)
         arena = SharedMemory(self._backend.arena.of(max(total, SMALLEST_ARENA)), total)
         ranges[:count, 0] = arena.name

@@ -64,8 +64,8 @@ class _TemplateRecorder(SymbolicRecorder, PixelRecorder):
         self.viewport_rows: list[int] = []
         # Words that are shifts of tensors.
         self.shift_words: list[tuple[int, int]] = []
-        # How many texels each step draws, and the vertices of that.
-        self.drawn, self.vertices = SymbolicArray(self.numbers), SymbolicArray(self.numbers)
+        # How many texels each step draws.
+        self.drawn = SymbolicArray(self.numbers)
         self.texel_ns = SymbolicArray(self.numbers, is_float=True)
 
     def add(self, step: Step, output: int, inputs: Sequence[TextureRange | int]) -> None:
@@ -91,8 +91,6 @@ class _TemplateRecorder(SymbolicRecorder, PixelRecorder):
                 divided = (size, 1.0 / largest(size, 1))
                 self.words.fill_in(places.tail + 2 * axis, ("index", "float32"), divided)
         self.drawn.add(drawn)
-        # No vertices where there are no elements.
-        self.vertices.add(3 * smallest(count, 1))
         self.texel_ns.add(texel_nanoseconds(step.kernel, shader, step.values))
         for unit, tensor in enumerate(inputs):
             self._bind_input(unit, tensor)
@@ -100,6 +98,8 @@ class _TemplateRecorder(SymbolicRecorder, PixelRecorder):
         self.call("glBindFramebuffer", GL.FRAMEBUFFER, 0)
         self.viewport_rows.append(len(self.commands))
         self.call("glViewport", 0, 0, 0, 0)
+        # No vertices where there are no elements.
+        self.filled_rows.append((len(self.commands), 3, [3 * smallest(count, 1)]))
         self.call("glDrawArrays", GL.TRIANGLES, 0, 3)
 
     def _bind_input(self, unit: int, tensor: TextureRange | int) -> None:
@@ -142,8 +142,7 @@ class GLPixelTemplate(GLTemplate):
         self._drawn_textures: list[int] = drawn.tolist()
         self._viewport_rows = np.array(recorder.viewport_rows, np.int64)
         self._shift_words, self._shift_numbers = columns(recorder.shift_words)
-        arrays = recorder.drawn, recorder.vertices, recorder.texel_ns
-        self._drawn, self._vertices, self._texel_ns = [array.close() for array in arrays]
+        self._drawn, self._texel_ns = recorder.drawn.close(), recorder.texel_ns.close()
 
     def _place_temporaries(
         self, plan: Plan, kinds: Mapping[str, tuple[str, int]], numbers: Variables
@@ -196,7 +195,7 @@ class GLPixelTemplate(GLTemplate):
         shifts = np.append(own_shifts, np.array([b.memory.layout.shift for b in outer], np.int64))
         words = self._words(given)
         words[self._shift_words] = shifts[self._shift_numbers]
-        table = self._filled_table(words)
+        table = self._filled_table(given, words)
         names = np.array([texture.name for texture in textures], np.int64)
         table[self._texture_rows, 2] = names[self._texture_numbers]
         framebuffers = np.array([textures[n].framebuffer for n in self._drawn_textures], np.int64)
@@ -207,7 +206,7 @@ class GLPixelTemplate(GLTemplate):
         rows = -(-across // widths) * self._rows_together
         at_once = rows_of_draws(width, rows, self._texel_ns(given))
         table[self._viewport_rows, 3], table[self._viewport_rows, 4] = width, at_once
-        vertices = table[self._viewport_rows + 1, 3] = self._vertices(given)
+        vertices = table[self._viewport_rows + 1, 3]
         is_cut = (at_once < rows) & (vertices > 0)
         commands = self._commands.filled(table, (words,))
         if is_cut.any():

@@ -18,6 +18,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.gpu.division import divisor
 from engine.backends.gpu.symbolic_arrays import (
+    OpenArray,
     SymbolicArray,
     SymbolicSlots,
     SymbolicWords,
@@ -44,7 +45,7 @@ from engine.backends.opencl.execution.programs import Compiled, set_arguments
 from engine.compiler.plan import Plan, Step
 from engine.device.cl.device import CLDevice
 from engine.device.cl.native_calls import DATA, SET_ARGUMENT, new_rows, point
-from engine.kernels.size import Number, has_sizes, hint_of, largest
+from engine.kernels.size import Number, Size, has_sizes, hint_of, largest
 
 if TYPE_CHECKING:
     from engine.backends.opencl.backend import OpenCLBackend
@@ -188,7 +189,8 @@ class _SymbolicStep:
 
     def filled(self, given: Values) -> Step:
         """The step with its sizes."""
-        numbers = [number if part is None else given[part][number].item() for part, number in self._numbers]
+        parts = given.integers.tolist(), given.floats.tolist()
+        numbers = [number if part is None else parts[part][number] for part, number in self._numbers]
         rank = len(self.step.space)
         return replace(self.step, space=tuple(numbers[:rank]), values=tuple(numbers[rank:]))
 
@@ -232,7 +234,7 @@ class CLTemplate(GPUTemplate):
         words = SymbolicWords(numbers)
         positions: list[int] = []
         # Of each step: whether it is a single dispatch, and the work-items of that.
-        are_single, work = SymbolicArray(numbers), SymbolicArray(numbers)
+        are_single, work = SymbolicArray(numbers), list[Sequence[Number]]()
         for step in plan.steps:
             if any(type(size) is int and size == 0 for size in step.space):
                 continue
@@ -249,18 +251,24 @@ class CLTemplate(GPUTemplate):
                 items = [-(-prod(step.space) // local[0]) * local[0]]
             else:
                 items = [size * count for size, count in zip(step.space, (*local, 1, 1), strict=False)]
-            for count in (*items, 1, 1)[:3]:
-                work.add(count)
+            work.append((*items, 1, 1)[:3])
         self._words = words.close()
         self._kernels.close()
         self._whole = [own.kernel(0) for own in self._steps]
         self._work_groups = [own.compiled.source.local for own in self._steps]
         whole = zip(self._whole, self._work_groups, self._work_groups, strict=True)
-        self._rows = command_rows(backend.device, [*whole])
-        self._are_single, self._work = are_single.close(), work.close()
+        rows = command_rows(backend.device, [*whole])
+        entries = list[tuple[int, int]]()
+        for k, counts in enumerate(work):
+            for at, number in enumerate(counts, SIZES.start):
+                if isinstance(number, Size):
+                    entries.append((k * rows.shape[1] + at, numbers.index(number)))
+                else:
+                    rows[k, at] = number
+        self._rows = OpenArray(numbers, rows, entries, ())
+        self._are_single = are_single.close()
         self._slot_sizes = slot_sizes.close()
-        self._values = numbers.values
-        self.numbers = numbers.numbers
+        self._variables = numbers
 
     @staticmethod
     def _add_arguments(own: _SymbolicStep, words: SymbolicWords, positions: list[int]) -> bool:
@@ -311,12 +319,11 @@ class CLTemplate(GPUTemplate):
         self, given: Values, placed: list[tuple[Slot, int]], outer: Sequence[CLBuffer]
     ) -> CLTemplateProgram:
         """The program for one set of sizes."""
-        work = self._work(given).reshape(-1, 3)
+        whole = self._rows(given)
         slots = [slot.of(size) for slot, size in placed]
         tensors = [slots[k] for k in self._slot_of]
         tensors += [buffer.mem for buffer in outer]
         settings: list[Setting] = []
-        self._rows[:, SIZES] = work
         numbers: list[Any] = []
         # Commands of other steps, which come behind those of the whole ones; and the order of all.
         parts: list[Command] = []
@@ -330,13 +337,14 @@ class CLTemplate(GPUTemplate):
             order += range(first, count + len(parts))
         order += range(begin, count)
         if parts:
-            rows = np.concatenate([self._rows, command_rows(self._backend.device, parts)])[order]
+            rows = np.concatenate([whole, command_rows(self._backend.device, parts)])[order]
         else:
-            rows = self._rows.copy() if len(order) == count else self._rows[order]
+            rows = whole if len(order) == count else whole[order]
 
         def make_commands() -> list[Command]:
             groups = self._work_groups
-            items = [tuple(n[: len(local)]) for n, local in zip(work.tolist(), groups, strict=True)]
+            work = whole[:, SIZES].tolist()
+            items = [tuple(n[: len(local)]) for n, local in zip(work, groups, strict=True)]
             found = [*zip(self._whole, items, groups, strict=True), *parts]
             return [found[k] for k in order]
 
