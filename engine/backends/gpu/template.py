@@ -85,6 +85,8 @@ class GPUTemplate(ABC):
 
 
 _ARGUMENTS = 12
+_CALL_ALL = 3
+"""The argument that is known once the functions of sizes are compiled."""
 
 _ROW = 7
 """Words of an array to fill in: it, what it is a copy of, of how many 32-bit words, whether numbers have two
@@ -175,9 +177,10 @@ class NativeSizes:
         self._held = given, places, limits, lists, entries
         self._rows = lists[2].reshape(-1).data
         instructions, calls, filled = map(address_of, lists)
-        count, call_all = len(table.table) // WORDS, table.call_all or 0
-        self._arguments = [
-            *(address_of(self._words), instructions, count, call_all, calls),
+        count = len(table.table) // WORDS
+        self._table = table
+        self._arguments: list[Any] = [
+            *(address_of(self._words), instructions, count, None, calls),
             *(address_of(places), address_of(limits), integers, floats, address_of(given)),
             *(filled, len(rows)),
         ]
@@ -190,7 +193,9 @@ class NativeSizes:
     ) -> FilledSizes | None:
         """The program for some sizes; None also where memory has to be allocated first."""
         function, template, words = self._function.get(), self._template, self._words.data
-        if function is None:
+        if self._arguments[_CALL_ALL] is None:
+            self._arguments[_CALL_ALL] = self._table.call_all
+        if function is None or self._arguments[_CALL_ALL] is None:
             return None
         for number, size in enumerate(sizes):
             words[number] = size

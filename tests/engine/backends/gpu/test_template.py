@@ -12,6 +12,7 @@ from engine.backends.gpu import template
 from engine.backends.gpu.size_functions import divide_by, is_at_most, is_one_dispatch, texel_layout
 from engine.base.errors import InputError, StaleTensorError
 from engine.device import native
+from engine.kernels.size_function import SizeLibrary
 from engine.runtime.symbolic_fast_path import SymbolicFastPath
 from tests.engine.conftest import MakeWorker
 from tests.graphs import model, node
@@ -94,6 +95,23 @@ def test_answers_at_sizes_never_seen(worker: Worker, taken: list[bool], in_frame
     else:
         assert taken == [True] * 7  # and the last has a plan that is there
         assert len(worker._session.cache.plans) <= 5
+
+
+@pytest.mark.parametrize("worker", ["gl_compute"], indirect=True)
+def test_plans_wait_for_functions_of_sizes_that_are_compiled_later(
+    worker: Worker, taken: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = network()[1]
+    worker._session.symbolic_plans.first._recorded.__dict__.pop("native")  # type: ignore[union-attr]
+    worker._prepare_symbolic_path()
+    with monkeypatch.context() as patched:
+        patched.setattr(SizeLibrary, "address", lambda self: None)
+        worker.schedule(*feeds(3, 4))
+    for length in (5, 6):
+        worker.schedule(*feeds(3, length))
+        found = worker.peek_output().download_to_array()
+        np.testing.assert_allclose(found, expected(*feeds(3, length)), rtol=2e-4, atol=1e-5)
+    assert taken == [False, True, True]
 
 
 def test_larger_sizes_grow_the_memory(worker: Worker, taken: list[bool]) -> None:
