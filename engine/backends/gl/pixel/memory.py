@@ -67,6 +67,7 @@ class TensorTexture(GLObjects):
         self.element = element
         self.layers = layers
         self._framebuffer = 0
+        self._has_parameters = False
         with (context or device).current(flush=False):
             self.name = self.generate("Textures", context)
             self.allocate(None, context)
@@ -94,12 +95,14 @@ class TensorTexture(GLObjects):
             gl.glBindBuffer(GL.PIXEL_UNPACK_BUFFER, 0)
             size_2d = (layout.width, layout.height)
             gl.glTexImage2D(self.target, 0, form.internal, *size_2d, 0, form.pixels, form.component, pointer)
-        for name, value in (
-            (GL.TEXTURE_MIN_FILTER, GL.NEAREST),
-            (GL.TEXTURE_MAG_FILTER, GL.NEAREST),
-            (GL.TEXTURE_MAX_LEVEL, 0),
-        ):
-            gl.glTexParameteri(self.target, name, value)
+        if not self._has_parameters:
+            for name, value in (
+                (GL.TEXTURE_MIN_FILTER, GL.NEAREST),
+                (GL.TEXTURE_MAG_FILTER, GL.NEAREST),
+                (GL.TEXTURE_MAX_LEVEL, 0),
+            ):
+                gl.glTexParameteri(self.target, name, value)
+            self._has_parameters = True
         gl.glBindTexture(self.target, 0)
 
     def clear(self) -> None:
