@@ -78,7 +78,7 @@ class TexelLayout:
     @property
     def texels(self) -> int:
         """Texels in all."""
-        return self.width * self.height
+        return self.height << self.shift
 
     def area(self, texels: int) -> tuple[int, int]:
         """Columns and rows that cover the first `texels` texels."""

@@ -66,6 +66,7 @@ class TensorTexture(GLObjects):
         self.layout = layout
         self.element = element
         self.layers = layers
+        self._texel_bytes = texture_bytes(1, element, layers)
         self._framebuffer = 0
         self._has_parameters = False
         with (context or device).current(flush=False):
@@ -80,7 +81,7 @@ class TensorTexture(GLObjects):
     @property
     def nbytes(self) -> int:
         """Memory of its elements."""
-        return texture_bytes(self.layout.texels, self.element, self.layers)
+        return self._texel_bytes * self.layout.texels
 
     def allocate(self, data: np.ndarray | None, context: GLDevice | SharedContext | None = None) -> None:
         """Allocate storage, filled if given; work in flight keeps the old one."""

@@ -207,9 +207,8 @@ class GLPixelTemplate(GLTemplate):
         at_once = rows_of_draws(width, rows, self._texel_ns(given))
         table[self._viewport_rows, 3], table[self._viewport_rows, 4] = width, at_once
         vertices = table[self._viewport_rows + 1, 3]
-        is_cut = (at_once < rows) & (vertices > 0)
         commands = self._commands.filled(table, (words,))
-        if is_cut.any():
+        if at_once is not rows and (is_cut := (at_once < rows) & (vertices > 0)).any():
             commands = self._cut(commands, np.flatnonzero(is_cut).tolist(), rows, at_once)
 
         def make_places() -> dict[str, TextureRange]:
@@ -225,7 +224,6 @@ class GLPixelTemplate(GLTemplate):
         held = [*self._constants.values(), *outer]
         program = GLPixelTemplateProgram(commands, draws, (), held, make_places)
         program.textures = shared
-        program.temporary_bytes = sum(texture.nbytes for texture in shared)
         return program
 
     def _cut(self, whole: CallList, steps: Sequence[int], rows: np.ndarray, at_once: np.ndarray) -> CallList:
