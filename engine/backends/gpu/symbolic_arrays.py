@@ -21,6 +21,8 @@ B = TypeVar("B", bound=DeviceBuffer)
 LEAST, MOST = -(2**31), 2**32 - 1
 """The limits of integers, signed or not."""
 
+_MOST_BYTES = 2**62
+
 
 class Values(NamedTuple):
     """The symbolic numbers' values, and the arrays of a template that native code has filled in already."""
@@ -41,29 +43,28 @@ class Variables:
         self._integers: list[Size] = []
         self._floats: list[Size] = []
         self._indices: dict[str, int] = {}
-        # Of integers, where other than those of all.
-        self._limits: dict[int, tuple[int, int]] = {}
+        self._limits: list[tuple[int, int]] = []
         self.arrays: list[OpenArray] = []
 
-    def index(self, size: Size) -> int:
-        """The position of a number among those of its type."""
+    def index(self, size: Size, low: int = LEAST, high: int = MOST) -> int:
+        """The position of a number among those of its type; the limits are those of an integer here."""
+        is_float = isinstance(size.hint, float)
         found = self._indices.get(size.name)
         if found is None:
-            those = self._floats if isinstance(size.hint, float) else self._integers
+            those = self._floats if is_float else self._integers
             found = self._indices[size.name] = len(those)
             those.append(size)
+            if not is_float:
+                self._limits.append((low, high))
+        elif not is_float:
+            before = self._limits[found]
+            self._limits[found] = max(low, before[0]), min(high, before[1])
         return found
-
-    def limit(self, index: int, low: int, high: int) -> None:
-        """Limit an integer."""
-        before = self._limits.get(index, (LEAST, MOST))
-        self._limits[index] = max(low, before[0]), min(high, before[1])
 
     @cached_property
     def limits(self) -> np.ndarray:
         """The least and the largest values of integers, once all are there."""
-        pairs = [self._limits.get(index, (LEAST, MOST)) for index in range(len(self._integers))]
-        return np.array(pairs, np.int64).reshape(-1, 2)
+        return np.array(self._limits, np.int64).reshape(-1, 2)
 
     @property
     def numbers(self) -> tuple[Number, ...]:
@@ -71,7 +72,7 @@ class Variables:
         return (*self._integers, *self._floats)
 
     def values(self, numbers: Sequence[int | float]) -> Values:
-        """Their values as arrays. Raises `OverflowError` for integers beyond 32 bits, signed or not."""
+        """Their values as arrays. Raises `OverflowError` for integers beyond their limits."""
         count = len(self._integers)
         integers, (low, high) = np.array(numbers[:count], np.int64), self.limits.T
         if ((integers < low) | (integers > high)).any():
@@ -110,11 +111,15 @@ class OpenArray:
 
 
 class SymbolicArray:
-    """An array of integers or floats with symbolic elements, under construction."""
+    """An array of integers or floats with symbolic elements, under construction.
 
-    def __init__(self, numbers: Variables, is_float: bool = False) -> None:
+    Integers have 32 bits, signed or not, other than where they are bytes of memory.
+    """
+
+    def __init__(self, numbers: Variables, is_float: bool = False, are_bytes: bool = False) -> None:
         self._numbers = numbers
         self._is_float = is_float
+        self._limits = (0, _MOST_BYTES) if are_bytes else (LEAST, MOST)
         self._given: list[Any] = []
         self._entries: list[tuple[int, int]] = []
 
@@ -125,7 +130,7 @@ class SymbolicArray:
         """Append a number and return its index."""
         if isinstance(number, Size):
             own = as_float(number) if self._is_float else math.trunc(number)
-            self._entries.append((len(self._given), self._numbers.index(own)))
+            self._entries.append((len(self._given), self._numbers.index(own, *self._limits)))
             number = 0
         self._given.append(number)
         return len(self._given) - 1
@@ -161,9 +166,8 @@ class SymbolicWords:
             if kind in ("float32", "float64"):
                 self._floats.append((place, self._numbers.index(as_float(value))))
             else:
-                index = self._numbers.index(math.trunc(value))
-                self._numbers.limit(index, saturate(LEAST, kind), saturate(MOST, kind))
-                self._integers.append((place, index))
+                limits = saturate(LEAST, kind), saturate(MOST, kind)
+                self._integers.append((place, self._numbers.index(math.trunc(value), *limits)))
 
     def close(self) -> OpenArray:
         """Return what fills in the symbolic values."""

@@ -127,7 +127,7 @@ class GLComputeTemplate(GLTemplate):
         for number, name in enumerate(self._outer, len(specs)):
             places[name] = _SymbolicRange(number, name)
         # What the arena needs; of each tensor the name of its GL buffer, where it starts, and its bytes.
-        ranges, (starts, total) = SymbolicArray(recorder.numbers), slots.places()
+        ranges, (starts, total) = SymbolicArray(recorder.numbers, are_bytes=True), slots.places()
         ranges.add(total)
         for start, size in zip(starts, sizes.values(), strict=True):
             for number in (0, start, size):

@@ -179,6 +179,16 @@ def largest_dispatch(compiled: Compiled, step: Step) -> int:
     return most_groups(compiled, step) * compiled.source.local[0]
 
 
+def work_items(compiled: Compiled, step: Step) -> Sequence[int]:
+    """The work-items of a step along three axes, if it `is_one` dispatch."""
+    local = (*compiled.source.local, 1, 1)[:3]
+    if isinstance(compiled.source, GenericSource):
+        return -(-prod(step.space) // local[0]) * local[0], 1, 1
+    groups = (*step.space, 1, 1)[:3]
+    # No more than 32 bits hold: what is larger is several dispatches.
+    return [smallest(size, _MAX_GROUPS) * count for size, count in zip(groups, local, strict=True)]
+
+
 def is_one(compiled: Compiled, step: Step) -> int:
     """1 if a step is known to be a single dispatch; for others, see `dispatches`."""
     widest = 1 if isinstance(compiled.source, GenericSource) else largest(*step.space)

@@ -39,6 +39,7 @@ from engine.backends.opencl.execution.dispatches import (
     dispatches,
     is_one,
     pointed,
+    work_items,
 )
 from engine.backends.opencl.execution.memory import CLBuffer, Slot
 from engine.backends.opencl.execution.programs import Compiled, set_arguments
@@ -50,8 +51,8 @@ from engine.kernels.size import Number, Size, has_sizes, hint_of, largest
 if TYPE_CHECKING:
     from engine.backends.opencl.backend import OpenCLBackend
 
-_UNIT = 16
-"""Bytes of which slots are multiples."""
+_SMALLEST = 16
+"""Bytes of the smallest slot, and what others are multiples of."""
 
 Setting = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
 """A kernel, and its arguments that differ by size, each after its position: buffers, and numbers."""
@@ -218,11 +219,9 @@ class CLTemplate(GPUTemplate):
         lifetimes = plan.lifetimes()
         specs = [plan.buffers[name] for name in lifetimes]
         sizes = {spec.name: spec.elements * device_dtype(spec.dtype).itemsize for spec in specs}
-        # In a unit in which 32 bits hold them.
-        units = {name: largest(1, -(-size // _UNIT)) for name, size in sizes.items()}
-        slots, slot_sizes = SymbolicSlots(units, lifetimes, 1), SymbolicArray(numbers)
+        slots, slot_sizes = SymbolicSlots(sizes, lifetimes, _SMALLEST), SymbolicArray(numbers, are_bytes=True)
         for size in slots.sizes:
-            slot_sizes.add(size)
+            slot_sizes.add(largest(_SMALLEST, size))
         self._slot_of = slots.of
         # Tensors whose memory differs by size, by number: temporaries, inputs, outputs and tables.
         tensors = {name: number for number, name in enumerate(lifetimes)}
@@ -246,12 +245,7 @@ class CLTemplate(GPUTemplate):
             if is_plain:
                 self._kernels.add(own.kernel(0), own.tensors, positions[begin:])
             are_single.add(is_one(compiled, step) if is_plain else 0)
-            local = compiled.source.local
-            if isinstance(compiled.source, GenericSource):
-                items = [-(-prod(step.space) // local[0]) * local[0]]
-            else:
-                items = [size * count for size, count in zip(step.space, (*local, 1, 1), strict=False)]
-            work.append((*items, 1, 1)[:3])
+            work.append(work_items(compiled, step))
         self._words = words.close()
         self._kernels.close()
         self._whole = [own.kernel(0) for own in self._steps]
@@ -308,8 +302,7 @@ class CLTemplate(GPUTemplate):
 
     def place_temporaries(self, given: Values) -> list[tuple[Slot, int]]:
         """The buffers for temporaries, and their sizes."""
-        units = self._slot_sizes(given).tolist()
-        return [(self._backend.slot(k), _UNIT * count) for k, count in enumerate(units)]
+        return [(self._backend.slot(k), size) for k, size in enumerate(self._slot_sizes(given).tolist())]
 
     def needs(self, placed: list[tuple[Slot, int]]) -> Needs:
         """The same."""

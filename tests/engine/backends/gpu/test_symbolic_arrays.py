@@ -39,6 +39,23 @@ def test_open_elements_are_filled_in_and_each_number_is_asked_for_once() -> None
         assert fill_floats(values).tolist() == [0.5, sizes[1], sizes[0] / sizes[1]]
 
 
+def test_bytes_may_have_more_than_32_bits() -> None:
+    recorder = SizeRecorder()
+    size = recorder.input(5) * (1 << 16)
+    program = recorder.program([size])
+    numbers = Variables()
+    memory = SymbolicArray(numbers, are_bytes=True)
+    memory.add(size)
+    fill, found = memory.close(), program(1 << 19)
+    assert found is not None
+    assert fill(numbers.values(found)).tolist() == [1 << 35]
+    others = Variables()
+    for are_bytes in (True, False):
+        SymbolicArray(others, are_bytes=are_bytes).add(size)
+    with pytest.raises(OverflowError, match="32-bit"):
+        others.values(found)
+
+
 def test_words_are_those_of_plans_for_one_size() -> None:
     recorder = SizeRecorder()
     n = recorder.input(6)
