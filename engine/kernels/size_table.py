@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from engine.kernels.size import Number, name_of
@@ -143,9 +142,9 @@ class SizeTable:
     def of(cls, inputs: Sequence[str], room: int, lines: Sequence[Line]) -> SizeTable | None:
         """The table of a program; None if it has anything that only Python can do."""
         made = cls(inputs, room)
-        return made if all(made._add(line) for line in lines) and made.call_all is not None else None
+        return made if all(made._add(line) for line in lines) else None
 
-    @cached_property
+    @property
     def call_all(self) -> int | None:
         """The address of the function that is called, 0 if none is; None until it is compiled."""
         return 0 if self._library is None else self._library.address()

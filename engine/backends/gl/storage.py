@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from engine.base.dtypes import CODE_TYPES, from_numbers, to_numbers
+from engine.base.dtypes import CODE_TYPES, as_dtype, from_numbers, to_numbers
 
 Word = Literal["float", "int", "uint"]
 """The GLSL types that elements have in a shader, or in a texture."""
@@ -80,7 +80,8 @@ def to_memory(data: np.ndarray) -> np.ndarray:
     flat, memory = np.ascontiguousarray(data).reshape(-1), memory_dtype(data.dtype)
     if flat.dtype == memory:
         return flat
-    return flat.view(memory) if data.dtype.name == "bfloat16" else to_numbers(flat).astype(memory, copy=False)
+    is_bits = data.dtype == as_dtype("bfloat16")
+    return flat.view(memory) if is_bits else to_numbers(flat).astype(memory, copy=False)
 
 
 def from_memory(elements: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,22 +10,25 @@ import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer
 from engine.backends.gl.record import GLRecorder
-from engine.backends.gpu.symbolic_arrays import SymbolicArray, SymbolicWords, Variables, columns
+from engine.backends.gpu.symbolic_arrays import OpenArray, SymbolicWords, Values, Variables, columns
 from engine.backends.gpu.template import GPUTemplate
+from engine.base.memory.aligned import address_of
 from engine.compiler.plan import Plan, Step
-from engine.kernels.size import hint_of
+from engine.kernels.size import Number, Size, hint_of
 
 
 class SymbolicRecorder(GLRecorder):
     """Records calls of which some arguments are filled in later; for subclasses of a backend's recorder."""
 
-    def __init__(self, divided: Callable[[np.ndarray], tuple[np.ndarray, ...]], *arguments: Any) -> None:
+    def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.numbers = Variables()
-        self.words = SymbolicWords(self.numbers, divided)
+        self.words = SymbolicWords(self.numbers)
         # Rows of calls, each with where its words begin, or with the number of the texture.
         self.word_rows: list[tuple[int, int]] = []
         self.texture_rows: list[tuple[int, int]] = []
+        # Symbolic arguments of calls: their row, the first column, and the numbers.
+        self.filled_rows: list[tuple[int, int, Sequence[Number]]] = []
 
     def begin(self, step: Step) -> Step | None:
         """Begin a step; returns it with the sizes it was planned for, or None if it has no elements."""
@@ -57,22 +60,26 @@ class GLTemplate(GPUTemplate):
         self._lifetimes = plan.lifetimes()
         self._temporaries = list(self._lifetimes)
 
-    def _close(self, plan: Plan, recorder: SymbolicRecorder) -> None:
+    def _close(self, recorder: SymbolicRecorder) -> None:
         """Keep what was recorded."""
         recorder.commands.finish()
         self._commands = recorder.commands
         self._word_rows, self._word_offsets = columns(recorder.word_rows)
         self._word_offsets *= 4
         self._texture_rows, self._texture_numbers = columns(recorder.texture_rows)
-        elements = SymbolicArray(recorder.numbers)
-        for name in self._temporaries:
-            elements.add(plan.buffers[name].elements)
-        self._words, self._elements = recorder.words.close(), elements.close()
-        self._values = recorder.numbers.values
-        self.numbers = recorder.numbers.numbers
+        self._words = recorder.words.close()
+        table, entries = recorder.commands.table, list[tuple[int, int]]()
+        for row, column, numbers in recorder.filled_rows:
+            for at, number in enumerate(numbers, column):
+                if isinstance(number, Size):
+                    entries.append((row * table.shape[1] + at, recorder.numbers.index(number)))
+                else:
+                    table[row, at] = number
+        self._table = OpenArray(recorder.numbers, table, entries, ())
+        self._variables = recorder.numbers
 
-    def _filled_table(self, words: np.ndarray) -> np.ndarray:
+    def _filled_table(self, given: Values, words: np.ndarray) -> np.ndarray:
         """The calls with the addresses of their words."""
-        table = self._commands.table.copy()
-        table[self._word_rows, 3] = self._word_offsets + words.ctypes.data
+        table = self._table(given)
+        table[self._word_rows, 3] = self._word_offsets + address_of(words)
         return table

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from engine.backends.gpu.size_functions import divide_by
 from engine.kernels.size import deferred
 
@@ -24,11 +22,3 @@ def divisor(size: int) -> tuple[int, int]:
     The multiplier has 32 bits, and comes as the int32 with these.
     """
     return deferred(divide_by, size)
-
-
-def divisors(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`divisor` of each of some sizes: multipliers and shifts."""
-    sizes = np.maximum(sizes, 1)
-    # The exponent of a number is how many bits its integer part has.
-    shifts = np.frexp((sizes - 1).astype(np.float64))[1].astype(np.int64)
-    return (-(-(1 << (31 + shifts)) // sizes)).astype(np.uint32).view(np.int32), shifts

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -12,30 +14,57 @@ from engine.backends.base import DeviceBuffer
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.memory_planner import share
 from engine.kernels.c_printer import saturate
-from engine.kernels.size import Number, Size, as_float
+from engine.kernels.size import Number, Size, as_float, hint_of, largest
 
 B = TypeVar("B", bound=DeviceBuffer)
 
-Values = tuple[np.ndarray, np.ndarray]
-"""The symbolic numbers' values: the integers, and the floats."""
+LEAST, MOST = -(2**31), 2**32 - 1
+"""The limits of integers, signed or not."""
+
+_MOST_BYTES = 2**62
+
+
+class Values(NamedTuple):
+    """The symbolic numbers' values, and the arrays of a template that native code has filled in already."""
+
+    integers: np.ndarray
+    floats: np.ndarray
+    arrays: Sequence[np.ndarray] | None = None
 
 
 class Variables:
-    """The symbolic numbers of a template, each once; integers come first."""
+    """The symbolic numbers of a template, each once, and what is filled in by them; integers come first.
+
+    Attributes:
+        arrays: The arrays with such entries.
+    """
 
     def __init__(self) -> None:
         self._integers: list[Size] = []
         self._floats: list[Size] = []
         self._indices: dict[str, int] = {}
+        self._limits: list[tuple[int, int]] = []
+        self.arrays: list[OpenArray] = []
 
-    def index(self, size: Size) -> int:
-        """The position of a number among those of its type."""
+    def index(self, size: Size, low: int = LEAST, high: int = MOST) -> int:
+        """The position of a number among those of its type; the limits are those of an integer here."""
+        is_float = isinstance(size.hint, float)
         found = self._indices.get(size.name)
         if found is None:
-            those = self._floats if isinstance(size.hint, float) else self._integers
+            those = self._floats if is_float else self._integers
             found = self._indices[size.name] = len(those)
             those.append(size)
+            if not is_float:
+                self._limits.append((low, high))
+        elif not is_float:
+            before = self._limits[found]
+            self._limits[found] = max(low, before[0]), min(high, before[1])
         return found
+
+    @cached_property
+    def limits(self) -> np.ndarray:
+        """The least and the largest values of integers, once all are there."""
+        return np.array(self._limits, np.int64).reshape(-1, 2)
 
     @property
     def numbers(self) -> tuple[Number, ...]:
@@ -43,29 +72,56 @@ class Variables:
         return (*self._integers, *self._floats)
 
     def values(self, numbers: Sequence[int | float]) -> Values:
-        """Their values as arrays. Raises `OverflowError` for integers beyond 32 bits, signed or not."""
+        """Their values as arrays. Raises `OverflowError` for integers beyond their limits."""
         count = len(self._integers)
-        integers = np.array(numbers[:count], np.int64)
-        check_limits(integers, -(2**31), 2**32 - 1)
-        return integers, np.array(numbers[count:], np.float64)
+        integers, (low, high) = np.array(numbers[:count], np.int64), self.limits.T
+        if ((integers < low) | (integers > high)).any():
+            raise OverflowError("this backend has 32-bit integers")
+        return Values(integers, np.array(numbers[count:], np.float64))
 
 
-def check_limits(integers: np.ndarray, low: Any, high: Any) -> np.ndarray:
-    """The integers. Raises `OverflowError` if one is out of its limits."""
-    if ((integers < low) | (integers > high)).any():
-        raise OverflowError("this backend has 32-bit integers")
-    return integers
+class OpenArray:
+    """An array that is filled in: integers and floats, each place with the index of its number.
+
+    Called with values, it returns a new array; with those of a native call, the one that this has filled in.
+    """
+
+    def __init__(
+        self,
+        numbers: Variables,
+        whole: np.ndarray,
+        integers: Sequence[tuple[int, int]],
+        floats: Sequence[tuple[int, int]],
+    ) -> None:
+        self.whole = whole
+        self.integers, self.floats = columns(integers), columns(floats)
+        self._is_wide = whole.itemsize == 8
+        self._number = len(numbers.arrays)
+        numbers.arrays.append(self)
+
+    def __call__(self, values: Values) -> np.ndarray:
+        if values.arrays is not None:
+            return values.arrays[self._number]
+        found = self.whole.copy()
+        integers = values.integers if self._is_wide else values.integers.astype(np.uint32).view(np.int32)
+        flat = found.reshape(-1).view(integers.dtype)
+        flat[self.integers[0]] = integers[self.integers[1]]
+        flat.view(np.float64 if self._is_wide else np.float32)[self.floats[0]] = values.floats[self.floats[1]]
+        return found
 
 
 class SymbolicArray:
-    """An array of integers or floats with symbolic elements, under construction."""
+    """An array of integers or floats with symbolic elements, under construction.
 
-    def __init__(self, numbers: Variables, is_float: bool = False) -> None:
+    Integers have 32 bits, signed or not, other than where they are bytes of memory.
+    """
+
+    def __init__(self, numbers: Variables, is_float: bool = False, are_bytes: bool = False) -> None:
         self._numbers = numbers
         self._is_float = is_float
+        self._limits = (0, _MOST_BYTES) if are_bytes else (LEAST, MOST)
         self._given: list[Any] = []
-        self._places: list[int] = []
-        self._indices: list[int] = []
+        self._entries: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._given)
@@ -74,41 +130,27 @@ class SymbolicArray:
         """Append a number and return its index."""
         if isinstance(number, Size):
             own = as_float(number) if self._is_float else math.trunc(number)
-            self._places.append(len(self._given))
-            self._indices.append(self._numbers.index(own))
+            self._entries.append((len(self._given), self._numbers.index(own, *self._limits)))
             number = 0
         self._given.append(number)
         return len(self._given) - 1
 
-    def close(self) -> Callable[[Values], np.ndarray]:
-        """Return a function that fills in the symbolic values."""
-        whole = np.array(self._given, np.float64 if self._is_float else np.int64)
-        places, indices = np.array(self._places, np.int64), np.array(self._indices, np.int64)
-        part = int(self._is_float)
-
-        def filled(values: Values) -> np.ndarray:
-            array = whole.copy()
-            array[places] = values[part][indices]
-            return array
-
-        return filled
+    def close(self, *shape: int) -> OpenArray:
+        """Return what fills in the symbolic values; -1 in the shape is what is left."""
+        whole = np.array(self._given, np.float64 if self._is_float else np.int64).reshape(shape or -1)
+        entries = ([], self._entries) if self._is_float else (self._entries, [])
+        return OpenArray(self._numbers, whole, *entries)
 
 
 class SymbolicWords:
-    """32-bit words with symbolic entries: the arguments of a template's steps, one after another.
+    """32-bit words with symbolic entries: the arguments of a template's steps, one after another."""
 
-    divided: the words of some sizes, an array for each: the sizes, and behind them what divides by them.
-    """
-
-    def __init__(self, numbers: Variables, divided: Callable[[np.ndarray], tuple[np.ndarray, ...]]) -> None:
+    def __init__(self, numbers: Variables) -> None:
         self._blocks: list[np.ndarray] = []
         self._count = 0
-        self._divided = divided
-        self._integers, self._floats = SymbolicArray(numbers), SymbolicArray(numbers, is_float=True)
-        self._sizes = SymbolicArray(numbers)
-        self._places: list[tuple[int, int, int]] = []
-        self._float_places: list[int] = []
-        self._size_places: list[int] = []
+        self._numbers = numbers
+        self._integers: list[tuple[int, int]] = []
+        self._floats: list[tuple[int, int]] = []
 
     def add(self, words: np.ndarray) -> int:
         """Append words, int32; returns the position of the first."""
@@ -122,34 +164,15 @@ class SymbolicWords:
             if not isinstance(value, Size):
                 continue
             if kind in ("float32", "float64"):
-                self._floats.add(value)
-                self._float_places.append(place)
+                self._floats.append((place, self._numbers.index(as_float(value))))
             else:
-                self._integers.add(value)
-                self._places.append((place, saturate(-(2**63), kind), saturate(2**63, kind)))
+                limits = saturate(LEAST, kind), saturate(MOST, kind)
+                self._integers.append((place, self._numbers.index(math.trunc(value), *limits)))
 
-    def divide_by(self, place: int, size: Number) -> None:
-        """Mark the words of a size, if it is symbolic."""
-        if isinstance(size, Size):
-            self._sizes.add(size)
-            self._size_places.append(place)
-
-    def close(self) -> Callable[[Values], np.ndarray]:
-        """Return a function that fills in the symbolic values."""
+    def close(self) -> OpenArray:
+        """Return what fills in the symbolic values."""
         whole = np.concatenate([np.zeros(0, np.int32), *self._blocks])
-        places, low, high = np.array(self._places, np.int64).reshape(-1, 3).T.copy()
-        float_places, size_places = (np.array(x, np.int64) for x in (self._float_places, self._size_places))
-        integers, floats, sizes = (each.close() for each in (self._integers, self._floats, self._sizes))
-
-        def filled(values: Values) -> np.ndarray:
-            words = whole.copy()
-            words[places] = check_limits(integers(values), low, high).astype(np.uint32).view(np.int32)
-            words.view(np.float32)[float_places] = floats(values)
-            for k, column in enumerate(self._divided(sizes(values))):
-                words[size_places + k] = column
-            return words
-
-        return filled
+        return OpenArray(self._numbers, whole, self._integers, self._floats)
 
 
 def columns(pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -168,42 +191,26 @@ def owned(buffers: Mapping[str, DeviceBuffer], names: Iterable[str], own: type[B
     return found
 
 
-class Slots:
-    """The assignment of temporaries to shared buffers.
+class SymbolicSlots:
+    """The assignment of temporaries of symbolic sizes to shared buffers.
 
-    of: the slot of each temporary.
+    Attributes:
+        of: The slot of each temporary.
+        sizes: The size of each slot.
     """
 
-    def __init__(self, of: Sequence[int]) -> None:
-        self.of = np.array(of, np.int64)
-        self._order = np.argsort(self.of, kind="stable")
-        self._begins = np.flatnonzero(np.diff(self.of[self._order], prepend=-1))
-
-    def largest(self, sizes: np.ndarray) -> np.ndarray:
-        """The largest size in each slot."""
-        return np.maximum.reduceat(sizes[self._order], self._begins) if len(sizes) else sizes
-
-
-class SymbolicSlots(Slots):
-    """Slots of one arena."""
-
     def __init__(
-        self, hints: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]], alignment: int
+        self, sizes: Mapping[str, Any], lifetimes: Mapping[str, tuple[int, int]], alignment: int
     ) -> None:
-        """Choose slots by what temporaries take while planning; slots start at multiples of `alignment`."""
-        slot_of, _ = share(hints, lifetimes)
-        super().__init__([slot_of[name] for name in hints])
-        self._alignment = alignment
+        """Choose slots by what temporaries take while planning; their sizes are multiples of `alignment`."""
+        slot_of, _ = share({name: hint_of(size) for name, size in sizes.items()}, lifetimes)
+        self.of = [slot_of[name] for name in sizes]
+        inside: dict[int, list[Any]] = {}
+        for slot, size in zip(self.of, sizes.values(), strict=True):
+            inside.setdefault(slot, []).append(size)
+        self.sizes = [-(-largest(*inside[slot]) // alignment) * alignment for slot in range(len(inside))]
 
-    def sizes(self, sizes: np.ndarray) -> np.ndarray:
-        """The size of each slot for given sizes of temporaries."""
-        found: np.ndarray = -(-self.largest(sizes) // self._alignment) * self._alignment
-        return found
-
-    def places(self, sizes: np.ndarray) -> tuple[np.ndarray, int]:
-        """The offset of each temporary for given sizes, and the total size."""
-        if not len(sizes):
-            return sizes, 0
-        ends = np.cumsum(self.sizes(sizes))
-        starts = np.concatenate(([0], ends[:-1]))
-        return starts[self.of], int(ends[-1])
+    def places(self) -> tuple[list[Any], Any]:
+        """The offset of each temporary in memory that has all slots, and the total size."""
+        *starts, total = accumulate(self.sizes, initial=0)
+        return [starts[slot] for slot in self.of], total

@@ -5,21 +5,21 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.backends.gpu.size_functions import divide_by
-from engine.backends.gpu.symbolic_arrays import Values, owned
+from engine.backends.gpu.symbolic_arrays import Values, Variables, owned
 from engine.backends.growable import GrowableMemory
 from engine.backends.plan_template import FilledSizes, LookedUpNumbers
 from engine.base.memory.aligned import address_of
 from engine.device.native import NativeSource
 from engine.device.native.background_function import BackgroundFunction
 from engine.device.native.prelude import PRELUDE
-from engine.kernels.size import Number, Size
+from engine.kernels.size import Number
 from engine.kernels.size_table import EVALUATE, WORDS, SizeTable
 from engine.kernels.words import as_word
 
@@ -28,14 +28,9 @@ Needs = Sequence[tuple[GrowableMemory[Any, Any], Any]]
 
 
 class GPUTemplate(ABC):
-    """A plan with symbolic sizes: recorded commands whose arguments are filled in.
+    """A plan with symbolic sizes: recorded commands whose arguments are filled in."""
 
-    Attributes:
-        numbers: The symbolic numbers, integers first.
-    """
-
-    numbers: tuple[Number, ...]
-    _values: Callable[[Sequence[int | float]], Values]
+    _variables: Variables
     _latest: tuple[Sequence[int | float], Values, Any] | None = None
 
     def __init__(self, backend: Backend, outer: Sequence[str], own: type[DeviceBuffer]) -> None:
@@ -43,6 +38,11 @@ class GPUTemplate(ABC):
         self._own_backend = backend
         self._outer = outer
         self._own = own
+
+    @cached_property
+    def numbers(self) -> tuple[Number, ...]:
+        """The symbolic numbers, integers first."""
+        return self._variables.numbers
 
     @abstractmethod
     def place_temporaries(self, given: Values) -> Any:
@@ -67,7 +67,7 @@ class GPUTemplate(ABC):
     def _placed(self, values: Sequence[int | float]) -> tuple[Values, Any]:
         """The values as arrays, and where temporaries are; `fill` follows `shared_memory`."""
         if self._latest is None or self._latest[0] != values:
-            given = self._values(values)
+            given = self._variables.values(values)
             self._latest = values, given, self.place_temporaries(given)
         return self._latest[1:]
 
@@ -79,33 +79,56 @@ class GPUTemplate(ABC):
     ) -> NativeSizes | None:
         """See `engine.backends.plan_template.NativeTemplate.native_sizes`."""
         table = make_table(0) if len(elements) == len(self._outer) else None
-        return None if table is None else NativeSizes(self, self._own_backend, table, numbers, elements)
+        if table is None:
+            return None
+        return NativeSizes(self, self._own_backend, self._variables, table, numbers, elements)
 
+
+_ARGUMENTS = 12
+_CALL_ALL = 3
+"""The argument that is known once the functions of sizes are compiled."""
+
+_ROW = 7
+"""Words of an array to fill in: it, what it is a copy of, of how many 32-bit words, whether numbers have two
+of them, and entries: where integers and floats go, each with its position, and how many there are of each.
+"""
 
 NUMBERS = NativeSource(
     "numbers of a plan",
     PRELUDE
     + EVALUATE
-    + """
+    + f"""
 
-def numbers(values, table, count, call_all, calls, places, integers, floats, given):
+def numbers(values, table, count, call_all, calls, places, limits, integers, floats, given, arrays, filled):
     if evaluate(values, table, count, call_all, calls) < count:
         return False
-    for k in range(integers):
+    for k in range(integers + floats):
         number = load_i64(values, load_i64(places, k))
-        if not -2147483648 <= number < 4294967296:
+        if k < integers and not load_i64(limits, 2 * k) <= number <= load_i64(limits, 2 * k + 1):
             return False
         store_i64(given, k, number)
-    for k in range(integers, integers + floats):
-        store_i64(given, k, load_i64(values, load_i64(places, k)))
+    for k in range(filled):
+        row = arrays + {8 * _ROW} * k
+        array, whole, words = load_i64(row, 0), load_i64(row, 1), load_i64(row, 2)
+        entries, integers, floats = load_i64(row, 4), load_i64(row, 5), load_i64(row, 6)
+        for at in range(words):
+            store_i32(array, at, load_i32(whole, at))
+        for n in range(integers + floats):
+            at, number = load_i64(entries, 2 * n), load_i64(entries, 2 * n + 1)
+            if load_i64(row, 3) != 0:
+                store_i64(array, at, load_i64(given, number))
+            elif n < integers:
+                store_i32(array, at, load_i32(given, 2 * number))
+            else:
+                store_f32(array, at, load_f64(given, number))
     return True
 """,
     "numbers",
-    f"boolean({', '.join(['int64'] * 9)})",
+    f"boolean({', '.join(['int64'] * _ARGUMENTS)})",
 )
 
 # With the GIL held: the function is short.
-_KIND = ctypes.PYFUNCTYPE(ctypes.c_bool, *[ctypes.c_int64] * 9)
+_KIND = ctypes.PYFUNCTYPE(ctypes.c_bool, *[ctypes.c_int64] * _ARGUMENTS)
 
 
 def sources_of_numbers() -> list[NativeSource]:
@@ -127,6 +150,7 @@ class NativeSizes:
         self,
         template: GPUTemplate,
         backend: Backend,
+        variables: Variables,
         table: SizeTable,
         numbers: Sequence[Number],
         elements: Sequence[Number],
@@ -135,18 +159,30 @@ class NativeSizes:
         places = np.array([table.place(number) for number in template.numbers], np.int64)
         self._sized = [table.place(number) for number in elements]
         self._looked_up = [table.place(number) for number in numbers]
-        kinds = [isinstance(number, Size) and isinstance(number.hint, float) for number in template.numbers]
-        integers, floats = kinds.count(False), kinds.count(True)
+        limits = variables.limits
+        integers, floats = len(limits), len(places) - len(limits)
         given = np.zeros(len(places), np.int64)
-        self._given: Values = given[:integers], given[integers:].view(np.float64)
+        self._given = given[:integers], given[integers:].view(np.float64)
         self._words = np.array([as_word(word) for word in table.words], np.int64)
-        lists = [np.array(x, np.int64) for x in (table.table, table.calls)]
-        self._held = given, places, *lists
-        instructions, calls = map(address_of, lists)
-        count, call_all = len(table.table) // WORDS, table.call_all or 0
-        self._arguments = [
-            *(address_of(self._words), instructions, count, call_all, calls),
-            *(address_of(places), integers, floats, address_of(given)),
+        self._arrays = variables.arrays
+        rows, entries = [], []
+        for array in variables.arrays:
+            behind = np.stack(array.floats, 1) + np.array([0, integers])
+            pairs = np.concatenate([np.stack(array.integers, 1), behind])
+            counts = [len(array.integers[0]), len(array.floats[0])]
+            is_wide, words = array.whole.itemsize == 8, array.whole.nbytes // 4
+            rows.append([0, address_of(array.whole), words, is_wide, address_of(pairs), *counts])
+            entries.append(pairs)
+        lists = [np.array(x, np.int64) for x in (table.table, table.calls, rows)]
+        self._held = given, places, limits, lists, entries
+        self._rows = lists[2].reshape(-1).data
+        instructions, calls, filled = map(address_of, lists)
+        count = len(table.table) // WORDS
+        self._table = table
+        self._arguments: list[Any] = [
+            *(address_of(self._words), instructions, count, None, calls),
+            *(address_of(places), address_of(limits), integers, floats, address_of(given)),
+            *(filled, len(rows)),
         ]
         self._function = numbers_function()
 
@@ -157,14 +193,20 @@ class NativeSizes:
     ) -> FilledSizes | None:
         """The program for some sizes; None also where memory has to be allocated first."""
         function, template, words = self._function.get(), self._template, self._words.data
-        if function is None:
+        if self._arguments[_CALL_ALL] is None:
+            self._arguments[_CALL_ALL] = self._table.call_all
+        if function is None or self._arguments[_CALL_ALL] is None:
             return None
         for number, size in enumerate(sizes):
             words[number] = size
+        arrays = [np.empty_like(array.whole) for array in self._arrays]
+        for number, array in enumerate(arrays):
+            self._rows[_ROW * number] = address_of(array)
         if not function(*self._arguments):
             return None
         elements = [words[place] or 1 for place in self._sized]
-        placed = template.place_temporaries(self._given)
+        given = Values(*self._given, arrays)
+        placed = template.place_temporaries(given)
         near = []
         is_there = True
         for shared, size in (*zip(memory, elements, strict=True), *template.needs(placed)):
@@ -179,7 +221,7 @@ class NativeSizes:
             for shared, size in zip(memory, elements, strict=True)
         ]
         try:
-            program = template.program(self._given, placed, outer)
+            program = template.program(given, placed, outer)
         except OverflowError:
             return None
         blocks = {**dict([buffer.block() for buffer in outer]), **program.temporaries()}

@@ -117,7 +117,9 @@ class NativeSizes:
     ) -> NativeSizes | None:
         """See `engine.backends.plan_template.NativeTemplate.native_sizes`."""
         table = make_table(2 * len(elements) + 2)
-        return None if table is None else cls(template, backend, table, numbers, elements)
+        if table is None or table.call_all is None:
+            return None
+        return cls(template, backend, table, numbers, elements)
 
     def fill(
         self,

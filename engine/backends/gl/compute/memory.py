@@ -40,11 +40,6 @@ def buffer_size(elements: int, dtype: np.dtype) -> int:
     return largest(1, -(-elements * memory_dtype(dtype).itemsize // _SIZE_STEP)) * _SIZE_STEP
 
 
-def buffer_sizes(elements: np.ndarray, itemsizes: np.ndarray) -> np.ndarray:
-    """`buffer_size` of several tensors."""
-    return np.maximum(1, -(-elements * itemsizes // _SIZE_STEP)) * _SIZE_STEP
-
-
 class GLMemory(GLObjects):
     """One GL buffer and its buffer textures, deleted together.
 

@@ -26,6 +26,7 @@ from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.device.gl.limits import GLLimits
 from engine.kernels.kernel import Kernel
+from engine.kernels.size import largest, smallest
 
 # Buffer textures over parts of a buffer start at multiples of this at most (OpenGL's own upper bound).
 _TEXTURE_ALIGNMENT = 256
@@ -273,5 +274,5 @@ def grid_of(step: Step) -> tuple[int, int, int]:
 
 def fold_grid(groups: int, limits: GLLimits) -> tuple[int, int, int]:
     """A row of groups as a grid within the device's limits."""
-    width = min(groups, limits.max_compute_group_count[0])
-    return width, -(-groups // width), 1
+    width = smallest(groups, limits.max_compute_group_count[0])
+    return width, -(-groups // largest(width, 1)), 1

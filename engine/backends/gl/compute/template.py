@@ -19,7 +19,7 @@ from engine.backends.gl.compute.memory import (
     TEXTURE_BUFFER,
     GLComputeBuffer,
     SharedMemory,
-    buffer_sizes,
+    buffer_size,
     texture_format,
 )
 from engine.backends.gl.compute.record import (
@@ -28,18 +28,17 @@ from engine.backends.gl.compute.record import (
     GLComputeProgram,
     arena_alignment,
     elements_per_group,
+    fold_grid,
     grid_of,
     place_of,
 )
-from engine.backends.gl.storage import memory_dtype
 from engine.backends.gl.template import GLTemplate, SymbolicRecorder
-from engine.backends.gpu.division import divisors
+from engine.backends.gpu.division import divisor
 from engine.backends.gpu.symbolic_arrays import SymbolicArray, SymbolicSlots, Values, columns, owned
 from engine.backends.gpu.template import Needs
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel
-from engine.kernels.size import hint_of
 
 if TYPE_CHECKING:
     from engine.backends.gl.compute.backend import GLComputeBackend
@@ -63,17 +62,12 @@ class _TemplateRecorder(SymbolicRecorder, ComputeRecorder):
     """Records dispatches. Textures are numbered views of tensors."""
 
     def __init__(self, backend: GLComputeBackend) -> None:
-        super().__init__(
-            lambda sizes: (sizes, *divisors(sizes)), backend.device, backend.programs, backend.texels
-        )
+        super().__init__(backend.device, backend.programs, backend.texels)
         # Rows of calls, of bindings each with the number of the tensor.
         self.range_rows: list[tuple[int, int]] = []
-        self.dispatch_rows: list[int] = []
+        self.dispatches = 0
         # Views as textures: the number of the tensor, and the format.
         self.views: dict[tuple[int, int], int] = {}
-        # Grids: what tuned kernels say, or the elements of generic ones and how many of these a group takes.
-        self.grids = [SymbolicArray(self.numbers) for _ in range(3)]
-        self.per_group: list[int] = []
 
     def add(self, step: Step, places: Mapping[str, Any]) -> None:
         """Record a step."""
@@ -91,15 +85,13 @@ class _TemplateRecorder(SymbolicRecorder, ComputeRecorder):
             total: Any = prod(step.space)
             self.words.fill_in(at, ("index",), (total,))
             for axis, number in enumerate(step.space[1:]):
-                self.words.divide_by(at + 1 + 3 * axis, number)
-            self.per_group.append(elements_per_group(step.kernel))
-            grid: Sequence[Any] = (total, 1, 1)
+                divided = (number, *divisor(number))
+                self.words.fill_in(at + 1 + 3 * axis, ("index",) * 3, divided)
+            grid = fold_grid(-(-total // elements_per_group(step.kernel)), self.device.limits)
         else:
-            self.per_group.append(0)
             grid = grid_of(step)
-        for axis, size in enumerate(grid):
-            self.grids[axis].add(size)
-        self.dispatch_rows.append(len(self.commands))
+        self.filled_rows.append((len(self.commands), 1, grid))
+        self.dispatches += 1
         self.call("glDispatchCompute", 0, 0, 0)
 
     def _bind_texels(self, unit: int, place_: Any, memory: str, width: int) -> None:
@@ -128,25 +120,29 @@ class GLComputeTemplate(GLTemplate):
         places: dict[str, Any] = {name: place_of(buffer) for name, buffer in self._constants.items()}
         recorder = _TemplateRecorder(backend)
         specs = [plan.buffers[name] for name in self._temporaries]
-        self._items = np.array([memory_dtype(spec.dtype).itemsize for spec in specs], np.int64)
-        alignment = arena_alignment(backend.device.limits)
-        hints = {spec.name: hint_of(spec.elements) * memory_dtype(spec.dtype).itemsize for spec in specs}
-        self._slots = SymbolicSlots(hints, self._lifetimes, alignment)
-        for number, name in enumerate(self._temporaries):
-            places[name] = _SymbolicRange(number, int(self._slots.of[number]))
+        sizes = {spec.name: buffer_size(spec.elements, spec.dtype) for spec in specs}
+        slots = SymbolicSlots(sizes, self._lifetimes, arena_alignment(backend.device.limits))
+        for number, (name, slot) in enumerate(zip(self._temporaries, slots.of, strict=True)):
+            places[name] = _SymbolicRange(number, slot)
         for number, name in enumerate(self._outer, len(specs)):
             places[name] = _SymbolicRange(number, name)
+        # What the arena needs; of each tensor the name of its GL buffer, where it starts, and its bytes.
+        ranges, (starts, total) = SymbolicArray(recorder.numbers, are_bytes=True), slots.places()
+        ranges.add(total)
+        for start, size in zip(starts, sizes.values(), strict=True):
+            for number in (0, start, size):
+                ranges.add(number)
+        for _ in range(3 * len(self._outer)):
+            ranges.add(0)
         recorder.barrier()
         for step in plan.steps:
             recorder.add(step, places)
-        self._close(plan, recorder)
-        self._counts = (len(recorder.dispatch_rows), recorder.barriers)
+        self._close(recorder)
+        self._counts = (recorder.dispatches, recorder.barriers)
         self._range_rows, self._range_numbers = columns(recorder.range_rows)
         self._viewed, formats = columns(list(recorder.views))
-        self._dispatch_rows = np.array(recorder.dispatch_rows, np.int64)
-        self._per_group = np.array(recorder.per_group, np.int64)
         self._making = self._make_views(formats)
-        self._grids = [axis.close() for axis in recorder.grids]
+        self._ranges = ranges.close()
 
     def _make_views(self, formats: np.ndarray) -> np.ndarray:
         """The calls that make the buffer textures of a size, without what is filled in."""
@@ -160,29 +156,24 @@ class GLComputeTemplate(GLTemplate):
         table[1::2, 2] = formats
         return table
 
-    def place_temporaries(self, given: Values) -> tuple[np.ndarray, np.ndarray, int]:
-        """What temporaries take, where they start in the arena, and what it needs."""
-        sizes = buffer_sizes(self._elements(given), self._items)
-        return sizes, *self._slots.places(sizes)
+    def place_temporaries(self, given: Values) -> np.ndarray:
+        """What the arena needs, and where temporaries are in it: see `_ranges`."""
+        return self._ranges(given)
 
-    def needs(self, placed: tuple[np.ndarray, np.ndarray, int]) -> Needs:
+    def needs(self, placed: np.ndarray) -> Needs:
         """The arena, and its size."""
-        return [(self._backend.arena, max(placed[2], SMALLEST_ARENA))]
+        return [(self._backend.arena, max(int(placed[0]), SMALLEST_ARENA))]
 
     def program(
-        self, given: Values, placed: tuple[np.ndarray, np.ndarray, int], outer: Sequence[GLComputeBuffer]
+        self, given: Values, placed: np.ndarray, outer: Sequence[GLComputeBuffer]
     ) -> GLComputeProgram:
         """The program for one set of sizes."""
-        sizes, starts, total = placed
         words = self._words(given)
-        table = self._filled_table(words)
-        table[self._dispatch_rows, 1:4] = self._filled_grids(given)
+        table = self._filled_table(given, words)
+        total, ranges, count = int(placed[0]), placed[1:].reshape(-1, 3), len(self._temporaries)
         arena = SharedMemory(self._backend.arena.of(max(total, SMALLEST_ARENA)), total)
-        count = len(sizes)
-        ranges = np.zeros((count + len(outer), 3), np.int64)
-        ranges[:count, 0], ranges[:count, 1], ranges[:count, 2] = arena.name, starts, sizes
-        for number, buffer in enumerate(outer, count):
-            ranges[number, 0], ranges[number, 2] = buffer.name, buffer.memory.nbytes
+        ranges[:count, 0] = arena.name
+        ranges[count:] = [(buffer.name, 0, buffer.memory.nbytes) for buffer in outer]
         table[self._range_rows, 3:6] = ranges[self._range_numbers]
         if len(self._making):
             names = arena.lend_textures(len(self._viewed))
@@ -193,8 +184,8 @@ class GLComputeTemplate(GLTemplate):
             table[self._texture_rows, 2] = names[self._texture_numbers]
 
         def make_places() -> dict[str, BufferRange]:
-            offsets = zip(self._temporaries, starts.tolist(), sizes.tolist(), strict=True)
-            found = {name: BufferRange(arena, start, size) for name, start, size in offsets}
+            offsets = zip(self._temporaries, ranges.tolist(), strict=False)
+            found = {name: BufferRange(arena, start, size) for name, (_, start, size) in offsets}
             bound = zip(self._outer, outer, strict=True)
             return found | {n: place_of(b) for n, b in (*self._constants.items(), *bound)}
 
@@ -202,13 +193,3 @@ class GLComputeTemplate(GLTemplate):
         program = GLComputeProgram(self._commands.filled(table, (words,)), arena, held, make_places)
         program.dispatches, program.barriers = self._counts
         return program
-
-    def _filled_grids(self, given: Any) -> np.ndarray:
-        """The groups of each dispatch along each axis."""
-        grids = np.stack([axis(given) for axis in self._grids], axis=1)
-        is_generic = self._per_group > 0
-        groups = -(-grids[is_generic, 0] // self._per_group[is_generic])
-        across = np.minimum(groups, self._backend.device.limits.max_compute_group_count[0])
-        grids[is_generic, 0] = across
-        grids[is_generic, 1] = -(-groups // np.maximum(across, 1))
-        return grids

@@ -9,15 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from engine.backends.gpu.size_functions import USUAL_WIDTH, texel_layout
 from engine.kernels.size import largest
 
-_SMALLEST_WIDTH = 8
-_USUAL_WIDTH = 1024
 _LARGEST_WIDTH = 16384
-# Rasterisers work on blocks of a few rows: textures with fewer rows would leave most of a block unused.
-_USUAL_ROWS = 8
 ROWS_TOGETHER = 4
 _MOST_ROWS = 20
 """The most that layouts narrower than the usual width have."""
@@ -43,12 +38,7 @@ class TexelLayout:
         """
         if texels > capacity(limit):
             raise ValueError(f"{texels} texels do not fit into a texture of {limit}x{limit}")
-        width = _SMALLEST_WIDTH
-        while width * 2 <= min(_USUAL_WIDTH, limit) and width * 2 * _USUAL_ROWS <= texels:
-            width *= 2
-        while width * limit < texels:
-            width *= 2
-        return cls(width.bit_length() - 1, 0, layers).holding(texels, limit)
+        return cls(*texel_layout(texels, limit, ROWS_TOGETHER if layers else 1), layers)
 
     def holding(self, texels: int, limit: int) -> TexelLayout:
         """The layout of this width for a number of texels."""
@@ -66,7 +56,7 @@ class TexelLayout:
     def larger(self, limit: int) -> TexelLayout:
         """A layout for about half as many texels again (twice as many if small), within the limit."""
         step = ROWS_TOGETHER if self.layers else 1
-        if self.width * 2 <= min(_USUAL_WIDTH, limit):
+        if self.width * 2 <= min(USUAL_WIDTH, limit):
             # Layouts of twice as many texels are twice as wide, not higher.
             return TexelLayout(self.shift + 1, max(self.height, _MOST_ROWS), self.layers)
         height = self.height + max(1, self.height // (2 * step)) * step
@@ -76,7 +66,7 @@ class TexelLayout:
 
     def smaller(self) -> TexelLayout:
         """The largest layout that `larger` exceeds by a good part of its step."""
-        if self.width < _USUAL_WIDTH:
+        if self.width < USUAL_WIDTH:
             return TexelLayout(self.shift - 1, self.height, self.layers)
         return TexelLayout(self.shift, self.height * 4 // 5, self.layers)
 
@@ -88,27 +78,13 @@ class TexelLayout:
     @property
     def texels(self) -> int:
         """Texels in all."""
-        return self.width * self.height
+        return self.height << self.shift
 
     def area(self, texels: int) -> tuple[int, int]:
         """Columns and rows that cover the first `texels` texels."""
         step = ROWS_TOGETHER if self.layers else 1
         columns = -(-texels // step)
         return min(columns, self.width), -(-columns // self.width) * step
-
-
-def layouts(texels: np.ndarray, limit: int, layers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`TexelLayout.of` for several numbers of texels: shifts and heights. `layers`: which have layers."""
-    shifts = np.full(len(texels), _SMALLEST_WIDTH.bit_length() - 1, np.int64)
-    for shift in range(_SMALLEST_WIDTH.bit_length(), min(_USUAL_WIDTH, limit).bit_length()):
-        shifts += texels >= (_USUAL_ROWS << shift)
-    while (narrow := (limit << shifts) < texels).any():
-        shifts += narrow
-    steps = np.where(layers, ROWS_TOGETHER, 1)
-    heights = np.maximum(1, -(-texels // (steps << shifts))) * steps
-    while (even := (heights & (heights - 1) == 0) & (heights + steps <= limit)).any():
-        heights += np.where(even, steps, 0)
-    return shifts, heights
 
 
 def texels_of(elements: int) -> int:

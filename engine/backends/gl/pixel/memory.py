@@ -66,7 +66,9 @@ class TensorTexture(GLObjects):
         self.layout = layout
         self.element = element
         self.layers = layers
+        self._texel_bytes = texture_bytes(1, element, layers)
         self._framebuffer = 0
+        self._has_parameters = False
         with (context or device).current(flush=False):
             self.name = self.generate("Textures", context)
             self.allocate(None, context)
@@ -79,7 +81,7 @@ class TensorTexture(GLObjects):
     @property
     def nbytes(self) -> int:
         """Memory of its elements."""
-        return texture_bytes(self.layout.texels, self.element, self.layers)
+        return self._texel_bytes * self.layout.texels
 
     def allocate(self, data: np.ndarray | None, context: GLDevice | SharedContext | None = None) -> None:
         """Allocate storage, filled if given; work in flight keeps the old one."""
@@ -94,12 +96,14 @@ class TensorTexture(GLObjects):
             gl.glBindBuffer(GL.PIXEL_UNPACK_BUFFER, 0)
             size_2d = (layout.width, layout.height)
             gl.glTexImage2D(self.target, 0, form.internal, *size_2d, 0, form.pixels, form.component, pointer)
-        for name, value in (
-            (GL.TEXTURE_MIN_FILTER, GL.NEAREST),
-            (GL.TEXTURE_MAG_FILTER, GL.NEAREST),
-            (GL.TEXTURE_MAX_LEVEL, 0),
-        ):
-            gl.glTexParameteri(self.target, name, value)
+        if not self._has_parameters:
+            for name, value in (
+                (GL.TEXTURE_MIN_FILTER, GL.NEAREST),
+                (GL.TEXTURE_MAG_FILTER, GL.NEAREST),
+                (GL.TEXTURE_MAX_LEVEL, 0),
+            ):
+                gl.glTexParameteri(self.target, name, value)
+            self._has_parameters = True
         gl.glBindTexture(self.target, 0)
 
     def clear(self) -> None:

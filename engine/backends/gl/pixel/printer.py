@@ -145,12 +145,6 @@ def arguments(
     return pack_arguments(shader.params, values, extra)
 
 
-def inverses(sizes: np.ndarray) -> np.ndarray:
-    """`inverse_bits` of several sizes."""
-    found: np.ndarray = (1.0 / np.maximum(sizes, 1)).astype(np.float32).view(np.int32)
-    return found
-
-
 def inverse_bits(size: int) -> int:
     """1 / size as the bits of a float32."""
     return int(struct.unpack("<i", struct.pack("<f", 1.0 / max(size, 1)))[0])

@@ -45,8 +45,11 @@ class GLPixelProgram(GLProgram):
     ) -> None:
         super().__init__(commands, temporaries, buffers, make_places)
         self.draws = draws
-        self.temporary_bytes = sum(t.nbytes for t in temporaries)
+
+    @property
+    def temporary_bytes(self) -> int:
         """Memory of the temporaries."""
+        return sum(self.temporaries().values())
 
 
 class PixelRecorder(GLRecorder):
@@ -192,7 +195,9 @@ def rows_at_once(columns: int, rows: int, texel_ns: float) -> int:
 
 
 def rows_of_draws(columns: np.ndarray, rows: np.ndarray, texel_ns: np.ndarray) -> np.ndarray:
-    """`rows_at_once` for several steps, some of which may have no columns."""
+    """`rows_at_once` for several steps, some without columns; `rows` itself if none is cut."""
+    if (columns * rows * texel_ns).max(initial=0.0) <= _DRAW_NS:
+        return rows
     most = _DRAW_NS // (np.maximum(columns, 1) * texel_ns)
     return np.maximum(1, np.minimum(rows, most.astype(np.int64)))
 

@@ -15,9 +15,9 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.gl.commands import CallList
 from engine.backends.gl.pixel.growable import Extent, GrowableTexture, TextureKey
-from engine.backends.gl.pixel.layout import ROWS_TOGETHER, TexelLayout, layouts
+from engine.backends.gl.pixel.layout import ROWS_TOGETHER, TexelLayout, texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer, TensorTexture, TextureRange, target_of
-from engine.backends.gl.pixel.printer import StageArguments, arguments, inverses
+from engine.backends.gl.pixel.printer import StageArguments, arguments
 from engine.backends.gl.pixel.record import (
     GLPixelProgram,
     PixelRecorder,
@@ -27,11 +27,12 @@ from engine.backends.gl.pixel.record import (
     texel_nanoseconds,
 )
 from engine.backends.gl.template import GLTemplate, SymbolicRecorder
-from engine.backends.gpu.symbolic_arrays import Slots, SymbolicArray, Values, columns, owned
+from engine.backends.gpu.size_functions import texel_layout
+from engine.backends.gpu.symbolic_arrays import SymbolicArray, Values, Variables, columns, owned
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
-from engine.kernels.size import hint_of
+from engine.kernels.size import deferred, hint_of, largest, smallest
 
 if TYPE_CHECKING:
     from engine.backends.gl.pixel.backend import GLPixelBackend
@@ -56,18 +57,15 @@ class _TemplateRecorder(SymbolicRecorder, PixelRecorder):
     """Records draws. Open tensors are numbers."""
 
     def __init__(self, backend: GLPixelBackend, layers: Sequence[int]) -> None:
-        super().__init__(
-            lambda sizes: (sizes, inverses(sizes)), backend.device, backend.programs, backend.shader
-        )
+        super().__init__(backend.device, backend.programs, backend.shader)
         self._layers = layers
         # Rows of calls, of bindings each with the number of the tensor.
         self.framebuffer_rows: list[tuple[int, int]] = []
         self.viewport_rows: list[int] = []
-        # Words that are shifts of tensors; those of each step: its last texel, and its last element if any.
+        # Words that are shifts of tensors.
         self.shift_words: list[tuple[int, int]] = []
-        self.texel_words: list[int] = []
-        self.element_words: list[tuple[int, int]] = []
-        self.counts = SymbolicArray(self.numbers)
+        # How many texels each step draws.
+        self.drawn = SymbolicArray(self.numbers)
         self.texel_ns = SymbolicArray(self.numbers, is_float=True)
 
     def add(self, step: Step, output: int, inputs: Sequence[TextureRange | int]) -> None:
@@ -85,13 +83,14 @@ class _TemplateRecorder(SymbolicRecorder, PixelRecorder):
         for place, tensor in zip(places.shifts, (output, *inputs), strict=True):
             if isinstance(tensor, int):
                 self.shift_words.append((place, tensor))
-        number = len(self.texel_words)
-        self.texel_words.append(places.texels)
+        count, drawn = prod(step.space), drawn_texels(shader, step.space)
+        self.words.fill_in(places.texels, ("index",), (drawn - 1,))
         if shader.rank is not None:
-            self.element_words.append((places.elements, number))
+            self.words.fill_in(places.elements, ("index",), (largest(count - 1, 0),))
             for axis, size in enumerate(step.space[1:]):
-                self.words.divide_by(places.elements + 1 + 2 * axis, size)
-        self.counts.add(prod(step.space))
+                divided = (size, 1.0 / largest(size, 1))
+                self.words.fill_in(places.tail + 2 * axis, ("index", "float32"), divided)
+        self.drawn.add(drawn)
         self.texel_ns.add(texel_nanoseconds(step.kernel, shader, step.values))
         for unit, tensor in enumerate(inputs):
             self._bind_input(unit, tensor)
@@ -99,6 +98,8 @@ class _TemplateRecorder(SymbolicRecorder, PixelRecorder):
         self.call("glBindFramebuffer", GL.FRAMEBUFFER, 0)
         self.viewport_rows.append(len(self.commands))
         self.call("glViewport", 0, 0, 0, 0)
+        # No vertices where there are no elements.
+        self.filled_rows.append((len(self.commands), 3, [3 * smallest(count, 1)]))
         self.call("glDrawArrays", GL.TRIANGLES, 0, 3)
 
     def _bind_input(self, unit: int, tensor: TextureRange | int) -> None:
@@ -118,10 +119,9 @@ class GLPixelTemplate(GLTemplate):
         self._constants = owned(constants, constants, GLPixelBuffer)
         tensors = {name: number for number, name in enumerate((*self._temporaries, *self._outer))}
         kinds = temporary_kinds(plan, backend.shader)
-        layers = [kinds[name][1] for name in self._temporaries]
-        self._layers = np.array([*layers, *[0] * len(self._outer)], np.int64)
-        recorder = _TemplateRecorder(backend, self._layers.tolist())
-        self._place_temporaries(plan, kinds)
+        self._layers = [*(kinds[name][1] for name in self._temporaries), *[0] * len(self._outer)]
+        recorder = _TemplateRecorder(backend, self._layers)
+        self._place_temporaries(plan, kinds, recorder.numbers)
         places: dict[str, Any] = {n: b.place for n, b in self._constants.items()} | tensors
         outputs = []
         for step in plan.steps:
@@ -129,18 +129,24 @@ class GLPixelTemplate(GLTemplate):
             recorder.add(step, tensors[step.output], [places[name] for name in step.inputs])
             if len(recorder.viewport_rows) > before:
                 outputs.append(tensors[step.output])
-        self._close(plan, recorder)
+        self._close(recorder)
         self._outputs = np.array(outputs, np.int64)
-        self._framebuffer_rows, self._framebuffer_numbers = columns(recorder.framebuffer_rows)
+        self._rows_together = np.array([ROWS_TOGETHER if self._layers[n] else 1 for n in outputs], np.int64)
+        # Bindings by textures: those of slots, then those of other tensors.
+        texture_of = np.array(
+            [*self._slot_of, *range(len(self._keys), len(self._keys) + len(self._outer))], np.int64
+        )
+        self._texture_numbers = texture_of[self._texture_numbers]
+        self._framebuffer_rows, numbers = columns(recorder.framebuffer_rows)
+        drawn, self._framebuffer_numbers = np.unique(texture_of[numbers], return_inverse=True)
+        self._drawn_textures: list[int] = drawn.tolist()
         self._viewport_rows = np.array(recorder.viewport_rows, np.int64)
         self._shift_words, self._shift_numbers = columns(recorder.shift_words)
-        self._texel_words = np.array(recorder.texel_words, np.int64)
-        self._element_words, self._element_steps = columns(recorder.element_words)
-        self._is_generic = np.zeros(len(recorder.texel_words), bool)
-        self._is_generic[self._element_steps] = True
-        self._counts, self._texel_ns = recorder.counts.close(), recorder.texel_ns.close()
+        self._drawn, self._texel_ns = recorder.drawn.close(), recorder.texel_ns.close()
 
-    def _place_temporaries(self, plan: Plan, kinds: Mapping[str, tuple[str, int]]) -> None:
+    def _place_temporaries(
+        self, plan: Plan, kinds: Mapping[str, tuple[str, int]], numbers: Variables
+    ) -> None:
         """Choose which temporaries share a texture, by what they take while planning."""
         keys: dict[TextureKey, int] = {}
         slots: dict[str, int] = {}
@@ -150,72 +156,75 @@ class GLPixelTemplate(GLTemplate):
             own, _ = share(hints, {name: self._lifetimes[name] for name in names})
             slots |= {name: keys.setdefault((*kind, slot), len(keys)) for name, slot in own.items()}
         self._keys = list(keys)
-        self._slots = Slots([slots[name] for name in self._temporaries])
+        self._slot_of = [slots[name] for name in self._temporaries]
+        self._limit = self._backend.device.limits.max_texture_size
+        shifts, heights, extents = [SymbolicArray(numbers) for _ in range(3)]
+        inside: list[list[Any]] = [[] for _ in keys]
+        for name, slot in zip(self._temporaries, self._slot_of, strict=True):
+            layers = kinds[name][1]
+            texels = -(-texels_of(plan.buffers[name].elements) // max(layers, 1))
+            step = ROWS_TOGETHER if layers else 1
+            inside[slot].append(deferred(texel_layout, texels, self._limit, step))
+            shifts.add(inside[slot][-1][0])
+            heights.add(inside[slot][-1][1])
+        for slot_layouts in inside:
+            for sizes in zip(*slot_layouts, strict=True):
+                extents.add(largest(*sizes))
+        self._shifts, self._heights, self._extents = shifts.close(), heights.close(), extents.close()
 
-    def place_temporaries(self, given: Values) -> tuple[np.ndarray, np.ndarray]:
-        """The shifts and heights of temporaries."""
-        layers = self._layers[: len(self._temporaries)]
-        texels = np.maximum(1, -(-self._elements(given) // 4))
-        texels = -(-texels // np.maximum(layers, 1))
-        return layouts(texels, self._backend.device.limits.max_texture_size, layers > 0)
-
-    def needs(self, placed: tuple[np.ndarray, np.ndarray]) -> Sequence[tuple[GrowableTexture, Extent]]:
+    def place_temporaries(self, given: Values) -> list[tuple[GrowableTexture, Extent]]:
         """A texture for each slot, and the shift and height that its temporaries take."""
-        largest = (self._slots.largest(sizes).tolist() for sizes in placed)
-        return [*zip(map(self._backend.temporary, self._keys), zip(*largest, strict=True), strict=True)]
+        extents = iter(self._extents(given).tolist())
+        textures = map(self._backend.temporary, self._keys)
+        return [*zip(textures, zip(extents, extents, strict=True), strict=True)]
+
+    def needs(self, placed: list[tuple[GrowableTexture, Extent]]) -> Sequence[tuple[GrowableTexture, Extent]]:
+        """The same."""
+        return placed
 
     def program(
-        self, given: Values, placed: tuple[np.ndarray, np.ndarray], outer: Sequence[GLPixelBuffer]
+        self,
+        given: Values,
+        placed: list[tuple[GrowableTexture, Extent]],
+        outer: Sequence[GLPixelBuffer],
     ) -> GLPixelTemplateProgram:
         """The program for one set of sizes."""
-        shifts, heights = placed
-        shared = [texture.of(extent) for texture, extent in self.needs(placed)]
-        textures = [*(shared[slot] for slot in self._slots.of.tolist()), *(b.memory for b in outer)]
-        shifts = np.append(shifts, np.array([b.memory.layout.shift for b in outer], np.int64))
-        counts = self._counts(given)
-        drawn = np.where(self._is_generic, np.maximum(1, -(-counts // 4)), counts)
-        words = self._filled_words(given, shifts, counts, drawn)
-        table = self._filled_table(words)
+        shared = [texture.of(extent) for texture, extent in placed]
+        textures = [*shared, *[buffer.memory for buffer in outer]]
+        own_shifts, heights = self._shifts(given), self._heights(given)
+        shifts = np.append(own_shifts, np.array([b.memory.layout.shift for b in outer], np.int64))
+        words = self._words(given)
+        words[self._shift_words] = shifts[self._shift_numbers]
+        table = self._filled_table(given, words)
         names = np.array([texture.name for texture in textures], np.int64)
         table[self._texture_rows, 2] = names[self._texture_numbers]
-        outputs = {number: textures[number].framebuffer for number in set(self._framebuffer_numbers.tolist())}
-        table[self._framebuffer_rows, 2] = [outputs[n] for n in self._framebuffer_numbers.tolist()]
-        steps = np.where(self._layers[self._outputs] > 0, ROWS_TOGETHER, 1)
-        across = -(-drawn // steps)
-        width = np.minimum(across, 1 << shifts[self._outputs])
-        rows = -(-across // (1 << shifts[self._outputs])) * steps
+        framebuffers = np.array([textures[n].framebuffer for n in self._drawn_textures], np.int64)
+        table[self._framebuffer_rows, 2] = framebuffers[self._framebuffer_numbers]
+        across = -(-self._drawn(given) // self._rows_together)
+        widths = 1 << shifts[self._outputs]
+        width = np.minimum(across, widths)
+        rows = -(-across // widths) * self._rows_together
         at_once = rows_of_draws(width, rows, self._texel_ns(given))
         table[self._viewport_rows, 3], table[self._viewport_rows, 4] = width, at_once
-        # No vertices where there are no elements.
-        table[self._viewport_rows + 1, 3] = np.where(counts > 0, 3, 0)
-        is_cut = (at_once < rows) & (counts > 0)
+        vertices = table[self._viewport_rows + 1, 3]
         commands = self._commands.filled(table, (words,))
-        if is_cut.any():
+        if at_once is not rows and (is_cut := (at_once < rows) & (vertices > 0)).any():
             commands = self._cut(commands, np.flatnonzero(is_cut).tolist(), rows, at_once)
 
         def make_places() -> dict[str, TextureRange]:
-            forms = zip(self._temporaries, textures, shifts.tolist(), heights.tolist(), strict=False)
+            forms = zip(self._temporaries, self._slot_of, own_shifts.tolist(), heights.tolist(), strict=True)
             found = {
-                n: TextureRange(t, TexelLayout(shift, height, t.layers > 0)) for n, t, shift, height in forms
+                name: TextureRange(shared[slot], TexelLayout(shift, height, shared[slot].layers > 0))
+                for name, slot, shift, height in forms
             }
             bound = zip(self._outer, outer, strict=True)
             return found | {n: b.place for n, b in (*self._constants.items(), *bound)}
 
-        draws = int((counts > 0).sum()) + (len(commands.table) - len(table)) // 3
+        draws = int(vertices.sum()) // 3 + (len(commands.table) - len(table)) // 3
         held = [*self._constants.values(), *outer]
         program = GLPixelTemplateProgram(commands, draws, (), held, make_places)
         program.textures = shared
-        program.temporary_bytes = sum(texture.nbytes for texture in shared)
         return program
-
-    def _filled_words(
-        self, given: Any, shifts: np.ndarray, counts: np.ndarray, drawn: np.ndarray
-    ) -> np.ndarray:
-        words = self._words(given)
-        words[self._shift_words] = shifts[self._shift_numbers]
-        words[self._texel_words] = drawn - 1
-        words[self._element_words] = np.maximum(counts[self._element_steps] - 1, 0)
-        return words
 
     def _cut(self, whole: CallList, steps: Sequence[int], rows: np.ndarray, at_once: np.ndarray) -> CallList:
         """The calls with more draws for some steps, as one of all rows would take too long."""

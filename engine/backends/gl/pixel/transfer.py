@@ -8,19 +8,21 @@ readback is drawn into a texture of its own that is read when its fence has pass
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from engine.backends.gl.commands import CallList, Replayer
 from engine.backends.gl.pixel.layout import TexelLayout, texels_of
 from engine.backends.gl.pixel.memory import FORMATS, GLPixelBuffer, TensorTexture, TextureRange
-from engine.backends.gl.pixel.printer import print_kernel
+from engine.backends.gl.pixel.printer import arguments, print_kernel
 from engine.backends.gl.pixel.programs import PixelPrograms
-from engine.backends.gl.pixel.record import PixelRecorder
+from engine.backends.gl.pixel.record import PixelRecorder, rows_at_once, texel_nanoseconds
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.readback import GLReadback
+from engine.base.memory.aligned import address_of
 from engine.compiler.plan import AnyKernel
 from engine.device.gl.device import GLDevice
 from engine.device.gl.fence import Fence
@@ -49,6 +51,8 @@ class TexelTransfers:
         self._shaders = {kernel.key: print_kernel(kernel) for kernel in self._copies.values()}
         self._uploads: dict[str, TensorTexture] = {}
         self._idle: dict[tuple[TexelLayout, str], list[TensorTexture]] = {}
+        # A copy of one draw, by the NumPy type in memory.
+        self._draws: dict[str, _Draw] = {}
         # The calls of copies, by what these depend on.
         self._lists: dict[object, CallList] = {}
         # What uploads were copied to last, as a driver takes elements before its call returns.
@@ -91,12 +95,23 @@ class TexelTransfers:
             self._replayer.run(commands)
 
     def _recorded_copy(self, source: TensorTexture, target: TensorTexture, elements: int) -> CallList:
-        """The calls of `copy`."""
-        self.prepare(source.element)
+        """The calls of `copy`: those of an earlier one with its arguments, where both are one draw."""
+        element, texels = source.element, texels_of(elements)
+        kernel, (columns, rows) = self._copies[element], target.layout.area(texels)
+        shader = self._shaders[kernel.key]
+        known = self._draws.get(element)
+        if known is not None and rows_at_once(columns, rows, known.texel_ns) == rows:
+            return known.filled(
+                arguments(shader, (), (elements,), (target.layout.shift, source.layout.shift), texels),
+                {"texture": source.name, "framebuffer": target.framebuffer, "columns": columns, "rows": rows},
+            )
+        self.prepare(element)
         recorder = PixelRecorder(self.device, self._programs, self._shader)
         places = [TextureRange(texture, texture.layout) for texture in (source, target)]
-        recorder.draw(self._copies[source.element], (), (elements,), places[:1], places[1])
+        recorder.draw(kernel, (), (elements,), places[:1], places[1])
         recorder.commands.finish()
+        if recorder.draws == 1:
+            self._draws[element] = _Draw(recorder, texel_nanoseconds(kernel, shader, ()))
         return recorder.commands
 
     def readback(self, buffer: GLPixelBuffer) -> GLReadback:
@@ -141,6 +156,7 @@ class TexelTransfers:
         self._uploads.clear()
         self._padded.clear()
         self._lists.clear()
+        self._draws.clear()
         self._idle.clear()
 
     def _take_snapshot(self, source: TensorTexture, elements: int) -> TensorTexture:
@@ -151,6 +167,35 @@ class TexelTransfers:
 
     def _shader(self, kernel: AnyKernel) -> Shader:
         return self._shaders[kernel.key]
+
+
+class _Draw:
+    """The calls of one draw, which `filled` returns with other arguments."""
+
+    _COLUMNS: ClassVar = {
+        "words": ("glUniform4iv", 3),
+        "texture": ("glBindTexture", 2),
+        "framebuffer": ("glBindFramebuffer", 2),
+        "columns": ("glViewport", 3),
+        "rows": ("glViewport", 4),
+    }
+
+    def __init__(self, recorder: PixelRecorder, texel_ns: float) -> None:
+        self.texel_ns = texel_ns
+        self._commands = recorder.commands
+        self._places = {}
+        functions = recorder.commands.table[:, 0].tolist()
+        for name, (function, column) in self._COLUMNS.items():
+            address = recorder.device.gl.address(function)
+            assert functions.count(address) == 1, f"{function} is called once for a draw"
+            self._places[name] = functions.index(address), column
+
+    def filled(self, words: np.ndarray, given: Mapping[str, int]) -> CallList:
+        """The calls of another draw, with its uniform words."""
+        table = self._commands.table.copy()
+        for name, argument in (("words", address_of(words)), *given.items()):
+            table[self._places[name]] = argument
+        return self._commands.filled(table, (words,))
 
 
 class FencedReadback(GLReadback):

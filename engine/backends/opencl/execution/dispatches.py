@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.backends.base import Program
 from engine.backends.cost import loop_rounds
+from engine.backends.gpu.size_functions import is_one_dispatch
 from engine.backends.opencl.codegen.printer import GenericSource
 from engine.backends.opencl.codegen.tuned_kernel import Dispatch, TunedKernel
 from engine.backends.opencl.execution.programs import Compiled, ProgramStore
@@ -18,7 +19,7 @@ from engine.compiler.plan import RepeatedSteps, Step
 from engine.device.cl.device import CLDevice
 from engine.device.cl.native_calls import DATA, ENQUEUE, new_rows, point
 from engine.kernels.kernel import Kernel
-from engine.kernels.size import largest, smallest
+from engine.kernels.size import deferred, largest, smallest
 
 # PoCL compiles a kernel again for grids with more groups than this along an axis.
 _MAX_GROUPS = 65535
@@ -178,14 +179,18 @@ def largest_dispatch(compiled: Compiled, step: Step) -> int:
     return most_groups(compiled, step) * compiled.source.local[0]
 
 
-def fits_one(grids: np.ndarray, counts: np.ndarray, limits: np.ndarray, is_generic: np.ndarray) -> np.ndarray:
-    """Which steps are known to be a single dispatch; for others, see `dispatches`.
+def work_items(compiled: Compiled, step: Step) -> Sequence[int]:
+    """The work-items of a step along three axes, if it `is_one` dispatch."""
+    local = (*compiled.source.local, 1, 1)[:3]
+    if isinstance(compiled.source, GenericSource):
+        return -(-prod(step.space) // local[0]) * local[0], 1, 1
+    groups = (*step.space, 1, 1)[:3]
+    # No more than 32 bits hold: what is larger is several dispatches.
+    return [smallest(size, _MAX_GROUPS) * count for size, count in zip(groups, local, strict=True)]
 
-    Args:
-        grids: Groups of the steps along three axes, or elements along the first.
-        counts: Their products.
-        limits: `largest_dispatch` of each.
-        is_generic: Which have elements.
-    """
-    found: np.ndarray = (counts <= limits) & (is_generic | (grids.max(axis=1) <= _MAX_GROUPS))
-    return found
+
+def is_one(compiled: Compiled, step: Step) -> int:
+    """1 if a step is known to be a single dispatch; for others, see `dispatches`."""
+    widest = 1 if isinstance(compiled.source, GenericSource) else largest(*step.space)
+    most = largest_dispatch(compiled, step)
+    return deferred(is_one_dispatch, prod(step.space), most, widest, _MAX_GROUPS)[0]

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.gpu.division import divisors
+from engine.backends.gpu.division import divisor
 from engine.backends.gpu.symbolic_arrays import (
+    OpenArray,
     SymbolicArray,
     SymbolicSlots,
     SymbolicWords,
@@ -26,7 +27,7 @@ from engine.backends.gpu.symbolic_arrays import (
     owned,
 )
 from engine.backends.gpu.template import GPUTemplate, Needs
-from engine.backends.opencl.codegen.printer import LOCAL_SIZE, GenericSource
+from engine.backends.opencl.codegen.printer import GenericSource
 from engine.backends.opencl.codegen.storage import device_dtype
 from engine.backends.opencl.codegen.tuned_kernel import FIRST_GROUP
 from engine.backends.opencl.execution.dispatches import (
@@ -36,21 +37,22 @@ from engine.backends.opencl.execution.dispatches import (
     Repetition,
     command_rows,
     dispatches,
-    fits_one,
-    largest_dispatch,
+    is_one,
     pointed,
+    work_items,
 )
 from engine.backends.opencl.execution.memory import CLBuffer, TemporaryBuffer
 from engine.backends.opencl.execution.programs import Compiled, set_arguments
 from engine.compiler.plan import Plan, Step
 from engine.device.cl.device import CLDevice
 from engine.device.cl.native_calls import DATA, SET_ARGUMENT, new_rows, point
-from engine.kernels.size import Number, has_sizes, hint_of
+from engine.kernels.size import Number, Size, has_sizes, hint_of, largest
 
 if TYPE_CHECKING:
     from engine.backends.opencl.backend import OpenCLBackend
 
 _SMALLEST = 16
+"""Bytes of the smallest slot, and what others are multiples of."""
 
 Setting = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
 """A kernel, and its arguments that differ by size, each after its position: buffers, and numbers."""
@@ -188,7 +190,8 @@ class _SymbolicStep:
 
     def filled(self, given: Values) -> Step:
         """The step with its sizes."""
-        numbers = [number if part is None else given[part][number].item() for part, number in self._numbers]
+        parts = given.integers.tolist(), given.floats.tolist()
+        numbers = [number if part is None else parts[part][number] for part, number in self._numbers]
         rank = len(self.step.space)
         return replace(self.step, space=tuple(numbers[:rank]), values=tuple(numbers[rank:]))
 
@@ -215,12 +218,11 @@ class CLTemplate(GPUTemplate):
         numbers = Variables()
         lifetimes = plan.lifetimes()
         specs = [plan.buffers[name] for name in lifetimes]
-        self._items = np.array([device_dtype(spec.dtype).itemsize for spec in specs], np.int64)
-        hints = {spec.name: hint_of(spec.elements) * device_dtype(spec.dtype).itemsize for spec in specs}
-        self._slots = SymbolicSlots(hints, lifetimes, _SMALLEST)
-        elements = SymbolicArray(numbers)
-        for spec in specs:
-            elements.add(spec.elements)
+        sizes = {spec.name: spec.elements * device_dtype(spec.dtype).itemsize for spec in specs}
+        slots, slot_sizes = SymbolicSlots(sizes, lifetimes, _SMALLEST), SymbolicArray(numbers, are_bytes=True)
+        for size in slots.sizes:
+            slot_sizes.add(largest(_SMALLEST, size))
+        self._slot_of = slots.of
         # Tensors whose memory differs by size, by number: temporaries, inputs, outputs and tables.
         tensors = {name: number for number, name in enumerate(lifetimes)}
         tensors |= {name: number for number, name in enumerate(self._outer, len(specs))}
@@ -228,12 +230,10 @@ class CLTemplate(GPUTemplate):
         self._kernels = _Kernels(backend.device)
         self._steps: list[_SymbolicStep] = []
         # Words of numbers that are set for each size, and each one's position among a kernel's arguments.
-        words = SymbolicWords(numbers, lambda sizes: (np.maximum(sizes, 1), *divisors(sizes)))
+        words = SymbolicWords(numbers)
         positions: list[int] = []
-        # Of each step: its space, and the elements of the largest dispatch.
-        grids = SymbolicArray(numbers)
-        locals_: list[tuple[int, ...]] = []
-        is_plain = []
+        # Of each step: whether it is a single dispatch, and the work-items of that.
+        are_single, work = SymbolicArray(numbers), list[Sequence[Number]]()
         for step in plan.steps:
             if any(type(size) is int and size == 0 for size in step.space):
                 continue
@@ -241,25 +241,28 @@ class CLTemplate(GPUTemplate):
             own = _SymbolicStep(step, compiled, numbers, tensors, mems)
             self._steps.append(own)
             begin = len(positions)
-            is_plain.append(self._add_arguments(own, words, positions))
-            if is_plain[-1]:
+            is_plain = self._add_arguments(own, words, positions)
+            if is_plain:
                 self._kernels.add(own.kernel(0), own.tensors, positions[begin:])
-            is_generic = isinstance(compiled.source, GenericSource)
-            grid = (prod(step.space), 1, 1) if is_generic else step.space
-            for size in (*grid, largest_dispatch(compiled, step)):
-                grids.add(size)
-            locals_.append((*compiled.source.local, 1, 1)[:3] if not is_generic else (0, 1, 1))
+            are_single.add(is_one(compiled, step) if is_plain else 0)
+            work.append(work_items(compiled, step))
         self._words = words.close()
         self._kernels.close()
-        self._is_plain = np.array(is_plain, bool)
         self._whole = [own.kernel(0) for own in self._steps]
         self._work_groups = [own.compiled.source.local for own in self._steps]
         whole = zip(self._whole, self._work_groups, self._work_groups, strict=True)
-        self._rows = command_rows(backend.device, [*whole])
-        self._locals = np.array(locals_, np.int64).reshape(-1, 3)
-        self._grids, self._elements = grids.close(), elements.close()
-        self._values = numbers.values
-        self.numbers = numbers.numbers
+        rows = command_rows(backend.device, [*whole])
+        entries = list[tuple[int, int]]()
+        for k, counts in enumerate(work):
+            for at, number in enumerate(counts, SIZES.start):
+                if isinstance(number, Size):
+                    entries.append((k * rows.shape[1] + at, numbers.index(number)))
+                else:
+                    rows[k, at] = number
+        self._rows = OpenArray(numbers, rows, entries, ())
+        self._are_single = are_single.close()
+        self._slot_sizes = slot_sizes.close()
+        self._variables = numbers
 
     @staticmethod
     def _add_arguments(own: _SymbolicStep, words: SymbolicWords, positions: list[int]) -> bool:
@@ -286,9 +289,10 @@ class CLTemplate(GPUTemplate):
             total = prod(step.space)
             if has_sizes([total]):
                 words.fill_in(opened(at), ["index"], [total])
-            for k, divisor in enumerate(source.axes.divisors(step.space)):
-                if has_sizes([divisor]):
-                    words.divide_by(opened(at + 2 + 3 * k, 3), divisor)
+            for k, size in enumerate(source.axes.divisors(step.space)):
+                if has_sizes([size]):
+                    divided = (largest(1, size), *divisor(size))
+                    words.fill_in(opened(at + 2 + 3 * k, 3), ("index",) * 3, divided)
         else:
             fixed = [*hinted.values, *[0] * len(FIRST_GROUP)]
         typed = signature.numbers(fixed)
@@ -298,8 +302,7 @@ class CLTemplate(GPUTemplate):
 
     def place_temporaries(self, given: Values) -> list[tuple[TemporaryBuffer, int]]:
         """The buffers for temporaries, and their sizes."""
-        nbytes = np.maximum(_SMALLEST, self._elements(given) * self._items)
-        return [(self._backend.slot(k), size) for k, size in enumerate(self._slots.sizes(nbytes).tolist())]
+        return [(self._backend.slot(k), size) for k, size in enumerate(self._slot_sizes(given).tolist())]
 
     def needs(self, placed: list[tuple[TemporaryBuffer, int]]) -> Needs:
         """The buffers for temporaries, and their sizes."""
@@ -309,39 +312,32 @@ class CLTemplate(GPUTemplate):
         self, given: Values, placed: list[tuple[TemporaryBuffer, int]], outer: Sequence[CLBuffer]
     ) -> CLTemplateProgram:
         """The program for one set of sizes."""
-        grid = self._grids(given).reshape(-1, 4)
-        sizes, limits = grid[:, :3], grid[:, 3]
-        counts = sizes.prod(axis=1)
-        is_generic = self._locals[:, 0] == 0
-        is_whole = self._is_plain & fits_one(sizes, counts, limits, is_generic)
-        work = np.where(is_generic[:, None], 1, sizes * self._locals)
-        work[is_generic, 0] = -(-counts[is_generic] // LOCAL_SIZE) * LOCAL_SIZE
+        whole = self._rows(given)
         slots = [slot.of(size) for slot, size in placed]
-        tensors = [slots[k] for k in self._slots.of.tolist()]
+        tensors = [slots[k] for k in self._slot_of]
         tensors += [buffer.mem for buffer in outer]
         settings: list[Setting] = []
-        self._rows[:, SIZES] = work
         numbers: list[Any] = []
         # Commands of other steps, which come behind those of the whole ones; and the order of all.
         parts: list[Command] = []
         order: list[int] = []
         begin, count = 0, len(self._whole)
-        for k in np.flatnonzero(~is_whole | (counts == 0)).tolist():
+        for k in np.flatnonzero(self._are_single(given) == 0).tolist():
             order += range(begin, k)
             begin = k + 1
-            if counts[k]:
-                first = count + len(parts)
-                self._add_parts(self._steps[k], given, tensors, settings, parts, numbers)
-                order += range(first, count + len(parts))
+            first = count + len(parts)
+            self._add_parts(self._steps[k], given, tensors, settings, parts, numbers)
+            order += range(first, count + len(parts))
         order += range(begin, count)
         if parts:
-            rows = np.concatenate([self._rows, command_rows(self._backend.device, parts)])[order]
+            rows = np.concatenate([whole, command_rows(self._backend.device, parts)])[order]
         else:
-            rows = self._rows.copy() if len(order) == count else self._rows[order]
+            rows = whole if len(order) == count else whole[order]
 
         def make_commands() -> list[Command]:
             groups = self._work_groups
-            items = [tuple(n[: len(local)]) for n, local in zip(work.tolist(), groups, strict=True)]
+            work = whole[:, SIZES].tolist()
+            items = [tuple(n[: len(local)]) for n, local in zip(work, groups, strict=True)]
             found = [*zip(self._whole, items, groups, strict=True), *parts]
             return [found[k] for k in order]
 
@@ -361,6 +357,8 @@ class CLTemplate(GPUTemplate):
     ) -> None:
         """A step that is cut into several dispatches, or whose numbers are no plain arguments."""
         step = own.filled(given)
+        if not prod(step.space):
+            return
         signature = own.compiled.source.signature
         begin = signature.inputs + 1
         open_ones = tuple([item for at, k in own.tensors.items() for item in (at, tensors[k])])

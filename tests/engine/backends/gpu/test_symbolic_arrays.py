@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.backends.gl.compute.memory import buffer_size, buffer_sizes
 from engine.backends.gl.glsl import pack_arguments
-from engine.backends.gl.pixel.layout import TexelLayout, layouts
-from engine.backends.gl.pixel.printer import inverse_bits, inverses
-from engine.backends.gpu.division import divisor, divisors
+from engine.backends.gl.pixel.printer import inverse_bits
+from engine.backends.gpu.division import divisor
 from engine.backends.gpu.symbolic_arrays import SymbolicArray, SymbolicSlots, SymbolicWords, Variables
 from engine.base.dtypes import ArithmeticType
-from engine.kernels.size_recorder import SizeRecorder
+from engine.kernels.size import largest
+from engine.kernels.size_recorder import LARGEST, SizeRecorder
 
 EDGES = [1, 2, 3, *(2**k + d for k in range(2, 31) for d in (-1, 0, 1)), 2**31 - 1]
 SIZES = st.lists(st.integers(1, 2**31 - 1), max_size=20).map(lambda more: np.array(EDGES + more, np.int64))
@@ -38,11 +39,28 @@ def test_open_elements_are_filled_in_and_each_number_is_asked_for_once() -> None
         assert fill_floats(values).tolist() == [0.5, sizes[1], sizes[0] / sizes[1]]
 
 
+def test_bytes_may_have_more_than_32_bits() -> None:
+    recorder = SizeRecorder()
+    size = recorder.input(5) * (1 << 16)
+    program = recorder.program([size])
+    numbers = Variables()
+    memory = SymbolicArray(numbers, are_bytes=True)
+    memory.add(size)
+    fill, found = memory.close(), program(1 << 19)
+    assert found is not None
+    assert fill(numbers.values(found)).tolist() == [1 << 35]
+    others = Variables()
+    for are_bytes in (True, False):
+        SymbolicArray(others, are_bytes=are_bytes).add(size)
+    with pytest.raises(OverflowError, match="32-bit"):
+        others.values(found)
+
+
 def test_words_are_those_of_plans_for_one_size() -> None:
     recorder = SizeRecorder()
     n = recorder.input(6)
     numbers = Variables()
-    words = SymbolicWords(numbers, lambda sizes: (sizes, *divisors(sizes)))
+    words = SymbolicWords(numbers)
     kinds: tuple[ArithmeticType, ...] = ("index", "float32", "uint32", "int64")
 
     def values(size: int) -> tuple[float, ...]:
@@ -64,33 +82,24 @@ def test_words_are_those_of_plans_for_one_size() -> None:
 
 
 @given(SIZES)
-def test_divisions_are_prepared_as_for_one_size(sizes: np.ndarray) -> None:
-    pairs = [divisor(size) for size in sizes.tolist()]
-    assert list(zip(*map(np.ndarray.tolist, divisors(sizes)), strict=True)) == pairs
-    for size, (multiplier, shift) in zip(sizes.tolist(), pairs, strict=True):
+def test_products_replace_divisions(sizes: np.ndarray) -> None:
+    for size in sizes.tolist():
+        multiplier, shift = divisor(size)
         assert all((n * (multiplier % (1 << 32))) >> (31 + shift) == n // size for n in (0, *EDGES))
 
 
-@given(SIZES)
-def test_axes_of_fragment_shaders_have_the_same_inverses(sizes: np.ndarray) -> None:
-    assert inverses(sizes).tolist() == [inverse_bits(size) for size in sizes.tolist()]
-
-
-@given(st.lists(st.integers(1, 1 << 25), max_size=20), st.sampled_from([2048, 8192, 16384]), st.booleans())
-def test_textures_are_those_of_one_size(more: list[int], limit: int, layers: bool) -> None:
-    texels = np.array([n for n in EDGES + more if n <= 4 * limit * limit // 16] or [1], np.int64)
-    shifts, heights = layouts(texels, limit, np.full(len(texels), layers))
-    expected = [TexelLayout.of(n, limit, layers) for n in texels.tolist()]
-    found = zip(shifts.tolist(), heights.tolist(), strict=True)
-    assert [TexelLayout(shift, height, layers) for shift, height in found] == expected
-
-
-@given(SIZES)
-def test_buffers_take_what_they_do_for_one_size(sizes: np.ndarray) -> None:
-    for dtype in ("float32", "float16", "uint8"):
-        items = np.full(len(sizes), np.dtype(dtype).itemsize)
-        expected = [buffer_size(size, np.dtype(dtype)) for size in sizes.tolist()]
-        assert buffer_sizes(sizes, items).tolist() == expected
+def test_axes_have_the_same_divisors_and_inverses() -> None:
+    recorder = SizeRecorder()
+    n: Any = recorder.input(6)
+    numbers = Variables()
+    words = SymbolicWords(numbers)
+    words.add(np.zeros(4, np.int32))
+    words.fill_in(0, ("index", "index", "index", "float32"), (n, *divisor(n), 1.0 / largest(n, 1)))
+    fill, program = words.close(), recorder.program(numbers.numbers)
+    for size in (1, 2, 3, 49, 1000, LARGEST):
+        found = program(size)
+        assert found is not None
+        assert fill(numbers.values(found)).tolist() == [size, *divisor(size), inverse_bits(size)]
 
 
 def test_temporaries_that_are_alive_at_once_never_overlap() -> None:
@@ -98,12 +107,18 @@ def test_temporaries_that_are_alive_at_once_never_overlap() -> None:
     names = [f"t{k}" for k in range(40)]
     firsts = rng.integers(0, 60, 40)
     lifetimes = {n: (int(f), int(f + rng.integers(0, 12))) for n, f in zip(names, firsts, strict=True)}
-    slots = SymbolicSlots({n: int(rng.integers(1, 5000)) for n in names}, lifetimes, 256)
+    recorder = SizeRecorder()
+    given = [recorder.input(int(rng.integers(1, 5000))) for _ in names]
+    slots = SymbolicSlots(dict(zip(names, given, strict=True)), lifetimes, 256)
+    places, whole = slots.places()
+    program = recorder.program([*places, whole, *slots.sizes])
     for _ in range(20):
         sizes = rng.integers(1, 5000, 40)
-        starts, total = slots.places(sizes)
+        found = program(*sizes.tolist())
+        assert found is not None
+        starts, total = np.array(found[:40]), found[40]
         assert not (starts % 256).any()
-        assert (starts + sizes).max() <= total == slots.sizes(sizes).sum()
+        assert (starts + sizes).max() <= total == sum(found[41:])
         for a in range(40):
             for b in range(a):
                 (first, last), (other_first, other_last) = lifetimes[names[a]], lifetimes[names[b]]

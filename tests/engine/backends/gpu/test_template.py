@@ -9,10 +9,10 @@ import pytest
 
 from engine import Model, Worker, background_planning
 from engine.backends.gpu import template
-from engine.backends.gpu.division import divisors
-from engine.backends.gpu.size_functions import divide_by, is_at_most
+from engine.backends.gpu.size_functions import divide_by, is_at_most, is_one_dispatch, texel_layout
 from engine.base.errors import InputError, StaleTensorError
 from engine.device import native
+from engine.kernels.size_function import SizeLibrary
 from engine.runtime.symbolic_fast_path import SymbolicFastPath
 from tests.engine.conftest import MakeWorker
 from tests.graphs import model, node
@@ -97,6 +97,23 @@ def test_answers_at_sizes_never_seen(worker: Worker, taken: list[bool], in_frame
         assert len(worker._session.cache.plans) <= 5
 
 
+@pytest.mark.parametrize("worker", ["gl_compute"], indirect=True)
+def test_plans_wait_for_functions_of_sizes_that_are_compiled_later(
+    worker: Worker, taken: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = network()[1]
+    worker._session.symbolic_plans.first._recorded.__dict__.pop("native")  # type: ignore[union-attr]
+    worker._prepare_symbolic_path()
+    with monkeypatch.context() as patched:
+        patched.setattr(SizeLibrary, "address", lambda self: None)
+        worker.schedule(*feeds(3, 4))
+    for length in (5, 6):
+        worker.schedule(*feeds(3, length))
+        found = worker.peek_output().download_to_array()
+        np.testing.assert_allclose(found, expected(*feeds(3, length)), rtol=2e-4, atol=1e-5)
+    assert taken == [False, True, True]
+
+
 def test_larger_sizes_grow_the_memory(worker: Worker, taken: list[bool]) -> None:
     expected = network()[1]
     for sizes in ((60, 60), (59, 60), (90, 80), (2, 2)):
@@ -135,8 +152,24 @@ def test_integers_beyond_32_bits_are_refused_by_name(worker: Worker) -> None:
 
 
 def test_functions_of_sizes() -> None:
-    sizes = np.array([1, 2, 3, 4, 5, 63, 64, 65, 1000, 1 << 30, (1 << 31) - 1])
-    assert [divide_by(size) for size in sizes.tolist()] == list(
-        zip(*map(np.ndarray.tolist, divisors(sizes)), strict=True)
-    )
     assert [is_at_most(4, most) for most in (3, 4, 5)] == [(0,), (1,), (1,)]
+    assert [is_one_dispatch(count, 8, 8, 9) for count in (0, 1, 8, 9)] == [(0,), (1,), (1,), (0,)]
+    assert [is_one_dispatch(1, 8, widest, 9) for widest in (9, 10)] == [(1,), (0,)]
+    native.process_store().load([divide_by.library.source])
+    run = divide_by.library.run()
+    assert run is not None
+    for function, calls in (
+        (divide_by, [(size,) for size in (1, 2, 3, 5, 63, 64, 65, 1000, 1 << 30, (1 << 31) - 1)]),
+        (
+            texel_layout,
+            [(n, limit, step) for n in (1, 511, 8192, 9000) for limit in (64, 16384) for step in (1, 4)],
+        ),
+        (is_one_dispatch, [(9, 9, 9, 9), (0, 1, 1, 1)]),
+    ):
+        for given in calls:
+            expected = function(*given)
+            block = np.array([*given, *expected], np.int64)
+            block[len(given) :] = -7
+            call = np.array([function.number, 0], np.int64)
+            run(block.ctypes.data, call.ctypes.data, 1)
+            assert tuple(block[len(given) :].tolist()) == expected

@@ -43,7 +43,7 @@ def test_temporaries_share_textures(backend: GLPixelBackend) -> None:
     assert bound.program.temporary_bytes == 2 * 16 * 128 * 13
 
 
-def test_calls_of_uploads_and_snapshots_are_recorded_once(
+def test_calls_of_uploads_and_snapshots_are_recorded_once_for_all_sizes(
     gl_device: GLDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = GLPixelBackend(gl_device, deferred_transfers=True)
@@ -63,7 +63,18 @@ def test_calls_of_uploads_and_snapshots_are_recorded_once(
             readback = backend.readback(buffer)
             readback.wait()
             np.testing.assert_array_equal(readback.array(), data)
-    assert len(made) == 4
+    assert len(made) == 1
+    # One that takes too long for one draw.
+    with monkeypatch.context() as patched:
+        patched.setattr(record, "_DRAW_NS", 1e3)
+        data = np.arange(6000, dtype=np.float32)
+        buffer = backend.create(6000, np.dtype(np.float32))
+        backend.upload(buffer, data)
+        readback = backend.readback(buffer)
+        readback.wait()
+        np.testing.assert_array_equal(readback.array(), data)
+        buffer.release()
+    assert len(made) == 3
     # Another texture may have the name of one that was deleted.
     backend.synchronize()
     for buffer in buffers:
