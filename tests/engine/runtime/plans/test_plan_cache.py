@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -54,6 +55,13 @@ def entries(worker: Worker) -> dict[str, int]:
     }
 
 
+def check_agreement(found: Mapping[str, int]) -> None:
+    """What is kept beside the plans are their entries; one plan may be that of all sizes that came once."""
+    assert found["plans"] == found["counted"]
+    assert found["plans"] - 1 <= found["found by shapes"] <= found["plans"]
+    assert found["plans"] <= found["fast paths"] <= found["plans"] + 2
+
+
 def test_hundreds_of_sizes_leave_few_entries(
     channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,9 +71,8 @@ def test_hundreds_of_sizes_leave_few_entries(
         for n in range(1, 60 if channel != "cpu" else 300):
             asked(worker, n)
     found = entries(worker)
-    assert KEPT_PLANS <= found["plans"] == found["counted"] <= 25
-    assert found["plans"] - 1 <= found["found by shapes"] <= found["plans"]
-    assert found["plans"] <= found["fast paths"] <= found["plans"] + 2
+    assert KEPT_PLANS <= found["plans"] <= 25
+    check_agreement(found)
     assert found["symbolic plans"] <= 4
 
 
@@ -80,8 +87,8 @@ def test_ten_thousand_sizes_leave_few_entries(make_worker: MakeWorker) -> None:
     for n in range(1, 10_001):
         assert answers(worker, np.full(n, 2, np.float32))[0] == 4 * n
     found = entries(worker)
-    assert found["plans"] == found["counted"] <= MOST + 1
-    assert found["found by shapes"] == found["fast paths"] == found["plans"]
+    assert found["plans"] <= MOST + 1
+    check_agreement(found)
 
 
 def test_temporaries_count(channel: str, make_worker: MakeWorker) -> None:
