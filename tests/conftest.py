@@ -182,6 +182,12 @@ def left_out(config: pytest.Config) -> str:
     return f"not begun within {minutes:g} minutes (see --minutes)"
 
 
+def options_of_child(config: pytest.Config) -> list[str]:
+    """Options of pytest in a child process: of a run that has less time, it has at most three minutes."""
+    minutes = config.getoption("minutes")
+    return [] if minutes is None else ["--minutes", str(min(minutes, 3)), "--draw", config.getoption("draw")]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose backends for tests marked `spread`, and the order of a run that may end before all began."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests import guards
-from tests.conftest import ROOT
+from tests.conftest import ROOT, options_of_child
 
 LOW_PRECISION_TESTS = sorted(ROOT.glob("tests/engine/backends/cpu/kernels/*/test_low_precision_*.py"))
 GUARDED_TESTS = (
@@ -42,10 +42,10 @@ def test_temporaries_share_nothing_and_lie_between_guards() -> None:
 
 
 @pytest.mark.long
-def test_no_kernel_writes_beside_its_memory() -> None:
+def test_no_kernel_writes_beside_its_memory(request: pytest.FixtureRequest) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "long or not long", "-k", "cpu"]
     done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", *GUARDED_TESTS],
+        [*command, "-p", "no:cacheprovider", *options_of_child(request.config), *GUARDED_TESTS],
         cwd=ROOT,
         env={**os.environ, "GAMEGLUE_GUARDS": "on", "PYTHONPATH": str(ROOT)},
         capture_output=True,

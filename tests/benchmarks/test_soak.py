@@ -80,7 +80,7 @@ def test_opengl_objects_are_counted_by_kind(game: moderngl.Context) -> None:
 
 @pytest.mark.opencl
 def test_opencl_objects_are_counted(cl_device: CLDevice) -> None:
-    before = held(None, cl_device, settled=False).cl_objects
+    before = held(None, cl_device, settled=True).cl_objects
     flags = cl_device.cl.mem_flags.READ_WRITE
     buffers = [cl_device.cl.Buffer(cl_device.context, flags, 64) for _ in range(5)]
     if cl_device.context.reference_count == 1:
