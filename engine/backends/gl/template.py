@@ -10,11 +10,11 @@ import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer
 from engine.backends.gl.record import GLRecorder
-from engine.backends.gpu.symbolic_arrays import OpenArray, SymbolicWords, Values, Variables, columns
+from engine.backends.gpu.symbolic_arrays import ArrayTemplate, SymbolicWords, Values, Variables, columns
 from engine.backends.gpu.template import GPUTemplate
 from engine.base.memory.aligned import address_of
 from engine.compiler.plan import Plan, Step
-from engine.kernels.size import Number, Size, hint_of
+from engine.kernels.size import Number, hint_of
 
 
 class SymbolicRecorder(GLRecorder):
@@ -68,14 +68,7 @@ class GLTemplate(GPUTemplate):
         self._word_offsets *= 4
         self._texture_rows, self._texture_numbers = columns(recorder.texture_rows)
         self._words = recorder.words.close()
-        table, entries = recorder.commands.table, list[tuple[int, int]]()
-        for row, column, numbers in recorder.filled_rows:
-            for at, number in enumerate(numbers, column):
-                if isinstance(number, Size):
-                    entries.append((row * table.shape[1] + at, recorder.numbers.index(number)))
-                else:
-                    table[row, at] = number
-        self._table = OpenArray(recorder.numbers, table, entries, ())
+        self._table = ArrayTemplate.of_rows(recorder.numbers, recorder.commands.table, recorder.filled_rows)
         self._variables = recorder.numbers
 
     def _filled_table(self, given: Values, words: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer
 from engine.base.dtypes import ArithmeticType
+from engine.base.memory.out_of_memory import MOST_BYTES
 from engine.compiler.memory_planner import share
 from engine.kernels.c_printer import saturate
 from engine.kernels.size import Number, Size, as_float, hint_of, largest
@@ -20,8 +21,6 @@ B = TypeVar("B", bound=DeviceBuffer)
 
 LEAST, MOST = -(2**31), 2**32 - 1
 """The limits of integers, signed or not."""
-
-_MOST_BYTES = 2**62
 
 
 class Values(NamedTuple):
@@ -44,7 +43,7 @@ class Variables:
         self._floats: list[Size] = []
         self._indices: dict[str, int] = {}
         self._limits: list[tuple[int, int]] = []
-        self.arrays: list[OpenArray] = []
+        self.arrays: list[ArrayTemplate] = []
 
     def index(self, size: Size, low: int = LEAST, high: int = MOST) -> int:
         """The position of a number among those of its type; the limits are those of an integer here."""
@@ -80,7 +79,7 @@ class Variables:
         return Values(integers, np.array(numbers[count:], np.float64))
 
 
-class OpenArray:
+class ArrayTemplate:
     """An array that is filled in: integers and floats, each place with the index of its number.
 
     Called with values, it returns a new array; with those of a native call, the one that this has filled in.
@@ -98,6 +97,20 @@ class OpenArray:
         self._is_wide = whole.itemsize == 8
         self._number = len(numbers.arrays)
         numbers.arrays.append(self)
+
+    @classmethod
+    def of_rows(
+        cls, numbers: Variables, table: np.ndarray, filled: Iterable[tuple[int, int, Sequence[Number]]]
+    ) -> ArrayTemplate:
+        """A table with such numbers from a row and column on; those that are known are written into it."""
+        entries: list[tuple[int, int]] = []
+        for row, first, given in filled:
+            for column, number in enumerate(given, first):
+                if isinstance(number, Size):
+                    entries.append((row * table.shape[1] + column, numbers.index(number)))
+                else:
+                    table[row, column] = number
+        return cls(numbers, table, entries, ())
 
     def __call__(self, values: Values) -> np.ndarray:
         if values.arrays is not None:
@@ -119,7 +132,7 @@ class SymbolicArray:
     def __init__(self, numbers: Variables, is_float: bool = False, are_bytes: bool = False) -> None:
         self._numbers = numbers
         self._is_float = is_float
-        self._limits = (0, _MOST_BYTES) if are_bytes else (LEAST, MOST)
+        self._limits = (0, MOST_BYTES) if are_bytes else (LEAST, MOST)
         self._given: list[Any] = []
         self._entries: list[tuple[int, int]] = []
 
@@ -135,11 +148,11 @@ class SymbolicArray:
         self._given.append(number)
         return len(self._given) - 1
 
-    def close(self, *shape: int) -> OpenArray:
+    def close(self, *shape: int) -> ArrayTemplate:
         """Return what fills in the symbolic values; -1 in the shape is what is left."""
         whole = np.array(self._given, np.float64 if self._is_float else np.int64).reshape(shape or -1)
         entries = ([], self._entries) if self._is_float else (self._entries, [])
-        return OpenArray(self._numbers, whole, *entries)
+        return ArrayTemplate(self._numbers, whole, *entries)
 
 
 class SymbolicWords:
@@ -169,10 +182,10 @@ class SymbolicWords:
                 limits = saturate(LEAST, kind), saturate(MOST, kind)
                 self._integers.append((place, self._numbers.index(math.trunc(value), *limits)))
 
-    def close(self) -> OpenArray:
+    def close(self) -> ArrayTemplate:
         """Return what fills in the symbolic values."""
         whole = np.concatenate([np.zeros(0, np.int32), *self._blocks])
-        return OpenArray(self._numbers, whole, self._integers, self._floats)
+        return ArrayTemplate(self._numbers, whole, self._integers, self._floats)
 
 
 def columns(pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:

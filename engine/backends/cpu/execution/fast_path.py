@@ -185,7 +185,7 @@ class CPUReplay(ProgramReplay):
             self._waits, self._rest = self._rest, min(2 * self._rest, _LONGEST_REST)
         else:
             self._waits, self._rest = 0, _REST
-        self._stream.is_idle()
+        self._stream.is_idle()  # forgets the job, which is over
         held.clear()  # the job is kept until others need its record
 
     def run_apart(

@@ -179,7 +179,7 @@ class GLPixelTemplate(GLTemplate):
         return [*zip(textures, zip(extents, extents, strict=True), strict=True)]
 
     def needs(self, placed: list[tuple[GrowableTexture, Extent]]) -> Sequence[tuple[GrowableTexture, Extent]]:
-        """The same."""
+        """The textures for temporaries, and their extents: as placed."""
         return placed
 
     def program(

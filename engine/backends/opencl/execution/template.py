@@ -18,7 +18,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.gpu.division import divisor
 from engine.backends.gpu.symbolic_arrays import (
-    OpenArray,
+    ArrayTemplate,
     SymbolicArray,
     SymbolicSlots,
     SymbolicWords,
@@ -46,7 +46,7 @@ from engine.backends.opencl.execution.programs import Compiled, set_arguments
 from engine.compiler.plan import Plan, Step
 from engine.device.cl.device import CLDevice
 from engine.device.cl.native_calls import DATA, SET_ARGUMENT, new_rows, point
-from engine.kernels.size import Number, Size, has_sizes, hint_of, largest
+from engine.kernels.size import Number, has_sizes, hint_of, largest
 
 if TYPE_CHECKING:
     from engine.backends.opencl.backend import OpenCLBackend
@@ -252,14 +252,8 @@ class CLTemplate(GPUTemplate):
         self._work_groups = [own.compiled.source.local for own in self._steps]
         whole = zip(self._whole, self._work_groups, self._work_groups, strict=True)
         rows = command_rows(backend.device, [*whole])
-        entries = list[tuple[int, int]]()
-        for k, counts in enumerate(work):
-            for at, number in enumerate(counts, SIZES.start):
-                if isinstance(number, Size):
-                    entries.append((k * rows.shape[1] + at, numbers.index(number)))
-                else:
-                    rows[k, at] = number
-        self._rows = OpenArray(numbers, rows, entries, ())
+        filled = ((row, SIZES.start, counts) for row, counts in enumerate(work))
+        self._rows = ArrayTemplate.of_rows(numbers, rows, filled)
         self._are_single = are_single.close()
         self._slot_sizes = slot_sizes.close()
         self._variables = numbers

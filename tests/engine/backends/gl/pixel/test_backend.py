@@ -13,6 +13,7 @@ import pytest
 
 from engine.backends.gl.pixel import record
 from engine.backends.gl.pixel.backend import GLPixelBackend
+from engine.backends.gl.pixel.memory import GLPixelBuffer
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.pixel.transfer import FencedReadback
@@ -43,6 +44,14 @@ def test_temporaries_share_textures(backend: GLPixelBackend) -> None:
     assert bound.program.temporary_bytes == 2 * 16 * 128 * 13
 
 
+def check_copies(backend: GLPixelBackend, buffer: GLPixelBuffer, data: np.ndarray) -> None:
+    """What is uploaded is read back."""
+    backend.upload(buffer, data)
+    readback = backend.readback(buffer)
+    readback.wait()
+    np.testing.assert_array_equal(readback.array(), data)
+
+
 def test_calls_of_uploads_and_snapshots_are_recorded_once_for_all_sizes(
     gl_device: GLDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,20 +68,14 @@ def test_calls_of_uploads_and_snapshots_are_recorded_once_for_all_sizes(
     for turn in range(3):
         for buffer in buffers:
             data = np.arange(buffer.elements, dtype=np.float32) + turn
-            backend.upload(buffer, data)
-            readback = backend.readback(buffer)
-            readback.wait()
-            np.testing.assert_array_equal(readback.array(), data)
+            check_copies(backend, buffer, data)
     assert len(made) == 1
     # One that takes too long for one draw.
     with monkeypatch.context() as patched:
         patched.setattr(record, "_DRAW_NS", 1e3)
         data = np.arange(6000, dtype=np.float32)
         buffer = backend.create(6000, np.dtype(np.float32))
-        backend.upload(buffer, data)
-        readback = backend.readback(buffer)
-        readback.wait()
-        np.testing.assert_array_equal(readback.array(), data)
+        check_copies(backend, buffer, data)
         buffer.release()
     assert len(made) == 3
     # Another texture may have the name of one that was deleted.
@@ -82,10 +85,7 @@ def test_calls_of_uploads_and_snapshots_are_recorded_once_for_all_sizes(
     data = np.arange(5000, dtype=np.float32)
     for _ in range(3):
         buffer = backend.create(5000, np.dtype(np.float32))
-        backend.upload(buffer, data)
-        readback = backend.readback(buffer)
-        readback.wait()
-        np.testing.assert_array_equal(readback.array(), data)
+        check_copies(backend, buffer, data)
         buffer.release()
     backend.dispose()
 
