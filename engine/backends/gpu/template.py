@@ -21,7 +21,7 @@ from engine.device.native.background_function import BackgroundFunction
 from engine.device.native.prelude import PRELUDE
 from engine.kernels.size import Number
 from engine.kernels.size_table import EVALUATE, WORDS, SizeTable
-from engine.kernels.words import as_word
+from engine.kernels.word_encoding import as_word
 
 Needs = Sequence[tuple[GrowableMemory[Any, Any], Any]]
 """Shared memory, and how much of each is needed."""

@@ -28,7 +28,7 @@ from engine.device.cl.device import CLDevice
 from engine.device.gl.device import GLDevice
 from engine.kernels.evaluate import evaluate
 from engine.kernels.kernel import Kernel
-from engine.kernels.words import as_word
+from engine.kernels.word_encoding import as_word
 
 Run = Callable[[Kernel, Sequence[int], Sequence[int | float], Sequence[np.ndarray]], np.ndarray]
 ALL_TYPES: frozenset[ArithmeticType] = frozenset(

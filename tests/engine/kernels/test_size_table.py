@@ -20,7 +20,7 @@ from engine.device.native.prelude import PRELUDE
 from engine.kernels.size import Number, as_float, deferred, largest, smallest
 from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.size_table import EVALUATE, WORDS
-from engine.kernels.words import as_word
+from engine.kernels.word_encoding import as_word
 from tests.engine.kernels.test_size import ARITHMETIC, Operation
 
 _RUN = NativeSource(

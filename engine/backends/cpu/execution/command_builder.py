@@ -18,7 +18,7 @@ from engine.device.jobs.builtin_commands import builtin_functions
 from engine.device.jobs.command_loops import BEGIN, TURN
 from engine.kernels.expr import IterationNumber
 from engine.kernels.size import Number, Size, as_float
-from engine.kernels.words import as_word
+from engine.kernels.word_encoding import as_word
 
 INSIDE = -1
 """What a row within a repetition has in place of followers, unless it begins another one."""

@@ -30,7 +30,7 @@ from engine.base.memory.aligned import address_of
 from engine.base.memory.array_objects import are_readable
 from engine.kernels.size import Number
 from engine.kernels.size_table import WORDS, SizeTable
-from engine.kernels.words import as_word
+from engine.kernels.word_encoding import as_word
 
 if TYPE_CHECKING:
     from engine.backends.cpu.backend import CPUBackend

@@ -47,4 +47,4 @@ def look_up_text(lanes: int) -> str:
     rest = ["for k in range(place, place1):", "    store_u8(out, k, load_u8(table, to_int64(load_u8(x, k))))"]
     task = [*_GRID.locate("i0"), "place = place0", *whole, *rest]
     helpers = f"look_up_run = make_look_up({lanes})\n" if lanes > 1 else ""
-    return kernel_text(library_text("tables") + helpers, _ARGUMENTS.prologue("out", "x", "table"), task)
+    return kernel_text(library_text("byte_lookup") + helpers, _ARGUMENTS.prologue("out", "x", "table"), task)

@@ -111,4 +111,4 @@ def expert_matmul_text(tile: Tile, epilogue: Epilogue) -> str:
         *indent(indent(tiles)),
     ]
     makers = f"sum_tile = make_sum_tile({rows}, {_OUTPUTS}, {tile.lanes})\n"
-    return kernel_text(library_text("vectors", "epilogue", "gemm") + makers, lead, task)
+    return kernel_text(library_text("vectors", "epilogue", "conv_tiles") + makers, lead, task)

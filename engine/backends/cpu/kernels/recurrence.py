@@ -325,4 +325,4 @@ def recurrence_text(kind: str, tile: Tile) -> str:
         "else:",
         *indent(ending),
     ]
-    return kernel_text(library_text("vectors", "products", "cells") + head, lead, task)
+    return kernel_text(library_text("vectors", "matmul_tiles", "recurrent_cells") + head, lead, task)

@@ -167,4 +167,4 @@ def regions_text(ratio: int, number: str, epilogue: Epilogue) -> str:
     ]
     made = f"add_rows = make_plane_tile('float32', 1, 4, 1, {lanes}, {_VECTORS})\n"
     made += _HELPERS.replace("{ratio}", str(ratio))
-    return kernel_text(library_text("vectors", "products", "words") + made, lead, task)
+    return kernel_text(library_text("vectors", "matmul_tiles", "packed_elements") + made, lead, task)

@@ -24,7 +24,7 @@ def library_text(*extra: str, helpers: str = "") -> str:
 
     helpers: text that follows, in which several kernels are alike: what it defines is compiled once for all.
     """
-    modules = ("lane", "instruction", "functions", "operations", *extra)
+    modules = ("llvm_value", "llvm_intrinsic", "functions", "operations", *extra)
     return "".join([PRELUDE, *map(_text, modules), shared(helpers) if helpers else ""])
 
 

@@ -1,25 +1,25 @@
 """Elementary functions of float32 as arithmetic without branches, so that loops over them vectorise.
 
-Each takes and gives a `Lane`. Largest errors, in units of the last place, over all of the domain: exp 1,
-log 1, pow 1, erf 1, tanh 2.4, asin, acos and
-atan 2.1, sin and cos 2 up to 1e9. Denormals, infinities and NaN come out as they should.
+Each takes and returns an `LLVMValue`. Largest errors, in units of the last place, over all of the domain:
+exp 1, log 1, pow 1, erf 1, tanh 2.4, asin, acos and atan 2.1, sin and cos 2 up to 1e9. Denormals, infinities
+and NaN come out as they should.
 """
 
 from llvmlite import ir
 
-from engine.backends.cpu.library.lane import Lane
+from engine.backends.cpu.library.llvm_value import LLVMValue
 
 # Adding this to a small float32 leaves the nearest integer in the low bits.
 _TO_NEAREST = 12582912.0
 _TO_NEAREST_BITS = 0x4B400000
 
 
-def _power_of_two(n: Lane) -> Lane:
-    """2**n for lanes of integers from -126 to 127."""
+def _power_of_two(n: LLVMValue) -> LLVMValue:
+    """2**n for elements of integers from -126 to 127."""
     return ((n + 127) << 23).as_float32()
 
 
-def _exp_parts(x: Lane) -> tuple[Lane, Lane]:
+def _exp_parts(x: LLVMValue) -> tuple[LLVMValue, LLVMValue]:
     """p and n with e**x = (1 + p) * 2**n."""
     shifted = x.times_plus(1.44269504088896341, _TO_NEAREST)
     n = shifted.bits() - _TO_NEAREST_BITS
@@ -33,13 +33,13 @@ def _exp_parts(x: Lane) -> tuple[Lane, Lane]:
     return p.times_plus(r * r, r), n
 
 
-def exp_near(x: Lane) -> Lane:
+def exp_near(x: LLVMValue) -> LLVMValue:
     """e**x from -87 to 88, where it is neither denormal nor infinite."""
     p, n = _exp_parts(x)
     return (p + 1.0) * _power_of_two(n)
 
 
-def exp_lane(x: Lane) -> Lane:
+def exp_value(x: LLVMValue) -> LLVMValue:
     """e**x: 0 below -104, infinite above 88.73."""
     # Approaching 0, these would pass through denormals, which take many times as long.
     is_zero = x < -104.0
@@ -52,7 +52,7 @@ def exp_lane(x: Lane) -> Lane:
     return x.constant(0.0).where(is_zero, p * _power_of_two(half) * _power_of_two(n - half))
 
 
-def log_lane(x: Lane) -> Lane:
+def log_value(x: LLVMValue) -> LLVMValue:
     """The natural logarithm: -infinity at 0, NaN below."""
     tiny = x < 1.17549435e-38
     scaled = (x * 8388608.0).where(tiny, x)
@@ -82,7 +82,7 @@ def log_lane(x: Lane) -> Lane:
     return y.where(x >= 0.0, y.constant(float("nan")))
 
 
-def tanh_lane(x: Lane) -> Lane:
+def tanh_value(x: LLVMValue) -> LLVMValue:
     """The hyperbolic tangent as t / (t + 2) with t = e**2x - 1; exactly 1 from 9.02 on."""
     a = x.magnitude()
     limited = a.constant(10.0).where(a > 10.0, a)
@@ -93,7 +93,7 @@ def tanh_lane(x: Lane) -> Lane:
     return (t / (t + 2.0)).call("llvm.copysign", x)
 
 
-def erf_lane(x: Lane) -> Lane:
+def erf_value(x: LLVMValue) -> LLVMValue:
     """The error function: a polynomial below 1, 1 - exp(polynomial) above, exactly 1 from 4 on."""
     a = x.magnitude()
     square = x * x
@@ -123,7 +123,7 @@ def erf_lane(x: Lane) -> Lane:
     return small.where(a < 1.0, large.call("llvm.copysign", x))
 
 
-def _turned(x: Lane, quarter_turns: int) -> Lane:
+def _turned(x: LLVMValue, quarter_turns: int) -> LLVMValue:
     """sin(x + quarter_turns * pi/2). The angle is reduced in float64, which is exact enough up to 1e9."""
     wide = x.to(ir.DoubleType())
     n = (wide * 0.63661977236758134308).call("llvm.rint")
@@ -142,17 +142,17 @@ def _turned(x: Lane, quarter_turns: int) -> Lane:
     return (-value).where(quarter >= 2.0, value)
 
 
-def sin_lane(x: Lane) -> Lane:
+def sin_value(x: LLVMValue) -> LLVMValue:
     """The sine."""
     return _turned(x, 0)
 
 
-def cos_lane(x: Lane) -> Lane:
+def cos_value(x: LLVMValue) -> LLVMValue:
     """The cosine."""
     return _turned(x, 1)
 
 
-def _log2_wide(a: Lane) -> Lane:
+def _log2_wide(a: LLVMValue) -> LLVMValue:
     """The binary logarithm of positive finite float64s, to 1e-13."""
     bits = a.bits()
     # Mantissas run from the square root of 1/2 to that of 2.
@@ -163,7 +163,7 @@ def _log2_wide(a: Lane) -> Lane:
     return p.times_plus(s, e.to(ir.DoubleType()))
 
 
-def _exp2_wide(t: Lane) -> Lane:
+def _exp2_wide(t: LLVMValue) -> LLVMValue:
     """2**t in float64 for t from -1000 to 1000, to 1e-11."""
     shifted = t + 6755399441055744.0
     n = shifted.bits() - 0x4338000000000000
@@ -173,7 +173,7 @@ def _exp2_wide(t: Lane) -> Lane:
     return p * ((n + 1023) << 52).seen_as(t.type)
 
 
-def pow_lane(x: Lane, y: Lane) -> Lane:
+def pow_value(x: LLVMValue, y: LLVMValue) -> LLVMValue:
     """x**y, in float64 inside and so right to the last place. A negative base needs a whole power."""
     one, zero, infinity = x.constant(1.0), x.constant(0.0), x.constant(float("inf"))
     a = x.magnitude()
@@ -201,7 +201,7 @@ _HALF_PI_TAIL = -4.37113900018624283e-8
 """What the nearest float32 lacks of a right angle."""
 
 
-def _arcsine_parts(x: Lane) -> tuple[Lane, Lane, Lane]:
+def _arcsine_parts(x: LLVMValue) -> tuple[LLVMValue, LLVMValue, LLVMValue]:
     """Whether |x| > 1/2; and in two parts the arcsine of |x|, or there half of the arccosine."""
     a, zero = x.magnitude(), x.constant(0.0)
     is_large = a > 0.5
@@ -213,14 +213,14 @@ def _arcsine_parts(x: Lane) -> tuple[Lane, Lane, Lane]:
     return is_large, root, (p * square).times_plus(root, lost)
 
 
-def asin_lane(x: Lane) -> Lane:
+def asin_value(x: LLVMValue) -> LLVMValue:
     """The arcsine: NaN beyond 1."""
     is_large, angle, tail = _arcsine_parts(x)
     large = (x.constant(_HALF_PI) - angle - angle) + (x.constant(_HALF_PI_TAIL) - tail - tail)
     return large.where(is_large, angle + tail).call("llvm.copysign", x)
 
 
-def acos_lane(x: Lane) -> Lane:
+def acos_value(x: LLVMValue) -> LLVMValue:
     """The arccosine: NaN beyond 1."""
     is_large, angle, tail = _arcsine_parts(x)
     half = angle + tail
@@ -229,7 +229,7 @@ def acos_lane(x: Lane) -> Lane:
     return below.where(x < 0.0, half + half).where(is_large, small)
 
 
-def atan_lane(x: Lane) -> Lane:
+def atan_value(x: LLVMValue) -> LLVMValue:
     """The arctangent; tangents beyond that of a sixteenth of a turn are turned back."""
     a = x.magnitude()
     one = x.constant(1.0)
@@ -245,19 +245,19 @@ def atan_lane(x: Lane) -> Lane:
 
 
 VECTOR_FUNCTIONS = {
-    "exp": exp_lane,
-    "log": log_lane,
-    "tanh": tanh_lane,
-    "erf": erf_lane,
-    "sin": sin_lane,
-    "cos": cos_lane,
-    "asin": asin_lane,
-    "acos": acos_lane,
-    "atan": atan_lane,
+    "exp": exp_value,
+    "log": log_value,
+    "tanh": tanh_value,
+    "erf": erf_value,
+    "sin": sin_value,
+    "cos": cos_value,
+    "asin": asin_value,
+    "acos": acos_value,
+    "atan": atan_value,
 }
 
 
-def function_lane(name: str, x: Lane) -> Lane:
+def function_value(name: str, x: LLVMValue) -> LLVMValue:
     """A function of the kernel language: vector arithmetic for float32 if available, else the C library's."""
     single = isinstance(x.element, ir.FloatType)
     if single and name in VECTOR_FUNCTIONS:

@@ -11,8 +11,8 @@ from functools import partial
 from llvmlite import ir
 from numba import types
 
-from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.products import _multiplied
+from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
+from engine.backends.cpu.library.matmul_tiles import _multiplied
 from engine.backends.cpu.library.vectors import _counted_loop, add_products, first_lanes, read_lanes
 
 _BYTE, _WORD32 = ir.IntType(8), ir.IntType(32)
@@ -49,13 +49,13 @@ def _tile_call(name, *args):
     first.named(f"llvm.x86.{name}", ir.VoidType(), *others)
 
 
-@instruction()
+@llvm_intrinsic()
 def configure_tiles(shapes):
     """Configure the matrix unit from the 64 bytes at an address."""
     _tile_call("ldtilecfg", _pointer(shapes))
 
 
-@instruction()
+@llvm_intrinsic()
 def release_tiles(shapes):
     """Release the matrix unit, so that a context switch need not save it."""
     module, name = shapes.builder.module, "llvm.x86.tilerelease"
@@ -85,7 +85,7 @@ def make_matrix_product(row_tiles, column_tiles, operation):
 
     grid = [(r, v) for r in range(row_tiles) for v in range(column_tiles)]
 
-    @instruction()
+    @llvm_intrinsic()
     def product(a, a_row, offsets, taps, groups, b, c, c_row, first):
         step = a.constant(_GROUP)
         sums, lefts, rights = ([a.of(_BYTE, k) for k in range(*ends)] for ends in ((0, 4), (4, 6), (6, 8)))
@@ -139,7 +139,7 @@ def make_vector_product(rows, column_tiles, bytewise, lanes):
     # Where the vectors of a row of columns lie, in a panel and among the sums.
     places_in_panel = [_TILE * (v * lanes // 16) + 4 * (v * lanes % 16) for v in range(vectors)]
 
-    @instruction()
+    @llvm_intrinsic()
     def product(a, a_row, offsets, taps, groups, b, c, c_row, first):
         def multiply(a_place, b_place, totals):
             def quad(places, totals):
@@ -208,18 +208,18 @@ def make_rounding(bytewise, lanes):
             nearest = _within(_to_nearest(part * scale, lanes), -65536, 65536)
             (target + 16 * v).write(_within(nearest + shift, 0, 255).to(_BYTE), align=1)
 
-    @instruction(types.int64, types.int64, types.float32, types.int64)
+    @llvm_intrinsic(types.int64, types.int64, types.float32, types.int64)
     def round_group(target, source, factor, zero):
         store(target, source.read_row(_SINGLES, vectors), factor, zero)
 
-    @instruction(*[types.int64] * 3, types.float32, types.int64)
+    @llvm_intrinsic(*[types.int64] * 3, types.float32, types.int64)
     def round_part(target, source, count, factor, zero):
         store(target, _part(source, count, vectors), factor, zero)
 
     return round_group, round_part
 
 
-@instruction()
+@llvm_intrinsic()
 def fill_group(target, byte):
     """Fill 64 bytes with one value."""
     target.write(byte.to(_BYTE).spread(64), align=1)
@@ -235,26 +235,26 @@ def _widen(state, loaded):
         place.write(best)
 
 
-@instruction()
+@llvm_intrinsic()
 def widen_range(state, source):
     """`_widen` by 64 float32s."""
     _widen(state, source.read_row(_SINGLES, 4))
 
 
-@instruction()
+@llvm_intrinsic()
 def widen_range_part(state, source, count):
     """`_widen` by up to 64 float32s."""
     _widen(state, _part(source, count, 4))
 
 
-@instruction(types.int64, types.float32, *[types.int64] * 3)
+@llvm_intrinsic(types.int64, types.float32, *[types.int64] * 3)
 def scale_sums(sums, step, zero, scales, totals):
     """16 int32 sums minus `zero` times their totals, times `step` and their scales, as float32s in place."""
     number = sums.read(_NUMBERS) - totals.read(_NUMBERS) * _spread_number(zero)
     sums.write(number.to(ir.FloatType()) * (scales.read(_SINGLES) * step.spread(16)))
 
 
-@instruction()
+@llvm_intrinsic()
 def interleave_three(target, source, plane):
     """16 float32s of each of three planes, `plane` bytes apart, as 16 triples of bfloat16s."""
     shorts = ir.VectorType(ir.IntType(16), 32)

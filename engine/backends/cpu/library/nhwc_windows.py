@@ -5,7 +5,7 @@ from llvmlite import ir
 from numba import types
 
 from engine.backends.cpu.library.epilogue import EpilogueWriter
-from engine.backends.cpu.library.instruction import instruction
+from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
 from engine.backends.cpu.library.vectors import _counted_loop, find_largest
 
 
@@ -21,7 +21,7 @@ def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
     """
     vector = ir.VectorType(ir.FloatType(), lanes)
 
-    @instruction(*[types.int64] * 5, types.float32, types.int64)
+    @llvm_intrinsic(*[types.int64] * 5, types.float32, types.int64)
     def pixel_tile(source, step, places, taps, weights, factor, target):
         sources = [source]
         for _ in range(pixels - 1):

@@ -7,7 +7,7 @@ from llvmlite import ir
 from numba import types
 
 from engine.backends.cpu.library.functions import exp_near
-from engine.backends.cpu.library.instruction import instruction
+from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
 from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, _folded, first_lanes, read_lanes
 
 
@@ -47,7 +47,9 @@ def make_row(name, lanes):
     step, join, numbers, writes = _ROWS[name]
     kind = ir.VectorType(_SINGLE, lanes)
 
-    @instruction(*[types.int64] * 3, *[types.float32] * numbers, result=types.float32 if join else types.void)
+    @llvm_intrinsic(
+        *[types.int64] * 3, *[types.float32] * numbers, result=types.float32 if join else types.void
+    )
     def row(target, source, count, *scalars):
         spread = [number.spread(lanes) for number in scalars]
         nothing = source.of(kind, float("-inf") if join is larger else 0.0)

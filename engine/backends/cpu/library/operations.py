@@ -15,9 +15,9 @@ from numba import types
 from numba.core import errors
 from numba.extending import intrinsic
 
-from engine.backends.cpu.library.functions import function_lane, pow_lane
-from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.lane import Lane, _bytes_of
+from engine.backends.cpu.library.functions import function_value, pow_value
+from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
+from engine.backends.cpu.library.llvm_value import LLVMValue, _bytes_of
 
 _BIT = ir.IntType(1)
 
@@ -26,8 +26,8 @@ def _signed(kind):
     return kind in types.signed_domain
 
 
-def _lane(builder, value, kind):
-    return Lane(builder, value, _signed(kind))
+def _value(builder, value, kind):
+    return LLVMValue(builder, value, _signed(kind))
 
 
 def _same(kinds):
@@ -44,7 +44,7 @@ def _unary(step, result=None):
     @intrinsic
     def operation(typing_context, x):
         def generate(context, builder, signature, args):
-            return step(_lane(builder, args[0], signature.args[0])).value
+            return step(_value(builder, args[0], signature.args[0])).value
 
         return (result or _plain(x))(_plain(x)), generate
 
@@ -58,7 +58,7 @@ def _binary(step, result=None):
 
         def generate(context, builder, signature, args):
             kind = signature.args[0]
-            return step(_lane(builder, args[0], kind), _lane(builder, args[1], kind)).value
+            return step(_value(builder, args[0], kind), _value(builder, args[1], kind)).value
 
         return (result or _plain(a))(_plain(a), _plain(b)), generate
 
@@ -122,12 +122,12 @@ def _extreme(symbol):
 
 
 def _shift_left(a, b):
-    inside = Lane(b.builder, b.builder.icmp_unsigned("<", b.value, b.constant(b.width).value))
+    inside = LLVMValue(b.builder, b.builder.icmp_unsigned("<", b.value, b.constant(b.width).value))
     return (a << b.where(inside, b.constant(0))).where(inside, a.constant(0))
 
 
 def _shift_right(a, b):
-    inside = Lane(b.builder, b.builder.icmp_unsigned("<", b.value, b.constant(b.width).value))
+    inside = LLVMValue(b.builder, b.builder.icmp_unsigned("<", b.value, b.constant(b.width).value))
     if a.signed:
         return a >> b.where(inside, b.constant(b.width - 1))
     return (a >> b.where(inside, b.constant(0))).where(inside, a.constant(0))
@@ -186,7 +186,7 @@ op_isinf = _unary(lambda x: x.magnitude().equals(float("inf")), types.boolean)
 for _name, _function in _ROUNDED.items():
     globals()[f"op_{_name}"] = _unary(lambda x, function=f"llvm.{_function}": x.call(function))
 for _name in _FUNCTIONS:
-    globals()[f"op_{_name}"] = _unary(partial(function_lane, _name))
+    globals()[f"op_{_name}"] = _unary(partial(function_value, _name))
 
 
 def _integer_power(a, b):
@@ -195,8 +195,8 @@ def _integer_power(a, b):
     head, before = builder.append_basic_block("power"), builder.block
     builder.branch(head)
     builder.position_at_end(head)
-    total, base, left = (Lane(builder, builder.phi(a.type), a.signed) for _ in range(3))
-    unsigned = Lane(builder, left.value, False)
+    total, base, left = (LLVMValue(builder, builder.phi(a.type), a.signed) for _ in range(3))
+    unsigned = LLVMValue(builder, left.value, False)
     odd = (unsigned & 1).differs(0)
     next_total = (total * base).where(odd, total)
     next_base, next_left = base * base, unsigned >> 1
@@ -216,7 +216,7 @@ def _integer_power(a, b):
 def _power(a, b):
     if not a.is_float:
         return _integer_power(a, b)
-    return pow_lane(a, b) if isinstance(a.element, ir.FloatType) else a.call("llvm.pow", b)
+    return pow_value(a, b) if isinstance(a.element, ir.FloatType) else a.call("llvm.pow", b)
 
 
 op_pow = _binary(_power)
@@ -272,12 +272,12 @@ def _output_scope(module):
 
 
 def _read(kind, storage, convert):
-    @instruction(types.int64, types.int64, result=kind)
+    @llvm_intrinsic(types.int64, types.int64, result=kind)
     def read(address, position):
         pointer = _element_pointer(address.builder, address.value, position.value, storage)
         loaded = address.builder.load(pointer, align=_bytes_of(storage))
         loaded.set_metadata("noalias", _output_scope(address.builder.module))
-        return convert(Lane(address.builder, loaded))
+        return convert(LLVMValue(address.builder, loaded))
 
     return read
 
@@ -289,9 +289,9 @@ def _write(kind, storage, convert):
             raise errors.TypingError(f"a store of {kind} is given {value}")
 
         def generate(context, builder, signature, args):
-            lane = convert(_lane(builder, args[2], kind))
+            given = convert(_value(builder, args[2], kind))
             pointer = _element_pointer(builder, args[0], args[1], storage)
-            stored = builder.store(lane.value, pointer, align=_bytes_of(storage))
+            stored = builder.store(given.value, pointer, align=_bytes_of(storage))
             stored.set_metadata("alias.scope", _output_scope(builder.module))
             return context.get_dummy_value()
 
@@ -300,17 +300,17 @@ def _write(kind, storage, convert):
     return write
 
 
-def _same_lane(x):
+def _same_value(x):
     return x
 
 
 def _bfloat16_to_float32(x):
-    return (Lane(x.builder, x.value, False).to(ir.IntType(32)) << 16).as_float32()
+    return (LLVMValue(x.builder, x.value, False).to(ir.IntType(32)) << 16).as_float32()
 
 
 def _float32_to_bfloat16(x):
     bits = x.bits()
-    unsigned = Lane(x.builder, bits.value, False)
+    unsigned = LLVMValue(x.builder, bits.value, False)
     even = (unsigned >> 16) & 1
     rounded = (unsigned + even + 0x7FFF) >> 16
     # Rounding could carry a NaN's bits into an infinity.
@@ -321,7 +321,7 @@ def _float32_to_bfloat16(x):
 def _widened(bits, signed):
     """An integer of so many bits as an int32; the higher bits of its byte are ignored."""
     up = max(8 - bits, 0)
-    return lambda x: (Lane(x.builder, (x << up).value, signed) >> up).to(ir.IntType(32), signed)
+    return lambda x: (LLVMValue(x.builder, (x << up).value, signed) >> up).to(ir.IntType(32), signed)
 
 
 def _narrowed(bits):
@@ -329,7 +329,7 @@ def _narrowed(bits):
 
 
 _STORED = {
-    **{name: (*_ELEMENTS[name], _same_lane, _same_lane) for name in _ELEMENTS if name != "bool"},
+    **{name: (*_ELEMENTS[name], _same_value, _same_value) for name in _ELEMENTS if name != "bool"},
     **{
         f"{sign}int{bits}": (types.int32, ir.IntType(max(bits, 8)), _widened(bits, not sign), _narrowed(bits))
         for sign in ("", "u")
@@ -339,7 +339,7 @@ _STORED = {
         types.boolean,
         ir.IntType(8),
         lambda x: x.differs(0),
-        lambda x: Lane(x.builder, x.value, False).to(ir.IntType(8)),
+        lambda x: LLVMValue(x.builder, x.value, False).to(ir.IntType(8)),
     ),
     "bfloat16": (types.float32, ir.IntType(16), _bfloat16_to_float32, _float32_to_bfloat16),
 }

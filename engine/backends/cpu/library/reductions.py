@@ -6,7 +6,7 @@ from functools import partial
 from llvmlite import ir
 from numba import types
 
-from engine.backends.cpu.library.instruction import instruction
+from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
 from engine.backends.cpu.library.vectors import _counted_loop, _folded, first_lanes
 
 _NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf")}
@@ -46,7 +46,7 @@ def make_column_tile(kind, term, vectors, lanes, unroll):
     """
     vector = ir.VectorType(ir.FloatType(), lanes)
 
-    @instruction()
+    @llvm_intrinsic()
     def column_tile(source, step, rows, center, target):
         centers = center.read_row(vector, vectors) if term == "deviation" else [None] * vectors
 
@@ -79,7 +79,7 @@ def make_run_tile(kind, term, vectors, lanes):
     """
     vector = ir.VectorType(ir.FloatType(), lanes)
 
-    @instruction(types.int64, types.int64, types.float32, result=types.float32)
+    @llvm_intrinsic(types.int64, types.int64, types.float32, result=types.float32)
     def run_tile(source, count, center):
         middle = center.spread(lanes)
 

@@ -8,8 +8,8 @@ would not find this form.
 from llvmlite import ir
 from numba import types
 
-from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.lane import Lane
+from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
+from engine.backends.cpu.library.llvm_value import LLVMValue
 
 _WORD = ir.IntType(64)
 _SINGLE = ir.FloatType()
@@ -38,15 +38,15 @@ def _loop(runs_while_halted, firsts, body):
     head, inside, after = (builder.append_basic_block(f"loop_{name}") for name in ("head", "body", "end"))
     builder.branch(head)
     builder.position_at_end(head)
-    values = [Lane(builder, builder.phi(first.type)) for first in firsts]
+    values = [LLVMValue(builder, builder.phi(first.type)) for first in firsts]
     builder.cbranch(runs_while_halted(values).value, inside, after)
     builder.position_at_end(inside)
     following = body(values)
     end = builder.block
     builder.branch(head)
-    for lane, first, later in zip(values, firsts, following, strict=True):
-        lane.value.add_incoming(first.value, before)
-        lane.value.add_incoming(later.value, end)
+    for value, first, later in zip(values, firsts, following, strict=True):
+        value.value.add_incoming(first.value, before)
+        value.value.add_incoming(later.value, end)
     builder.position_at_end(after)
     return values
 
@@ -73,7 +73,7 @@ def _folded(vector, join):
     return vector.first()
 
 
-def add_products(lefts, rights, totals, multiply=Lane.times_plus):
+def add_products(lefts, rights, totals, multiply=LLVMValue.times_plus):
     """Sums, row by row, of which each gets the product of one of the left and one of the right."""
     pairs = ((left, right) for left in lefts for right in rights)
     return [multiply(*pair, total) for pair, total in zip(pairs, totals, strict=True)]
@@ -102,7 +102,7 @@ def make_copy_run(vectors, lanes):
     """copy_run(target, source): one vector row of float32s, which need not be aligned."""
     kind = ir.VectorType(_SINGLE, lanes)
 
-    @instruction()
+    @llvm_intrinsic()
     def copy_run(target, source):
         target.write_row(source.read_row(kind, vectors))
 
@@ -111,14 +111,14 @@ def make_copy_run(vectors, lanes):
 
 def _converted(run, signed, element, zero):
     """Integers less `zero`, as those of another type."""
-    return Lane(run.builder, run.value, signed).to(element) - zero.to(element).spread(run.type.count)
+    return LLVMValue(run.builder, run.value, signed).to(element) - zero.to(element).spread(run.type.count)
 
 
 def make_convert_run(lanes, bits, signed, wide):
     """convert_run(target, source, zero): `lanes` integers of `bits` bits, as `wide` ones less `zero`."""
     kind, element = ir.VectorType(ir.IntType(bits), lanes), ir.IntType(wide)
 
-    @instruction()
+    @llvm_intrinsic()
     def convert_run(target, source, zero):
         target.write(_converted(source.read(kind, align=1), signed, element, zero), align=1)
 
@@ -128,7 +128,7 @@ def make_convert_run(lanes, bits, signed, wide):
 def make_fill_run(lanes, bits=0):
     """fill_run(target, value): store a float32, or an integer of `bits`, `lanes` times, unaligned."""
 
-    @instruction(types.int64, types.int64 if bits else types.float32)
+    @llvm_intrinsic(types.int64, types.int64 if bits else types.float32)
     def fill_run(target, value):
         element = value.to(ir.IntType(bits)) if bits else value
         target.write(element.spread(lanes), align=1)
@@ -151,7 +151,7 @@ def make_split_pairs(lanes):
     """
     kind = ir.VectorType(_SINGLE, lanes)
 
-    @instruction()
+    @llvm_intrinsic()
     def split_pairs(evens, odds, source, zero):
         low, high = source.read_row(kind, 2)
         for target, first in ((odds, 1), (evens, 0)):
@@ -164,7 +164,7 @@ def make_convert_pairs(lanes, bits, signed, wide):
     """convert_pairs(evens, odds, source, zero): `split_pairs` of integers, each converted as a run."""
     kind, element = ir.VectorType(ir.IntType(bits), 2 * lanes), ir.IntType(wide)
 
-    @instruction()
+    @llvm_intrinsic()
     def convert_pairs(evens, odds, source, zero):
         run = source.read(kind, align=1)
         for target, first in ((odds, 1), (evens, 0)):
@@ -178,7 +178,7 @@ def make_double_run(lanes, size):
     """double_run(target, source): `lanes` elements of `size` bytes, each of them twice."""
     kind = ir.VectorType(ir.IntType(8 * size), lanes)
 
-    @instruction()
+    @llvm_intrinsic()
     def double_run(target, source):
         run = source.read(kind, align=size)
         for half in (0, lanes):
@@ -195,7 +195,7 @@ def make_transpose_tile(lanes, size):
     """
     kind = ir.VectorType(ir.FloatType() if size == 4 else ir.IntType(8 * size), lanes)
 
-    @instruction()
+    @llvm_intrinsic()
     def transpose_tile(source, step, target, target_step):
         rows = []
         for _ in range(lanes):
@@ -256,7 +256,7 @@ def make_pool_tile(vectors, lanes, largest):
     """
     kind = ir.VectorType(_SINGLE, lanes)
 
-    @instruction()
+    @llvm_intrinsic()
     def pool_tile(source, offsets, taps, target):
         def elements_of(now):
             return (source + now[0].word()).read_row(kind, vectors)
@@ -283,7 +283,7 @@ def make_channel_pool(pixels, channels, signed):
     """
     kind, lowest = ir.VectorType(ir.IntType(8), channels), -128 if signed else 0
 
-    @instruction()
+    @llvm_intrinsic()
     def channel_pool(source, step, offsets, taps, target):
         sources = [source]
         for _ in range(pixels - 1):
@@ -292,7 +292,7 @@ def make_channel_pool(pixels, channels, signed):
         def body(places, totals):
             offset = places[0].word()
             runs = [(start + offset).read(kind, align=1) for start in sources]
-            runs = [Lane(run.builder, run.value, signed) for run in runs]
+            runs = [LLVMValue(run.builder, run.value, signed) for run in runs]
             return [run.where(run > total, total) for run, total in zip(runs, totals, strict=True)]
 
         first = [source.of(kind, lowest)] * pixels

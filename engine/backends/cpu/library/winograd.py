@@ -9,7 +9,7 @@ signs, and infinity, whose rounding errors were the least of those tried. All ve
 
 from llvmlite import ir
 
-from engine.backends.cpu.library.instruction import instruction
+from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
 from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, add_products, prefetch_line
 
 _LOW, _HIGH = 0.5**0.5, 2.0**0.5
@@ -73,7 +73,7 @@ def make_input_tile(results, lanes):
     kind = ir.VectorType(_SINGLE, lanes)
     size, transform = results + 2, {2: _inputs_2, 4: _inputs_4}[results]
 
-    @instruction()
+    @llvm_intrinsic()
     def input_tile(source, row_step, column_step, target, step):
         offsets = [column_step * j for j in range(size)]
         rows = [source + row_step * i for i in range(size)]
@@ -91,7 +91,7 @@ def make_listed_tile(results, lanes):
     kind = ir.VectorType(_SINGLE, lanes)
     size, transform = results + 2, {2: _inputs_2, 4: _inputs_4}[results]
 
-    @instruction()
+    @llvm_intrinsic()
     def listed_tile(table, offset, target, step):
         square = [[(table.word(i * size + j) + offset).read(kind) for j in range(size)] for i in range(size)]
         _store_square(_both_axes(square, transform), target, step)
@@ -107,7 +107,7 @@ def make_output_tile(results, lanes):
     kind = ir.VectorType(_SINGLE, lanes)
     size, transform = results + 2, {2: _outputs_2, 4: _outputs_4}[results]
 
-    @instruction()
+    @llvm_intrinsic()
     def output_tile(source, step, target, pixel_step):
         products = []
         for _ in range(size * size):
@@ -130,7 +130,7 @@ def make_block_tile(rows, vectors, lanes):
     kind = ir.VectorType(_SINGLE, lanes)
     width = vectors * lanes * 4
 
-    @instruction()
+    @llvm_intrinsic()
     def block_tile(a, a_block, b, k, c, c_row, next_b, next_step):
         half = k * next_step
 

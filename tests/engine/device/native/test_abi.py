@@ -19,7 +19,7 @@ from engine.device.jobs.system import JobSystem
 from engine.device.native import NativeSource, NativeStore, store
 from engine.device.native.pool import CompilePool
 from engine.device.native.prebuilt import ABI
-from engine.kernels.words import as_word
+from engine.kernels.word_encoding import as_word
 from engine.runtime.plan_store import plans
 from tests.engine.device.native.test_store import kernel, load_one
 

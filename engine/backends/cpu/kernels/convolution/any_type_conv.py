@@ -28,7 +28,7 @@ from engine.backends.cpu.kernels.convolution.nchw_staging import (
     unstaged_planes,
 )
 from engine.backends.cpu.kernels.convolution.nchw_windows import tune_plane_conv
-from engine.backends.cpu.kernels.matmul.words import (
+from engine.backends.cpu.kernels.matmul.packed_elements import (
     WordFormat,
     byte_shift,
     corrected_text,
@@ -332,7 +332,7 @@ def any_type_conv_text(
         f"for first_column in range(pixel0, pixel1, {step}):",
         *indent(block),
     ]
-    head = library_text("vectors", "products", "words") + words.tiles_text(
+    head = library_text("vectors", "matmul_tiles", "packed_elements") + words.tiles_text(
         heights, signed_left=True, has_steps=True
     )
     return kernel_text(head + helpers + tap_offsets_text(laid.element_size), lead, task)

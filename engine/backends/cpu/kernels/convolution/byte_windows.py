@@ -21,7 +21,7 @@ from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule,
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, host_tile
 from engine.backends.cpu.kernels.convolution.nchw_staging import tap_offsets_text
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
-from engine.backends.cpu.kernels.matmul.words import (
+from engine.backends.cpu.kernels.matmul.packed_elements import (
     WordFormat,
     elements_of,
     known_zeros,
@@ -274,7 +274,9 @@ def _text(
         *indent(epilogue.store),
     ]  # fmt: skip
     helpers = [band_text(_CHANNELS, 1, "turn_bytes"), *tiles, tap_offsets_text(1), _PAD]
-    return kernel_text(library_text("vectors", "products", "words") + "".join(helpers), lead, task)
+    return kernel_text(
+        library_text("vectors", "matmul_tiles", "packed_elements") + "".join(helpers), lead, task
+    )
 
 
 _PAD = f"""

@@ -22,7 +22,7 @@ from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import by_height
 from engine.backends.cpu.kernels.convolution.nchw_staging import input_shift, zero_text
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
-from engine.backends.cpu.kernels.matmul.words import (
+from engine.backends.cpu.kernels.matmul.packed_elements import (
     WordFormat,
     byte_shift,
     column_numbers,
@@ -274,4 +274,4 @@ def few_pixels_text(
         f"for first in range(channel0, channel1, {step}):",
         *indent(panel),
     ]
-    return kernel_text(library_text("vectors", "products") + words.tiles_text(heights), lead, task)
+    return kernel_text(library_text("vectors", "matmul_tiles") + words.tiles_text(heights), lead, task)

@@ -31,7 +31,7 @@ from engine.backends.cpu.kernels.convolution.nhwc_tiles import (
     walk_tiles,
 )
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
-from engine.backends.cpu.kernels.matmul.words import WordFormat
+from engine.backends.cpu.kernels.matmul.packed_elements import WordFormat
 from engine.backends.cpu.library import library_text
 from engine.backends.windows import Windows2D, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
@@ -153,4 +153,6 @@ def first_layer_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
     ]
     makers = tile_makers(tile, "make_plane_tile", False, epilogue.recipe)
     helpers = staging_text(_WORDS, "float32") + tap_offsets_text(_WORDS.element_size)
-    return kernel_text(library_text("vectors", "epilogue", "gemm", helpers=helpers) + makers, lead, task)
+    return kernel_text(
+        library_text("vectors", "epilogue", "conv_tiles", helpers=helpers) + makers, lead, task
+    )

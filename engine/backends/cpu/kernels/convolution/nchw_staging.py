@@ -17,7 +17,7 @@ from engine.backends.cpu.codegen.printer import kernel_text, read_text
 from engine.backends.cpu.codegen.schedule import TaskSchedule, emit
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import host_tile
-from engine.backends.cpu.kernels.matmul.words import WordFormat, byte_shift, store_text, word_type
+from engine.backends.cpu.kernels.matmul.packed_elements import WordFormat, byte_shift, store_text, word_type
 from engine.backends.cpu.library import library_text
 from engine.backends.windows import Windows2D
 from engine.compiler.plan import Tuner

@@ -36,7 +36,7 @@ from engine.backends.cpu.kernels.convolution.window_arguments import (
     WINDOW_ARGUMENTS,
     window_values,
 )
-from engine.backends.cpu.kernels.matmul.words import (
+from engine.backends.cpu.kernels.matmul.packed_elements import (
     WordFormat,
     byte_shift,
     elements_of,
@@ -308,7 +308,7 @@ def _text(
         *indent(indent(results)),
         "    first += count",
     ]
-    head = library_text("vectors", "products", "words") + tiles + staging_text(words, dtype)
+    head = library_text("vectors", "matmul_tiles", "packed_elements") + tiles + staging_text(words, dtype)
     return kernel_text(head + tap_offsets_text(element), lead, task)
 
 

@@ -224,7 +224,9 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
         "    first += room",
     ]
     helpers = _HELPERS.replace("{rows}", str(rows))
-    return kernel_text(library_text("vectors", "epilogue", "gemm", helpers=helpers) + makers, lead, task)
+    return kernel_text(
+        library_text("vectors", "epilogue", "conv_tiles", helpers=helpers) + makers, lead, task
+    )
 
 
 def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:

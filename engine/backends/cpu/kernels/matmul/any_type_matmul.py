@@ -11,7 +11,7 @@ from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
 from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit
 from engine.backends.cpu.codegen.tiles import by_height
 from engine.backends.cpu.kernels.matmul.matmul import blocks_of_product
-from engine.backends.cpu.kernels.matmul.words import (
+from engine.backends.cpu.kernels.matmul.packed_elements import (
     WordFormat,
     byte_shift,
     column_numbers,
@@ -140,4 +140,4 @@ def any_type_matmul_text(words: WordFormat, epilogue: Epilogue, a_zero: str, has
         f"for first_column in range(column0, column1, {step}):",
         *indent(panel),
     ]
-    return kernel_text(library_text("vectors", "products") + words.tiles_text(heights), lead, task)
+    return kernel_text(library_text("vectors", "matmul_tiles") + words.tiles_text(heights), lead, task)

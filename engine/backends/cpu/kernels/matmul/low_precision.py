@@ -178,7 +178,7 @@ def head_text(arithmetic: Arithmetic) -> str:
             lines.append(f"{name}_{columns} = {made}\n")
     lines.append(f"round_group, round_part = make_rounding({bytewise}, {arithmetic.lanes})\n")
     text = (
-        library_text("vectors", "products", "low_precision")
+        library_text("vectors", "matmul_tiles", "low_precision")
         + "".join(lines)
         + _HELPERS.format(group=arithmetic.group)
     )

@@ -210,7 +210,7 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
         f"for place in range(column0, column1, {step}):",
         *indent(_panel_lines(tile, step, heights, epilogue, singles)),
     ]
-    return kernel_text(library_text("vectors", "products") + "".join(tiles), lead, task)
+    return kernel_text(library_text("vectors", "matmul_tiles") + "".join(tiles), lead, task)
 
 
 def _panel_lines(tile: Tile, step: int, heights: list[int], epilogue: Epilogue, singles: bool) -> list[str]:

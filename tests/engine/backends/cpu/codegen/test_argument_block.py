@@ -6,7 +6,7 @@ import pytest
 
 from engine.backends.cpu.codegen.argument_block import FIRST_WORD, ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue
-from engine.kernels.words import as_word
+from engine.kernels.word_encoding import as_word
 
 BANDS = ArgumentBlock("height width scale", reals="scale")
 BLOCK = ArgumentBlock("planes", BANDS, "top left")

@@ -9,7 +9,7 @@ from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.codegen.tiles import AVX2, PORTABLE, Tile
 from engine.backends.cpu.kernels import reduce, transpose
 from engine.backends.cpu.kernels.convolution import nchw_staging, nchw_windows, nhwc_windows
-from engine.backends.cpu.kernels.matmul import words
+from engine.backends.cpu.kernels.matmul import packed_elements
 from tests.engine.backends.cpu.hinted import check, run_tuned
 from tests.engine.backends.cpu.kernels.convolution.test_nhwc_depthwise import SAME
 from tests.engine.backends.cpu.kernels.convolution.test_nhwc_depthwise import case as depthwise_case
@@ -21,7 +21,7 @@ from tests.engine.backends.cpu.last import assert_close, first_to_last
 
 @pytest.fixture(params=[AVX2, PORTABLE], ids=["8 lanes", "4 lanes"])
 def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tile:
-    for module in (nhwc_windows, nchw_windows, nchw_staging, reduce, transpose, words):
+    for module in (nhwc_windows, nchw_windows, nchw_staging, reduce, transpose, packed_elements):
         monkeypatch.setattr(module, "host_tile", lambda: request.param)
     return request.param
 

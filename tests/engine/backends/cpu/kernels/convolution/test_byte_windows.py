@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from onnx import TensorProto, helper, numpy_helper
 
 from engine import BackendType, JobSystem, ModelLoader, Worker
-from engine.backends.cpu.kernels.matmul import words
+from engine.backends.cpu.kernels.matmul import packed_elements
 from tests.engine.operators.single import one_layer, run
 
 
@@ -64,7 +64,7 @@ def test_depthwise_shapes(name: str, x_type: str, w_type: str, zeros: str) -> No
 @pytest.mark.parametrize("x_type", ["uint8", "int8"])
 def test_depthwise_without_products_of_pairs(monkeypatch: pytest.MonkeyPatch, x_type: str) -> None:
     """Other processors than x86's multiply a tap at a time."""
-    monkeypatch.setattr(words, "_has_pairs", lambda: False)
+    monkeypatch.setattr(packed_elements, "_has_pairs", lambda: False)
     test_depthwise_shapes("dilated", x_type, "int8", "several")
 
 

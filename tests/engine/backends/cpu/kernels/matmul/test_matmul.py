@@ -8,7 +8,7 @@ import pytest
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.codegen.tiles import AVX2, AVX512, NEON, PORTABLE, Tile
 from engine.backends.cpu.kernels.convolution import nchw_staging
-from engine.backends.cpu.kernels.matmul import matmul, words
+from engine.backends.cpu.kernels.matmul import matmul, packed_elements
 from tests.engine.backends.cpu.hinted import check, conv_case, matmul_case, tuned_plan
 
 SIZES = [(1, 1, 1), (1, 128, 128), (2, 17, 5), (3, 16, 33), (4, 15, 1), (5, 40, 321), (6, 16, 8), (7, 31, 64)]
@@ -126,7 +126,7 @@ def test_every_processors_tile_computes_the_same(
     backend: CPUBackend, tile: Tile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LLVM splits vectors that this processor lacks, so each tile can be run anywhere, if slowly."""
-    for module in (matmul, nchw_staging, words):
+    for module in (matmul, nchw_staging, packed_elements):
         monkeypatch.setattr(module, "host_tile", lambda: tile)
     check(backend, matmul_case(16, 1, 33, 3, 21, known=True, epilogue="column bias"))
     check(backend, matmul_case(16, 1, 33, 3, 32, known=True, epilogue="column bias"))

@@ -1,12 +1,12 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Tables of 256 bytes, in which whole vectors are looked up.
+"""Table lookup of whole vectors of bytes, in tables of 256 entries.
 
 x86 looks a vector up in 16 bytes at once, by the low bits of its elements: 0 where an element is negative.
 """
 
 from llvmlite import ir
 
-from engine.backends.cpu.library.instruction import instruction
+from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
 from engine.backends.cpu.library.operations import _output_scope
 
 _BYTE = ir.IntType(8)
@@ -28,7 +28,7 @@ def make_look_up(lanes):
     """look_up_run(target, source, table): `lanes` bytes by their entries in the table."""
     kind = ir.VectorType(_BYTE, lanes)
 
-    @instruction()
+    @llvm_intrinsic()
     def look_up_run(target, source, table):
         codes, parts = source.read(kind, align=1), _parts(table, lanes)
         total = codes.constant(0)

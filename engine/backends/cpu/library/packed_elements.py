@@ -1,11 +1,11 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Interleaving of narrow elements into words, and sums of windows of such words."""
+"""Packs narrow elements into machine words, and sums windows of them with packed dot products."""
 
 from llvmlite import ir
 
-from engine.backends.cpu.library.instruction import instruction
-from engine.backends.cpu.library.lane import Lane
-from engine.backends.cpu.library.products import _ELEMENTS, _NUMBER, _multiplied
+from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
+from engine.backends.cpu.library.llvm_value import LLVMValue
+from engine.backends.cpu.library.matmul_tiles import _ELEMENTS, _NUMBER, _multiplied
 from engine.backends.cpu.library.vectors import _counted_loop
 
 
@@ -32,12 +32,12 @@ def make_interleave(parts, bits, lanes, widened=0):
     """
     kind = ir.VectorType(ir.IntType(bits), lanes)
 
-    @instruction()
+    @llvm_intrinsic()
     def interleave(target, a, b, c, d, zero):
         found = _interleaved([source.read(kind, align=1) for source in (a, b, c, d)[:parts]], lanes)
         if widened:
             wide = ir.IntType(widened)
-            unsigned = Lane(found.builder, found.value, signed=False)
+            unsigned = LLVMValue(found.builder, found.value, signed=False)
             found = unsigned.to(wide) - zero.to(wide).spread(found.type.count)
         target.write(found, align=1)
 
@@ -55,7 +55,7 @@ def make_plane_tile(form, elements, element_size, stride, lanes, vectors=1):
     firsts = range(0, elements, stride)
     starts = [(v * lanes * elements + first) * element_size for v in range(vectors) for first in firsts]
 
-    @instruction()
+    @llvm_intrinsic()
     def plane_tile(source, offsets, weights, taps, target):
         def body(places, totals):
             start, left = source + places[0].word(), places[1].read(element).spread(lanes)
@@ -81,7 +81,7 @@ def make_channel_tile(form, elements, pixels, channels, lanes, signed):
     wide, parts = ir.IntType(32 // elements), range(0, channels, lanes)
     orders = [[e * channels + p + j for j in range(lanes) for e in range(elements)] for p in parts]
 
-    @instruction()
+    @llvm_intrinsic()
     def channel_tile(source, step, offsets, weights, words, firsts, target):
         sources = [source]
         for _ in range(pixels - 1):
@@ -89,12 +89,12 @@ def make_channel_tile(form, elements, pixels, channels, lanes, signed):
 
         def body(places, totals):
             taps, factors = [places[0].word(e) for e in range(elements)], places[1].read_row(kind, len(parts))
-            sums = list[Lane]()
+            sums = list[LLVMValue]()
             for start in sources:
                 runs = [(start + offset).read(row, align=1) for offset in taps]
                 for order, factor in zip(orders, factors, strict=True):
                     part = runs[0].shuffled(runs[-1], order)
-                    word = Lane(part.builder, part.value, signed).to(wide).seen_as(kind)
+                    word = LLVMValue(part.builder, part.value, signed).to(wide).seen_as(kind)
                     sums.append(_multiplied(form, word, factor, totals[len(sums)]))
             return sums
 

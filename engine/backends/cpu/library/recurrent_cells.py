@@ -7,29 +7,29 @@ input gives. Addresses are bytes.
 
 from llvmlite import ir
 
-from engine.backends.cpu.library.functions import exp_lane, tanh_lane
-from engine.backends.cpu.library.instruction import instruction
+from engine.backends.cpu.library.functions import exp_value, tanh_value
+from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
 from engine.backends.cpu.library.vectors import _SINGLE
 
 
 def _sigmoid(x):
-    return x.constant(1.0) / (exp_lane(-x) + 1.0)
+    return x.constant(1.0) / (exp_value(-x) + 1.0)
 
 
 def _lstm(gate, c, h, bias):
     i, o, f = (_sigmoid(gate(n)) for n in (0, 1, 2))
-    new = f * c + i * tanh_lane(gate(3))
-    return o * tanh_lane(new), new
+    new = f * c + i * tanh_value(gate(3))
+    return o * tanh_value(new), new
 
 
 def _gru(gate, c, h, bias):
     z, reset = _sigmoid(gate(0)), _sigmoid(gate(1))
-    candidate = tanh_lane(gate(2, lambda total: reset * (total + bias)))
+    candidate = tanh_value(gate(2, lambda total: reset * (total + bias)))
     return (z.constant(1.0) - z) * candidate + z * h, None
 
 
 def _rnn(gate, c, h, bias):
-    return tanh_lane(gate(0)), None
+    return tanh_value(gate(0)), None
 
 
 CELLS = {"lstm": _lstm, "gru": _gru, "rnn": _rnn}
@@ -42,7 +42,7 @@ def make_cell(name, lanes):
     """
     kind = ir.VectorType(_SINGLE, lanes)
 
-    @instruction()
+    @llvm_intrinsic()
     def cell(sums, given, bias, c, h, new_h):
         def gate(number, change=lambda total: total):
             of_gate = 4 * lanes * number

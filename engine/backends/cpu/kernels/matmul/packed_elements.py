@@ -1,4 +1,4 @@
-"""Matrix products of any element type, with narrow elements packed into words, and their packing.
+"""Packed operands of matrix products of any element type: narrow elements share a machine word.
 
 A word is one number, or a group of narrow ones, which a processor multiplies with another group and adds up
 at once: two 16-bit integers, or four bytes, unsigned on one side and signed on the other. Signed bytes

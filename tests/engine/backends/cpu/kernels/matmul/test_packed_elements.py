@@ -9,7 +9,7 @@ import pytest
 
 from engine import BackendType, Worker
 from engine.backends.cpu.codegen.tiles import AVX2, host_tile
-from engine.backends.cpu.kernels.matmul import words
+from engine.backends.cpu.kernels.matmul import packed_elements
 from tests.engine.operators.single import one_layer
 
 FORMS = ["bytes", "pairs", "pairs without instructions", "narrow vectors"]
@@ -18,14 +18,16 @@ FORMS = ["bytes", "pairs", "pairs without instructions", "narrow vectors"]
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every way in which this processor can multiply narrow integers."""
-    if request.param == "bytes" and not words._has_byte_dots():
+    if request.param == "bytes" and not packed_elements._has_byte_dots():
         pytest.skip("this processor adds up no products of bytes")
     if request.param != "bytes":
-        monkeypatch.setattr(words, "_has_byte_dots", lambda: False)
+        monkeypatch.setattr(packed_elements, "_has_byte_dots", lambda: False)
     if request.param == "pairs without instructions":
-        monkeypatch.setattr(words, "_has_pairs", lambda: False)
+        monkeypatch.setattr(packed_elements, "_has_pairs", lambda: False)
     if request.param == "narrow vectors":
-        monkeypatch.setattr(words, "host_tile", lambda: AVX2 if host_tile().lanes > 8 else host_tile())
+        monkeypatch.setattr(
+            packed_elements, "host_tile", lambda: AVX2 if host_tile().lanes > 8 else host_tile()
+        )
     return str(request.param)
 
 

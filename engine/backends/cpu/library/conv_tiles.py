@@ -1,12 +1,12 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Tiles of convolutions with the channels last: the sums of a few pixels stay in registers over all taps."""
+"""Register tiles of NHWC convolutions: the sums of a few pixels stay in registers over all taps."""
 
 from functools import partial
 
 from llvmlite import ir
 
 from engine.backends.cpu.library.epilogue import EpilogueWriter
-from engine.backends.cpu.library.instruction import instruction
+from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
 from engine.backends.cpu.library.vectors import (
     _SINGLE,
     _counted_loop,
@@ -31,7 +31,7 @@ def _keep_order(builder):
 def make_prefetch(size):
     """prefetch(address): prefetch `size` bytes."""
 
-    @instruction()
+    @llvm_intrinsic()
     def prefetch(address):
         for offset in range(0, size, 64):
             prefetch_line(address + offset)
@@ -91,7 +91,7 @@ def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
     """
     width = vectors * lanes * 4
 
-    @instruction()
+    @llvm_intrinsic()
     def pixel_tile(table, table_step, taps, channels, weights, target, ahead):
         def add_tap(places, totals):
             pixels = _fixed([places[0].word(r) for r in range(rows)])
@@ -136,7 +136,7 @@ def make_plane_tile(rows, vectors, lanes, recipe=None):
     """
     width = vectors * lanes * 4
 
-    @instruction()
+    @llvm_intrinsic()
     def plane_tile(table, offsets, depth, weights, target):
         def read(r):
             _keep_order(table.builder)
@@ -168,7 +168,7 @@ def make_sum_tile(rows, outputs, lanes):
     kind = ir.VectorType(_SINGLE, lanes)
     width = outputs * lanes * 4
 
-    @instruction()
+    @llvm_intrinsic()
     def sum_tile(table, table_step, taps, channels, weights, target):
         def add_tap(places, totals):
             pixels = [places[0].word(r) for r in range(rows)]

@@ -1,16 +1,16 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Intrinsics: numba functions that emit LLVM code."""
+"""`llvm_intrinsic`: numba intrinsics from functions that emit LLVM code."""
 
 import inspect
 
 from numba import types
 from numba.extending import intrinsic
 
-from engine.backends.cpu.library.lane import Lane
+from engine.backends.cpu.library.llvm_value import LLVMValue
 
 
-def instruction(*kinds, result=types.void):
-    """Decorator: an intrinsic from a function of the arguments as lanes, whose result is the intrinsic's.
+def llvm_intrinsic(*kinds, result=types.void):
+    """Decorator: makes an intrinsic from a function that takes and returns `LLVMValue`s.
 
     The arguments have these types; without any, all are int64.
     """
@@ -24,7 +24,7 @@ def instruction(*kinds, result=types.void):
 
         def typed(typing_context, *given):
             def generate(context, builder, _, values):
-                made = emit(*(Lane(builder, value) for value in values))
+                made = emit(*(LLVMValue(builder, value) for value in values))
                 return context.get_dummy_value() if result is types.void else made.value
 
             return signature, generate

@@ -1,4 +1,4 @@
-"""Encodes numbers as 64-bit words for native code."""
+"""`as_word`: encodes a number as a 64-bit word for native code."""
 
 from __future__ import annotations
 

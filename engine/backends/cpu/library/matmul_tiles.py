@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Register tiles of matrix products with strides on both sides.
+"""Register tiles of matrix products, with strides for both operands.
 
 A tile's sums stay in registers; its rows' addresses are written as few pointers and small multiples of one
 step, which processors add for nothing.
@@ -9,7 +9,7 @@ from functools import partial
 
 from llvmlite import ir
 
-from engine.backends.cpu.library.instruction import instruction
+from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
 from engine.backends.cpu.library.vectors import (
     _SINGLE,
     _WORD,
@@ -134,11 +134,11 @@ def make_product_tile(rows, vectors, lanes, form="float32", has_steps=False):
         _, sums = _walk(k, places, b_row, totals[:size], unrolled(1), lines, word)
         return [sum(totals[i + size :: size], total) for i, total in enumerate(sums)]
 
-    @instruction()
+    @llvm_intrinsic()
     def product_tile(a, a_row, b, b_row, k, c, ahead):
         c.write_row(products(a, a_row, b, b_row, k, ahead))
 
-    @instruction()
+    @llvm_intrinsic()
     def product_tile_of_steps(a, a_row, b, b_row, k, c, ahead, c_row):
         found = products(a, a_row, b, b_row, k, ahead)
         for r in range(rows):
@@ -155,7 +155,7 @@ def make_dot_tile(rows, columns, lanes, width):
     """
     kind = ir.VectorType(_SINGLE, lanes)
 
-    @instruction()
+    @llvm_intrinsic()
     def dot_tile(a, a_row, b, b_row, k, c, ahead):
         def body(places, totals):
             rights = [(places[1] + k * (4 * j)).read(kind) for j in range(columns)]
