@@ -228,7 +228,7 @@ class Backend(ABC):
 
     def generic(self, compute: Compute) -> Step:
         """The generic step of a formula, or this backend's variant of it."""
-        return compute.numbered()
+        return compute.as_step()
 
     @abstractmethod
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:

@@ -19,10 +19,10 @@ from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import FLAT, Expr, arg, cast, index, lit, nodes
 from engine.kernels.hint import Hint
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.value import Signature, Value
 
-_PLAIN = {"matmul": "matmul", "shifted_matmul": "matmul", "conv": "conv", "shifted_conv": "conv"}
+_PROMOTED_KINDS = {"matmul": "matmul", "matmul_integer": "matmul", "conv": "conv", "conv_integer": "conv"}
 _WIDE: dict[str, np.dtype] = {"float32": FLOAT32, "float64": np.dtype(np.float64), "int32": INT32}
 
 Fits = Callable[[int, np.dtype], bool]
@@ -36,14 +36,14 @@ def flattened(elements: np.ndarray) -> np.ndarray:
 
 
 def rows_of(value: Value, tuner: Tuner) -> str:
-    """The tensor of a matrix's rows as they are: known ones may have no buffer of their own (see `plain`)."""
+    """The tensor of a matrix's rows as they are: known ones may have no own buffer (`promote_operands`)."""
     known = value.known
     return (
         value.root.name if known is None else tuner.constant(f"{value.name}:rows", partial(flattened, known))
     )
 
 
-def plain(compute: Compute, tuner: Tuner, fits: Fits) -> Compute | None:
+def promote_operands(compute: Compute, tuner: Tuner, fits: Fits) -> Compute | None:
     """The step as "matmul" or "conv" of operands of its own type without zero points.
 
     Steps that make the operands are emitted. None where the hint, the type or the zero points do not fit.
@@ -51,11 +51,11 @@ def plain(compute: Compute, tuner: Tuner, fits: Fits) -> Compute | None:
     """
     hint = compute.hint
     dtype = _WIDE.get(compute.body.dtype)
-    if hint is None or hint.kind not in _PLAIN or dtype is None:
+    if hint is None or hint.kind not in _PROMOTED_KINDS or dtype is None:
         return None
     sides, rest = list(hint.operands[:2]), list(hint.operands[2:])
-    is_shifted = hint.attributes.get("zeros", (False, False)) if rest else (False, False)
-    zeros = [rest.pop(0) if shifted else None for shifted in is_shifted]
+    has_zero = hint.attributes.get("zeros", (False, False)) if rest else (False, False)
+    zeros = [rest.pop(0) if present else None for present in has_zero]
     if all(zero is None and side.dtype == dtype for zero, side in zip(zeros, sides, strict=True)):
         return compute
     found: list[Value] = []
@@ -71,9 +71,9 @@ def plain(compute: Compute, tuner: Tuner, fits: Fits) -> Compute | None:
         is_weight = place == 1 and (
             "conv" in hint.kind or side.size == hint.attributes["k"] * hint.attributes["n"]
         )
-        found.append(widened(side, zero, entry, dtype, tuner, is_weight))
-    plain_hint = Hint("matmul" if "matmul" in hint.kind else "conv", tuple(found), hint.attributes)
-    return replace(compute, hint=plain_hint)
+        found.append(promoted_operand(side, zero, entry, dtype, tuner, is_weight))
+    promoted_hint = Hint("matmul" if "matmul" in hint.kind else "conv", tuple(found), hint.attributes)
+    return replace(compute, hint=promoted_hint)
 
 
 def _zero_of(hint: Hint, side: int, x: Value, zero: Value | None) -> Callable[[Expr], Expr] | None:
@@ -94,7 +94,7 @@ def _zero_of(hint: Hint, side: int, x: Value, zero: Value | None) -> Callable[[E
     return (lambda position: position % arg(n)) if by_columns else None
 
 
-def widened(
+def promoted_operand(
     x: Value,
     zero: Value | None,
     entry: Callable[[Expr], Expr],
@@ -118,7 +118,7 @@ def widened(
         return value if zero is None else value - zero.at(entry(position))
 
     if is_weight and x.known is not None and (zero is None or zero.known is not None):
-        kernel, values, inputs = number(formula(index(0)), 1, dtype)
+        kernel, values, inputs = kernel_call(formula(index(0)), 1, dtype)
         arrays = [v.known.reshape(-1) for v in inputs if v.known is not None]
         name = f"{x.root.name}:{dtype.name}" + ("" if zero is None else f":{zero.root.name}")
         known = evaluate(kernel, (x.size,), values, arrays)
@@ -145,7 +145,7 @@ def emit_result(compute: Compute, tuner: Tuner, shape: tuple[int, ...], formula:
             rest = rest // arg(size)
         at.insert(0, rest)
     body = cast(formula(*at), compute.body.dtype)
-    step = replace(compute, space=space, body=body, hint=None).numbered()
+    step = replace(compute, space=space, body=body, hint=None).as_step()
     tuner.emit(step.kernel, step.space, step.values, step.inputs, step.output)
 
 

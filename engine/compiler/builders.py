@@ -30,7 +30,7 @@ from engine.kernels.expr import (
     nodes,
 )
 from engine.kernels.hint import Hint
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.size import has_sizes, numbers_in
 from engine.kernels.value import HostTable, Signature, Value
 from engine.operators.builder import FAN_IN, Builder, Formula, Groups, Part, Repeated
@@ -148,7 +148,7 @@ class ShapeBuilder(Builder):
         return False
 
     def before_iterations(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
-        return tuple([self._own(s) for s in states]) if "repeat" in self.whole_layers else None
+        return tuple([self._own(s) for s in states]) if "loop" in self.whole_layers else None
 
     def _own(self, state: Value) -> Value:
         """A tensor that only the runs of a repeat write."""
@@ -244,7 +244,7 @@ class ShapeBuilder(Builder):
         if few is not None:
             value.known = few
             return
-        kernel, values, inputs = number(body, len(space), value.dtype)
+        kernel, values, inputs = kernel_call(body, len(space), value.dtype)
         if any(isinstance(x, IterationNumber) for x in values):
             return
         if all(v.known is not None for v in inputs):
@@ -353,8 +353,8 @@ class PlanBuilder(ShapeBuilder):
             # Beyond what the samples have made: nothing is known of the tensors that follow.
             self.computes, self.recorded = others, None
             return False
-        one = replace(whole, hint=Hint("repeat", repeat.operands, {"repeat": repeat}))
-        more = [replace(c, hint=Hint("repeated", (whole.output,), {})) for c in besides]
+        one = replace(whole, hint=Hint("loop", repeat.operands, {"repeat": repeat}))
+        more = [replace(c, hint=Hint("loop_output", (whole.output,), {})) for c in besides]
         self.computes = [*others, one, *more]
         return True
 

@@ -19,7 +19,7 @@ from engine.compiler.plan_memo import PlanMemo
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import FLAT, FLOATS, Expr, cast, lit, load, nodes, substitute
 from engine.kernels.hint import Hint
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.size import has_sizes
 from engine.kernels.value import Value
 
@@ -115,7 +115,7 @@ def _function(compute: Compute, functions: dict[Value, ByteFunction]) -> ByteFun
 def _tabulated(compute: Compute, function: ByteFunction) -> Compute:
     """The formula as a load from its table."""
     root, formula, op_types = function
-    kernel, values, inputs = number(formula, 1, compute.output.dtype)
+    kernel, values, inputs = kernel_call(formula, 1, compute.output.dtype)
     every = np.arange(256, dtype=np.uint8).view(root.dtype)
     arrays = [every if value.known is None else value.known for value in inputs]
     elements = evaluate(kernel, (256,), values, arrays)
@@ -123,4 +123,6 @@ def _tabulated(compute: Compute, function: ByteFunction) -> Compute:
     name = f"table of bytes {hashlib.sha256(elements.tobytes()).hexdigest()[:16]}"
     table = Value(name, elements.shape, elements.dtype, known=elements)
     body = load(table, cast(load(root, FLAT) & lit(255, "int32"), "index"))
-    return replace(compute, body=body, op_type="+".join(op_types), hint=Hint("look_up", (root, table), {}))
+    return replace(
+        compute, body=body, op_type="+".join(op_types), hint=Hint("byte_lookup", (root, table), {})
+    )

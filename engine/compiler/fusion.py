@@ -61,7 +61,7 @@ def _candidates(
 
 def fuse(producer: Compute, consumer: Compute, fan_in: int) -> Compute | None:
     """Fuse two formulas into one kernel with the consumer's output; None if they do not fit."""
-    if consumer.hint is not None or producer.kind == "look_up":
+    if consumer.hint is not None or producer.kind == "byte_lookup":
         return None
     if producer.output.size != consumer.output.size:
         return None

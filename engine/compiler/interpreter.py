@@ -13,7 +13,7 @@ from engine.compiler.plan_walk import Trace
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, Tracer, leaf_names
 from engine.graph.model import Model
 from engine.kernels.evaluate import evaluate
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.value import Value
 
 Feed = Any
@@ -23,7 +23,7 @@ Feed = Any
 def run_computes(computes: Sequence[Compute], arrays: dict[str, np.ndarray]) -> None:
     """Evaluate formulas in order; `arrays` maps buffers to inputs and receives the outputs."""
     for compute in computes:
-        kernel, values, inputs = number(compute.formula(), len(compute.space), compute.output.dtype)
+        kernel, values, inputs = kernel_call(compute.formula(), len(compute.space), compute.output.dtype)
         data = [elements(v, arrays) for v in inputs]
         arrays[compute.output.name] = evaluate(kernel, compute.space, values, data)
 

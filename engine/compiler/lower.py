@@ -170,7 +170,7 @@ class Planner:
         runs: list[tuple[Place, list[Compute]]] = []
         reasons: dict[Value, str | None] = {}
         for compute in computes:
-            if compute.kind == "repeated":
+            if compute.kind == "loop_output":
                 # Another output of the repeat before.
                 reason = reasons[compute.operands[0].root]
             else:
@@ -239,10 +239,10 @@ class Planner:
             return found
         target = self.native if place == "native" else self.cpu
         assert target is not None
-        if compute.kind == "repeat":
+        if compute.kind == "loop":
             return lower_repeat(compute, lambda part: self._tuned(place, part), target)
         made = LoweredFormula([], {}, [], {})
-        if compute.kind == "repeated":
+        if compute.kind == "loop_output":
             return made
         tuner = Tuner(
             compute, self._constant(made, compute), self._temporary(made, compute), self.weight_bytes,

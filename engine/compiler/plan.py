@@ -1,7 +1,7 @@
 """`Plan`: steps over named buffers for one set of input shapes, from compiler to backend.
 
 First come `Compute` steps, whose formulas still hold live values: fusion rewrites them, and backends
-may replace those that carry a `Hint` by tuned kernels. Then every formula is numbered into `Step`s.
+may replace those that carry a `Hint` by tuned kernels. Then every formula becomes a `Step`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.base.memory.paged import let_go_of_sources
 from engine.base.name_registry import NameRegistry
 from engine.kernels.expr import Expr, IterationNumber, nodes, substitute
 from engine.kernels.hint import Hint, HintKind
-from engine.kernels.kernel import Kernel, number
+from engine.kernels.kernel import Kernel, kernel_call
 from engine.kernels.size import Number
 from engine.kernels.value import HostTable, Signature, Value
 
@@ -78,10 +78,10 @@ class Compute:
             return self.body
         return substitute(self.epilogue, lambda x: self.body if x.op == "acc" else None)
 
-    def numbered(self) -> Step:
+    def as_step(self) -> Step:
         """The generic step: any backend can run it."""
         assert self.hint is None or not self.hint.is_bound, f"{self.layer} has no formula of its own"
-        kernel, values, inputs = number(self.formula(), len(self.space), self.output.dtype)
+        kernel, values, inputs = kernel_call(self.formula(), len(self.space), self.output.dtype)
         names = tuple(v.name for v in inputs)
         return Step(self.layer, self.op_type, kernel, self.space, values, names, self.output.name)
 
@@ -366,7 +366,7 @@ class Tuner:
         constant: Callable[[str, Callable[[], np.ndarray]], str],
         temporary: Callable[[int, np.dtype], str],
         weight_bytes: int = 0,
-        generic: Callable[[Compute], Step] = Compute.numbered,
+        generic: Callable[[Compute], Step] = Compute.as_step,
     ) -> None:
         self.compute = compute
         self.generic = generic

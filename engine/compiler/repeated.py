@@ -183,7 +183,7 @@ def refusal_of(compute: Compute, refusal: Callable[[Compute], str | None]) -> st
     `refusal` says so of a single one.
     """
     found = refusal(compute)
-    if found is None and compute.kind == "repeat":
+    if found is None and compute.kind == "loop":
         repeat: Repeat = compute.attributes["repeat"]
         found = next(filter(None, (refusal_of(part, refusal) for part in repeat.formulas)), None)
     return found
@@ -241,7 +241,7 @@ def lower_repeat(
 
 
 def _generic(part: Compute) -> LoweredFormula:
-    return LoweredFormula([part.numbered()], {}, [], {})
+    return LoweredFormula([part.as_step()], {}, [], {})
 
 
 def _repeating(
@@ -282,7 +282,7 @@ def _repeating(
         return [step for steps in reversed(parts) for step in steps]
 
     def step_of(kept: StackedOutput) -> Step:
-        step = replace(kept.compute.numbered(), window=kept.window)
+        step = replace(kept.compute.as_step(), window=kept.window)
         return step if target is None else target.restrict_to_window(step)
 
     kept, last = tuple(map(step_of, repeat.kept)), tuple(map(step_of, repeat.last))

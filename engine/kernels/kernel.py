@@ -1,6 +1,6 @@
 """A kernel: a formula whose tensors and run-time arguments are numbered slots, so that it can be cached.
 
-`number` turns a formula over live values into a `Kernel` (structure only) and what fills its slots.
+`kernel_call` turns a formula over live values into a `Kernel` (structure only) and what fills its slots.
 Two layers of any sizes that compute the same way share one `Kernel`.
 """
 
@@ -42,16 +42,16 @@ class Kernel:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:24]
 
 
-class Numbered(NamedTuple):
-    """A kernel and the arguments of one use."""
+class KernelCall(NamedTuple):
+    """A kernel with the arguments and tensors of one call."""
 
     kernel: Kernel
     values: tuple[int | float, ...]
     inputs: tuple[Value, ...]
 
 
-def number(body: Expr, rank: int, dtype: np.dtype) -> Numbered:
-    """Replace tensors and arguments by slot numbers, in order of first use in the formula."""
+def kernel_call(body: Expr, rank: int, dtype: np.dtype) -> KernelCall:
+    """A formula as a kernel and its arguments: slots are numbered in order of first use."""
     values: list[int | float] = []
     types: list[ArithmeticType] = []
     inputs: dict[Value, int] = {}
@@ -63,10 +63,10 @@ def number(body: Expr, rank: int, dtype: np.dtype) -> Numbered:
 
     def visit(node: Expr) -> Expr:
         if node not in memo:
-            memo[node] = numbered(node)
+            memo[node] = with_slots(node)
         return memo[node]
 
-    def numbered(node: Expr) -> Expr:
+    def with_slots(node: Expr) -> Expr:
         if node.op == "param":
             values.append(node.attr.value)
             types.append(node.dtype)
@@ -88,4 +88,4 @@ def number(body: Expr, rank: int, dtype: np.dtype) -> Numbered:
     kernel = Kernel(
         rank, numbered_body, np.dtype(dtype).name, tuple(v.dtype.name for v in inputs), tuple(types)
     )
-    return Numbered(kernel, tuple(values), tuple(inputs))
+    return KernelCall(kernel, tuple(values), tuple(inputs))

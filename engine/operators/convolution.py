@@ -82,7 +82,7 @@ def convolve(
         "zeros": tuple(zero is not None for zero in zeros),
     }  # fmt: skip
     operands = (x, w, *(zero for zero in zeros if zero is not None))
-    hint = Hint("conv" if len(operands) == 2 else "shifted_conv", operands, attributes)
+    hint = Hint("conv" if len(operands) == 2 else "conv_integer", operands, attributes)
     return k.compute(shape, x.dtype if dtype is None else dtype, formula, hint=lambda: hint)
 
 

@@ -64,7 +64,7 @@ class Interpolations:
         images, *groups, entries, places = self.elements.shape
         shape = (images, prod(groups), entries, places)
         operands = (planes, k.alias(self.elements, shape), k.alias(self.weights, shape))
-        return Hint("blend", operands, {"axes": self.axes})
+        return Hint("interpolate", operands, {"axes": self.axes})
 
 
 def blends(

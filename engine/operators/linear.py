@@ -71,7 +71,7 @@ def matmul(
     }  # fmt: skip
     operands = (a, b, *(zero for zero in zeros if zero is not None))
     stored = a.dtype if dtype is None else dtype
-    hint = Hint("matmul" if len(operands) == 2 else "shifted_matmul", operands, attributes)
+    hint = Hint("matmul" if len(operands) == 2 else "matmul_integer", operands, attributes)
     return k.alias(k.compute(out_shape, stored, formula, hint=lambda: hint), shape)
 
 

@@ -56,7 +56,7 @@ class Candidates:
         """The hint for which of them are kept."""
         operands = (self.order, self.corners, *([] if self.number is None else [self.number]))
         attributes = {"classes": self.classes, "limit": self.limit, "most": self.most, "bound": bound}
-        return Hint("suppression", operands, attributes)
+        return Hint("non_max_suppression", operands, attributes)
 
     def behind(self, row: Expr, start: Expr) -> Expr:
         """How many candidates of a row there are from `start` on, CHUNK at most."""
@@ -179,7 +179,7 @@ def decided(k: Builder, boxes: Candidates, overlaps: Value, kept: Value, start: 
 def kept_boxes(k: Builder, boxes: Candidates) -> Value:
     """The kept ones of the sorted boxes of each row, followed by their number: (rows, most + 1)."""
     shape = (boxes.order.shape[0], boxes.most + 1)
-    if "suppression" in k.whole_layers:
+    if "non_max_suppression" in k.whole_layers:
         return k.compute(shape, INT32, lambda *at: lit(0, "int32"), hint=lambda: boxes.hint(bound=True))
     kept = k.compute(shape, INT32, lambda *at: lit(0, "int32"))
     start = 0

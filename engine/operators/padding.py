@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import Expr, arg, cast, clamp, floor_mod, index, lit, load, minimum
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.value import Value
 from engine.operators.builder import Builder, axis_groups
 from engine.operators.registry import operator
@@ -35,7 +35,7 @@ def source_of(mode: str, i: Expr, size: int) -> Expr:
 def source_table(mode: str, count: int, begin: int, size: int) -> np.ndarray:
     """`source_of` for each of `count` positions, of which `begin` precede the elements."""
     sources = cast(source_of(mode, index(0) - arg(begin), size), "int32")
-    kernel, values, _ = number(sources, 1, np.dtype(np.int32))
+    kernel, values, _ = kernel_call(sources, 1, np.dtype(np.int32))
     return evaluate(kernel, (count,), values, [])
 
 

@@ -260,7 +260,7 @@ def position_of_extreme(k: Builder, x: Value, axis: int, keepdims: int, last: in
         return fold(extent, (rows[o, first, i], first), step)[1]
 
     attributes = {"largest": largest, "last": bool(last)}
-    hint = lambda: Hint("position", (rows,), attributes)  # noqa: E731 - made only when a plan is
+    hint = lambda: Hint("argmax", (rows,), attributes)  # noqa: E731 - made only when a plan is
     if not rows.is_static(1) or count < LONG:
         found = k.compute(
             (outer, inner),

@@ -313,7 +313,7 @@ def _blended(
             "out_rows": axes[-2].out, "out_columns": axes[-1].out,
             "row_places": offsets[x.rank - 2], "column_places": offsets[x.rank - 1],
         }  # fmt: skip
-        return Hint("nearest", (planes, rows), attributes)
+        return Hint("resize_nearest", (planes, rows), attributes)
 
     return k.compute([axis.out for axis in axes], dtype, formula, groups=groups, hint=hint)
 

@@ -72,7 +72,7 @@ def prefix(
 
 def _hint(source: Value, kind: str, exclusive: bool, reverse: bool, *before: Value) -> Hint:
     attributes = {"kind": kind, "exclusive": exclusive, "reverse": reverse, "block": BLOCK}
-    return Hint("scan", (source, *before), attributes)
+    return Hint("prefix_scan", (source, *before), attributes)
 
 
 def _scan(

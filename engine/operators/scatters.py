@@ -17,7 +17,7 @@ from engine.base.dtypes import INT32
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import Expr, arg, cast, compare, eq, fold, index, lit, maximum, minimum, select
 from engine.kernels.hint import Hint
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.value import Value
 from engine.operators.builder import MOST_ON_HOST, Builder, Formula
 from engine.operators.indexing import from_end
@@ -45,7 +45,7 @@ def known_or_computed(k: Builder, shape: tuple[int, int, int], formula: Formula,
     count = prod(shape)
     if indices.known is None or not indices.size:
         return k.alias(k.compute((count,), INT32, formula), shape)
-    kernel, values, inputs = number(formula(index(0)), 1, INT32)
+    kernel, values, inputs = kernel_call(formula(index(0)), 1, INT32)
     arrays = [x.known for x in inputs if x.known is not None]
     return k.alias(k.constant(evaluate(kernel, (count,), values, arrays)), shape)
 

@@ -40,7 +40,7 @@ def true_positions(k: Builder, mask: Value, room: int, fixed: bool = False) -> t
     through = k.alias(found, mask.shape)
     numbers = k.compute(
         (rows,), INT64, lambda o: cast(through[o, arg(count - 1)], "int64"),
-        hint=lambda: Hint("count", (mask,), {}),
+        hint=lambda: Hint("count_nonzero", (mask,), {}),
     )  # fmt: skip
 
     def position(o: Expr, slot: Expr) -> Expr:
@@ -50,7 +50,9 @@ def true_positions(k: Builder, mask: Value, room: int, fixed: bool = False) -> t
         found = first_beyond(lit(0), arg(count), count, before, slot < cast(numbers[o], "index"))
         return minimum(found, count - 1)
 
-    places = k.compute((rows, room), INT32, position, hint=lambda: Hint("select", (mask, through), {}))
+    places = k.compute(
+        (rows, room), INT32, position, hint=lambda: Hint("stream_compaction", (mask, through), {})
+    )
     return places, numbers, through
 
 

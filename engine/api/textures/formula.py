@@ -24,7 +24,7 @@ from engine.backends.gl.textures import TEXTURE_SHIFT
 from engine.base.dtypes import FLOAT32, UINT8, ArithmeticType, integer_range
 from engine.base.errors import InputError
 from engine.kernels.expr import Expr, arg, cast, clamp, compare, eq, index, lit, load, select, unary
-from engine.kernels.kernel import Numbered, number
+from engine.kernels.kernel import KernelCall, kernel_call
 from engine.kernels.value import Value
 
 _LUMINANCE = {"srgb": (0.299, 0.587, 0.114), "linear": (0.2126, 0.7152, 0.0722)}
@@ -94,7 +94,7 @@ class Conversion(NamedTuple):
 class ConversionKernel:
     """A conversion as a kernel over one buffer (stitching: two), and its index space."""
 
-    numbered: Numbered
+    call: KernelCall
     space: tuple[int, ...]
 
 
@@ -149,7 +149,7 @@ def to_tensor_kernel(grid: Grid, transform: TextureTransform, shape: tuple[int, 
     if dtype.kind in "iu":
         low, high = integer_range(dtype.name)
         value = cast(unary("floor", clamp(value, float(low), float(high)) + 0.5), "int32")
-    return ConversionKernel(number(value, 4, dtype), tuple(shape))
+    return ConversionKernel(kernel_call(value, 4, dtype), tuple(shape))
 
 
 @lru_cache(maxsize=512)
@@ -185,7 +185,7 @@ def to_image_kernel(conversion: Conversion, dtype: str) -> ConversionKernel:
         value = unary("floor", clamp(value, 0.0, 1.0) * arg(255.0, "float32") + 0.5)
         # The byte of a texture is computed exactly: drivers round halves either way.
         value = cast(value, "int32") if grid.dtype == "uint8" else value * arg(1.0 / 255.0, "float32")
-    return ConversionKernel(number(value, 3, grid.storage), (grid.height, grid.pitch, len(grid.letters)))
+    return ConversionKernel(kernel_call(value, 3, grid.storage), (grid.height, grid.pitch, len(grid.letters)))
 
 
 @lru_cache(maxsize=128)
@@ -195,7 +195,7 @@ def stitch_recipe(size: int, begin: int, end: int, dtype: str) -> ConversionKern
     i = index(0)
     inside = (i >= arg(begin)) & (i < arg(end))
     value = select(inside, load(new, select(inside, i - arg(begin), lit(0))), load(old, i))
-    return ConversionKernel(number(value, 1, np.dtype(dtype)), (size,))
+    return ConversionKernel(kernel_call(value, 1, np.dtype(dtype)), (size,))
 
 
 @dataclass(frozen=True, slots=True)

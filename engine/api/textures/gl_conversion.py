@@ -27,7 +27,7 @@ def to_tensor(backend: Backend, image: GLImage, conversion: Conversion, buffer: 
 
         def record() -> CallList:
             recipe = to_tensor_kernel(grid, transform, shape)
-            return backend.record_from_texture(image.name, recipe.numbered, recipe.space, buffer, begin, end)
+            return backend.record_from_texture(image.name, recipe.call, recipe.space, buffer, begin, end)
 
         TextureCommands.of(backend.device).run(backend, key, record)
 
@@ -45,6 +45,6 @@ def to_texture(buffer: DeviceBuffer, conversion: Conversion, target: GLImage) ->
         def record() -> CallList:
             recipe = to_image_kernel(conversion, dtype)
             size = (target.grid.width, target.grid.height)
-            return backend.record_to_texture(buffer, recipe.numbered, recipe.space, target.name, size)
+            return backend.record_to_texture(buffer, recipe.call, recipe.space, target.name, size)
 
         TextureCommands.of(backend.device).run(backend, key, record)

@@ -117,10 +117,10 @@ def _record(
     for name, buffer in given.items():
         plan.buffers[name] = BufferSpec(name, buffer.elements, buffer.dtype, "input")
     for number, (recipe, output) in enumerate(steps):
-        kernel, values, inputs = recipe.numbered
+        kernel, values, inputs = recipe.call
         names = tuple(value.name for value in inputs)
         plan.steps.append(Step("texture", "Texture", kernel, recipe.space, values, names, output))
-        is_read = any(v.name == output for later, _ in steps[number + 1 :] for v in later.numbered.inputs)
+        is_read = any(v.name == output for later, _ in steps[number + 1 :] for v in later.call.inputs)
         role: Role = "temporary" if is_read else "output"
         elements, dtype = prod(recipe.space), np.dtype(kernel.dtype)
         plan.buffers[output] = BufferSpec(output, elements, dtype, role)

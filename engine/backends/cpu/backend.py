@@ -76,7 +76,7 @@ class CPUBackend(HostBackend):
     shares: ClassVar[bool] = True
     chooses_by_size: ClassVar[bool] = True
     fan_in = 16
-    whole_layers = frozenset({"recurrence", "repeat", "suppression"})
+    whole_layers = frozenset({"recurrence", "loop", "non_max_suppression"})
     has_byte_tables = True
     passes = (sink_dequantize, fuse_qdq, remove_dead_layers, unpack_weights, channels_last)
 

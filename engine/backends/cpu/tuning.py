@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from engine.backends.cpu.kernels.argmax import tune_position
-from engine.backends.cpu.kernels.byte_tables import tune_look_up
-from engine.backends.cpu.kernels.compress import tune_compress, tune_count, tune_nonzero, tune_select
+from engine.backends.cpu.kernels.argmax import tune_argmax
+from engine.backends.cpu.kernels.byte_tables import tune_byte_lookup
+from engine.backends.cpu.kernels.compress import (
+    tune_compress,
+    tune_count_nonzero,
+    tune_nonzero,
+    tune_stream_compaction,
+)
 from engine.backends.cpu.kernels.concat import tune_concat
 from engine.backends.cpu.kernels.convolution.any_type_conv import tune_any_type_conv
 from engine.backends.cpu.kernels.convolution.byte_windows import tune_byte_pool
@@ -22,17 +27,17 @@ from engine.backends.cpu.kernels.matmul.any_type_matmul import tune_any_type_mat
 from engine.backends.cpu.kernels.matmul.low_precision_matmul import tune_low_precision_matmul
 from engine.backends.cpu.kernels.matmul.matmul import tune_matmul
 from engine.backends.cpu.kernels.matmul.precision import Arithmetic
-from engine.backends.cpu.kernels.non_max_suppression import tune_suppression
+from engine.backends.cpu.kernels.non_max_suppression import tune_non_max_suppression
 from engine.backends.cpu.kernels.normalization import tune_normalize, tune_softmax
 from engine.backends.cpu.kernels.recurrence import tune_recurrence
 from engine.backends.cpu.kernels.reduce import tune_reduce
-from engine.backends.cpu.kernels.resize import tune_nearest
-from engine.backends.cpu.kernels.roi_align import tune_regions
-from engine.backends.cpu.kernels.scan import tune_scan
+from engine.backends.cpu.kernels.resize import tune_resize_nearest
+from engine.backends.cpu.kernels.roi_align import tune_roi_align
+from engine.backends.cpu.kernels.scan import tune_prefix_scan
 from engine.backends.cpu.kernels.scatter import tune_scatter
 from engine.backends.cpu.kernels.sort import tune_sort
 from engine.backends.cpu.kernels.transpose import tune_transpose
-from engine.backends.cpu.kernels.trees import tune_leaves
+from engine.backends.cpu.kernels.tree_ensembles import tune_tree_ensemble
 from engine.compiler.plan import Compute, Tuner
 
 Rule = Callable[[Compute, Tuner, int], bool]
@@ -41,34 +46,34 @@ Rule = Callable[[Compute, Tuner, int], bool]
 RULES: dict[str, Rule] = {
     "matmul": tune_matmul,
     "pool": tune_pool,
-    "leaves": tune_leaves,
-    "look_up": tune_look_up,
+    "tree_ensemble_leaves": tune_tree_ensemble,
+    "byte_lookup": tune_byte_lookup,
     "concat": tune_concat,
     "recurrence": tune_recurrence,
     "softmax": tune_softmax,
     "normalize": tune_normalize,
     "reduce": tune_reduce,
     "transpose": tune_transpose,
-    "nearest": tune_nearest,
-    "roi_align": tune_regions,
+    "resize_nearest": tune_resize_nearest,
+    "roi_align": tune_roi_align,
     "sort": tune_sort,
-    "scan": tune_scan,
-    "position": tune_position,
+    "prefix_scan": tune_prefix_scan,
+    "argmax": tune_argmax,
     "scatter": tune_scatter,
-    "select": tune_select,
-    "count": tune_count,
+    "stream_compaction": tune_stream_compaction,
+    "count_nonzero": tune_count_nonzero,
     "nonzero": tune_nonzero,
     "compress": tune_compress,
-    "suppression": tune_suppression,
+    "non_max_suppression": tune_non_max_suppression,
     "expert_matmul": tune_expert_matmul,
 }
 
 
 WORD_RULES: dict[str, Rule] = {
     "matmul": tune_any_type_matmul,
-    "shifted_matmul": tune_any_type_matmul,
+    "matmul_integer": tune_any_type_matmul,
     "conv": tune_any_type_conv,
-    "shifted_conv": tune_any_type_conv,
+    "conv_integer": tune_any_type_conv,
     "pool": tune_byte_pool,
 }
 """For what the rules above leave: other element types, zero points, and weights that are computed."""

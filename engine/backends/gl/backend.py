@@ -51,7 +51,7 @@ class PlanRecorder(Protocol):
 class GLBackend(Backend):
     """One stream of work on a `GLDevice`, whose thread it belongs to."""
 
-    whole_layers = frozenset({"repeat"})
+    whole_layers = frozenset({"loop"})
     keeps_int64: ClassVar[bool] = False
     storage_types: ClassVar[Sequence[str]] = tuple(STORAGE_FORMATS)
 

@@ -17,7 +17,7 @@ from engine.backends.gl.record import GLRecorder
 from engine.compiler.plan_memo import LRUCache
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL, generate
-from engine.kernels.kernel import Numbered
+from engine.kernels.kernel import KernelCall
 
 TEXTURE_SHIFT = 14
 """log2 of the columns that a kernel counts in a row of the game's texture: the most that one has."""
@@ -33,7 +33,7 @@ class TextureReader(GLBackend):
     def record_from_texture(
         self,
         texture: int,
-        numbered: Numbered,
+        call: KernelCall,
         space: tuple[int, ...],
         buffer: AnyBuffer,
         begin: int,
@@ -43,7 +43,7 @@ class TextureReader(GLBackend):
 
         Args:
             texture: GL name of the texture, which is the kernel's only buffer.
-            numbered: The kernel and its arguments.
+            call: The kernel and its arguments.
             space: Its index space.
             buffer: The buffer to write.
             begin: The first element.
@@ -58,7 +58,7 @@ class TextureWriter(GLBackend):
     def record_to_texture(
         self,
         buffer: AnyBuffer,
-        numbered: Numbered,
+        call: KernelCall,
         space: tuple[int, ...],
         texture: int,
         size: tuple[int, int],
@@ -67,7 +67,7 @@ class TextureWriter(GLBackend):
 
         Args:
             buffer: The tensor, which is the kernel's only buffer.
-            numbered: The kernel and its arguments.
+            call: The kernel and its arguments.
             space: Its index space.
             texture: GL name of the texture.
             size: Its columns and rows.

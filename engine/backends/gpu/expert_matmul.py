@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from engine.backends.gpu.kernels import GROUP, Kernels, Store, ThreadStep
+from engine.backends.gpu.kernel_dialect import GROUP, KernelDialect, Store, ThreadStep
 from engine.backends.operands import emit, rows_of
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner
@@ -51,17 +51,17 @@ class ExpertProduct:
         return [(self.x.root.name, "float32"), (weights, "float32"), *pairs]
 
 
-Multiply = Callable[[ExpertProduct, Compute, Tuner, Kernels], bool]
+Multiply = Callable[[ExpertProduct, Compute, Tuner, KernelDialect], bool]
 """Emits the product, if it can."""
 
 
-def tune_experts(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
-    """Rule for hints of kinds "expert_matmul" and "unpacked_expert_matmul" of float32."""
-    return emit_experts(compute, tuner, kernels, TILE, _multiply)
+def tune_expert_matmul(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
+    """Rule for hints of kinds "expert_matmul" and "expert_matmul_nbits" of float32."""
+    return emit_expert_matmul(compute, tuner, dialect, TILE, _multiply)
 
 
-def emit_experts(
-    compute: Compute, tuner: Tuner, kernels: Kernels, tile: tuple[int, int], multiply: Multiply
+def emit_expert_matmul(
+    compute: Compute, tuner: Tuner, dialect: KernelDialect, tile: tuple[int, int], multiply: Multiply
 ) -> bool:
     """Emit the steps; `multiply` computes tiles of these rows and columns per thread."""
     (chosen, x, *rest), attributes = compute.operands, compute.attributes
@@ -74,14 +74,14 @@ def emit_experts(
     (experts, n, k), (rows, count, _) = sizes, compute.space
     strips = -(-n // tile[1])
     places = experts * k * strips * tile[1]
-    if places > MOST_UNPACKED or not kernels.fits(places, FLOAT32):
+    if places > MOST_UNPACKED or not dialect.fits(places, FLOAT32):
         return False
     is_open = not chosen.is_static(0)
     few, many = deferred(_divided, rows, count, experts)
     if not is_open and not many:
         return False
     pairs = many * count
-    if 2 * pairs + experts > kernels.most_rounds:
+    if 2 * pairs + experts > dialect.most_rounds:
         return False
     tiles = pairs // tile[0] + smallest(experts, pairs)
     slots = _listed(tuner, chosen, experts, pairs, tiles, tile[0])
@@ -99,10 +99,10 @@ def emit_experts(
     else:
         w = rest[0]
     values = tiles * strips, strips, n, k, count if attributes["shared"] else 1
-    if not multiply(ExpertProduct(x, w, slots, chosen, values), compute, tuner, kernels):
+    if not multiply(ExpertProduct(x, w, slots, chosen, values), compute, tuner, dialect):
         return False
     if is_open:
-        part = replace(compute, space=(few, *compute.space[1:]), hint=None).numbered()
+        part = replace(compute, space=(few, *compute.space[1:]), hint=None).as_step()
         tuner.emit(part.kernel, part.space, part.values, part.inputs, part.output)
     return True
 
@@ -141,10 +141,10 @@ def _listed(tuner: Tuner, chosen: Value, experts: int, pairs: int, tiles: int, r
     return slots
 
 
-def _multiply(product: ExpertProduct, compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+def _multiply(product: ExpertProduct, compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
     """Emit the product; returns False if it exceeds the driver's loop or binding limits."""
     k = product.values[NAMES.index("k")]
-    if k + _STORE_ROUNDS > kernels.most_rounds:
+    if k + _STORE_ROUNDS > dialect.most_rounds:
         return False
     is_wide = type(k) is int and k % 4 == 0
     inputs = product.inputs(rows_of(product.w, tuner))
@@ -153,24 +153,26 @@ def _multiply(product: ExpertProduct, compute: Compute, tuner: Tuner, kernels: K
         widths=(4, 4, 1, 1) if is_wide else (), rounds=("k",), area=GROUP * TILE[0] * TILE[1],
         ns=GROUP * _ROUND_NS,
     )  # fmt: skip
-    return kernels.emit_finished(compute, tuner, step, lambda store: _statements(kernels, is_wide, store))
+    return dialect.emit_with_epilogue(
+        compute, tuner, step, lambda store: _statements(dialect, is_wide, store)
+    )
 
 
-def _statements(kernels: Kernels, is_wide: bool, store: Store) -> list[str]:
+def _statements(dialect: KernelDialect, is_wide: bool, store: Store) -> list[str]:
     """Statements of thread `t`, which reads four numbers along k at a time where that divides it."""
     rows, columns = map(range, TILE)
     at = [(r, c) for r in rows for c in columns]
-    kind, term = (kernels.vector(), "dot(x{}, w{})") if is_wide else ("float", "x{} * w{}")
+    kind, term = (dialect.vector(), "dot(x{}, w{})") if is_wide else ("float", "x{} * w{}")
 
     def fetch(slot: int, position: str) -> str:
-        return kernels.load_vector(slot, position) if is_wide else kernels.load(slot, position, "float32")
+        return dialect.load_vector(slot, position) if is_wide else dialect.load(slot, position, "float32")
 
     return [
         "if (t >= threads) return;",
         f"int tile = t / max(strips, 1), column = (t - tile * strips) * {TILE[1]}, first = tile * {TILE[0]};",
-        *(f"int pair{r} = {kernels.element(2, f'first + {r}')};" for r in rows),
+        *(f"int pair{r} = {dialect.element(2, f'first + {r}')};" for r in rows),
         "if (pair0 < 0) return;",
-        f"int expert = {kernels.element(3, 'pair0')}, rounds = k / {4 if is_wide else 1};",
+        f"int expert = {dialect.element(3, 'pair0')}, rounds = k / {4 if is_wide else 1};",
         # Rows and columns that are not there repeat another one, and are not stored.
         *(f"int line{c} = (expert * n + min(column + {c}, n - 1)) * rounds;" for c in columns),
         *(f"int row{r} = max(pair{r}, 0) / max(per_row, 1) * rounds;" for r in rows),

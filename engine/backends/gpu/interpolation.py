@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from engine.backends.gpu.kernels import GROUP, Kernels, ThreadStep
+from engine.backends.gpu.kernel_dialect import GROUP, KernelDialect, ThreadStep
 from engine.backends.operands import emit
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner
@@ -20,7 +20,7 @@ WIDTH = 4
 """Channels of a thread's vector."""
 
 NAMES = ("total", "places", "taps", "channels", "groups", "size")
-"""Arguments of a step of `total` threads: elements of a blend are `taps`, and those of a plane `size`."""
+"""Arguments of a step of `total` threads: `taps` elements are blended of planes of `size` elements."""
 
 _TAP_NS = 5.0
 
@@ -73,79 +73,81 @@ class Interpolation:
         return self.images * (self.channels // WIDTH) * groups * places
 
 
-def blend_of(compute: Compute, kernels: Kernels) -> Interpolation | None:
-    """The step of a hint of kind "blend"; None for other types than float32."""
+def interpolation_of(compute: Compute, dialect: KernelDialect) -> Interpolation | None:
+    """The step of a hint of kind "interpolate"; None for other types than float32."""
     planes, elements, weights = compute.operands
     types = (planes.dtype, elements.dtype, weights.dtype, compute.output.dtype)
     if compute.epilogue is not None or types != (FLOAT32, INT32, FLOAT32, FLOAT32):
         return None
-    if not planes.is_static(1) or planes.shape[1] % WIDTH or not kernels.fits(2 * planes.size, FLOAT32):
+    if not planes.is_static(1) or planes.shape[1] % WIDTH or not dialect.fits(2 * planes.size, FLOAT32):
         return None
     return Interpolation(planes, elements, weights, compute.attributes["axes"], compute.output.name)
 
 
-def tune_blend(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
-    """Rule for hints of kind "blend"."""
-    blend = blend_of(compute, kernels)
-    if blend is None:
+def tune_interpolation(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
+    """Rule for hints of kind "interpolate"."""
+    step = interpolation_of(compute, dialect)
+    if step is None:
         return False
-    planes, width = _packed_planes(blend, tuner), 1 if blend.is_read_once else WIDTH
-    inputs = [(planes, "float32"), *blend.tables]
-    return kernels.emit(tuner, ThreadStep(
-        blend.total, _statements(blend, kernels), NAMES, (blend.total, *blend.numbers), inputs, blend.target,
+    planes, width = _packed_planes(step, tuner), 1 if step.is_read_once else WIDTH
+    inputs = [(planes, "float32"), *step.tables]
+    return dialect.emit(tuner, ThreadStep(
+        step.total, _statements(step, dialect), NAMES, (step.total, *step.numbers), inputs, step.target,
         "float32", (width, 1, 1), rounds=("taps",), area=WIDTH * GROUP, ns=GROUP * _TAP_NS,
     ))  # fmt: skip
 
 
-def _packed_planes(blend: Interpolation, tuner: Tuner) -> str:
+def _packed_planes(step: Interpolation, tuner: Tuner) -> str:
     """Emit the step that packs planes with channels last; returns its tensor."""
-    if blend.is_read_once:
-        return blend.planes.root.name
-    images, channels, size = blend.planes.shape
-    name = tuner.temporary(prod(blend.planes.shape), FLOAT32)
+    if step.is_read_once:
+        return step.planes.root.name
+    images, channels, size = step.planes.shape
+    name = tuner.temporary(prod(step.planes.shape), FLOAT32)
     n, element, c = map(index, range(3))
-    emit(tuner, blend.planes[n, c, element], (images, size, channels), FLOAT32, name)
+    emit(tuner, step.planes[n, c, element], (images, size, channels), FLOAT32, name)
     return name
 
 
-def blend_statements(blend: Interpolation, kernels: Kernels, width: int, found: str) -> list[str]:
-    """Statements that set `sum0`, a blend whose first entries are at `from`.
+def interpolation_statements(
+    step: Interpolation, dialect: KernelDialect, width: int, found: str
+) -> list[str]:
+    """Statements that set `sum0`, an interpolation whose first entries are at `from`.
 
     width: how many channels it has. found: the text of the channels' elements at `at`.
     """
-    vector, zero = kernels.vector(width), kernels.made("0.0f", width)
-    names = " + ".join(f"at{axis}" for axis in range(blend.axes))
-    lines = [f"int at = {names};", f"{vector} sum{blend.axes} = {found};"]
-    for axis in reversed(range(blend.axes)):
-        entry = f"from + ({axis * blend.count} + k{axis}) * places"
+    vector, zero = dialect.vector(width), dialect.construct_vector("0.0f", width)
+    names = " + ".join(f"at{axis}" for axis in range(step.axes))
+    lines = [f"int at = {names};", f"{vector} sum{step.axes} = {found};"]
+    for axis in reversed(range(step.axes)):
+        entry = f"from + ({axis * step.count} + k{axis}) * places"
         lines = [
             f"{vector} sum{axis} = {zero};",
-            f"for (int k{axis} = 0; k{axis} < {blend.count}; ++k{axis}) {{",
-            f"    int at{axis} = {kernels.element(1, entry)};",
+            f"for (int k{axis} = 0; k{axis} < {step.count}; ++k{axis}) {{",
+            f"    int at{axis} = {dialect.element(1, entry)};",
             f"    if (at{axis} < 0) continue;",
             *(f"    {line}" for line in lines),
-            f"    sum{axis} += {kernels.load(2, entry, 'float32')} * sum{axis + 1};",
+            f"    sum{axis} += {dialect.load(2, entry, 'float32')} * sum{axis + 1};",
             "}",
         ]
     return lines
 
 
-def _statements(blend: Interpolation, kernels: Kernels) -> list[str]:
+def _statements(step: Interpolation, dialect: KernelDialect) -> list[str]:
     """Statements of thread `t`."""
-    found = kernels.load_vector(0, "(n * size + at) * blocks + block")
-    if blend.is_read_once:
+    found = dialect.load_vector(0, "(n * size + at) * blocks + block")
+    if step.is_read_once:
         first = f"(n * channels + block * {WIDTH}) * size + at"
-        each = [kernels.load(0, f"{first} + {k} * size", "float32") for k in range(WIDTH)]
-        found = kernels.made(", ".join(each))
+        each = [dialect.load(0, f"{first} + {k} * size", "float32") for k in range(WIDTH)]
+        found = dialect.construct_vector(", ".join(each))
     stores = [
-        f"{kernels.output}[to + {k} * groups * places] = {kernels.lane('sum0', k)};" for k in range(WIDTH)
+        f"{dialect.output}[to + {k} * groups * places] = {dialect.lane('sum0', k)};" for k in range(WIDTH)
     ]
     return [
         "if (t >= total) return;",
         f"int blocks = channels / {WIDTH}, rest = t / places, p = t - rest * places;",
         "int g = rest % groups, plane = rest / groups, block = plane % blocks, n = plane / blocks;",
-        f"int from = (n * groups + g) * {blend.axes * blend.count} * places + p;",
-        *blend_statements(blend, kernels, WIDTH, found),
+        f"int from = (n * groups + g) * {step.axes * step.count} * places + p;",
+        *interpolation_statements(step, dialect, WIDTH, found),
         f"int to = ((n * channels + block * {WIDTH}) * groups + g) * places + p;",
         *stores,
     ]

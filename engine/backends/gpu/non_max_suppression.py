@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.backends.gpu.kernels import Kernels, ThreadStep
+from engine.backends.gpu.kernel_dialect import KernelDialect, ThreadStep
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferrable, deferred, smallest
@@ -55,26 +55,26 @@ class Suppression:
         """Their names and element types."""
         return [(v.root.name, v.dtype.name) for v in self.operands]
 
-    def total(self, kernels: Kernels, row: str) -> str:
+    def total(self, dialect: KernelDialect, row: str) -> str:
         """The text of how many candidates a row has."""
-        return "count" if self.number is None else kernels.element(2, row, self.number.dtype.name)
+        return "count" if self.number is None else dialect.element(2, row, self.number.dtype.name)
 
 
-def tune_suppression(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
-    """Rule for hints of kind "suppression"."""
+def tune_non_max_suppression(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
+    """Rule for hints of kind "non_max_suppression"."""
 
     def emit_step(step: Suppression) -> bool:
         most, rounds = (step.values[NAMES.index(name)] for name in ("most", "rounds"))
         # Boxes that join a row, and slots that are cleared, are further rounds.
-        if rounds + 2 * most > kernels.most_rounds:
+        if rounds + 2 * most > dialect.most_rounds:
             return False
-        return kernels.emit(tuner, _thread_step(step, kernels))
+        return dialect.emit(tuner, _thread_step(step, dialect))
 
     return emit_steps(compute, emit_step)
 
 
 def emit_steps(compute: Compute, emit_step: Callable[[Suppression], bool]) -> bool:
-    """Emit the steps of a hint of kind "suppression", if there are such; `emit_step` emits one."""
+    """Emit the steps of a hint of kind "non_max_suppression", if there are such; `emit_step` emits one."""
     (order, corners, *rest), attributes = compute.operands, compute.attributes
     if compute.epilogue is not None or compute.output.dtype != INT32 or corners.dtype != FLOAT32:
         return False
@@ -103,10 +103,10 @@ def _span(most: int) -> int:
     return GROUP * max(1, _ROUNDS // (most + 2 * GROUP))
 
 
-def overlap_function(kernels: Kernels) -> list[str]:
+def overlap_function(dialect: KernelDialect) -> list[str]:
     """Source of the function `overlaps` of two boxes; empty boxes never overlap."""
     return [
-        f"{kernels.static}bool overlaps({kernels.vector()} a, {kernels.vector()} b, float limit) {{",
+        f"{dialect.static}bool overlaps({dialect.vector()} a, {dialect.vector()} b, float limit) {{",
         "    float height = min(a.z, b.z) - max(a.x, b.x), width = min(a.w, b.w) - max(a.y, b.y);",
         "    float inner = max(height, 0.0f) * max(width, 0.0f);",
         "    float area_a = max(a.z - a.x, 0.0f) * max(a.w - a.y, 0.0f);",
@@ -118,56 +118,56 @@ def overlap_function(kernels: Kernels) -> list[str]:
     ]
 
 
-def _thread_step(step: Suppression, kernels: Kernels) -> ThreadStep:
+def _thread_step(step: Suppression, dialect: KernelDialect) -> ThreadStep:
     """The step of a group for each row."""
-    vector = kernels.vector()
+    vector = dialect.vector()
     # Kept boxes, the block's boxes and bits, and the number kept.
     kept = [f"{vector} held[{AT_HAND}]", f"{vector} boxes[{GROUP}]"]
     shared = [
-        f"{kernels.shared} {name};"
+        f"{dialect.shared} {name};"
         for name in (*kept, f"uint met[{2 * GROUP}]", "uint free[2]", "int now[1]")
     ]
     return ThreadStep(
-        step.values[0] * GROUP, _statements(step, kernels), NAMES, step.values, step.inputs, step.target,
+        step.values[0] * GROUP, _statements(step, dialect), NAMES, step.values, step.inputs, step.target,
         widths=(1, 4, 1)[: len(step.inputs)],
-        shared=shared, functions=overlap_function(kernels), rounds=("rounds",), is_coherent=True, area=AREA,
+        shared=shared, functions=overlap_function(dialect), rounds=("rounds",), is_coherent=True, area=AREA,
         ns=GROUP * _ROUND_NS,
     )  # fmt: skip
 
 
-def _statements(step: Suppression, kernels: Kernels) -> list[str]:
+def _statements(step: Suppression, dialect: KernelDialect) -> list[str]:
     """Statements of thread `t`."""
-    o, limit = kernels.output, kernels.from_bits.format("limit_bits")
+    o, limit = dialect.output, dialect.from_bits.format("limit_bits")
     kind = step.order.dtype.name
 
     def box(position: str) -> str:
-        return kernels.load_vector(1, f"images + {kernels.element(0, f'candidates + {position}', kind)}")
+        return dialect.load_vector(1, f"images + {dialect.element(0, f'candidates + {position}', kind)}")
 
     next_bit = [
         "uint bit = rest & (~rest + 1u);",
-        f"int m = {_WORD} * w + {kernels.bit_place.format('bit')};",
+        f"int m = {_WORD} * w + {dialect.bit_place.format('bit')};",
     ]
     return [
         f"int row = t / {GROUP}, lane = t - row * {GROUP}, own = row * (most + 1);",
         "int kept = 0, total = 0;",
         "int images = row / max(classes, 1) * count, candidates = row * count;",
-        f"if (row < rows) total = min(end, {step.total(kernels, 'row')});",
+        f"if (row < rows) total = min(end, {step.total(dialect, 'row')});",
         f"if (row < rows && begin > 0) kept = {o}[own + most];",
         f"for (int k = lane; k < most && row < rows && begin == 0; k += {GROUP}) {o}[own + k] = 0;",
         f"for (int k = lane; k < min(kept, {AT_HAND}); k += {GROUP}) held[k] = {box(f'{o}[own + k]')};",
         "if (lane < 2) free[lane] = 0u;",
-        kernels.full_barrier,
+        dialect.full_barrier,
         f"for (int start = begin; start < total && kept < most; start += {GROUP}) {{",
         "    int p = start + lane;",
         "    bool is_free = p < total;",
-        f"    {kernels.vector()} box = {box('min(p, total - 1)')};",
+        f"    {dialect.vector()} box = {box('min(p, total - 1)')};",
         f"    for (int k = 0; k < min(kept, {AT_HAND}) && is_free; ++k)",
         f"        is_free = !overlaps(box, held[k], {limit});",
         f"    for (int k = {AT_HAND}; k < kept && is_free; ++k)",
         f"        is_free = !overlaps(box, {box(f'{o}[own + k]')}, {limit});",
         "    boxes[lane] = box;",
-        f"    if (is_free) {kernels.atomic('or', 'free', f'lane / {_WORD}', f'1u << lane % {_WORD}')}",
-        f"    {kernels.full_barrier}",
+        f"    if (is_free) {dialect.atomic('or', 'free', f'lane / {_WORD}', f'1u << lane % {_WORD}')}",
+        f"    {dialect.full_barrier}",
         "    uint low = free[0], high = free[1], low_kept = 0u, high_kept = 0u;",
         "    for (int w = 0; w < 2; ++w) {",
         f"        int below = clamp(lane - {_WORD} * w, 0, {_WORD});",
@@ -179,7 +179,7 @@ def _statements(step: Suppression, kernels: Kernels) -> list[str]:
         "        }",
         "        met[2 * lane + w] = word;",
         "    }",
-        f"    {kernels.full_barrier}",
+        f"    {dialect.full_barrier}",
         # One thread scans the bits: in software, every group of lanes that does so adds its own time.
         "    for (int w = 0; w < 2 && lane == 0; ++w) {",
         "        for (uint rest = w == 0 ? low : high; rest != 0u && kept < most; rest &= rest - 1u) {",
@@ -193,7 +193,7 @@ def _statements(step: Suppression, kernels: Kernels) -> list[str]:
         "    }",
         "    if (lane == 0) now[0] = kept;",
         "    if (lane < 2) free[lane] = 0u;",
-        f"    {kernels.full_barrier}",
+        f"    {dialect.full_barrier}",
         "    kept = now[0];",
         "}",
         f"if (lane == 0 && row < rows) {o}[own + most] = kept;",

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from engine.backends.gpu.kernels import GROUP, Kernels, Store, ThreadStep
-from engine.backends.operands import emit, widened
+from engine.backends.gpu.kernel_dialect import GROUP, KernelDialect, Store, ThreadStep
+from engine.backends.operands import emit, promoted_operand
 from engine.base.dtypes import FLOAT32, UINT8
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import index, lit
@@ -75,19 +75,19 @@ class PackedRows:
         return (self.rows, self.n, self.k * self.bits // 32, self.blocks, self.zero_bytes)
 
 
-def tune_packed(
+def tune_matmul_nbits(
     compute: Compute,
     tuner: Tuner,
-    kernels: Kernels,
+    dialect: KernelDialect,
     read_packed: Callable[[PackedRows], bool],
     multiply: Callable[[Compute], bool],
 ) -> bool:
-    """Rule for hints of kind "unpacked_matmul".
+    """Rule for hints of kind "matmul_nbits".
 
     Args:
         compute: the step.
         tuner: takes the steps that replace it.
-        kernels: of the backend.
+        dialect: of the backend.
         read_packed: emits the kernel for a few rows.
         multiply: the rule for a product of float32 matrices.
     """
@@ -98,13 +98,13 @@ def tune_packed(
     a, (m, n, k) = hint.operands[0], (hint.attributes[name] for name in ("m", "n", "k"))
     is_open = not a.is_static(0)
     is_readable = _layout_of(hint) is not None
-    is_unpackable = n * k <= MOST_UNPACKED and kernels.fits(n * k, FLOAT32)
+    is_unpackable = n * k <= MOST_UNPACKED and dialect.fits(n * k, FLOAT32)
     few, many, unpacked = deferred(_divided, m, n, is_readable, is_unpackable)
     has_few, has_many = is_open or few > 0, is_unpackable and (is_open or many > 0)
     if has_few and not is_readable:
         return False
     if a.dtype != FLOAT32:
-        a = widened(a, None, lambda position: lit(0), FLOAT32, tuner, is_weight=False)
+        a = promoted_operand(a, None, lambda position: lit(0), FLOAT32, tuner, is_weight=False)
     if has_few:
         rows = replace(_rows_of(hint, a), rows=few)
         if not read_packed(rows):
@@ -149,43 +149,45 @@ def _rows_of(hint: Hint, a: Value) -> PackedRows:
     return PackedRows(m, n, k, bits, block, a, words, scales, zeros[0] if zeros else None)
 
 
-def scale_of(rows: PackedRows, kernels: Kernels, column: str) -> str:
+def scale_of(rows: PackedRows, dialect: KernelDialect, column: str) -> str:
     """The text of the scale of a column's `block`."""
-    return kernels.load(2, f"{column} * blocks + block", rows.scales.dtype.name)
+    return dialect.load(2, f"{column} * blocks + block", rows.scales.dtype.name)
 
 
-def zero_of(rows: PackedRows, kernels: Kernels, column: str) -> str:
+def zero_of(rows: PackedRows, dialect: KernelDialect, column: str) -> str:
     """The text of the zero point of a column's `block`."""
     if rows.zeros is None:
         return f"{1 << (rows.bits - 1)}.0f"
     if rows.bits == 8:
-        return kernels.as_float.format(f"({kernels.load(3, f'{column} * zero_bytes + block', 'uint8')})")
-    byte = kernels.load(3, f"{column} * zero_bytes + block / 2", "uint8")
-    return kernels.as_float.format(f"({byte} >> (block % 2 * 4) & 15)")
+        return dialect.as_float.format(f"({dialect.load(3, f'{column} * zero_bytes + block', 'uint8')})")
+    byte = dialect.load(3, f"{column} * zero_bytes + block / 2", "uint8")
+    return dialect.as_float.format(f"({byte} >> (block % 2 * 4) & 15)")
 
 
-def read_by_group(rows: PackedRows, compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+def read_by_group(rows: PackedRows, compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
     """Emit the kernel for a few rows: 32 threads share a column, and neighbours read neighbouring words."""
-    if rows.k * rows.bits // 32 > kernels.most_rounds:
+    if rows.k * rows.bits // 32 > dialect.most_rounds:
         return False
     threads = rows.rows * -(-rows.n // _COLUMNS) * GROUP
     step = ThreadStep(
         threads, (), NAMES, rows.values, rows.inputs, compute.output.name,
-        widths=(4, 1, 1, 1)[: len(rows.inputs)], shared=[f"{kernels.shared} float sums[{GROUP}];"],
+        widths=(4, 1, 1, 1)[: len(rows.inputs)], shared=[f"{dialect.shared} float sums[{GROUP}];"],
         rounds=("words",), area=32 // rows.bits * _COLUMNS, ns=_COLUMNS * _WORD_NS,
     )  # fmt: skip
-    return kernels.emit_finished(compute, tuner, step, lambda store: _group_statements(rows, kernels, store))
+    return dialect.emit_with_epilogue(
+        compute, tuner, step, lambda store: _group_statements(rows, dialect, store)
+    )
 
 
-def _group_statements(rows: PackedRows, kernels: Kernels, store: Store) -> list[str]:
+def _group_statements(rows: PackedRows, dialect: KernelDialect, store: Store) -> list[str]:
     """Statements of thread `t`."""
     per_word, mask = 32 // rows.bits, (1 << rows.bits) - 1
     vectors = per_word // 4
     products = []
     for v in range(vectors):
-        numbers = [kernels.as_float.format(f"(q >> {rows.bits * (4 * v + k)} & {mask}u)") for k in range(4)]
-        x = kernels.load_vector(0, f"a + word * {vectors} + {v}")
-        products.append(f"part += dot({x}, {kernels.made(', '.join(numbers))} - zero);")
+        numbers = [dialect.as_float.format(f"(q >> {rows.bits * (4 * v + k)} & {mask}u)") for k in range(4)]
+        x = dialect.load_vector(0, f"a + word * {vectors} + {v}")
+        products.append(f"part += dot({x}, {dialect.construct_vector(', '.join(numbers))} - zero);")
     return [
         f"int group = t / {GROUP}, place = t - group * {GROUP}, lane = place % {_LANES};",
         f"int across = max((n + {_COLUMNS - 1}) / {_COLUMNS}, 1), row = group / across;",
@@ -193,16 +195,16 @@ def _group_statements(rows: PackedRows, kernels: Kernels, store: Store) -> list[
         "float sum = 0.0f;",
         "if (column < n && row < m) {",
         f"    for (int word = lane; word < words; word += {_LANES}) {{",
-        f"        uint q = {kernels.load_word(1, 'column * words + word')};",
+        f"        uint q = {dialect.load_word(1, 'column * words + word')};",
         f"        int block = word / {rows.block // per_word};",
-        f"        float zero = {zero_of(rows, kernels, 'column')}, part = 0.0f;",
+        f"        float zero = {zero_of(rows, dialect, 'column')}, part = 0.0f;",
         *(f"        {line}" for line in products),
-        f"        sum += part * {scale_of(rows, kernels, 'column')};",
+        f"        sum += part * {scale_of(rows, dialect, 'column')};",
         "    }",
         "}",
         "sums[place] = sum;",
         f"for (int other = {_LANES // 2}; other > 0; other /= 2) {{",
-        f"    {kernels.barrier}",
+        f"    {dialect.barrier}",
         "    if (lane < other) sums[place] += sums[place + other];",
         "}",
         "if (lane == 0 && column < n && row < m) {",

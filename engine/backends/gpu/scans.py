@@ -7,7 +7,7 @@ its block for each element; here one thread goes through a block.
 from __future__ import annotations
 
 from engine.backends.gpu.division import divide
-from engine.backends.gpu.kernels import GROUP, Kernels, Store, ThreadStep
+from engine.backends.gpu.kernel_dialect import GROUP, KernelDialect, Store, ThreadStep
 from engine.backends.operands import emit
 from engine.base.dtypes import INT32, INT64
 from engine.compiler.plan import Compute, Tuner
@@ -19,8 +19,8 @@ _ROW_NAMES = ("rows", "count", "room")
 _NS = 10.0
 
 
-def tune_scan(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
-    """Rule for hints of kind "scan" of float32 and int32; False for a row that is one block."""
+def tune_prefix_scan(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
+    """Rule for hints of kind "prefix_scan" of float32 and int32; False for a row that is one block."""
     operands, attributes = compute.operands, compute.attributes
     if len(operands) == 1:
         return False
@@ -35,11 +35,11 @@ def tune_scan(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
             "if (t >= threads) return;",
             "int line = t / max(inner, 1), i = t - line * inner;",
             "int o = line / max(blocks, 1), block = line - o * blocks;",
-            f"{word} before = {kernels.load(1, 't', before.dtype.name)};",
+            f"{word} before = {dialect.load(1, 't', before.dtype.name)};",
             f"{word} part = {neutral};",
             f"for (int k = block * {block}; k < min((block + 1) * {block}, count); ++k) {{",
             "    int at = (o * count + (reverse != 0 ? count - 1 - k : k)) * inner + i;",
-            f"    {word} after = part {join} {kernels.load(0, 'at', x.dtype.name)};",
+            f"    {word} after = part {join} {dialect.load(0, 'at', x.dtype.name)};",
             *(f"    {line}" for line in store("at", f"before {join} (exclusive != 0 ? part : after)")),
             "    part = after;",
             "}",
@@ -52,10 +52,10 @@ def tune_scan(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
         [(v.root.name, v.dtype.name) for v in operands], compute.output.name, area=GROUP * block,
         ns=GROUP * block * _NS,
     )  # fmt: skip
-    return kernels.emit_finished(compute, tuner, step, lines)
+    return dialect.emit_with_epilogue(compute, tuner, step, lines)
 
 
-def _emit_marks(compute: Compute, tuner: Tuner, kernels: Kernels, shape: tuple[int, ...]) -> bool:
+def _emit_marks(compute: Compute, tuner: Tuner, dialect: KernelDialect, shape: tuple[int, ...]) -> bool:
     """Emit the step in which each set element of a mask writes its position where the running sum says.
 
     shape: of a row, as what the indices are meant. The output is (rows, axes, room).
@@ -64,18 +64,18 @@ def _emit_marks(compute: Compute, tuner: Tuner, kernels: Kernels, shape: tuple[i
     axes = [f"size{axis}" for axis in range(1, len(shape))]
     lines = [
         "if (t >= total) return;",
-        f"if ({kernels.load(0, 't', mask.dtype.name)} == 0) return;",
+        f"if ({dialect.load(0, 't', mask.dtype.name)} == 0) return;",
         f"int row = {divide('t', 'count')}, rest = t - row * count;",
-        f"int slot = row * room + {kernels.element(1, 't')} - 1;",
+        f"int slot = row * room + {dialect.element(1, 't')} - 1;",
     ]
     for axis, size in reversed([*enumerate(axes, 1)]):
         lines += [
             f"int rest{axis} = {divide('rest', size)};",
-            f"{kernels.output}[{axis} * room + slot] = rest - rest{axis} * {size};",
+            f"{dialect.output}[{axis} * room + slot] = rest - rest{axis} * {size};",
             f"rest = rest{axis};",
         ]
-    lines.append(f"{kernels.output}[slot] = rest;")
-    return kernels.emit(tuner, ThreadStep(
+    lines.append(f"{dialect.output}[slot] = rest;")
+    return dialect.emit(tuner, ThreadStep(
         mask.size, lines, ("total", "count", "room", *axes),
         (mask.size, mask.shape[1], compute.space[-1], *shape[1:]),
         [(mask.root.name, mask.dtype.name), (through.root.name, "int32")], compute.output.name,
@@ -83,29 +83,29 @@ def _emit_marks(compute: Compute, tuner: Tuner, kernels: Kernels, shape: tuple[i
     ))  # fmt: skip
 
 
-def _emit_rows(compute: Compute, tuner: Tuner, kernels: Kernels, room: int) -> bool:
+def _emit_rows(compute: Compute, tuner: Tuner, dialect: KernelDialect, room: int) -> bool:
     """Emit the step that goes through whole rows of marks: positions of the set ones, or only their number.
 
     A group goes through a row, each thread through a part; where threads sort alone, each through whole rows.
     False for long rows.
     """
-    mask, group = compute.operands[0], 1 if kernels.alone else GROUP
-    if compute.epilogue is not None or not mask.is_static(1) or mask.shape[1] > kernels.longest_row:
+    mask, group = compute.operands[0], 1 if dialect.alone else GROUP
+    if compute.epilogue is not None or not mask.is_static(1) or mask.shape[1] > dialect.longest_row:
         return False
     rows, count = mask.shape
-    if 2 * -(-count // group) + room + GROUP > kernels.most_rounds:
+    if 2 * -(-count // group) + room + GROUP > dialect.most_rounds:
         return False
-    return kernels.emit(tuner, ThreadStep(
-        rows * group, _row_statements(kernels, group, mask.dtype.name, bool(room)), _ROW_NAMES,
+    return dialect.emit(tuner, ThreadStep(
+        rows * group, _row_statements(dialect, group, mask.dtype.name, bool(room)), _ROW_NAMES,
         (rows, count, room), [(mask.root.name, mask.dtype.name)], compute.output.name,
-        compute.output.dtype.name, shared=[f"{kernels.shared} int sums[{group}];"] if group > 1 else [],
+        compute.output.dtype.name, shared=[f"{dialect.shared} int sums[{group}];"] if group > 1 else [],
         rounds=("count",), is_alone=group == 1, area=2, ns=GROUP // group * _NS,
     ))  # fmt: skip
 
 
-def _row_statements(kernels: Kernels, group: int, kind: str, has_room: bool) -> list[str]:
+def _row_statements(dialect: KernelDialect, group: int, kind: str, has_room: bool) -> list[str]:
     """Statements of thread `t`: several of a group share `sums`. has_room: whether positions are stored."""
-    is_marked, output = f"{kernels.load(0, 'p', kind)} != 0", kernels.output
+    is_marked, output = f"{dialect.load(0, 'p', kind)} != 0", dialect.output
     lines = [
         f"int row = t / {group}, lane = t - row * {group}, each = (count + {group - 1}) / {group};",
         "int begin = min(lane * each, count), end = row < rows ? min(begin + each, count) : 0;",
@@ -116,7 +116,7 @@ def _row_statements(kernels: Kernels, group: int, kind: str, has_room: bool) -> 
         lines += [
             counted,
             "sums[lane] = found;",
-            kernels.barrier,
+            dialect.barrier,
             f"for (int k = 0; k < {group}; ++k) {{ if (k < lane) slot += sums[k]; total += sums[k]; }}",
         ]
     elif not has_room:
@@ -135,13 +135,13 @@ def _row_statements(kernels: Kernels, group: int, kind: str, has_room: bool) -> 
     ]
 
 
-def tune_count(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
-    """Rule for hints of kind "count": False for long rows, whose running sum has the number."""
-    return _emit_rows(compute, tuner, kernels, 0)
+def tune_count_nonzero(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
+    """Rule for hints of kind "count_nonzero": False for long rows, whose running sum has the number."""
+    return _emit_rows(compute, tuner, dialect, 0)
 
 
-def tune_select(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
-    """Rule for hints of kind "select".
+def tune_stream_compaction(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
+    """Rule for hints of kind "stream_compaction".
 
     A group goes through a short row. In longer ones, each marked place writes its position where the running
     sum says.
@@ -149,15 +149,15 @@ def tune_select(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
     output = compute.output
     if compute.epilogue is not None or output.dtype != INT32:
         return False
-    if _emit_rows(compute, tuner, kernels, compute.space[-1]):
+    if _emit_rows(compute, tuner, dialect, compute.space[-1]):
         return True
     # Slots that stand for nothing are read all the same.
     emit(tuner, lit(0, "int32"), (output.size,), INT32, output.name)
-    return _emit_marks(compute, tuner, kernels, compute.operands[0].shape[1:])
+    return _emit_marks(compute, tuner, dialect, compute.operands[0].shape[1:])
 
 
-def tune_nonzero(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+def tune_nonzero(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
     """Rule for hints of kind "nonzero": the same with the index along each axis."""
     if compute.epilogue is not None or compute.output.dtype != INT64:
         return False
-    return _emit_marks(compute, tuner, kernels, tuple(compute.attributes["shape"]))
+    return _emit_marks(compute, tuner, dialect, tuple(compute.attributes["shape"]))

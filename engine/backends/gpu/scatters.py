@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from engine.backends.gpu.division import divide
-from engine.backends.gpu.kernels import Kernels, ThreadStep
+from engine.backends.gpu.kernel_dialect import KernelDialect, ThreadStep
 from engine.backends.gpu.sorts import sorted_pairs
 from engine.backends.operands import emit, emit_result
 from engine.base.dtypes import INT32
@@ -30,22 +30,22 @@ _NAMES = ("total", "count", "columns", "places")
 """Arguments of a step that goes through `total` targets, (rows, count, columns), of so many `places`."""
 
 
-def tune_scatter(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+def tune_scatter(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
     """Rule for hints of kind "scatter"; False for few updates, and reductions at targets known before."""
     targets, reduction = compute.operands[1], compute.attributes["reduction"]
     if targets.is_static(1) and targets.shape[1] <= FEW:
         return False
     if reduction == "none":
-        return _tune_last(compute, tuner, kernels)
-    return targets.known is None and _tune_reduction(compute, tuner, kernels)
+        return _tune_last(compute, tuner, dialect)
+    return targets.known is None and _tune_reduction(compute, tuner, dialect)
 
 
-def _tune_last(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+def _tune_last(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
     data, targets, updates = compute.operands
     (_, places, _), (rows, count, width) = data.shape, updates.shape
     columns = targets.shape[2]
     size = rows * places * columns
-    if not kernels.fits(size, INT32):
+    if not dialect.fits(size, INT32):
         return False
     known = targets.known
     if known is not None:
@@ -56,7 +56,7 @@ def _tune_last(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
         name = tuner.temporary(size, INT32)
         emit(tuner, lit(-1, "int32"), (size,), INT32, name)
         sizes = targets.size, count, columns, places
-        if not _emit(tuner, kernels, _raise_statements(kernels), sizes, targets.root.name, name):
+        if not _emit(tuner, dialect, _raise_statements(dialect), sizes, targets.root.name, name):
             return False
     table = Value(name, (rows, places, columns), INT32)
 
@@ -82,21 +82,21 @@ def last_of_known(targets: np.ndarray, places: int) -> np.ndarray:
     return table[:, :places]
 
 
-def _tune_reduction(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+def _tune_reduction(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
     (data, targets, updates), combine = compute.operands, REDUCTIONS[compute.attributes["reduction"]]
     (_, places, _), (rows, count, width) = data.shape, updates.shape
     columns = targets.shape[2]
     size = 2 * rows * places * columns
     # A loop finds out in a round of its own that it is over.
-    if size >= _MOST or count >= kernels.most_rounds or not kernels.fits(size, INT32):
+    if size >= _MOST or count >= dialect.most_rounds or not dialect.fits(size, INT32):
         return False
-    pairs = sorted_pairs(tuner, kernels, targets, count)
+    pairs = sorted_pairs(tuner, dialect, targets, count)
     if pairs is None:
         return False
     runs = Value(tuner.temporary(size, INT32), (rows, places, columns, 2), INT32)
     emit(tuner, lit(0, "int32"), (size,), INT32, runs.name)
     sizes = targets.size, count, columns, places
-    if not _emit(tuner, kernels, _run_statements(kernels), sizes, pairs.name, runs.name):
+    if not _emit(tuner, dialect, _run_statements(dialect), sizes, pairs.name, runs.name):
         return False
 
     def after(o: Expr, place: Expr, i: Expr) -> Expr:
@@ -117,16 +117,21 @@ def _tune_reduction(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
 
 
 def _emit(
-    tuner: Tuner, kernels: Kernels, lines: Sequence[str], sizes: tuple[int, ...], source: str, table: str
+    tuner: Tuner,
+    dialect: KernelDialect,
+    lines: Sequence[str],
+    sizes: tuple[int, ...],
+    source: str,
+    table: str,
 ) -> bool:
     """Emit a step over targets from a tensor to a table."""
     divisors = ("count", "columns")
-    return kernels.emit(
+    return dialect.emit(
         tuner, ThreadStep(sizes[0], lines, _NAMES, sizes, [(source, "int32")], table, divisors=divisors)
     )
 
 
-def _raise_statements(kernels: Kernels) -> list[str]:
+def _raise_statements(dialect: KernelDialect) -> list[str]:
     """Statements of thread `t`, in C and in GLSL, for the target t (row, update, column).
 
     It raises the entry (row, target, column) of the table (rows, places, columns) to the number of its
@@ -135,21 +140,21 @@ def _raise_statements(kernels: Kernels) -> list[str]:
     place = "(row * places + place) * columns + t - line * columns"
     return [
         "if (t >= total) return;",
-        f"int place = {kernels.element(0, 't')};",
+        f"int place = {dialect.element(0, 't')};",
         f"int line = {divide('t', 'columns')}, row = {divide('line', 'count')};",
         "if (place >= 0 && place < places)",
-        f"    {kernels.atomic('max', kernels.output, place, 'line - row * count')}",
+        f"    {dialect.atomic('max', dialect.output, place, 'line - row * count')}",
     ]
 
 
-def _run_statements(kernels: Kernels) -> list[str]:
+def _run_statements(dialect: KernelDialect) -> list[str]:
     """Statements of thread `t`, in C and in GLSL, for the sorted target t of a line (row, column).
 
     Where a run of equals begins, it stores that as `first` of their entry in the table (rows, places,
     columns, first and end), and as `end` of the entry of the run before.
     """
-    entry = f"{kernels.output}[2 * ((row * places + {{}}) * columns + column)"
-    own, previous = (kernels.element(0, f"2 * ({at})") for at in ("t", "max(t - 1, 0)"))
+    entry = f"{dialect.output}[2 * ((row * places + {{}}) * columns + column)"
+    own, previous = (dialect.element(0, f"2 * ({at})") for at in ("t", "max(t - 1, 0)"))
     return [
         "if (t >= total) return;",
         f"int line = {divide('t', 'count')}, slot = t - line * count;",

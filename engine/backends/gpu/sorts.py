@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from engine.backends.gpu.kernels import GROUP, Kernels, ThreadStep
+from engine.backends.gpu.kernel_dialect import GROUP, KernelDialect, ThreadStep
 from engine.backends.operands import emit, emit_result
 from engine.base.dtypes import FLOAT32, INT32, INT64
 from engine.compiler.plan import Compute, Tuner
@@ -47,7 +47,7 @@ Place = Callable[[str, str], str]
 """The text of where in its row the element at a position and a slot is."""
 
 
-def tune_sort(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+def tune_sort(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
     """Rule for hints of kind "sort"; returns False for unsupported keys and for top-k of many."""
     (rows, *others), attributes = compute.operands, compute.attributes
     (outer, count, inner), keep = rows.shape, attributes["keep"]
@@ -58,7 +58,7 @@ def tune_sort(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
         return False
     is_plain = compute.epilogue is None and compute.output.dtype == INT32
     output = compute.output.name if is_plain else ""
-    pairs = sorted_pairs(tuner, kernels, rows, keep, attributes["descending"], length, listed, output)
+    pairs = sorted_pairs(tuner, dialect, rows, keep, attributes["descending"], length, listed, output)
     if pairs is None:
         return False
     if pairs.name == output:
@@ -75,7 +75,7 @@ def tune_sort(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
 
 def sorted_pairs(
     tuner: Tuner,
-    kernels: Kernels,
+    dialect: KernelDialect,
     rows: Value,
     keep: int,
     descending: bool = False,
@@ -90,26 +90,26 @@ def sorted_pairs(
     positions: then `inner` is 1. `output` takes the positions alone, (outer, keep), if the last step can give
     them; then it is returned.
     """
-    (outer, count, inner), block = rows.shape, kernels.alone or BLOCK
-    if rows.size >= _MOST or not kernels.fits(2 * rows.size, INT32):
+    (outer, count, inner), block = rows.shape, dialect.alone or BLOCK
+    if rows.size >= _MOST or not dialect.fits(2 * rows.size, INT32):
         return None
     is_fixed, lines = rows.is_static(1), outer * inner
     source, kind, is_descending = _keys(tuner, rows, descending)
-    place = _place(kernels, listed, 1 if length is None else 2)
-    read = _reading(kernels, kind, is_descending)
+    place = _place(dialect, listed, 1 if length is None else 2)
+    read = _reading(dialect, kind, is_descending)
     if listed is not None:
         read = _through(read, place)
     runs = [tuner.temporary(2 * rows.size, INT32) for _ in range(2)]
     span = deferred(_span, count, block)
     blocks = -(-count // block)
     segments = lines * blocks
-    sorted_block = kernels.sorted_block
-    threads = segments if kernels.alone else -(-segments // (block // span)) * GROUP
+    sorted_block = dialect.sorted_block
+    threads = segments if dialect.alone else -(-segments // (block // span)) * GROUP
     # Those of a group.
-    together = block * (GROUP if kernels.alone and sorted_block is None else 1)
+    together = block * (GROUP if dialect.alone and sorted_block is None else 1)
     values: tuple[int, ...] = count, inner, blocks, segments, span, keep
     lengths, places = ([(v.root.name, v.dtype.name)] if v is not None else [] for v in (length, listed))
-    length_of = _length_of(kernels, length)
+    length_of = _length_of(dialect, length)
     can_end = bool(output) and is_fixed and rows.is_static(2) and inner == 1
     is_last = can_end and sorted_block is not None and count <= block
     shared: list[str] = []
@@ -118,17 +118,17 @@ def sorted_pairs(
         runs[0] = output
     if sorted_block is not None:
         functions, statements = sorted_block(length_of("row"), read, place, is_last)
-    elif kernels.alone:
-        statements = _few_statements(kernels, block, length_of, read, place)
+    elif dialect.alone:
+        statements = _few_statements(dialect, block, length_of, read, place)
     else:
-        shared = [f"{kernels.shared} int {name}[{2 * BLOCK}];" for name in ("keys", "places")]
-        statements = _block_statements(kernels, length_of, read, place)
-    is_emitted = kernels.emit(tuner, ThreadStep(
+        shared = [f"{dialect.shared} int {name}[{2 * BLOCK}];" for name in ("keys", "places")]
+        statements = _block_statements(dialect, length_of, read, place)
+    is_emitted = dialect.emit(tuner, ThreadStep(
         threads, statements, BLOCK_NAMES, values, [(source, kind), *lengths, *places], runs[0], shared=shared,
         functions=functions, is_alone=sorted_block is not None, area=together * _BLOCK_AREA,
         ns=together * _BLOCK_NS,
     ))  # fmt: skip
-    run, merged = block, EACH * (_MORE_ALONE if kernels.alone else 1)
+    run, merged = block, EACH * (_MORE_ALONE if dialect.alone else 1)
     # Every kernel occurs where the size is not fixed.
     while is_emitted and (run < count or (run == block and not is_fixed)):
         pairs = -(-count // (2 * run))
@@ -139,22 +139,22 @@ def sorted_pairs(
         if is_last:
             runs[1] = output
         merge = ThreadStep(
-            total, _merge_statements(kernels, merged, length_of, is_last), _MERGE_NAMES, values,
+            total, _merge_statements(dialect, merged, length_of, is_last), _MERGE_NAMES, values,
             [(runs[0], "int32"), *lengths], runs[1],
             area=GROUP * merged * _MERGE_AREA, ns=GROUP * merged * _MERGE_NS,
         )  # fmt: skip
-        is_emitted = kernels.emit(tuner, merge)
+        is_emitted = dialect.emit(tuner, merge)
         runs.reverse()
         run *= 2
     return Value(runs[0], (2 * rows.size,), INT32) if is_emitted else None
 
 
-def _length_of(kernels: Kernels, length: Value | None) -> Callable[[str], str]:
+def _length_of(dialect: KernelDialect, length: Value | None) -> Callable[[str], str]:
     """The text of how many elements of a row there are; `inner` rows share an entry."""
     if length is None:
         return lambda row: "count"
     kind = length.dtype.name
-    return lambda row: kernels.element(1, f"({row}) / max(inner, 1)", kind)
+    return lambda row: dialect.element(1, f"({row}) / max(inner, 1)", kind)
 
 
 @deferrable
@@ -174,12 +174,12 @@ def _keys(tuner: Tuner, rows: Value, descending: bool) -> tuple[str, str, bool]:
     return keys, "int32", False
 
 
-def _reading(kernels: Kernels, kind: str, is_descending: bool) -> Read:
+def _reading(dialect: KernelDialect, kind: str, is_descending: bool) -> Read:
     """See `engine.operators.sorting.key_of`, for elements of a type."""
     turn = "~" if is_descending else ""
 
     def read(variable: str, position: str) -> str:
-        element = kernels.element(0, position, kind)
+        element = dialect.element(0, position, kind)
         if kind == "int32":
             return f"{variable} = {turn}{element};"
         key = f"size == 0 ? 0 : size > {_INFINITY} ? {_LAST} : code ^ (code >> 31 & {_LAST})"
@@ -200,12 +200,12 @@ def _ranks(count: int, read: Read) -> list[str]:
     ]
 
 
-def _place(kernels: Kernels, listed: Value | None, slot: int) -> Place:
+def _place(dialect: KernelDialect, listed: Value | None, slot: int) -> Place:
     """Where elements are: at slots, or where these are listed in an input."""
     if listed is None:
         return lambda position, found: found
     kind = listed.dtype.name
-    return lambda position, found: kernels.element(slot, position, kind)
+    return lambda position, found: dialect.element(slot, position, kind)
 
 
 def _through(read: Read, place: Place) -> Read:
@@ -214,10 +214,10 @@ def _through(read: Read, place: Place) -> Read:
 
 
 def _few_statements(
-    kernels: Kernels, count: int, length_of: Callable[[str], str], read: Read, place: Place
+    dialect: KernelDialect, count: int, length_of: Callable[[str], str], read: Read, place: Place
 ) -> list[str]:
     """Statements of thread `t` that sort a block of `count` elements without shared memory."""
-    o = kernels.output
+    o = dialect.output
     return [
         "if (t >= segments) return;",
         "int row = t / max(blocks, 1), start = (t - row * blocks) * span;",
@@ -234,7 +234,7 @@ def _few_statements(
 
 
 def _block_statements(
-    kernels: Kernels, length_of: Callable[[str], str], read: Read, place: Place
+    dialect: KernelDialect, length_of: Callable[[str], str], read: Read, place: Place
 ) -> list[str]:
     """Statements of thread `t` that sort a block of `BLOCK` elements and store its pairs."""
     return [
@@ -245,7 +245,7 @@ def _block_statements(
         f"int here = segment < segments ? min({length_of('row')} - start, {EACH}) : 0;",
         *_ranks(EACH, read),
         *(f"keys[own + r{k}] = k{k}; places[own + r{k}] = own + {k};" for k in range(EACH)),
-        kernels.barrier,
+        dialect.barrier,
         "int half_ = 0;",
         f"for (int run = {EACH}; run < span; run *= 2) {{",
         "    int base = own / (2 * run) * (2 * run), q = own - base;",
@@ -261,7 +261,7 @@ def _block_statements(
         "        else next_right = keys[right + min(++from_right, run - 1)];",
         "    }",
         f"    half_ = {BLOCK} - half_;",
-        f"    {kernels.barrier}",
+        f"    {dialect.barrier}",
         "}",
         f"for (int e = lane; e < {BLOCK}; e += {GROUP}) {{",
         "    int part = e / slots, owner = first + part, line = owner / max(blocks, 1);",
@@ -269,18 +269,18 @@ def _block_statements(
         f"    if (owner < segments && place < min({length_of('line')} - begin, keep)) {{",
         "        int at = 2 * (line * count + begin + place);",
         "        int slot = begin + places[half_ + e] - part * slots;",
-        f"        {kernels.output}[at] = keys[half_ + e];",
-        f"        {kernels.output}[at + 1] = {place('line * count + slot', 'slot')};",
+        f"        {dialect.output}[at] = keys[half_ + e];",
+        f"        {dialect.output}[at + 1] = {place('line * count + slot', 'slot')};",
         "    }",
         "}",
     ]
 
 
 def _merge_statements(
-    kernels: Kernels, merged: int, length_of: Callable[[str], str], is_last: bool
+    dialect: KernelDialect, merged: int, length_of: Callable[[str], str], is_last: bool
 ) -> list[str]:
     """Statements of thread `t` that store its share of a merged run; the last one's are positions alone."""
-    key, o, place = kernels.element(0, "2 * ({})"), kernels.output, kernels.element(0, "2 * source + 1")
+    key, o, place = dialect.element(0, "2 * ({})"), dialect.output, dialect.element(0, "2 * source + 1")
     zeros = f"for (int at = max(q, end); at < min(q + {merged}, keep); ++at) {o}[row * keep + at] = 0;"
     stores = [f"{o}[2 * at] = is_left ? next_left : next_right;", f"{o}[2 * at + 1] = {place};"]
     if is_last:

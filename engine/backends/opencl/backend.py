@@ -76,7 +76,7 @@ class OpenCLBackend(Backend):
     storage: ClassVar[Storage] = "buffer"
     shares: ClassVar[bool] = True
     fan_in = _FAN_IN
-    whole_layers = frozenset({"repeat"})
+    whole_layers = frozenset({"loop"})
     keeps_int64: ClassVar[bool] = False
     storage_types: ClassVar[Sequence[str]] = tuple(WORDS)
 
@@ -160,7 +160,7 @@ class OpenCLBackend(Backend):
     def generic(self, compute: Compute) -> Step:
         """Processors compute formulas over long rows row by row."""
         by_rows = self.form == "cpu" and fits(self.device.limits)
-        return row_step(compute) if by_rows else compute.numbered()
+        return row_step(compute) if by_rows else compute.as_step()
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile missing kernels and return their number. Blocks: for loading only."""

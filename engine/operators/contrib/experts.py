@@ -72,7 +72,7 @@ class Projection:
             if self.weight is None:
                 return Hint("expert_matmul", operands, attributes)
             sizes = {"experts": self.weights[0].shape[0], "n": self.rows, "k": self.columns}
-            return Hint("unpacked_expert_matmul", operands, attributes | sizes | {"weight": self.weight})
+            return Hint("expert_matmul_nbits", operands, attributes | sizes | {"weight": self.weight})
 
         bias = self.bias
         found = k.compute((rows, count, self.rows), FLOAT32, formula, hint=hint)

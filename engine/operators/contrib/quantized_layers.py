@@ -235,7 +235,7 @@ def matmul_n_bits(
             "m": rows.shape[0], "n": N, "k": K, "weight": weight, "bits": bits, "block": block_size,
             "is_assigned": g_idx is not None,
         }  # fmt: skip
-        return Hint("unpacked_matmul", (rows, *packed), attributes)
+        return Hint("matmul_nbits", (rows, *packed), attributes)
 
     def formula(i: Expr, n: Expr) -> Expr:
         def block(j: Expr) -> Expr:

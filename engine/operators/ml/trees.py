@@ -148,7 +148,7 @@ def leaves_of(k: Builder, x: Value, forest: Forest) -> Value:
         if not is_plain:
             return None
         attributes = {"mode": used[0], "depth": depth, "missing": has_missing}
-        return Hint("leaves", (x, nodes, splits, roots), attributes)
+        return Hint("tree_ensemble_leaves", (x, nodes, splits, roots), attributes)
 
     return k.compute((forest.roots.size, x.shape[0]), INT32, walk, hint=hint)
 

@@ -215,7 +215,7 @@ def tuned_plan(backend: Backend, compute: Compute) -> Plan:
 
 def chain_plan(computes: Sequence[Compute], outputs: Sequence[str] = ("y",)) -> Plan:
     """Generic steps in order; what no step makes is an input, what is not in `outputs` a temporary."""
-    plan = Plan([c.numbered() for c in computes])
+    plan = Plan([c.as_step() for c in computes])
     made: set[str] = set()
     for compute in computes:
         for source in {node.attr for node in nodes(compute.formula()) if node.op == "load"}:

@@ -19,7 +19,7 @@ def estimate(*, per_row: bool) -> float:
     divided = index(0) if per_row else index(1)
     place = (divided // lit(7) * lit(7) + divided % lit(7)) * lit(1)
     body = X[(place, index(1)) if per_row else (index(0), place)]
-    step = Compute(Value("y", SHAPE, X.dtype), SHAPE, body, "copy", "Copy").numbered()
+    step = Compute(Value("y", SHAPE, X.dtype), SHAPE, body, "copy", "Copy").as_step()
     return float(step_ns(step))
 
 

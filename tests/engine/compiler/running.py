@@ -28,7 +28,7 @@ def planned(tracer: Tracer, shapes: Shapes) -> tuple[list[Compute], dict[str, Va
 
 def kernel_keys(tracer: Tracer, shapes: Shapes) -> list[str]:
     """The kernels of a plan, in order."""
-    return [compute.numbered().kernel.key for compute in planned(tracer, shapes)[0]]
+    return [compute.as_step().kernel.key for compute in planned(tracer, shapes)[0]]
 
 
 def run_fused(model: Model, feeds: Arrays, fan_in: int = 7) -> dict[str, np.ndarray]:

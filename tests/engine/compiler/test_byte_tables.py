@@ -40,7 +40,7 @@ CHAINS: dict[str, list[onnx.NodeProto]] = {
         for op_type in ("Sigmoid", "Tanh", "HardSwish", "Softplus", "Elu", "Exp", "Relu", "Identity")
     },
 }
-LOOKED_UP = "look_up"
+LOOKED_UP = "byte_lookup"
 
 
 def model_of(

@@ -22,7 +22,7 @@ from engine.kernels.expr import (
     reduce,
     select,
 )
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.value import Value
 
 FLOAT32 = np.dtype(np.float32)
@@ -100,7 +100,7 @@ def test_a_split_formula_yields_the_same(name: str, most: int) -> None:
     x = Value("x", X.shape, FLOAT32)
     body = read(x)[name]
     output = Value("y", SPACE, FLOAT32)
-    kernel, values, _ = number(body, len(SPACE), FLOAT32)
+    kernel, values, _ = kernel_call(body, len(SPACE), FLOAT32)
     expected = evaluate(kernel, SPACE, values, [X])
     count = 0
 
@@ -115,7 +115,7 @@ def test_a_split_formula_yields_the_same(name: str, most: int) -> None:
     held = {"x": X}
     for part in parts:
         assert rounds_of(part.body, part.space) <= most
-        kernel, values, inputs = number(part.body, len(part.space), part.output.dtype)
+        kernel, values, inputs = kernel_call(part.body, len(part.space), part.output.dtype)
         held[part.output.name] = evaluate(kernel, part.space, values, [held[v.name] for v in inputs])
     np.testing.assert_allclose(held["y"].reshape(-1), expected.reshape(-1), rtol=1e-5)
 

@@ -11,7 +11,7 @@ from engine.compiler.plan import Compute
 from engine.compiler.split_reduction import SplitThresholds, split_reductions
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import Expr, arg, index, lit, reduce, unary
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.value import Value
 
@@ -42,7 +42,7 @@ def parts_of(compute: Compute, width: SplitThresholds = WIDTH, fan_in: int = 8) 
 def run(parts: list[Compute], x: np.ndarray) -> np.ndarray:
     arrays = {"x": x.reshape(-1)}
     for part in parts:
-        kernel, values, inputs = number(part.formula(), len(part.space), part.output.dtype)
+        kernel, values, inputs = kernel_call(part.formula(), len(part.space), part.output.dtype)
         found = evaluate(kernel, part.space, values, [arrays[v.name] for v in inputs])
         arrays[part.output.name] = found.reshape(-1)
     return arrays["y"].reshape(parts[-1].space)

@@ -10,7 +10,7 @@ import pytest
 from engine.kernels.evaluate import evaluate
 from engine.kernels.evaluate_sizes import evaluate_few
 from engine.kernels.expr import Expr, arg, binary, cast, compare, index, lit, select
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.value import Value
 
 INT64 = np.dtype(np.int64)
@@ -36,7 +36,7 @@ def _random(rng: random.Random, values: list[Value], depth: int) -> Expr:
 
 
 def _by_numpy(body: Expr) -> np.ndarray:
-    kernel, arguments, inputs = number(body, len(SPACE), INT64)
+    kernel, arguments, inputs = kernel_call(body, len(SPACE), INT64)
     arrays = [value.known for value in inputs if value.known is not None]
     return evaluate(kernel, SPACE, arguments, arrays).reshape(SPACE)
 

@@ -37,7 +37,7 @@ from engine.kernels.expr import (
     minimum,
     unary,
 )
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.value import Value
 from tests.engine.kernels.runners import Runner
 
@@ -75,7 +75,7 @@ def run(
     runner: Runner, formula: Expr, dtype: str, space: Sequence[int], arrays: dict[Value, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """What the runner computes, and what NumPy evaluation does."""
-    kernel, values, inputs = number(formula, len(space), as_dtype(dtype))
+    kernel, values, inputs = kernel_call(formula, len(space), as_dtype(dtype))
     ordered = [arrays[v] for v in inputs]
     return runner.run(kernel, space, values, ordered), evaluate(kernel, space, values, ordered)
 
@@ -447,5 +447,5 @@ def test_functions_over_their_range(runner: Runner, name: str) -> None:
 
 
 def evaluate_wide(name: str, x: np.ndarray) -> np.ndarray:
-    kernel, values, _ = number(unary(name, Value("x", x.shape, x.dtype).at(FLAT)), 1, x.dtype)
+    kernel, values, _ = kernel_call(unary(name, Value("x", x.shape, x.dtype).at(FLAT)), 1, x.dtype)
     return evaluate(kernel, x.shape, values, [x])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.kernels.expr import Expr, acc, arg, cast, fold, index, lit, load, reduce, select
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.serialization import deserialize, serialize
 from engine.kernels.value import Value
 
@@ -36,7 +36,7 @@ def formulas() -> dict[str, Expr]:
 
 @pytest.mark.parametrize("name", formulas())
 def test_a_formula_is_read_back_as_it_was(name: str) -> None:
-    kernel, _, _ = number(formulas()[name], 2, np.dtype(np.float32))
+    kernel, _, _ = kernel_call(formulas()[name], 2, np.dtype(np.float32))
     found = deserialize(json.loads(json.dumps(serialize(kernel.body))))
     again = replace(kernel, body=found)
     assert again.key == kernel.key

@@ -7,7 +7,7 @@ import pytest
 
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import eq, index, lit, select
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.threefry import fine_uniform, threefry, uniform
 from engine.kernels.value import Value
 from tests.engine.kernels.runners import RUNNERS
@@ -33,7 +33,7 @@ def test_every_printer_gives_the_published_answers(runner: str) -> None:
     row, part = index(0), index(1)
     words = [table[row, lit(i)] for i in range(4)]
     first, second = threefry((words[0], words[1]), (words[2], words[3]))
-    kernel, values, _ = number(select(eq(part, lit(0)), first, second), 2, UINT32)
+    kernel, values, _ = kernel_call(select(eq(part, lit(0)), first, second), 2, UINT32)
     found = RUNNERS[runner].run(kernel, (64, 2), values, [given]).reshape(64, 2)
     np.testing.assert_array_equal(found[:3], KNOWN_ANSWERS[:, 4:])
     np.testing.assert_array_equal(found, evaluate(kernel, (64, 2), values, [given]).reshape(64, 2))
@@ -48,7 +48,7 @@ def test_fractions_are_exact_and_below_one() -> None:
         (uniform(word, 8), (words >> 24) / 2**8),
         (fine_uniform((word, word)), ((words >> 5) * 2.0**26 + (words >> 6)) / 2**53),
     ):
-        kernel, values, _ = number(formula, 1, np.dtype(formula.dtype))
+        kernel, values, _ = kernel_call(formula, 1, np.dtype(formula.dtype))
         found = evaluate(kernel, (6,), values, [words])
         np.testing.assert_array_equal(found, expected)
         assert found.max() < 1

@@ -11,7 +11,7 @@ from engine.base.shapes import DynamicTensorShape
 from engine.compiler.interpreter import interpret
 from engine.compiler.trace import Tracer
 from engine.graph.model import Input, Layer, Model, Output
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 
 NEWEST = 25
 """The opset under which a layer is read unless a test says otherwise."""
@@ -66,4 +66,4 @@ def structures(model: Model, shapes: Mapping[str, Sequence[int]]) -> list[str]:
     """The kernels that a model needs at the given input shapes, as digests of their structure."""
     trace = Tracer(model).trace({name: tuple(shape) for name, shape in shapes.items()})
     assert trace.stop is None, f"it waits for the elements of {trace.stop.needs}"
-    return [number(c.formula(), len(c.space), c.output.dtype).kernel.key for c in trace.computes]
+    return [kernel_call(c.formula(), len(c.space), c.output.dtype).kernel.key for c in trace.computes]

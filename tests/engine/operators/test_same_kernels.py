@@ -18,7 +18,7 @@ import pytest
 from engine import Model, ModelLoader
 from engine.base.shapes import DynamicTensorShape
 from engine.compiler.trace import Tracer
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from tests.engine.operators.single import one_layer, structures
 
 
@@ -200,7 +200,7 @@ def test_transposed_convolutions_keep_their_kernels(attributes: dict[str, Any]) 
     found = []
     for shape in ((2, 3, 4, 5), (1, 3, 9, 8), (5, 3, 5, 7), (1, 3, 4, 4)):
         computes = tracer.trace({"x0": shape}).computes
-        keys = [number(c.formula(), len(c.space), c.output.dtype).kernel.key for c in computes]
+        keys = [kernel_call(c.formula(), len(c.space), c.output.dtype).kernel.key for c in computes]
         found.append((keys, [c.hint.attributes for c in computes if c.hint is not None]))
     assert found[1:] == found[:1] * 3
     # Output elements between which the stride lies meet the same taps: a convolution for each number of taps.

@@ -16,7 +16,7 @@ from engine.backends.cost import formula_ns
 from engine.backends.cpu.codegen.printer import NumbaPrinter, indent, read_text
 from engine.compiler.plan import Compute
 from engine.kernels.expr import Expr, acc
-from engine.kernels.kernel import Numbered, number
+from engine.kernels.kernel import KernelCall, kernel_call
 
 Recipe = tuple[Any, ...]
 """An epilogue for sums in registers, see `library/epilogue.py`."""
@@ -80,8 +80,8 @@ def print_epilogue(
     """
     formula = compute.epilogue if compute.epilogue is not None else acc(compute.body.dtype)
     rank = len(compute.space)
-    numbered = number(formula, rank, compute.output.dtype)
-    kernel, values, inputs = numbered
+    call = kernel_call(formula, rank, compute.output.dtype)
+    kernel, values, inputs = call
     printer = NumbaPrinter(kernel)
     along = frozenset({1} if over_channels else range(row_axes, rank))
     printer.variables |= {axis: f"i{axis}" for axis in range(rank)} | {"flat": "flat", "acc": "acc"}
@@ -103,13 +103,13 @@ def print_epilogue(
     cost = formula_ns(kernel.body, values)
     names = tuple(v.name for v in inputs)
     fits = core == "float32" and along == {rank - 1} and len(inputs) + len(values) <= _MOST_OPERANDS
-    recipe = _recipe(kernel.body, numbered) if fits else None
+    recipe = _recipe(kernel.body, call) if fits else None
     return Epilogue(arguments, printer.close(), store_lines, values, names, cost, recipe)
 
 
-def _recipe(node: Expr, numbered: Numbered) -> Recipe | None:
+def _recipe(node: Expr, call: KernelCall) -> Recipe | None:
     """Recognise a formula of sums, bounds, numbers, and tensors read per column, once, or per element."""
-    kernel, values, inputs = numbered
+    kernel, values, inputs = call
     if kernel.dtype != "float32" or node.dtype != "float32":
         return None
     if node.op == "acc":
@@ -130,7 +130,7 @@ def _recipe(node: Expr, numbered: Numbered) -> Recipe | None:
             return ("number", node.attr, f"load_f32(in{node.attr}, 0)")
         return ("place", node.attr) if at.op == "flat" else None
     if node.op in ("add", "sub", "mul", "min", "max"):
-        parts = [_recipe(part, numbered) for part in node.args]
+        parts = [_recipe(part, call) for part in node.args]
         return None if None in parts else (node.op, *parts)
     return None
 

@@ -206,5 +206,5 @@ def emit_raw(
     if compute.epilogue is not None:
         made = load(Value(target, output.shape, dtype), FLAT)
         formula = substitute(compute.epilogue, lambda e: cast(made, e.dtype) if e.op == "acc" else None)
-        tuner.steps.append(replace(compute, body=formula, hint=None, epilogue=None).numbered())
+        tuner.steps.append(replace(compute, body=formula, hint=None, epilogue=None).as_step())
     return True

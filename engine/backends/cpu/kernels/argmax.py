@@ -28,8 +28,8 @@ _ARGUMENTS = ArgumentBlock("outer count inner blocks")
 _TYPES = ("float32", "float64", "int32", "int64")
 
 
-def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "position"."""
+def tune_argmax(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "argmax"."""
     (x,), attributes = compute.operands, compute.attributes
     if x.arithmetic not in _TYPES:
         return False
@@ -40,7 +40,7 @@ def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
     text = position_text(x.dtype.name, bool(attributes["largest"]), bool(attributes["last"]))
     sizes = _ARGUMENTS.values(outer=outer, count=count, inner=inner, blocks=blocks)
     step = TaskSchedule(tasks, each), sizes
-    return emit_raw(compute, tuner, INT64, NativeKernel("position", text), step, inputs=(x.name,))
+    return emit_raw(compute, tuner, INT64, NativeKernel("argmax", text), step, inputs=(x.name,))
 
 
 def position_text(storage: str, largest: bool, last: bool) -> str:

@@ -19,8 +19,8 @@ _GRID = TaskGrid(place="total")
 _ARGUMENTS = ArgumentBlock("total", _GRID.arguments)
 
 
-def tune_look_up(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "look_up"."""
+def tune_byte_lookup(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "byte_lookup"."""
     x, table = compute.operands
     nanoseconds, lanes = x.size * _NS_PER_BYTE, _lanes()
     blocks = evenly(x.size, tasks_wanted(nanoseconds, threads), lanes)
@@ -28,7 +28,7 @@ def tune_look_up(compute: Compute, tuner: Tuner, threads: int) -> bool:
         TaskSchedule.over((blocks,), nanoseconds),
         _ARGUMENTS.values(total=x.size, **_GRID.values(blocks)),
     )
-    kernel = NativeKernel("look_up", look_up_text(lanes))
+    kernel = NativeKernel("byte_lookup", byte_lookup_text(lanes))
     return emit_raw(compute, tuner, compute.output.dtype, kernel, schedule, inputs=(x.name, table.name))
 
 
@@ -40,11 +40,11 @@ def _lanes() -> int:
     return 32 if features.get("avx2") else 1
 
 
-def look_up_text(lanes: int) -> str:
+def byte_lookup_text(lanes: int) -> str:
     """Source of the kernel."""
-    run = ["look_up_run(out + place, x + place, table)", f"place += {lanes}"]
+    run = ["byte_lookup(out + place, x + place, table)", f"place += {lanes}"]
     whole = [f"while place + {lanes} <= place1:", *indent(run)] if lanes > 1 else []
     rest = ["for k in range(place, place1):", "    store_u8(out, k, load_u8(table, to_int64(load_u8(x, k))))"]
     task = [*_GRID.locate("i0"), "place = place0", *whole, *rest]
-    helpers = f"look_up_run = make_look_up({lanes})\n" if lanes > 1 else ""
+    helpers = f"byte_lookup = make_byte_lookup({lanes})\n" if lanes > 1 else ""
     return kernel_text(library_text("byte_lookup") + helpers, _ARGUMENTS.prologue("out", "x", "table"), task)

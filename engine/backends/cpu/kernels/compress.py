@@ -30,15 +30,15 @@ _GRID = TaskGrid(place="count")
 _CUT = ArgumentBlock("count", _GRID.arguments)
 
 
-def tune_count(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "count"."""
+def tune_count_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "count_nonzero"."""
     (mask,) = compute.operands
     kernel, step = _counts(mask.shape, Blocks(1, mask.shape[1]))
     return emit_raw(compute, tuner, INT64, kernel, step, inputs=(mask.name,))
 
 
-def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "select"."""
+def tune_stream_compaction(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "stream_compaction"."""
     mask, room = compute.operands[0], compute.space[-1]
     deliver = [f"store_i32(out, row * room + filled + k, {_POSITION})"]
     # Slots that stand for nothing are read all the same.
@@ -111,7 +111,7 @@ def _emit_select(
     counts = tuner.temporary(rows * blocks.count, INT64)
     kernel, (schedule, values) = _counts(mask.shape, blocks)
     emit(tuner, kernel, schedule, values, (mask.name,), counts)
-    kernel = NativeKernel(compute.hint.kind if compute.hint else "select", text)
+    kernel = NativeKernel(compute.hint.kind if compute.hint else "stream_compaction", text)
     step = (
         TaskSchedule.over((blocks,), nanoseconds, rows, _NS_PER_TASK),
         arguments.values(count=count, **_GRID.values(blocks), **own),

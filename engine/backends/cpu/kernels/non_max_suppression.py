@@ -21,8 +21,8 @@ _GRID = TaskGrid(row="rows")
 _ARGUMENTS = ArgumentBlock("count classes most rows", _GRID.arguments, "most_overlap", reals="most_overlap")
 
 
-def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "suppression"."""
+def tune_non_max_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "non_max_suppression"."""
     (order, corners, *number), attributes = compute.operands, compute.attributes
     rows, count = order.shape
     most = whole(attributes["most"])
@@ -30,7 +30,7 @@ def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
     scratch = tuner.temporary(blocks.count * 5 * (most + AT_ONCE), FLOAT32)
     schedule = TaskSchedule(blocks.count, blocks.size * count * _NS_PER_BOX)
     stored = number[0].dtype.name if number else None
-    kernel = NativeKernel("suppression", suppression_text(stored))
+    kernel = NativeKernel("non_max_suppression", non_max_suppression_text(stored))
     arguments = _ARGUMENTS.values(
         count=count, classes=int(attributes["classes"]), most=most, rows=rows, **_GRID.values(blocks),
         most_overlap=float(attributes["limit"]),
@@ -39,7 +39,7 @@ def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
     return emit_raw(compute, tuner, INT32, kernel, (schedule, arguments), inputs=names)
 
 
-def suppression_text(number: str | None) -> str:
+def non_max_suppression_text(number: str | None) -> str:
     """Source of the kernel; `number` is the type of the box counts."""
     names = ["out", "order", "corners", *(["number"] if number else []), "scratch"]
     sides = ("low_y", "low_x", "high_y", "high_x")

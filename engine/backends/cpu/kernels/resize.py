@@ -20,8 +20,8 @@ _GRID = TaskGrid(row="out_rows")
 _ARGUMENTS = ArgumentBlock(_GRID.arguments, "out_rows out_columns rows columns row_places column_places")
 
 
-def tune_nearest(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "nearest": any type."""
+def tune_resize_nearest(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "resize_nearest": any type."""
     (x, places), attributes = compute.operands, compute.attributes
     outer, rows, columns = x.shape
     out_rows, out_columns = (attributes[name] for name in ("out_rows", "out_columns"))
@@ -31,7 +31,7 @@ def tune_nearest(compute: Compute, tuner: Tuner, threads: int) -> bool:
         **_GRID.values(blocks), out_rows=out_rows, out_columns=out_columns, rows=rows, columns=columns,
         row_places=attributes["row_places"], column_places=attributes["column_places"],
     )  # fmt: skip
-    kernel = NativeKernel("nearest", nearest_text(x.dtype.itemsize))
+    kernel = NativeKernel("resize_nearest", nearest_text(x.dtype.itemsize))
     schedule = TaskSchedule.over((blocks,), total_ns, outer, _NS_PER_TASK)
     return emit_raw(compute, tuner, x.dtype, kernel, (schedule, arguments), inputs=(x.name, places.name))
 

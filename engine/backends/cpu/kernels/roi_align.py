@@ -63,7 +63,7 @@ def list_pixels(places, first, step, count, bins, size, pixels, shares):
 """
 
 
-def tune_regions(compute: Compute, tuner: Tuner, threads: int) -> bool:
+def tune_roi_align(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "roi_align": float32."""
     (x, places, numbers), attributes = compute.operands, compute.attributes
     ratio, across = int(attributes["ratio"]), int(attributes["across"])

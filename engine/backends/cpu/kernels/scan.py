@@ -21,8 +21,8 @@ _GRID = TaskGrid(column="inner")
 _ARGUMENTS = ArgumentBlock("count inner", _GRID.arguments, "exclusive reverse")
 
 
-def tune_scan(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "scan"."""
+def tune_prefix_scan(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "prefix_scan"."""
     x, attributes = compute.operands[0], compute.attributes
     if x.dtype == BOOL:
         return False

@@ -24,12 +24,12 @@ def _parts(table, lanes):
     return found
 
 
-def make_look_up(lanes):
-    """look_up_run(target, source, table): `lanes` bytes by their entries in the table."""
+def make_byte_lookup(lanes):
+    """byte_lookup(target, source, table): `lanes` bytes by their entries in the table."""
     kind = ir.VectorType(_BYTE, lanes)
 
     @llvm_intrinsic()
-    def look_up_run(target, source, table):
+    def byte_lookup(target, source, table):
         codes, parts = source.read(kind, align=1), _parts(table, lanes)
         total = codes.constant(0)
         for place, half in ((codes, parts[:8]), (codes ^ -128, parts[8:])):
@@ -41,4 +41,4 @@ def make_look_up(lanes):
         stored = target.builder.store(total.value, target.at(kind), align=1)
         stored.set_metadata("alias.scope", _output_scope(target.builder.module))
 
-    return look_up_run
+    return byte_lookup

@@ -13,7 +13,7 @@ from engine.backends.gl.storage import lanes, packed, type_refusal
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import acc
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.value import Value
 
 FIRST_GROUP = ("group_x", "group_y", "group_z")
@@ -43,7 +43,7 @@ class GLSLEpilogue:
         self.compute = compute
         self.operands = tuple(operands)
         formula = compute.epilogue if compute.epilogue is not None else acc(compute.body.dtype)
-        self.kernel, self.values, self.inputs = number(formula, len(compute.space), compute.output.dtype)
+        self.kernel, self.values, self.inputs = kernel_call(formula, len(compute.space), compute.output.dtype)
         self.element = compute.body.dtype
         self.kinds = tuple(kinds or (self.element,) * len(self.operands))
         self._known = known

@@ -7,7 +7,7 @@ from engine.backends.gl.compute.printer import flat_thread, function, shader_tex
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.glsl import argument, argument_vectors
-from engine.backends.gpu.kernels import GROUP, ThreadStep
+from engine.backends.gpu.kernel_dialect import GROUP, ThreadStep
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import largest, smallest
@@ -53,7 +53,7 @@ def emit_threads(tuner: Tuner, step: ThreadStep, target: ShaderTarget) -> bool:
     return True
 
 
-def emit_finished(compute: Compute, tuner: Tuner, step: ThreadStep, target: ShaderTarget) -> bool:
+def emit_with_epilogue(compute: Compute, tuner: Tuner, step: ThreadStep, target: ShaderTarget) -> bool:
     """Emit a step whose statements call `finish`, see `GLSLEpilogue`; False beyond the device's limits."""
     tensors, kinds = zip(*step.inputs, strict=True)
     operands = list(zip(tensors, step.widths or (1,) * len(kinds), strict=True))

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from engine.backends.gl.compute.flat_grid import emit_finished
+from engine.backends.gl.compute.flat_grid import emit_with_epilogue
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.glsl import float_literal
 from engine.backends.gl.storage import lanes
-from engine.backends.gpu.kernels import GROUP, ThreadStep
+from engine.backends.gpu.kernel_dialect import GROUP, ThreadStep
 from engine.backends.windows import pair, windows_first
 from engine.compiler.plan import Compute, Tuner
 
@@ -56,7 +56,7 @@ def tune_pool(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     own = (*sizes, *out, threads, *begins, *margins, *limits)
     ns = GROUP * _COLUMN_NS * reaches[along] * kernel[other]
     step = ThreadStep(threads, lines, _NAMES, own, [(x.root.name, "float32")], compute.output.name, ns=ns)
-    return emit_finished(compute, tuner, step, target)
+    return emit_with_epilogue(compute, tuner, step, target)
 
 
 def _statements(kind: str, windows: Sequence[tuple[int, int]], along: int, texels: bool) -> list[str]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.backends.gl.compute.flat_grid import emit_finished
+from engine.backends.gl.compute.flat_grid import emit_with_epilogue
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.gl.storage import lanes
 from engine.backends.gpu.division import divide
-from engine.backends.gpu.kernels import GROUP, ThreadStep
+from engine.backends.gpu.kernel_dialect import GROUP, ThreadStep
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner
 
@@ -54,7 +54,7 @@ def tune_resample(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
         widths=(width, 1, 1), divisors=("made",) if is_innermost else ("parts", "made"),
         ns=GROUP * _TAP_NS * taps * each,
     )  # fmt: skip
-    return emit_finished(compute, tuner, step, target)
+    return emit_with_epilogue(compute, tuner, step, target)
 
 
 def _sums(taps: int, entry: str, loads: Sequence[str], texels: bool, before: Sequence[str] = ()) -> list[str]:

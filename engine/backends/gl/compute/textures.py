@@ -15,7 +15,7 @@ from engine.backends.gl.storage import lanes
 from engine.backends.gl.textures import TEXTURE_SHIFT, TextureCommands, TextureReader
 from engine.base.errors import InputError
 from engine.device.gl.functions import GL
-from engine.kernels.kernel import Kernel, Numbered
+from engine.kernels.kernel import Kernel, KernelCall
 
 _TEXTURE = f"""
 layout(binding = 0) uniform sampler2D b0;
@@ -48,7 +48,7 @@ class ComputeTextures(TextureReader):
     def record_from_texture(
         self,
         texture: int,
-        numbered: Numbered,
+        call: KernelCall,
         space: tuple[int, ...],
         buffer: AnyBuffer,
         begin: int,
@@ -57,18 +57,18 @@ class ComputeTextures(TextureReader):
         """One dispatch."""
         assert isinstance(buffer, GLComputeBuffer)
         device = self.device
-        together = lanes(numbered.kernel.dtype)
+        together = lanes(call.kernel.dtype)
         if begin % together or (end % together and end != prod(space)):
             raise InputError(
-                f"images of {end - begin} {numbered.kernel.dtype} elements do not start at whole 32-bit"
+                f"images of {end - begin} {call.kernel.dtype} elements do not start at whole 32-bit"
                 " words of a batch; use float32 or int32"
             )
-        key, text = dispatch_from_texture(numbered.kernel)
+        key, text = dispatch_from_texture(call.kernel)
         programs, shared = ComputePrograms.of(device), TextureCommands.of(device)
         programs.prepare({key: text})
         recorder = GLRecorder(device, programs)
         recorder.call("glMemoryBarrier", GL.SHADER_STORAGE_BARRIER_BIT | GL.TEXTURE_FETCH_BARRIER_BIT)
-        recorder.use(key, arguments(numbered.kernel, numbered.values, space, begin, end))
+        recorder.use(key, arguments(call.kernel, call.values, space, begin, end))
         shared.bind(recorder, texture)
         nbytes = buffer.memory.nbytes
         recorder.call("glBindBufferRange", GL.SHADER_STORAGE_BUFFER, 0, buffer.name, 0, nbytes)

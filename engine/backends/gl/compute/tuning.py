@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from engine.backends.gl.compute.conv import tune_conv
-from engine.backends.gl.compute.flat_grid import emit_finished, emit_threads
+from engine.backends.gl.compute.flat_grid import emit_threads, emit_with_epilogue
 from engine.backends.gl.compute.matmul import tune_matmul
 from engine.backends.gl.compute.memory import buffer_size
 from engine.backends.gl.compute.packed_matmul import read_texels
@@ -21,32 +21,36 @@ from engine.backends.gl.compute.pool import tune_pool
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.resize import tune_resample
 from engine.backends.gl.compute.target import ShaderTarget
-from engine.backends.gl.compute.trees import tune_leaves
+from engine.backends.gl.compute.tree_ensembles import tune_tree_ensemble
 from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.gl.storage import lanes, type_refusal, word_type
-from engine.backends.gpu.kernels import Kernels, Store, ThreadStep
-from engine.backends.gpu.packed_matmul import PackedRows, read_by_group, tune_packed
-from engine.backends.gpu.rules import SHARED_RULES
+from engine.backends.gpu.kernel_dialect import KernelDialect, Store, ThreadStep
+from engine.backends.gpu.packed_matmul import PackedRows, read_by_group, tune_matmul_nbits
 from engine.backends.gpu.sorts import EACH
-from engine.backends.operands import plain
+from engine.backends.gpu.tuning import SHARED_RULES
+from engine.backends.operands import promote_operands
 from engine.base.dtypes import arithmetic_type
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import FLAT, cast
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.value import Value
 
 Rule = Callable[[Compute, Tuner, ShaderTarget], bool]
 """Emits tuned kernels for a step, or returns False."""
 
-WIDENED_RULES: Mapping[str, Rule] = {"conv": tune_conv, "matmul": tune_matmul}
+PROMOTED_RULES: Mapping[str, Rule] = {"conv": tune_conv, "matmul": tune_matmul}
 """By the kind of a step's hint: rules whose operands are converted to float32 or int32 first."""
 
-RULES: dict[str, Rule] = {"leaves": tune_leaves, "pool": tune_pool, "resample": tune_resample}
+RULES: dict[str, Rule] = {
+    "tree_ensemble_leaves": tune_tree_ensemble,
+    "pool": tune_pool,
+    "resample": tune_resample,
+}
 """By the kind of a step's hint: rules that take operands as they are, apart from those of all GPUs."""
 
 
-class ComputeKernels(Kernels):
-    """GLSL versions of the shared kernels."""
+class GLSLDialect(KernelDialect):
+    """GLSL compute shaders."""
 
     output, shared, barrier = "o", "shared", "memoryBarrierShared(); barrier();"
     full_barrier = "memoryBarrierBuffer(); memoryBarrierShared(); barrier();"
@@ -75,7 +79,7 @@ class ComputeKernels(Kernels):
     def vector(self, width: int = 4) -> str:
         return "vec4"
 
-    def made(self, numbers: str, width: int = 4) -> str:
+    def construct_vector(self, numbers: str, width: int = 4) -> str:
         return f"vec4({numbers})"
 
     def lane(self, vector: str, number: int) -> str:
@@ -87,50 +91,52 @@ class ComputeKernels(Kernels):
     def emit(self, tuner: Tuner, step: ThreadStep) -> bool:
         return emit_threads(tuner, step, self._target)
 
-    def emit_finished(
+    def emit_with_epilogue(
         self, compute: Compute, tuner: Tuner, step: ThreadStep, lines: Callable[[Store], Sequence[str]]
     ) -> bool:
         if lanes(compute.output.dtype.name) > 1:
             return False
         finished = replace(step, lines=lines(lambda position, value: [f"finish({position}, {value});"]))
-        return emit_finished(compute, tuner, finished, self._target)
+        return emit_with_epilogue(compute, tuner, finished, self._target)
 
 
-def _packed(kernels: Kernels, compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
+def _packed(dialect: KernelDialect, compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     def read(rows: PackedRows) -> bool:
         if target.texels:
-            return read_texels(rows, compute, tuner, kernels, target)
-        return read_by_group(rows, compute, tuner, kernels)
+            return read_texels(rows, compute, tuner, dialect, target)
+        return read_by_group(rows, compute, tuner, dialect)
 
-    return tune_packed(compute, tuner, kernels, read, lambda product: tune_matmul(product, tuner, target))
+    return tune_matmul_nbits(
+        compute, tuner, dialect, read, lambda product: tune_matmul(product, tuner, target)
+    )
 
 
 def tune(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     """Replace a step by tuned kernels; returns False if no rule applies."""
     if compute.hint is None:
         return False
-    kind, kernels, output = compute.hint.kind, ComputeKernels(target), compute.output
+    kind, dialect, output = compute.hint.kind, GLSLDialect(target), compute.output
     if kind in SHARED_RULES:
-        return SHARED_RULES[kind](compute, tuner, kernels)
+        return SHARED_RULES[kind](compute, tuner, dialect)
     if kind in RULES:
         return RULES[kind](compute, tuner, target)
-    if kind == "unpacked_matmul":
-        rule: Rule = partial(_packed, kernels)
+    if kind == "matmul_nbits":
+        rule: Rule = partial(_packed, dialect)
     else:
-        wide_enough = plain(compute, tuner, kernels.fits)
-        if wide_enough is None:
+        promoted = promote_operands(compute, tuner, dialect.fits)
+        if promoted is None:
             return False
-        assert wide_enough.hint is not None
-        rule, compute = WIDENED_RULES[wide_enough.hint.kind], wide_enough
+        assert promoted.hint is not None
+        rule, compute = PROMOTED_RULES[promoted.hint.kind], promoted
     if type_refusal([output.dtype]) is not None or lanes(output.dtype.name) == 1:
         return rule(compute, tuner, target)
     wide = np.dtype(np.float32 if word_type(output.dtype.name) == "float" else np.int32)
-    if not kernels.fits(output.size, wide):
+    if not dialect.fits(output.size, wide):
         return False
     between = Value(tuner.temporary(output.size, wide), output.shape, wide)
     if not rule(replace(compute, output=between), tuner, target):
         return False
     stored = cast(between.at(FLAT), arithmetic_type(output.dtype))
-    kernel, values, inputs = number(stored, 1, output.dtype)
+    kernel, values, inputs = kernel_call(stored, 1, output.dtype)
     tuner.emit(kernel, (output.size,), values, tuple(v.name for v in inputs), output.name)
     return True

@@ -16,7 +16,7 @@ from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.storage import decoded, memory_word, word_type
 from engine.backends.gl.textures import TEXTURE_SHIFT, TextureCommands, TextureReader, TextureWriter
 from engine.device.gl.functions import GL
-from engine.kernels.kernel import Kernel, Numbered
+from engine.kernels.kernel import Kernel, KernelCall
 
 Draw: TypeAlias = tuple[tuple[int, int, int, int], tuple[int, int, int, int]]
 """A colour mask and a viewport."""
@@ -30,7 +30,7 @@ class PixelTextures(TextureReader, TextureWriter):
     def record_from_texture(
         self,
         texture: int,
-        numbered: Numbered,
+        call: KernelCall,
         space: tuple[int, ...],
         buffer: AnyBuffer,
         begin: int,
@@ -41,10 +41,10 @@ class PixelTextures(TextureReader, TextureWriter):
         recorder = self.recorder()
         assert isinstance(recorder, PixelRecorder)
         shared, layout = TextureCommands.of(self.device), buffer.memory.layout
-        shader = print_kernel(numbered.kernel)
+        shader = print_kernel(call.kernel)
         recorder.programs.prepare({shader.key: shader})
         shifts = (layout.shift, TEXTURE_SHIFT)
-        recorder.use(shader.key, arguments(shader, numbered.values, space, shifts, texels_of(prod(space))))
+        recorder.use(shader.key, arguments(shader, call.values, space, shifts, texels_of(prod(space))))
         shared.bind(recorder, texture)
         recorder.call("glBindFramebuffer", GL.FRAMEBUFFER, buffer.memory.framebuffer)
         for mask, viewport in texel_draws(begin, end, layout.width):
@@ -57,7 +57,7 @@ class PixelTextures(TextureReader, TextureWriter):
     def record_to_texture(
         self,
         buffer: AnyBuffer,
-        numbered: Numbered,
+        call: KernelCall,
         space: tuple[int, ...],
         texture: int,
         size: tuple[int, int],
@@ -67,13 +67,13 @@ class PixelTextures(TextureReader, TextureWriter):
         assert isinstance(recorder, PixelRecorder)
         shifts = [TEXTURE_SHIFT]
         if isinstance(buffer, GLPixelBuffer):
-            shader = print_kernel(numbered.kernel)
+            shader = print_kernel(call.kernel)
             shifts.append(buffer.memory.layout.shift)
         else:
-            shader = drawing_from_buffer(numbered.kernel)
+            shader = drawing_from_buffer(call.kernel)
             recorder.call("glMemoryBarrier", GL.TEXTURE_FETCH_BARRIER_BIT)
         recorder.programs.prepare({shader.key: shader})
-        recorder.use(shader.key, arguments(shader, numbered.values, space, shifts, prod(space) // 4))
+        recorder.use(shader.key, arguments(shader, call.values, space, shifts, prod(space) // 4))
         recorder.call("glBindSampler", 0, 0)
         recorder.bind_texture(0, *buffer.readable)
         recorder.call("glBindFramebuffer", GL.FRAMEBUFFER, TextureCommands.of(self.device).framebuffer)

@@ -28,7 +28,7 @@ from engine.device.gl.device import GLDevice
 from engine.device.gl.fence import Fence
 from engine.device.gl.staging_readback import StagingReadback
 from engine.kernels.expr import FLAT
-from engine.kernels.kernel import Kernel, number
+from engine.kernels.kernel import Kernel, kernel_call
 from engine.kernels.value import Value
 
 Kept = TypeVar("Kept")
@@ -256,4 +256,4 @@ def _crowded_out(kept: dict[Any, Kept]) -> list[Kept]:
 
 def _copy_kernel(element: str) -> Kernel:
     dtype = np.dtype(element)
-    return number(Value("x", (1,), dtype).at(FLAT), 1, dtype).kernel
+    return kernel_call(Value("x", (1,), dtype).at(FLAT), 1, dtype).kernel

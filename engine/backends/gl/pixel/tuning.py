@@ -16,7 +16,7 @@ from engine.backends.windows import windows_first
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.device.gl.limits import GLLimits
 from engine.kernels.expr import acc
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.value import Value
 
 _FLOAT32 = np.dtype(np.float32)
@@ -40,7 +40,7 @@ def _multiply(compute: Compute, tuner: Tuner, image: str, weights: str, blocks: 
     scratch = tuner.temporary(blocks.fragments * 4 * tuned_shaders.LAYERS, _FLOAT32)
     tuner.emit(blocks.product, (blocks.fragments,), blocks.numbers, (image, weights), scratch)
     formula = compute.epilogue if compute.epilogue is not None else acc("float32")
-    kernel, values, inputs = number(formula, len(compute.space), compute.output.dtype)
+    kernel, values, inputs = kernel_call(formula, len(compute.space), compute.output.dtype)
     names = (*(v.name for v in inputs), scratch)
     shader = tuned_shaders.epilogue(kernel, blocks.order)
     tuner.emit(shader, compute.space, (*values, *blocks.epilogue), names, compute.output.name)

@@ -44,7 +44,7 @@ _NODE = 3
 
 def row_step(compute: Compute) -> Step:
     """A formula's step: by rows where these are long, else generic."""
-    step = compute.numbered()
+    step = compute.as_step()
     kernel, space = step.kernel, step.space
     assert isinstance(kernel, Kernel)
     sizes = _sizes(compute)

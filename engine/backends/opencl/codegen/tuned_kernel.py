@@ -13,7 +13,7 @@ from engine.backends.opencl.codegen.printer import AxisSplit, OpenCLPrinter, Sig
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import acc
-from engine.kernels.kernel import Numbered, number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.size import largest, whole
 
 # Multiplications of one dispatch: at 10 GFLOP/s, half a second.
@@ -86,8 +86,7 @@ class OpenCLEpilogue:
 
     def __init__(self, compute: Compute, row: Mapping[int, str], element: Mapping[int, str]) -> None:
         formula = compute.epilogue if compute.epilogue is not None else acc(compute.body.dtype)
-        numbered: Numbered = number(formula, len(compute.space), compute.output.dtype)
-        self.kernel, self._own, inputs = numbered
+        self.kernel, self._own, inputs = kernel_call(formula, len(compute.space), compute.output.dtype)
         self.inputs = tuple(v.name for v in inputs)
         split = AxisSplit.of(self.kernel.body, len(compute.space))
         self._split = AxisSplit(tuple(a for a in split.used if a not in row and a not in element), split.rank)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from engine.backends.gpu.expert_matmul import NAMES, ExpertProduct, emit_experts
-from engine.backends.gpu.kernels import Kernels, Store, ThreadStep
+from engine.backends.gpu.expert_matmul import NAMES, ExpertProduct, emit_expert_matmul
+from engine.backends.gpu.kernel_dialect import KernelDialect, Store, ThreadStep
 from engine.backends.opencl.kernels.cpu_gemm import COLUMNS, STRIP_ROWS, pack_strips, strips
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import Value
@@ -13,9 +13,9 @@ from engine.kernels.value import Value
 _ROWS = 6
 
 
-def tune_experts(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
-    """Rule for hints of kinds "expert_matmul" and "unpacked_expert_matmul" of float32."""
-    return emit_experts(compute, tuner, kernels, (_ROWS, COLUMNS), _multiply)
+def tune_expert_matmul(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
+    """Rule for hints of kinds "expert_matmul" and "expert_matmul_nbits" of float32."""
+    return emit_expert_matmul(compute, tuner, dialect, (_ROWS, COLUMNS), _multiply)
 
 
 def _packed(w: Value, tuner: Tuner) -> str:
@@ -31,16 +31,16 @@ def _packed(w: Value, tuner: Tuner) -> str:
     return name
 
 
-def _multiply(product: ExpertProduct, compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+def _multiply(product: ExpertProduct, compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
     """Emit the product."""
     step = ThreadStep(
         product.values[0], (), NAMES, product.values, product.inputs(_packed(product.w, tuner)),
         compute.output.name, rounds=("k",), is_alone=True, area=_ROWS * COLUMNS,
     )  # fmt: skip
-    return kernels.emit_finished(compute, tuner, step, lambda store: _statements(kernels, store))
+    return dialect.emit_with_epilogue(compute, tuner, step, lambda store: _statements(dialect, store))
 
 
-def _statements(kernels: Kernels, store: Store) -> list[str]:
+def _statements(dialect: KernelDialect, store: Store) -> list[str]:
     """Statements of work-item `t`, as `cpu_gemm.matmul` computes a tile."""
     rows = range(_ROWS)
     return [

@@ -5,8 +5,8 @@ A work-item takes 16 channels of several places, for which they are put last in 
 
 from __future__ import annotations
 
-from engine.backends.gpu.interpolation import NAMES, Interpolation, blend_of, blend_statements
-from engine.backends.gpu.kernels import Kernels
+from engine.backends.gpu.interpolation import NAMES, Interpolation, interpolation_of, interpolation_statements
+from engine.backends.gpu.kernel_dialect import KernelDialect
 from engine.backends.opencl.codegen.tuned_kernel import TunedKernel, build, indent
 from engine.backends.opencl.kernels import cpu_gemm
 from engine.base.dtypes import FLOAT32
@@ -16,26 +16,26 @@ _PLACES = 64
 """What a work-item computes."""
 
 
-def tune_blend(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
-    """Rule for hints of kind "blend"."""
-    blend = blend_of(compute, kernels)
-    if blend is None:
+def tune_interpolation(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
+    """Rule for hints of kind "interpolate"."""
+    step = interpolation_of(compute, dialect)
+    if step is None:
         return False
-    images, channels, size = blend.planes.shape
-    places, _, _, groups, _ = blend.numbers
+    images, channels, size = step.planes.shape
+    places, _, _, groups, _ = step.numbers
     strips = -(-channels // 16)
     packed = tuner.temporary(images * strips * size * 16, FLOAT32)
     matrix = (channels, size, channels * size, 1, size, strips)
     grid = (-(-size // cpu_gemm.STRIP_ROWS), strips, images)
-    tuner.emit(cpu_gemm.strips("float32"), grid, matrix, (blend.planes.root.name,), packed)
+    tuner.emit(cpu_gemm.strips("float32"), grid, matrix, (step.planes.root.name,), packed)
     grid = (-(-places // _PLACES), strips, images * groups)
-    inputs = (packed, *(name for name, _ in blend.tables))
-    tuner.emit(_kernel(blend, kernels), grid, (images * groups, *blend.numbers), inputs, blend.target)
+    inputs = (packed, *(name for name, _ in step.tables))
+    tuner.emit(_kernel(step, dialect), grid, (images * groups, *step.numbers), inputs, step.target)
     return True
 
 
-def _kernel(blend: Interpolation, kernels: Kernels) -> TunedKernel:
-    lines = blend_statements(blend, kernels, 16, "*(__global const loose16*)(X0 + (long)at * 16)")
+def _kernel(step: Interpolation, dialect: KernelDialect) -> TunedKernel:
+    lines = interpolation_statements(step, dialect, 16, "*(__global const loose16*)(X0 + (long)at * 16)")
     body = f"""\
     const int first = (f0 + (int)get_global_id(0)) * {_PLACES}, strip = f1 + (int)get_global_id(1);
     const int row = f2 + (int)get_global_id(2);
@@ -47,7 +47,7 @@ def _kernel(blend: Interpolation, kernels: Kernels) -> TunedKernel:
         const int width = min(16, places - begin);
         float tile[16][16];
         for (int q = 0; q < width; ++q) {{
-            const int from = row * {blend.axes * blend.count} * places + begin + q;
+            const int from = row * {step.axes * step.count} * places + begin + q;
 {indent(lines, 3)}\
             *(loose16*)tile[q] = sum0;
         }}

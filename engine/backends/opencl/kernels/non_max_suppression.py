@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.backends.gpu.kernels import Kernels, ThreadStep
+from engine.backends.gpu.kernel_dialect import KernelDialect, ThreadStep
 from engine.backends.gpu.non_max_suppression import (
     AREA,
     AT_HAND,
@@ -14,25 +14,25 @@ from engine.backends.gpu.non_max_suppression import (
 from engine.compiler.plan import Compute, Tuner
 
 
-def tune_suppression(compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
-    """Rule for hints of kind "suppression"."""
+def tune_non_max_suppression(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
+    """Rule for hints of kind "non_max_suppression"."""
 
     def emit_step(step: Suppression) -> bool:
-        return kernels.emit(tuner, ThreadStep(
-            step.values[0], _statements(step, kernels).splitlines(), NAMES, step.values, step.inputs,
-            step.target, functions=[*overlap_function(kernels), *_OVERLAP16], rounds=("rounds",),
+        return dialect.emit(tuner, ThreadStep(
+            step.values[0], _statements(step, dialect).splitlines(), NAMES, step.values, step.inputs,
+            step.target, functions=[*overlap_function(dialect), *_OVERLAP16], rounds=("rounds",),
             is_alone=True, area=AREA,
         ))  # fmt: skip
 
     return emit_steps(compute, emit_step)
 
 
-def _statements(step: Suppression, kernels: Kernels) -> str:
+def _statements(step: Suppression, dialect: KernelDialect) -> str:
     """Statements of work-item `t`."""
     return f"""\
 if (t >= rows) return;
 const int images = t / classes * count, candidates = t * count, own = t * (most + 1);
-const int total = min(end, {step.total(kernels, "t")});
+const int total = min(end, {step.total(dialect, "t")});
 const float limit = as_float(limit_bits);
 int kept = begin > 0 ? y[own + most] : 0;
 for (int k = 0; k < most && begin == 0; ++k) y[own + k] = 0;

@@ -5,7 +5,7 @@ A work-item computes 16 columns, four at a time and 16 numbers of each in a vect
 
 from __future__ import annotations
 
-from engine.backends.gpu.kernels import Kernels, Store, ThreadStep
+from engine.backends.gpu.kernel_dialect import KernelDialect, Store, ThreadStep
 from engine.backends.gpu.packed_matmul import NAMES, PackedRows, scale_of, zero_of
 from engine.compiler.plan import Compute, Tuner
 
@@ -13,13 +13,13 @@ _ITEM_COLUMNS = 16
 _AT_ONCE = 4
 
 
-def read_alone(rows: PackedRows, compute: Compute, tuner: Tuner, kernels: Kernels) -> bool:
+def read_alone(rows: PackedRows, compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
     """Emit the product."""
     step = ThreadStep(
         -(-rows.n // _ITEM_COLUMNS) * rows.rows, (), NAMES, rows.values, rows.inputs, compute.output.name,
         functions=_FUNCTIONS, rounds=("words",), is_alone=True, area=_ITEM_COLUMNS * 32 // rows.bits,
     )  # fmt: skip
-    return kernels.emit_finished(compute, tuner, step, lambda store: _statements(rows, kernels, store))
+    return dialect.emit_with_epilogue(compute, tuner, step, lambda store: _statements(rows, dialect, store))
 
 
 # No functions of 16 floats, as in `engine.backends.opencl.kernels.non_max_suppression`.
@@ -29,7 +29,7 @@ _FUNCTIONS = [
 ]
 
 
-def _statements(rows: PackedRows, kernels: Kernels, store: Store) -> list[str]:
+def _statements(rows: PackedRows, dialect: KernelDialect, store: Store) -> list[str]:
     """Statements of work-item `t`."""
     each = range(_AT_ONCE)
     per_chunk = 128 // rows.bits
@@ -62,8 +62,8 @@ def _statements(rows: PackedRows, kernels: Kernels, store: Store) -> list[str]:
         *(f"    __global const uchar* B{c} = L + (long)c{c} * words * 4;" for c in each),
         *(f"    float16 s{c} = 0.0f;" for c in each),
         "    for (int block = 0; block < blocks; ++block) {",
-        *(f"        const float w{c} = {scale_of(rows, kernels, f'c{c}')};" for c in each),
-        *(f"        const float z{c} = {zero_of(rows, kernels, f'c{c}')};" for c in each),
+        *(f"        const float w{c} = {scale_of(rows, dialect, f'c{c}')};" for c in each),
+        *(f"        const float z{c} = {zero_of(rows, dialect, f'c{c}')};" for c in each),
         f"        for (int at = block * {rows.block}; at < (block + 1) * {rows.block}; at += {per_chunk}) {{",
         *(f"            {line}" for line in (*load, *add)),
         "        }",

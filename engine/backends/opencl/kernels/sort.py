@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.backends.gpu.kernels import Text
+from engine.backends.gpu.kernel_dialect import Text
 
 SORTED_ALONE = 1 << 12
 """Elements of a block. A merge of two takes as long as sorting both at once."""
@@ -17,7 +17,7 @@ _HEAD = [
 
 
 def sort_statements(length: str, read: Text, place: Text, is_last: bool) -> tuple[list[str], list[str]]:
-    """Functions, and the statements that sort a block of a row; see `Kernels.sorted_block`."""
+    """Functions, and the statements that sort a block of a row; see `KernelDialect.sorted_block`."""
     own = place("from + e", "start + e")
 
     def stored(slot: str, key: str, found: str) -> str:

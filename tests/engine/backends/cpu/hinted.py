@@ -14,7 +14,7 @@ from engine.compiler.plan import BufferSpec, Compute, Plan
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, load, maximum, reduce, unary
 from engine.kernels.hint import Hint
-from engine.kernels.kernel import number
+from engine.kernels.kernel import kernel_call
 from engine.kernels.value import Value
 from tests.engine.backends import steps
 from tests.engine.backends.steps import F32
@@ -65,7 +65,7 @@ class Case:
     def expected(self) -> np.ndarray:
         """What NumPy makes of the formula."""
         assert self.compute is not None
-        kernel, values, inputs = number(
+        kernel, values, inputs = kernel_call(
             self.compute.formula(), len(self.compute.space), self.compute.output.dtype
         )
         return evaluate(kernel, self.compute.space, values, [self.arrays[v.name] for v in inputs])

@@ -39,7 +39,7 @@ def chain(n: int, steps: int) -> Plan:
         last = k == steps - 1
         after = Value("y" if last else f"t{k}", (n,), F32)
         body = before.at(FLAT) + arg(1.0, "float32")
-        plan.steps.append(Compute(after, (n,), body, f"add{k}", "Add").numbered())
+        plan.steps.append(Compute(after, (n,), body, f"add{k}", "Add").as_step())
         plan.buffers[after.name] = BufferSpec(after.name, n, F32, "output" if last else "temporary")
         before = after
     return plan
@@ -49,7 +49,7 @@ def rows_plan(shape: tuple[int, int]) -> Plan:
     """y[i, j] = x[i, j] - the largest of row i: a plan that takes a while."""
     x, y = Value("x", shape, F32), Value("y", shape, F32)
     body = x.at(FLAT) - reduce("max", shape[1], lambda r: x[index(0), r])
-    plan = Plan([Compute(y, shape, body, "rows", "Rows").numbered()])
+    plan = Plan([Compute(y, shape, body, "rows", "Rows").as_step()])
     plan.buffers["x"] = BufferSpec("x", x.size, F32, "input")
     plan.buffers["y"] = BufferSpec("y", y.size, F32, "output")
     return plan
@@ -59,7 +59,7 @@ def sums_plan(shape: tuple[int, int]) -> Plan:
     """y[i] = the sum of row i."""
     x, y = Value("x", shape, F32), Value("y", shape[:1], F32)
     plan = Plan(
-        [Compute(y, shape[:1], reduce("sum", shape[1], lambda r: x[index(0), r]), "s", "S").numbered()]
+        [Compute(y, shape[:1], reduce("sum", shape[1], lambda r: x[index(0), r]), "s", "S").as_step()]
     )
     plan.buffers["x"] = BufferSpec("x", x.size, F32, "input")
     plan.buffers["y"] = BufferSpec("y", y.size, F32, "output")

@@ -20,9 +20,9 @@ KERNELS = {
     "CumProd": "scan_prod",
     "Compress": "compress",
     "NonZero": "nonzero",
-    "NonMaxSuppression": "suppression",
-    "ArgMax": "position",
-    "ArgMin": "position",
+    "NonMaxSuppression": "non_max_suppression",
+    "ArgMax": "argmax",
+    "ArgMin": "argmax",
 }
 
 

@@ -65,7 +65,7 @@ class Case:
                 return (cast(unpacked_number(words, (line,), c, 4), "float32") - 8.0) * scales[line, lit(0)]
 
             attributes |= {"experts": self.sizes[0], "n": n, "k": k, "weight": weight}
-            hint = Hint("unpacked_expert_matmul", (chosen, x, words, scales), attributes)
+            hint = Hint("expert_matmul_nbits", (chosen, x, words, scales), attributes)
         else:
 
             def weight(line: Expr, c: Expr) -> Expr:

@@ -17,7 +17,7 @@ def compute_of(planes: np.ndarray, elements: np.ndarray, shares: np.ndarray, axe
     (images, channels, _), (_, groups, _, places) = planes.shape, elements.shape
     output = Value("y", (images, channels, groups, places), np.dtype(np.float32))
     operands = (value("planes", planes), value("elements", elements), value("shares", shares))
-    hint = Hint("blend", operands, {"axes": axes})
+    hint = Hint("interpolate", operands, {"axes": axes})
     return Compute(output, output.shape, lit(0.0, "float32"), "layer", "GridSample", hint)
 
 

@@ -54,7 +54,7 @@ def plan_of(form: Backend, arrays: dict[str, np.ndarray], most: int) -> tuple[Pl
     output = Value("y", (rows, most + 1), np.dtype(np.int32))
     attributes = {"classes": CLASSES, "limit": LIMIT, "most": most, "bound": False}
     operands = tuple(value(name, array) for name, array in arrays.items())
-    hint = Hint("suppression", operands, attributes)
+    hint = Hint("non_max_suppression", operands, attributes)
     compute = Compute(output, output.shape, lit(0, "int32"), "layer", "NonMaxSuppression", hint)
     return tuned_plan(form, compute), output
 
@@ -106,7 +106,7 @@ def test_loops_that_a_driver_would_end_are_left_to_the_generic_kernels(gl_device
     for most, is_emitted in ((100, True), (400, False)):
         attributes = {"classes": 1, "limit": LIMIT, "most": most, "bound": False}
         output = Value("y", (2, most + 1), np.dtype(np.int32))
-        hint = Hint("suppression", (order, corners), attributes)
+        hint = Hint("non_max_suppression", (order, corners), attributes)
         compute = Compute(output, output.shape, lit(0, "int32"), "layer", "NonMaxSuppression", hint)
         tuner = Tuner(compute, lambda name, make: name, lambda elements, dtype: "scratch")
         assert tune(compute, tuner, target) is is_emitted

@@ -64,7 +64,7 @@ class Case:
             "m": m, "n": n, "k": self.k, "weight": weight, "bits": self.bits, "block": self.block,
             "is_assigned": False,
         }  # fmt: skip
-        hint = Hint("unpacked_matmul", tuple(tensors.values()), attributes)
+        hint = Hint("matmul_nbits", tuple(tensors.values()), attributes)
         output = Value("y", (m, n), FLOAT32)
         return Compute(output, (m, n), lit(0.0, "float32"), "layer", "MatMulNBits", hint)
 

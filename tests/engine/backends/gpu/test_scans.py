@@ -50,7 +50,9 @@ def test_running_sums(
     operands = value("x", x), value("before", before)
     attributes = {"kind": kind, "exclusive": exclusive, "reverse": reverse, "block": BLOCK}
     output = Value("y", shape, np.dtype(dtype))
-    compute = Compute(output, shape, lit(0, dtype), "layer", "CumSum", Hint("scan", operands, attributes))  # type: ignore[arg-type]
+    compute = Compute(
+        output, shape, lit(0, dtype), "layer", "CumSum", Hint("prefix_scan", operands, attributes)
+    )  # type: ignore[arg-type]
     compute.epilogue = acc(dtype) + lit(2, dtype)  # type: ignore[arg-type]
     got = result_of(form, tuned_plan(form, compute), {"x": x, "before": before}, output)
     np.testing.assert_allclose(got, expected + 2, rtol=1e-5, atol=1e-4)
@@ -63,7 +65,9 @@ def test_positions(form: Backend, room: int, static: bool) -> None:
     through = np.cumsum(mask, 1).astype(np.int32)
     operands = value("mask", mask, static=static), value("through", through, static=static)
     output = Value("y", (3, room), np.dtype(np.int32))
-    compute = Compute(output, (3, room), lit(0, "int32"), "layer", "Chosen", Hint("select", operands, {}))
+    compute = Compute(
+        output, (3, room), lit(0, "int32"), "layer", "Chosen", Hint("stream_compaction", operands, {})
+    )
     got = result_of(form, tuned_plan(form, compute), {"mask": mask, "through": through}, output)
     for row, marked in zip(got, mask, strict=True):
         found = np.flatnonzero(marked)
@@ -78,14 +82,16 @@ def test_rows_of_any_length(form: Backend, shape: tuple[int, int], share: float)
     through = np.cumsum(mask, 1).astype(np.int32)
     operands = value("mask", mask, static=True), value("through", through, static=True)
     output = Value("y", shape, np.dtype(np.int32))
-    compute = Compute(output, shape, lit(0, "int32"), "layer", "Chosen", Hint("select", operands, {}))
+    compute = Compute(
+        output, shape, lit(0, "int32"), "layer", "Chosen", Hint("stream_compaction", operands, {})
+    )
     got = result_of(form, tuned_plan(form, compute), {"mask": mask, "through": through}, output)
     for row, marked in zip(got, mask, strict=True):
         expected = np.zeros(shape[1], int)
         expected[: marked.sum()] = np.flatnonzero(marked)
         np.testing.assert_array_equal(row, expected)
     output = Value("n", shape[:1], np.dtype(np.int64))
-    hint = Hint("count", operands[:1], {})
+    hint = Hint("count_nonzero", operands[:1], {})
     compute = Compute(output, shape[:1], lit(0, "int64"), "layer", "Chosen", hint)
     got = result_of(form, tuned_plan(form, compute), {"mask": mask}, output)
     np.testing.assert_array_equal(got, mask.sum(1))

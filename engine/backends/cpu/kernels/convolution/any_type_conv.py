@@ -124,7 +124,7 @@ _NEXT = """\
 
 
 def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "conv" and "shifted_conv" over one or two axes, channels first."""
+    """Rule for hints of kind "conv" and "conv_integer" over one or two axes, channels first."""
     words, attributes = words_of(compute), compute.attributes
     if words is None or attributes.get("channels_last"):
         return False

@@ -33,7 +33,7 @@ _ARGUMENTS = ArgumentBlock(
 
 
 def tune_any_type_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "matmul" and "shifted_matmul" over (batch, m, n)."""
+    """Rule for hints of kind "matmul" and "matmul_integer" over (batch, m, n)."""
     words, attributes = words_of(compute), compute.attributes
     m, n, k, batch = (attributes[name] for name in ("m", "n", "k", "batch"))
     if words is None or compute.space != (batch, m, n):

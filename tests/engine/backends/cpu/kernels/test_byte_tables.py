@@ -24,7 +24,7 @@ def look_up_case(size: int, storage: str) -> Case:
     case.arrays["x"][: min(size, 256)] = np.arange(min(size, 256), dtype=np.uint8).view(dtype)
     x, table = (Value(name, case.arrays[name].shape, dtype) for name in ("x", "table"))
     body = table.at(cast(x.at(FLAT) & lit(255, "int32"), "index"))
-    return case.finish((size,), body, Hint("look_up", (x, table), {}), None, dtype)
+    return case.finish((size,), body, Hint("byte_lookup", (x, table), {}), None, dtype)
 
 
 @pytest.mark.parametrize("storage", ["uint8", "int8"])

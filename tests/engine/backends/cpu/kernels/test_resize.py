@@ -32,7 +32,7 @@ def nearest_case(dtype: str, outer: int, rows: np.ndarray, columns: np.ndarray, 
     attributes = {
         "out_rows": len(rows), "out_columns": len(columns), "row_places": first_row, "column_places": 3,
     }  # fmt: skip
-    hint = Hint("nearest", (x, places), attributes)
+    hint = Hint("resize_nearest", (x, places), attributes)
     return case.finish((outer, len(rows), len(columns)), body, hint, None, x.dtype)
 
 
@@ -81,6 +81,6 @@ def test_what_follows_reads_the_result(make_worker: MakeWorker) -> None:
     worker = make_worker(source, "cpu")
     worker.schedule(x)
     kernels = [step.kernel for plan in worker._plans for s in plan.segments for step in s.plan.steps]
-    assert "nearest" in [getattr(kernel, "name", "") for kernel in kernels]
+    assert "resize_nearest" in [getattr(kernel, "name", "") for kernel in kernels]
     wanted = np.maximum(x.repeat(2, axis=2).repeat(2, axis=3) + np.float32(0.5), 0)
     np.testing.assert_array_equal(worker.peek_output().download_to_array(), wanted)

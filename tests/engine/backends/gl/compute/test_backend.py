@@ -130,7 +130,7 @@ def test_a_refused_kernel_shows_its_source(texel_backend: GLComputeBackend) -> N
 def test_programs_are_compiled_once_and_stored(texel_backend: GLComputeBackend, tmp_path: Path) -> None:
     device = texel_backend.device
     x = value("x", np.zeros(4, np.float32))
-    kernel = step("y", x, x[index(0)] * 3.25 + 0.125).numbered().kernel
+    kernel = step("y", x, x[index(0)] * 3.25 + 0.125).as_step().kernel
     assert texel_backend.prepare([kernel]) in (0, 1)
     seen: list[tuple[int, int]] = []
     assert texel_backend.prepare([kernel, kernel], lambda ready, total: seen.append((ready, total))) == 0

@@ -238,13 +238,13 @@ def test_a_refused_kernel_shows_its_source(plain_backend: GLPixelBackend) -> Non
 
 def test_programs_are_compiled_once_for_all_sizes(plain_backend: GLPixelBackend) -> None:
     x = value("x", np.zeros(4, np.float32))
-    kernel = step("y", x, x[index(0)] * 3.75 + 0.0625).numbered().kernel
+    kernel = step("y", x, x[index(0)] * 3.75 + 0.0625).as_step().kernel
     assert plain_backend.prepare([kernel]) in (0, 1)
     compiled = plain_backend._programs.compilations
     for n in (1, 50, 4096, 70_000):
         y = value("x", np.zeros(n, np.float32))
         other = step("y", y, y[index(0)] * 3.75 + 0.0625)
-        assert plain_backend.prepare([other.numbered().kernel]) == 0
+        assert plain_backend.prepare([other.as_step().kernel]) == 0
         assert Bound(plain_backend, chain_plan([other]), {"x": np.zeros(n, np.float32)}, {"y": other.output})
     assert plain_backend._programs.compilations == compiled
 

@@ -40,7 +40,7 @@ def both(
     """The result by rows, and that of the generic kernel."""
     by_rows = backend.generic(step)
     assert not by_rows.is_generic
-    steps = by_rows, step.numbered()
+    steps = by_rows, step.as_step()
     first, second = (result_of(backend, Plan([s]), arrays, step.output) for s in steps)
     return first, second
 

@@ -259,7 +259,7 @@ def test_an_empty_plan_and_an_empty_step(backend: OpenCLBackend) -> None:
     plan = Plan()
     plan.buffers["y"] = BufferSpec("y", 0, F32, "output")
     step = Compute(Value("y", (0,), F32), (0,), lit(1.0, "float32"), "l", "T")
-    plan.steps.append(step.numbered())
+    plan.steps.append(step.as_step())
     program = backend.record(plan, {"y": backend.create(0, F32)})
     assert isinstance(program, CLProgram)
     assert program.commands == []

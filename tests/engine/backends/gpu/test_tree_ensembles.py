@@ -51,7 +51,9 @@ class Trees:
         arrays = {"x": x, "nodes": nodes, "splits": self.splits, "roots": np.array(self.roots, np.int32)}
         operands = tuple(value(name, array, known=name != "x") for name, array in arrays.items())
         output = Value("y", (len(self.roots), len(x)), np.dtype(np.int32))
-        hint = Hint("leaves", operands, {"mode": mode, "depth": max(self.leaves, 1), "missing": False})
+        hint = Hint(
+            "tree_ensemble_leaves", operands, {"mode": mode, "depth": max(self.leaves, 1), "missing": False}
+        )
         return Compute(output, output.shape, lit(0, "int32"), "layer", "TreeEnsemble", hint), arrays
 
     def reached(self, row: np.ndarray, root: int, mode: str) -> int:

@@ -11,7 +11,7 @@ from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
 from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, evenly
 from engine.backends.cpu.library import library_text
-from engine.backends.forests import node_records
+from engine.backends.tree_ensembles import node_records
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import smallest
@@ -29,8 +29,8 @@ _GRID = TaskGrid(place="total")
 _ARGUMENTS = ArgumentBlock("total rows features", _GRID.arguments)
 
 
-def tune_leaves(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "leaves" of float32."""
+def tune_tree_ensemble(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "tree_ensemble_leaves" of float32."""
     (x, table, splits, roots), attributes = compute.operands, compute.attributes
     if x.dtype != FLOAT32 or splits.dtype != FLOAT32 or table.known is None or splits.known is None:
         return False
@@ -45,7 +45,7 @@ def tune_leaves(compute: Compute, tuner: Tuner, threads: int) -> bool:
     blocks = evenly(total, smallest(tasks_wanted(total * each, threads), total // SHORTEST_BLOCK))
     arguments = _ARGUMENTS.values(total=total, rows=rows, features=features, **_GRID.values(blocks))
     kernel = NativeKernel(
-        "leaves", leaves_text(COMPARISONS[attributes["mode"]], attributes["missing"], epilogue)
+        "tree_ensemble_leaves", leaves_text(COMPARISONS[attributes["mode"]], attributes["missing"], epilogue)
     )
     schedule, names = TaskSchedule.over((blocks,), total * each), (x.name, nodes, roots.name)
     return emit(tuner, kernel, schedule, arguments, names, compute.output.name, epilogue)

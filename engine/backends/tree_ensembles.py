@@ -1,4 +1,4 @@
-"""The tables of tuned decision trees."""
+"""Node tables of tree ensembles, as tuned kernels read them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from engine.compiler.plan import storable
 def node_records(nodes: np.ndarray, splits: np.ndarray) -> np.ndarray:
     """(nodes, 4) int32: feature, bits of the split, and the positions of both children.
 
-    `nodes` are those of a hint of kind "leaves". Where NaN is on the true side, the feature is -1 - number.
+    `nodes` are those of a hint of kind "tree_ensemble_leaves". Where NaN is on the true side, the feature is
+    -1 - number.
     """
     table = nodes.reshape(len(splits), -1)
     feature, on_true, on_false = table[:, :3].T

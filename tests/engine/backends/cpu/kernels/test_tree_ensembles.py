@@ -31,4 +31,4 @@ def test_walks_take_turns(mode: str, count: int, missing: bool) -> None:
             found = worker.peek_output().download_to_array()
             steps = [step for plan in worker._plans for s in plan.segments for step in s.plan.steps]
         np.testing.assert_allclose(found, expected, atol=1e-5)
-        assert "leaves" in [getattr(step.kernel, "name", "") for step in steps]
+        assert "tree_ensemble_leaves" in [getattr(step.kernel, "name", "") for step in steps]

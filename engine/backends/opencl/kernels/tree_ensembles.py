@@ -31,8 +31,8 @@ _WIDTH = 32
 _NUMBERS = ("rows", "trees", "nodes")
 
 
-def tune_leaves(compute: Compute, tuner: Tuner, form: str) -> bool:
-    """Rule for hints of kind "leaves" of float32; False if a tree has too many leaves."""
+def tune_tree_ensemble(compute: Compute, tuner: Tuner, form: str) -> bool:
+    """Rule for hints of kind "tree_ensemble_leaves" of float32; False if a tree has too many leaves."""
     x, table, splits, roots = compute.operands
     if x.dtype != FLOAT32 or splits.dtype != FLOAT32 or compute.attributes["missing"]:
         return False

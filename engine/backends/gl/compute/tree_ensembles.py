@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from engine.backends.forests import node_records
-from engine.backends.gl.compute.flat_grid import emit_finished
+from engine.backends.gl.compute.flat_grid import emit_with_epilogue
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.storage import lanes
 from engine.backends.gpu.division import divide
-from engine.backends.gpu.kernels import GROUP, ThreadStep
+from engine.backends.gpu.kernel_dialect import GROUP, ThreadStep
+from engine.backends.tree_ensembles import node_records
 from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner
 from engine.operators.ml.trees import COMPARISONS
@@ -19,8 +19,8 @@ _NODE_NS = 10.0
 _NAMES = ("threads", "rows", "features", "depth")
 
 
-def tune_leaves(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
-    """Rule for hints of kind "leaves" of float32."""
+def tune_tree_ensemble(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
+    """Rule for hints of kind "tree_ensemble_leaves" of float32."""
     x, nodes, splits, roots = compute.operands
     if x.dtype != FLOAT32 or splits.dtype != FLOAT32 or lanes(compute.output.dtype.name) != 1:
         return False
@@ -49,4 +49,4 @@ def tune_leaves(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
         rows * trees, lines, _NAMES, (rows * trees, rows, features, depth), inputs, compute.output.name,
         widths=(1, 4, 1), divisors=("rows",), rounds=("depth",), ns=GROUP * _NODE_NS,
     )  # fmt: skip
-    return emit_finished(compute, tuner, step, target)
+    return emit_with_epilogue(compute, tuner, step, target)

@@ -1,4 +1,4 @@
-"""`Kernels`: the language-specific parts of the shared kernels; see `engine.backends.gpu.rules`."""
+"""`KernelDialect`: how GLSL and OpenCL C write the kernels that both share (`engine.backends.gpu.tuning`)."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class ThreadStep:
         return [*self.values, *(part for size in sizes for part in divisor(size))]
 
 
-class Kernels(ABC):
-    """Spelling of the shared kernels in a backend's language.
+class KernelDialect(ABC):
+    """A language's loads, vectors, atomics and barriers, and how its backend emits steps.
 
     Functions that emit a step return False where they cannot.
     """
@@ -159,7 +159,7 @@ class Kernels(ABC):
         """The type of several floats."""
 
     @abstractmethod
-    def made(self, numbers: str, width: int = 4) -> str:
+    def construct_vector(self, numbers: str, width: int = 4) -> str:
         """Source of a vector constructor: of these floats, or of one for all elements."""
 
     @abstractmethod
@@ -175,7 +175,7 @@ class Kernels(ABC):
         """Emit a step."""
 
     @abstractmethod
-    def emit_finished(
+    def emit_with_epilogue(
         self, compute: Compute, tuner: Tuner, step: ThreadStep, lines: Callable[[Store], Sequence[str]]
     ) -> bool:
         """Emit a step of these lines, whose results get the epilogue of `compute`."""

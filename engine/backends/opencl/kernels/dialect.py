@@ -1,4 +1,4 @@
-"""OpenCL C versions of the kernels that OpenCL and GL compute share."""
+"""`OpenCLDialect`: how OpenCL C writes the kernels that it shares with GLSL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine.backends.gpu.kernels import GROUP, Kernels, Store, ThreadStep
+from engine.backends.gpu.kernel_dialect import GROUP, KernelDialect, Store, ThreadStep
 from engine.backends.opencl.codegen.printer import OpenCLPrinter, element
 from engine.backends.opencl.codegen.tuned_kernel import OpenCLEpilogue, build, indent
 from engine.backends.opencl.kernels.sort import SORTED_ALONE, sort_statements
@@ -16,8 +16,8 @@ INPUTS = "XLPE"
 """Names of the tensors that a `ThreadStep` reads."""
 
 
-class CLKernels(Kernels):
-    """Kernels in OpenCL C, of a form, "cpu" or "gpu"."""
+class OpenCLDialect(KernelDialect):
+    """OpenCL C, for CPUs or GPUs: `form` is "cpu" or "gpu"."""
 
     output, shared, static, barrier = "y", "__local", "static ", "barrier(CLK_LOCAL_MEM_FENCE);"
     full_barrier = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"
@@ -46,7 +46,7 @@ class CLKernels(Kernels):
     def vector(self, width: int = 4) -> str:
         return f"float{width}"
 
-    def made(self, numbers: str, width: int = 4) -> str:
+    def construct_vector(self, numbers: str, width: int = 4) -> str:
         return f"(float{width})({numbers})"
 
     def lane(self, vector: str, number: int) -> str:
@@ -58,7 +58,7 @@ class CLKernels(Kernels):
     def emit(self, tuner: Tuner, step: ThreadStep) -> bool:
         return self._emit(tuner, step, step.lines, None, step.output)
 
-    def emit_finished(
+    def emit_with_epilogue(
         self, compute: Compute, tuner: Tuner, step: ThreadStep, lines: Callable[[Store], Sequence[str]]
     ) -> bool:
         epilogue = OpenCLEpilogue(compute, {}, {})
