@@ -11,8 +11,8 @@ from engine.base.errors import OutOfMemoryError
 Size = TypeVar("Size")
 Memory = TypeVar("Memory")
 
-REFUSED = (OutOfMemoryError, MemoryError, ValueError)
-"""What `GrowableMemory.make` raises for more than the device has, or than it allows."""
+ALLOCATION_ERRORS = (OutOfMemoryError, MemoryError, ValueError)
+"""What `GrowableMemory.allocate` raises for more than the device has, or than it allows."""
 
 _WORTH = 1 << 20
 """Bytes below which memory is never given back for being too large."""
@@ -26,9 +26,9 @@ twice as many.
 class GrowableMemory(ABC, Generic[Size, Memory]):
     """Shared memory for programs that run in turn: large enough for every size so far.
 
-    It grows by half of what a size needs. Once sizes vary, `wants_more` tells when they come near to what
+    It grows by half of what a size needs. Once sizes vary, `needs_growth` tells when they come near to what
     there is, so that the next step is allocated before it is needed. Programs that were recorded before keep
-    the memory that they know. Used on the worker's thread, apart from `make`.
+    the memory that they know. Used on the worker's thread, apart from `allocate`.
 
     Attributes:
         memory: What there is; None before the first size.
@@ -46,12 +46,12 @@ class GrowableMemory(ABC, Generic[Size, Memory]):
     _count = 0
 
     @abstractmethod
-    def make(self, size: Size) -> Memory:
+    def allocate(self, size: Size) -> Memory:
         """Allocate; on any thread, within `Backend.background_compilation` there."""
 
-    def make_touched(self, size: Size) -> Memory:
-        """As `make`, and touch all pages on another thread than the frame's."""
-        return self.make(size)
+    def allocate_touched(self, size: Size) -> Memory:
+        """As `allocate`, and touch all pages on another thread than the frame's."""
+        return self.allocate(size)
 
     @abstractmethod
     def nbytes(self, size: Size) -> int:
@@ -66,18 +66,18 @@ class GrowableMemory(ABC, Generic[Size, Memory]):
         """The smallest size that covers both."""
 
     @abstractmethod
-    def more(self, size: Size) -> Size:
+    def grown_size(self, size: Size) -> Size:
         """A size one growth step larger, within the device's limits."""
 
     @abstractmethod
-    def below(self, size: Size) -> Size:
+    def shrunk_size(self, size: Size) -> Size:
         """The size after shrinking by half a growth step."""
 
     def fits(self, size: Size) -> bool:
         """Whether there is memory for a size."""
         return self.memory is not None and self.covers(self._capacity, size)
 
-    def note(self, size: Size) -> None:
+    def record_use(self, size: Size) -> None:
         """Record the size of the next program. Frees memory far larger than any recent size."""
         if self._latest is not None and size != self._latest:
             self._varies = True
@@ -90,50 +90,52 @@ class GrowableMemory(ABC, Generic[Size, Memory]):
         self._most_before, self._most, self._count = most, None, 0
         if before is None or self.memory is None or self.nbytes(self._capacity) < _WORTH:
             return
-        if self.covers(self._capacity, self.more(self.more(self.more(self.union(most, before))))):
-            self.forget()
+        if self.covers(
+            self._capacity, self.grown_size(self.grown_size(self.grown_size(self.union(most, before))))
+        ):
+            self.drop()
 
-    def expect_others(self) -> None:
+    def expect_varying_sizes(self) -> None:
         """Expect sizes that vary from the first one on."""
         self._varies = True
 
-    def made_for(self, size: Size) -> tuple[Size, Memory]:
+    def allocate_for(self, size: Size) -> tuple[Size, Memory]:
         """Allocate for a size that does not fit, with a growth step if sizes vary; also returns the size.
 
-        On any thread, as `make`.
+        On any thread, as `allocate`.
         """
         if self._varies or self.memory is not None:
-            larger = self.more(size)
-            with suppress(*REFUSED):
-                return larger, self.make(larger)
-        return size, self.make(size)
+            larger = self.grown_size(size)
+            with suppress(*ALLOCATION_ERRORS):
+                return larger, self.allocate(larger)
+        return size, self.allocate(size)
 
-    def wants_more(self, size: Size) -> bool:
+    def needs_growth(self, size: Size) -> bool:
         """Whether to allocate a growth step ahead, as a size comes close to the limit."""
         return self._varies and self._near is not None and not self.covers(self._near, size)
 
-    def ahead(self) -> Size | None:
+    def next_size(self) -> Size | None:
         """The size to preallocate; None at the device's limit."""
-        if self._latest is None or self.memory is None or not self.wants_more(self._latest):
+        if self._latest is None or self.memory is None or not self.needs_growth(self._latest):
             return None
-        size = self.more(self._capacity)
+        size = self.grown_size(self._capacity)
         # Tried once for this capacity, even if it fails.
         self._near = None
         return None if self.covers(self._capacity, size) else size
 
-    def take(self, size: Size, memory: Memory) -> None:
-        """Use the result of `make`, unless the current memory is as large."""
+    def adopt(self, size: Size, memory: Memory) -> None:
+        """Use the result of `allocate`, unless the current memory is as large."""
         if not self.fits(size):
-            self.memory, self._capacity, self._near = memory, size, self.below(size)
+            self.memory, self._capacity, self._near = memory, size, self.shrunk_size(size)
 
-    def of(self, size: Size) -> Memory:
+    def reserve(self, size: Size) -> Memory:
         """The memory, for a size; allocated here if it is missing."""
         if not self.fits(size):
-            self.take(*self.made_for(size))
+            self.adopt(*self.allocate_for(size))
         assert self.memory is not None
         return self.memory
 
-    def forget(self) -> None:
+    def drop(self) -> None:
         """Drop the memory; programs may still hold it."""
         self.memory = self._near = None
 
@@ -163,10 +165,10 @@ class GrowableBlock(GrowableMemory[int, Memory]):
     def union(self, a: int, b: int) -> int:
         return max(a, b)
 
-    def more(self, size: int) -> int:
+    def grown_size(self, size: int) -> int:
         """Half as much again."""
         return max(size, min(size + max(size // 2, 1), self._limit))
 
-    def below(self, size: int) -> int:
+    def shrunk_size(self, size: int) -> int:
         """Four fifths."""
         return size * 4 // 5

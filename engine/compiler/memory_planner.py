@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 SPANS = 512
-"""Into how many spans of steps `place` divides a plan."""
+"""Into how many spans of steps `assign_offsets` divides a plan."""
 
 BRIEF = 16
 """In how many of them a buffer is alive at most to be kept by spans."""
 
 
-def place(
+def assign_offsets(
     sizes: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]], alignment: int
 ) -> tuple[dict[str, int], int]:
     """Offsets into one arena, and its size, in the unit of `sizes`; offsets are multiples of `alignment`."""
@@ -72,7 +72,7 @@ def _lowest_beside(alive: np.ndarray, size: int) -> int:
     return int(offsets[fits[0]] if len(fits) else offsets[-1])
 
 
-def share(
+def assign_slots(
     sizes: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]]
 ) -> tuple[dict[str, int], list[int]]:
     """Slots for objects that cannot be cut: slot number per name, and each slot's size.
@@ -82,11 +82,12 @@ def share(
     by_time = sorted(sizes, key=lambda n: lifetimes[n])
     by_size = sorted(by_time, key=lambda n: -sizes[n])
     return min(
-        (_shared(order, sizes, lifetimes) for order in (by_time, by_size)), key=lambda found: sum(found[1])
+        (_assigned_in_order(order, sizes, lifetimes) for order in (by_time, by_size)),
+        key=lambda found: sum(found[1]),
     )
 
 
-def _shared(
+def _assigned_in_order(
     order: Iterable[str], sizes: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]]
 ) -> tuple[dict[str, int], list[int]]:
     slots: dict[str, int] = {}

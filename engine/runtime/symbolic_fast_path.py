@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.growable import REFUSED, GrowableMemory
+from engine.backends.growable import ALLOCATION_ERRORS, GrowableMemory
 from engine.backends.plan_template import ArraySizes, FilledSizes, SizedInput
 from engine.backends.program_replay import ProgramReplay
 from engine.base import instrumentation
@@ -238,7 +238,7 @@ class SymbolicFastPath:
         """The program for some sizes; None if the plan does not take them, or has to be bound first."""
         try:
             filled = self._native.fill(sizes, self._memory)
-        except REFUSED:
+        except ALLOCATION_ERRORS:
             return None
         if filled is not None and self._segment.unbound and self._segment.needed(filled.numbers):
             return None

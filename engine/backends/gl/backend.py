@@ -189,7 +189,7 @@ class GLBackend(Backend):
         except OutOfMemoryError:
             # Memory that templates share may be what failed to allocate: the next program gets other memory.
             for memory in self.shared_temporaries():
-                memory.forget()
+                memory.drop()
             raise
 
     @abstractmethod

@@ -13,7 +13,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.base.dtypes import ArithmeticType
 from engine.base.memory.out_of_memory import MOST_BYTES
-from engine.compiler.memory_planner import share
+from engine.compiler.memory_planner import assign_slots
 from engine.kernels.c_printer import saturate
 from engine.kernels.size import Number, Size, as_float, hint_of, largest
 
@@ -216,7 +216,7 @@ class SymbolicSlots:
         self, sizes: Mapping[str, Any], lifetimes: Mapping[str, tuple[int, int]], alignment: int
     ) -> None:
         """Choose slots by what temporaries take while planning; their sizes are multiples of `alignment`."""
-        slot_of, _ = share({name: hint_of(size) for name, size in sizes.items()}, lifetimes)
+        slot_of, _ = assign_slots({name: hint_of(size) for name, size in sizes.items()}, lifetimes)
         self.of = [slot_of[name] for name in sizes]
         inside: dict[int, list[Any]] = {}
         for slot, size in zip(self.of, sizes.values(), strict=True):

@@ -210,9 +210,9 @@ class NativeSizes:
         near = []
         is_there = True
         for shared, size in (*zip(memory, elements, strict=True), *template.needs(placed)):
-            shared.note(size)
+            shared.record_use(size)
             is_there = is_there and shared.fits(size)
-            if shared.wants_more(size):
+            if shared.needs_growth(size):
                 near.append(shared)
         if not is_there:
             return None

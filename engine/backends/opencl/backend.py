@@ -40,7 +40,7 @@ from engine.base.cache import cache_dir
 from engine.base.errors import InputError, OutOfMemoryError
 from engine.base.generators import Offload, SmallSteps, finish
 from engine.compiler.loop_splitting import Temporary
-from engine.compiler.memory_planner import share
+from engine.compiler.memory_planner import assign_slots
 from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.compiler.split_reduction import GRAPHICS, SplitThresholds, split_reductions
 from engine.device.cl.device import CLDevice
@@ -365,7 +365,7 @@ class OpenCLBackend(Backend):
             spec = plan.buffers[name]
             sizes[name] = spec.elements * device_dtype(spec.dtype).itemsize
         # Not parts of one buffer: where these overlap, NVIDIA's driver crashes when they are released.
-        slots, slot_sizes = share(sizes, lifetimes)
+        slots, slot_sizes = assign_slots(sizes, lifetimes)
         memory = [self._allocate(n) for n in slot_sizes]
         return memory, {name: memory[slot] for name, slot in slots.items()}
 

@@ -198,7 +198,7 @@ class Recorder:
         elements = elements or 1
         if not shared.fits(elements):
             with self._allocating(shared.backend, name, elements, shared.dtype):
-                shared.of(elements)
+                shared.reserve(elements)
         assert shared.memory is not None
         buffer = shared.backend.share(shared.memory, elements)
         assert buffer is not None
@@ -216,8 +216,8 @@ class Recorder:
     def note(self, shared: SharedBuffer, elements: int) -> None:
         """Record the size of a plan's buffer in such memory, if nothing else does."""
         if shared.is_noted:
-            shared.note(elements)
-            if shared.wants_more(elements):
+            shared.record_use(elements)
+            if shared.needs_growth(elements):
                 self.near.append(shared)
 
     @contextmanager
@@ -261,8 +261,10 @@ class Recorder:
                 key, elements = (place, spec.name, spec.dtype), int(share * size) // spec.dtype.itemsize
                 if key not in self.shared_buffers:
                     made = SharedBuffer(self._backends[place], spec.dtype, is_input)
-                    made.expect_others()
-                    made.take(elements, made.make_touched(elements) if is_input else made.make(elements))
+                    made.expect_varying_sizes()
+                    made.adopt(
+                        elements, made.allocate_touched(elements) if is_input else made.allocate(elements)
+                    )
                     self.shared_buffers.setdefault(key, made)
 
     def _submission(self, recorded: RecordedPlan, segment: Segment) -> SmallSteps[Submission]:
@@ -395,7 +397,7 @@ class Recorder:
         if sum(buffer.elements for _, buffer in constants) > DROPPED_AT_ONCE:
             free_in_background(constants)
         for buffer in self.shared_buffers.values():
-            buffer.forget()
+            buffer.drop()
         self.shared_buffers.clear()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer
-from engine.backends.growable import REFUSED, GrowableBlock, GrowableMemory
+from engine.backends.growable import ALLOCATION_ERRORS, GrowableBlock, GrowableMemory
 from engine.backends.host import HostBuffer
 from engine.base.generators import Offload, SmallSteps
 from engine.base.memory.out_of_memory import LARGE, MOST_BYTES
@@ -39,37 +39,37 @@ class SharedBuffer(GrowableBlock[DeviceBuffer]):
         self.is_noted = is_input and backend.is_host
         """Whether `Recorder.share` notes its sizes; otherwise `allocating` does."""
 
-    def make(self, size: int) -> DeviceBuffer:
+    def allocate(self, size: int) -> DeviceBuffer:
         """A new buffer; on any thread within `Backend.background_compilation`."""
         self.backend.preallocate_transfers(size, self.dtype, self._is_input)
         return self.backend.create_unset(size, self.dtype)
 
-    def make_touched(self, size: int) -> DeviceBuffer:
-        """As `make`, and touch all pages on the CPU so that the next writer need not wait for them."""
-        memory = self.make(size)
+    def allocate_touched(self, size: int) -> DeviceBuffer:
+        """As `allocate`, and touch all pages on the CPU so that the next writer need not wait for them."""
+        memory = self.allocate(size)
         if isinstance(memory, HostBuffer):
             memory.array[...] = 0
         return memory
 
-    def wants_more(self, size: int) -> bool:
+    def needs_growth(self, size: int) -> bool:
         """Whether a step is to be allocated ahead: on the CPU, of large buffers only."""
-        if not super().wants_more(size):
+        if not super().needs_growth(size):
             return False
         return not self.backend.is_host or self.nbytes(size) >= LEAST_TOUCHED
 
-    def take(self, size: int, memory: DeviceBuffer) -> None:
+    def adopt(self, size: int, memory: DeviceBuffer) -> None:
         """Use new memory, unless the current one is as large. Plans hold the previous memory."""
         before = self.memory
-        super().take(size, memory)
+        super().adopt(size, memory)
         for buffer in (before, memory):
             if buffer is not None and buffer is not self.memory:
                 buffer.release()
 
-    def forget(self) -> None:
+    def drop(self) -> None:
         """Free the memory."""
         if self.memory is not None:
             self.memory.release()
-        super().forget()
+        super().drop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def allocating(needs: Sequence[MemoryRequirement]) -> SmallSteps[list[GrowableMe
     for need in needs:
         steps = []
         for memory, size in need.memory:
-            memory.note(size)
+            memory.record_use(size)
             # Segments may share it.
             known = sizes.get(memory)
             if not memory.fits(size) and (known is None or not memory.covers(known, size)):
@@ -109,14 +109,14 @@ def allocating(needs: Sequence[MemoryRequirement]) -> SmallSteps[list[GrowableMe
         work = Offload(lambda: [item for need, steps in missing for item in _allocated(need, steps)])
         yield work
         for memory, size, made in work.result():
-            memory.take(size, made)
+            memory.adopt(size, made)
             yield None
-    return [memory for need in needs for memory, size in need.memory if memory.wants_more(size)]
+    return [memory for need in needs for memory, size in need.memory if memory.needs_growth(size)]
 
 
 def _allocated(need: MemoryRequirement, steps: Sequence[tuple[GrowableMemory[Any, Any], Any]]) -> Allocated:
     with need.naming():
-        found = [(memory, *memory.made_for(size)) for memory, size in steps]
+        found = [(memory, *memory.allocate_for(size)) for memory, size in steps]
         if sum(memory.nbytes(size) for memory, size, _ in found) >= LARGE:
             need.backend.check_memory()
     return found
@@ -124,13 +124,13 @@ def _allocated(need: MemoryRequirement, steps: Sequence[tuple[GrowableMemory[Any
 
 def allocating_ahead(wanted: Sequence[GrowableMemory[Any, Any]], backend: Backend) -> SmallSteps[None]:
     """Allocate some memory ahead of need; without memory for it, nothing changes."""
-    steps = [(memory, size) for memory in wanted if (size := memory.ahead()) is not None]
+    steps = [(memory, size) for memory in wanted if (size := memory.next_size()) is not None]
 
     def made() -> Allocated:
         found: Allocated = []
-        with suppress(*REFUSED):
+        with suppress(*ALLOCATION_ERRORS):
             for memory, size in steps:
-                new = memory.make_touched(size)
+                new = memory.allocate_touched(size)
                 if memory.nbytes(size) >= LARGE:
                     backend.check_memory()
                 found.append((memory, size, new))
@@ -140,5 +140,5 @@ def allocating_ahead(wanted: Sequence[GrowableMemory[Any, Any]], backend: Backen
         work = Offload(made)
         yield work
         for memory, size, new in work.result():
-            memory.take(size, new)
+            memory.adopt(size, new)
             yield None

@@ -19,7 +19,7 @@ class Blocks(GrowableBlock[str]):
         self.there_is = limit
         self.made: list[int] = []
 
-    def make(self, size: int) -> str:
+    def allocate(self, size: int) -> str:
         if size > self.there_is:
             raise OutOfMemoryError(f"{size} bytes")
         self.made.append(size)
@@ -29,8 +29,8 @@ class Blocks(GrowableBlock[str]):
 def used(memory: Blocks, *sizes: int) -> str:
     found = ""
     for size in sizes:
-        memory.note(size)
-        found = memory.of(size)
+        memory.record_use(size)
+        found = memory.reserve(size)
     return found
 
 
@@ -38,7 +38,7 @@ def test_a_single_size_takes_what_it_needs() -> None:
     memory = Blocks()
     assert used(memory, 1000, 1000, 1000) == "1000 bytes"
     assert memory.made == [1000]
-    assert memory.ahead() is None
+    assert memory.next_size() is None
 
 
 def test_it_grows_by_half() -> None:
@@ -52,17 +52,17 @@ def test_it_grows_by_half() -> None:
 def test_sizes_near_to_what_there_is_ask_for_more() -> None:
     memory = Blocks()
     used(memory, 1000, 700)
-    assert memory.ahead() is None
+    assert memory.next_size() is None
     used(memory, 900)
-    assert memory.wants_more(900)
-    size = memory.ahead()
+    assert memory.needs_growth(900)
+    size = memory.next_size()
     assert size == 1500
     # One attempt for what there is.
-    assert not memory.wants_more(900)
-    memory.take(size, memory.make(size))
+    assert not memory.needs_growth(900)
+    memory.adopt(size, memory.allocate(size))
     assert used(memory, 1300) == "1500 bytes"
-    assert memory.wants_more(1300)
-    assert not memory.wants_more(1100)
+    assert memory.needs_growth(1300)
+    assert not memory.needs_growth(1100)
 
 
 def test_a_size_that_grows_by_one_finds_its_memory() -> None:
@@ -70,11 +70,11 @@ def test_a_size_that_grows_by_one_finds_its_memory() -> None:
     memory = Blocks()
     missing = 0
     for size in range(64, 4096):
-        memory.note(size)
+        memory.record_use(size)
         missing += not memory.fits(size)
-        memory.of(size)
-        if memory.wants_more(size) and (ahead := memory.ahead()) is not None:
-            memory.take(ahead, memory.make(ahead))
+        memory.reserve(size)
+        if memory.needs_growth(size) and (ahead := memory.next_size()) is not None:
+            memory.adopt(ahead, memory.allocate(ahead))
     assert missing <= 2
     assert len(memory.made) < 16
     assert memory.held_bytes() < 2 * 4096
@@ -85,7 +85,7 @@ def test_no_more_than_the_device_allows() -> None:
     used(memory, 1000, 1100)
     assert memory.made == [1000, 1200]
     used(memory, 1150)
-    assert memory.ahead() is None
+    assert memory.next_size() is None
     with pytest.raises(OutOfMemoryError):
         used(memory, 1300)
     assert used(memory, 1200) == "1200 bytes"
@@ -101,7 +101,7 @@ def test_where_memory_is_scarce_it_takes_what_it_needs() -> None:
 def test_memory_that_others_have_made_larger_stays() -> None:
     memory = Blocks()
     used(memory, 1000, 2000)
-    memory.take(1500, "late")
+    memory.adopt(1500, "late")
     assert memory.memory == "3000 bytes"
 
 

@@ -10,7 +10,7 @@ import pytest
 from engine import EngineError, Model, OutOfMemoryError, ShapeError
 from engine.compiler.builders import MOST_MADE
 from engine.compiler.interpreter import interpret
-from engine.compiler.memory_planner import place
+from engine.compiler.memory_planner import assign_offsets
 from engine.compiler.trace import Tracer
 from tests.engine.conftest import MakeWorker
 from tests.engine.test_random_control_flow import load
@@ -149,6 +149,6 @@ def test_memory_of_a_long_plan_is_placed_in_linear_time() -> None:
     """Each buffer was compared with all that were placed before: 4,000 steps of a layer took 25 s."""
     count = MOST_MADE // 2
     lifetimes = {f"b{i}": (i, i + 2) for i in range(count)}
-    offsets, total = place(dict.fromkeys(lifetimes, 64), lifetimes, 64)
+    offsets, total = assign_offsets(dict.fromkeys(lifetimes, 64), lifetimes, 64)
     assert total == 3 * 64
     assert len(offsets) == count

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.compiler.memory_planner import place, share
+from engine.compiler.memory_planner import assign_offsets, assign_slots
 
 Lifetimes = dict[str, tuple[int, int]]
 
@@ -38,7 +38,7 @@ def most_alive(sizes: dict[str, int], spans: Lifetimes) -> int:
 @given(buffers(), st.sampled_from([1, 16, 64]))
 def test_place(made: tuple[dict[str, int], Lifetimes], alignment: int) -> None:
     sizes, spans = made
-    offsets, total = place(sizes, spans, alignment)
+    offsets, total = assign_offsets(sizes, spans, alignment)
     assert set(offsets) == set(sizes)
     assert all(o >= 0 and o % alignment == 0 and o + sizes[n] <= total for n, o in offsets.items())
     for a, b in combinations(sizes, 2):
@@ -50,7 +50,7 @@ def test_place(made: tuple[dict[str, int], Lifetimes], alignment: int) -> None:
 @given(buffers())
 def test_share(made: tuple[dict[str, int], Lifetimes]) -> None:
     sizes, spans = made
-    slots, slot_sizes = share(sizes, spans)
+    slots, slot_sizes = assign_slots(sizes, spans)
     assert set(slots) == set(sizes)
     assert set(slots.values()) == set(range(len(slot_sizes)))
     for n, slot in slots.items():
@@ -64,5 +64,5 @@ def test_share(made: tuple[dict[str, int], Lifetimes]) -> None:
 def test_a_chain_of_equal_buffers_needs_two() -> None:
     spans = {f"b{i}": (i, i + 1) for i in range(10)}
     sizes = dict.fromkeys(spans, 100)
-    assert place(sizes, spans, 64)[1] == 2 * 128
-    assert share(sizes, spans)[1] == [100, 100]
+    assert assign_offsets(sizes, spans, 64)[1] == 2 * 128
+    assert assign_slots(sizes, spans)[1] == [100, 100]

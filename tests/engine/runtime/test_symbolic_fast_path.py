@@ -383,19 +383,19 @@ def test_memory_of_large_inputs_is_touched_before_frames_need_it(monkeypatch: py
     """While a worker is loaded, and beside frames when sizes come near to what there is."""
     touched: list[int] = []
     made: list[int] = []
-    make, make_touched = SharedBuffer.make, SharedBuffer.make_touched
+    allocate, allocate_touched = SharedBuffer.allocate, SharedBuffer.allocate_touched
 
     def counted_make(self: SharedBuffer, size: int) -> object:
         if self.is_noted:
             made.append(size)
-        return make(self, size)
+        return allocate(self, size)
 
     def counted_touch(self: SharedBuffer, size: int) -> object:
         touched.append(size)
-        return make_touched(self, size)
+        return allocate_touched(self, size)
 
-    monkeypatch.setattr(SharedBuffer, "make", counted_make)
-    monkeypatch.setattr(SharedBuffer, "make_touched", counted_touch)
+    monkeypatch.setattr(SharedBuffer, "allocate", counted_make)
+    monkeypatch.setattr(SharedBuffer, "allocate_touched", counted_touch)
     model = ModelLoader.load(pair_network(4096))
     Worker(model, BackendType.CPU).dispose()
     touched.clear()

@@ -2,9 +2,9 @@
 
 A kernel has a `TaskGrid`, the axes along which its results are divided. From it come the words of the
 argument block that say how many blocks an axis has and how large they are, the kernel's statements that find
-a task's block, and the values that a rule packs. A rule divides an axis with `evenly`, halves blocks with
-`halve` or `share` until they fit into memory and there are enough of them, or takes the division of the least
-estimated time (`engine.backends.cpu.codegen.task_partition`).
+a task's block, and the values that a rule packs. A rule divides an axis with `even_blocks`, halves blocks
+with `halve` or `partition_axes` until they fit into memory and there are enough of them, or takes the division
+of the least estimated time (`engine.backends.cpu.codegen.task_partition`).
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def halve(
     return found
 
 
-def share(
+def partition_axes(
     axes: Sequence[TiledAxis], outer: int, wanted: int, choose: Callable[..., int | None] = first_divisible
 ) -> tuple[Blocks, ...]:
     """Halve blocks until `outer` grids of them give as many tasks as wanted; see `halve`."""
@@ -162,7 +162,7 @@ def share(
     return tuple([axis.blocks for axis in halve(axes, are_too_few, choose)])
 
 
-def evenly(size: int, wanted: int, step: int = 1) -> Blocks:
+def even_blocks(size: int, wanted: int, step: int = 1) -> Blocks:
     """Blocks of equal size, a multiple of `step`: up to as many as wanted."""
     block = -(-size // largest(1, smallest(wanted, size)))
     if step > 1:

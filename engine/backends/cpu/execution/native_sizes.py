@@ -136,7 +136,7 @@ class NativeSizes:
             if state != SHORT:
                 break
             for shared, place in zip(memory, self._sized, strict=True):
-                shared.of(words[place] or 1)
+                shared.reserve(words[place] or 1)
             self._backend.arena_of(words[results + 1])
         if state < 0:
             self._blocks.append(made)

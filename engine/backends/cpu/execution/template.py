@@ -17,7 +17,7 @@ from engine.backends.cpu.execution.program import CPUProgram, MeasuredRate
 from engine.backends.cpu.execution.template_source import LAYOUT, MEASURE, PLACE, RESULTS, layout_function
 from engine.backends.growable import GrowableMemory
 from engine.base.memory.aligned import ALIGNMENT, address_of
-from engine.compiler.memory_planner import place, share
+from engine.compiler.memory_planner import assign_offsets, assign_slots
 from engine.compiler.plan import Plan, Role
 from engine.device.jobs.command_list import REQUEST_WORDS, CommandList
 from engine.kernels.size import Number, Size, hint_of, largest
@@ -47,14 +47,16 @@ class _Arena:
         self.is_open = any(isinstance(size, Size) for size in sizes.values())
         self.total = 0
         if self.is_open:
-            self.slot_of, found = share({name: hint_of(size) for name, size in sizes.items()}, lifetimes)
+            self.slot_of, found = assign_slots(
+                {name: hint_of(size) for name, size in sizes.items()}, lifetimes
+            )
             inside: list[list[Any]] = [[] for _ in found]
             for name, slot in self.slot_of.items():
                 inside[slot].append(sizes[name])
             self.slots = [largest(1, *of_slot) for of_slot in inside]
         else:
             sizes = {name: max(1, size) for name, size in sizes.items()}
-            offsets, self.total = place(sizes, lifetimes, ALIGNMENT)
+            offsets, self.total = assign_offsets(sizes, lifetimes, ALIGNMENT)
             self.slots = [*offsets.values()]
             self.slot_of = {name: slot for slot, name in enumerate(offsets)}
 

@@ -8,7 +8,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit_raw, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit_raw, even_blocks
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
@@ -23,7 +23,7 @@ def tune_byte_lookup(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "byte_lookup"."""
     x, table = compute.operands
     nanoseconds, lanes = x.size * _NS_PER_BYTE, _lanes()
-    blocks = evenly(x.size, tasks_wanted(nanoseconds, threads), lanes)
+    blocks = even_blocks(x.size, tasks_wanted(nanoseconds, threads), lanes)
     schedule = (
         TaskSchedule.over((blocks,), nanoseconds),
         _ARGUMENTS.values(total=x.size, **_GRID.values(blocks)),

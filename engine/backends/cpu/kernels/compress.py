@@ -12,7 +12,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, emit, emit_raw, evenly
+from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, emit, emit_raw, even_blocks
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import INT32, INT64
 from engine.compiler.plan import Compute, Tuner
@@ -107,7 +107,7 @@ def _emit_select(
     rows, count = mask.shape
     nanoseconds = rows * count * (_NS_PER_MARK + moving / 2)
     wanted = tasks_wanted(nanoseconds, threads)
-    blocks = evenly(count, smallest(-(-wanted // rows), -(-count // (16 * BLOCK))))
+    blocks = even_blocks(count, smallest(-(-wanted // rows), -(-count // (16 * BLOCK))))
     counts = tuner.temporary(rows * blocks.count, INT64)
     kernel, (schedule, values) = _counts(mask.shape, blocks)
     emit(tuner, kernel, schedule, values, (mask.name,), counts)

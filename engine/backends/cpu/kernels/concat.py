@@ -9,7 +9,7 @@ from engine.backends.cpu.codegen.cost import SHORTEST_BLOCK, tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import kernel_text
-from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, even_blocks
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import as_dtype
 from engine.compiler.plan import Compute, Tuner
@@ -39,7 +39,7 @@ def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
     epilogue = print_epilogue(compute, described.end, row_axes=1, core=storage.pop())
     nanoseconds = prod(compute.space) * _NS_PER_ELEMENT
     wanted = -(-tasks_wanted(nanoseconds, threads) // height)
-    blocks = evenly(total, smallest(wanted, total // SHORTEST_BLOCK))
+    blocks = even_blocks(total, smallest(wanted, total // SHORTEST_BLOCK))
     widths = {f"width{k}": part.shape[1] for k, part in enumerate(parts)}
     arguments = described.values(total=total, **_GRID.values(blocks), **widths)
     schedule, names = TaskSchedule.over((blocks,), nanoseconds, height), [part.name for part in parts]

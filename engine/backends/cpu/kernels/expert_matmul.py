@@ -14,7 +14,7 @@ from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, even_blocks
 from engine.backends.cpu.codegen.tiles import AVX512, NEON, Tile, host_tile
 from engine.backends.cpu.kernels.convolution.nhwc_tiles import FLOPS_PER_NS, NS_PER_RESULT
 from engine.backends.cpu.kernels.convolution.small_output_conv import pack_sums
@@ -47,7 +47,7 @@ def tune_expert_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     pairs, vectors, panels = rows * count, -(-k // tile.lanes), -(-n // _OUTPUTS)
     nanoseconds = pairs * n * (2.0 * k / FLOPS_PER_NS + NS_PER_RESULT)
     wanted = -(-tasks_wanted(nanoseconds, threads) // smallest(experts, pairs))
-    blocks = evenly(panels, smallest(wanted, n // _LEAST_COLUMNS)).times(_OUTPUTS)
+    blocks = even_blocks(panels, smallest(wanted, n // _LEAST_COLUMNS)).times(_OUTPUTS)
     epilogue = print_epilogue(compute, _ARGUMENTS.end)
     weights = tuner.constant(
         f"{w.name}|experts{_OUTPUTS}x{tile.lanes}", partial(pack_experts, w.known, tile.lanes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit_raw, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit_raw, even_blocks
 from engine.backends.cpu.codegen.task_partition import CHUNKS_PER_THREAD
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import FLOAT32, INT32
@@ -26,7 +26,7 @@ def tune_non_max_suppression(compute: Compute, tuner: Tuner, threads: int) -> bo
     (order, corners, *number), attributes = compute.operands, compute.attributes
     rows, count = order.shape
     most = whole(attributes["most"])
-    blocks = evenly(rows, threads * CHUNKS_PER_THREAD)
+    blocks = even_blocks(rows, threads * CHUNKS_PER_THREAD)
     scratch = tuner.temporary(blocks.count * 5 * (most + AT_ONCE), FLOAT32)
     schedule = TaskSchedule(blocks.count, blocks.size * count * _NS_PER_BOX)
     stored = number[0].dtype.name if number else None

@@ -8,7 +8,7 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import kernel_text
-from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit_raw, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit_raw, even_blocks
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
 from engine.compiler.plan import Compute, Tuner
@@ -26,7 +26,7 @@ def tune_resize_nearest(compute: Compute, tuner: Tuner, threads: int) -> bool:
     outer, rows, columns = x.shape
     out_rows, out_columns = (attributes[name] for name in ("out_rows", "out_columns"))
     total_ns = prod(compute.space) * _NS_PER_ELEMENT
-    blocks = evenly(out_rows, -(-tasks_wanted(total_ns, threads) // outer))
+    blocks = even_blocks(out_rows, -(-tasks_wanted(total_ns, threads) // outer))
     arguments = _ARGUMENTS.values(
         **_GRID.values(blocks), out_rows=out_rows, out_columns=out_columns, rows=rows, columns=columns,
         row_places=attributes["row_places"], column_places=attributes["column_places"],

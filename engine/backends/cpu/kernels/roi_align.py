@@ -11,7 +11,7 @@ from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, even_blocks
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.library import library_text
@@ -73,7 +73,7 @@ def tune_roi_align(compute: Compute, tuner: Tuner, threads: int) -> bool:
     epilogue = print_epilogue(compute, _ARGUMENTS.end)
     each = bins * ratio * _NS_PER_BIN + _NS_PER_CHANNEL
     wanted = tasks_wanted(regions * channels * each, threads)
-    blocks = evenly(channels, -(-wanted // largest(regions, 1)))
+    blocks = even_blocks(channels, -(-wanted // largest(regions, 1)))
     arguments = _ARGUMENTS.values(
         **_GRID.values(blocks), channels=channels, height=x.shape[2], width=x.shape[3], images=x.shape[0],
         bins=bins, padded=up(bins, host_tile().lanes), across=across,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit_raw, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit_raw, even_blocks
 from engine.backends.cpu.codegen.task_partition import CHUNKS_PER_THREAD
 from engine.backends.cpu.library import library_text
 from engine.base.dtypes import INT32, INT64, arithmetic_type, as_dtype
@@ -124,7 +124,7 @@ def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
     outer, count, inner = rows.shape
     keep, total = whole(attributes["keep"]), outer * inner
     room = smallest(count, 2 * keep + ROOM) + BLOCK
-    blocks = evenly(total, threads * CHUNKS_PER_THREAD)
+    blocks = even_blocks(total, threads * CHUNKS_PER_THREAD)
     scratch = tuner.temporary(blocks.count * 3 * room, INT64)
     sorted_ns = smallest(count, 4 * keep) * _NS_PER_SORTED
     each = blocks.size * (count * _NS_PER_ELEMENT + sorted_ns + _NS_PER_ROW)

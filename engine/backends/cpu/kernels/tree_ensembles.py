@@ -9,7 +9,7 @@ from engine.backends.cpu.codegen.cost import SHORTEST_BLOCK, tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, even_blocks
 from engine.backends.cpu.library import library_text
 from engine.backends.tree_ensembles import node_records
 from engine.base.dtypes import FLOAT32
@@ -42,7 +42,7 @@ def tune_tree_ensemble(compute: Compute, tuner: Tuner, threads: int) -> bool:
     total = trees * rows
     epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=0, core="int32")
     each = max(attributes["depth"], 1) * _NS_PER_NODE + epilogue.nanoseconds
-    blocks = evenly(total, smallest(tasks_wanted(total * each, threads), total // SHORTEST_BLOCK))
+    blocks = even_blocks(total, smallest(tasks_wanted(total * each, threads), total // SHORTEST_BLOCK))
     arguments = _ARGUMENTS.values(total=total, rows=rows, features=features, **_GRID.values(blocks))
     kernel = NativeKernel(
         "tree_ensemble_leaves", leaves_text(COMPARISONS[attributes["mode"]], attributes["missing"], epilogue)

@@ -222,7 +222,7 @@ class GLComputeBackend(ComputeTextures):
 
     def dispose(self) -> None:
         """Free released resources; programs stay with the device for other workers."""
-        self.arena.forget()
+        self.arena.drop()
         super().dispose()
 
 

@@ -165,7 +165,7 @@ class Arena(GrowableBlock[GLMemory]):
         self._device = device
         self._context = context
 
-    def make(self, size: int) -> GLMemory:
+    def allocate(self, size: int) -> GLMemory:
         """A new buffer; on any thread with a context."""
         return GLMemory(self._device, size, context=self._context())
 

@@ -20,7 +20,7 @@ from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.storage import STORAGE_FORMATS, lanes
 from engine.backends.gpu.symbolic_arrays import owned
 from engine.base.generators import Offload, SmallSteps
-from engine.compiler.memory_planner import place
+from engine.compiler.memory_planner import assign_offsets
 from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
@@ -134,7 +134,7 @@ class ComputeRecorder(GLRecorder):
             return None
         specs = {name: plan.buffers[name] for name in lifetimes}
         sizes = {name: buffer_size(spec.elements, spec.dtype) for name, spec in specs.items()}
-        offsets, total = place(sizes, lifetimes, arena_alignment(self.device.limits))
+        offsets, total = assign_offsets(sizes, lifetimes, arena_alignment(self.device.limits))
         made = Offload(lambda: self._new_arena(total))
         yield made
         arena = made.result()

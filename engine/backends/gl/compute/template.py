@@ -171,7 +171,7 @@ class GLComputeTemplate(GLTemplate):
         words = self._words(given)
         table = self._filled_table(given, words)
         total, ranges, count = int(placed[0]), placed[1:].reshape(-1, 3), len(self._temporaries)
-        arena = SharedMemory(self._backend.arena.of(max(total, SMALLEST_ARENA)), total)
+        arena = SharedMemory(self._backend.arena.reserve(max(total, SMALLEST_ARENA)), total)
         ranges[:count, 0] = arena.name
         ranges[count:] = [(buffer.name, 0, buffer.memory.nbytes) for buffer in outer]
         table[self._range_rows, 3:6] = ranges[self._range_numbers]

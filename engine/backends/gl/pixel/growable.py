@@ -31,14 +31,14 @@ class GrowableTexture(GrowableMemory[Extent, TensorTexture]):
         self._limit = device.limits.max_texture_size
         self._context = context
 
-    def make(self, size: Extent) -> TensorTexture:
+    def allocate(self, size: Extent) -> TensorTexture:
         """A new texture; on any thread with a context."""
         layout = TexelLayout(*size, self._layers > 0)
         return TensorTexture(self._device, layout, self._element, self._layers, self._context())
 
-    def take(self, size: Extent, memory: TensorTexture) -> None:
+    def adopt(self, size: Extent, memory: TensorTexture) -> None:
         """Use a texture, and create its framebuffer: contexts share no framebuffers."""
-        super().take(size, memory)
+        super().adopt(size, memory)
         if self.memory is memory:
             _ = memory.framebuffer
 
@@ -54,12 +54,12 @@ class GrowableTexture(GrowableMemory[Extent, TensorTexture]):
         """The smallest extent that covers both."""
         return max(a[0], b[0]), max(a[1], b[1])
 
-    def more(self, size: Extent) -> Extent:
+    def grown_size(self, size: Extent) -> Extent:
         """Half as many rows again; twice the width where widths still grow with sizes."""
         layout = TexelLayout(*size, self._layers > 0).larger(self._limit)
         return layout.shift, layout.height
 
-    def below(self, size: Extent) -> Extent:
+    def shrunk_size(self, size: Extent) -> Extent:
         """Half a step less."""
         layout = TexelLayout(*size, self._layers > 0).smaller()
         return layout.shift, layout.height

@@ -19,7 +19,7 @@ from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.storage import memory_dtype
 from engine.backends.gpu.symbolic_arrays import owned
 from engine.base.generators import Offload, SmallSteps
-from engine.compiler.memory_planner import share
+from engine.compiler.memory_planner import assign_slots
 from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
@@ -92,7 +92,7 @@ class PixelRecorder(GLRecorder):
         named: list[dict[str, TexelLayout]] = []
         limit = self.device.limits.max_texture_size
         for (element, count), sizes in kinds.items():
-            slots, slot_sizes = share(sizes, {name: lifetimes[name] for name in sizes})
+            slots, slot_sizes = assign_slots(sizes, {name: lifetimes[name] for name in sizes})
             layouts = {name: TexelLayout.of(n, limit, count > 0) for name, n in sizes.items()}
             for slot in range(len(slot_sizes)):
                 here = [layouts[name] for name in sizes if slots[name] == slot]

@@ -29,7 +29,7 @@ from engine.backends.gl.pixel.record import (
 from engine.backends.gl.template import GLTemplate, SymbolicRecorder
 from engine.backends.gpu.size_functions import texel_layout
 from engine.backends.gpu.symbolic_arrays import SymbolicArray, Values, Variables, columns, owned
-from engine.compiler.memory_planner import share
+from engine.compiler.memory_planner import assign_slots
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.functions import GL
 from engine.kernels.size import deferred, hint_of, largest, smallest
@@ -153,7 +153,7 @@ class GLPixelTemplate(GLTemplate):
         for kind in dict.fromkeys(kinds.values()):
             names = [name for name in self._temporaries if kinds[name] == kind]
             hints = {name: int(hint_of(plan.buffers[name].elements)) for name in names}
-            own, _ = share(hints, {name: self._lifetimes[name] for name in names})
+            own, _ = assign_slots(hints, {name: self._lifetimes[name] for name in names})
             slots |= {name: keys.setdefault((*kind, slot), len(keys)) for name, slot in own.items()}
         self._keys = list(keys)
         self._slot_of = [slots[name] for name in self._temporaries]
@@ -189,7 +189,7 @@ class GLPixelTemplate(GLTemplate):
         outer: Sequence[GLPixelBuffer],
     ) -> GLPixelTemplateProgram:
         """The program for one set of sizes."""
-        shared = [texture.of(extent) for texture, extent in placed]
+        shared = [texture.reserve(extent) for texture, extent in placed]
         textures = [*shared, *[buffer.memory for buffer in outer]]
         own_shifts, heights = self._shifts(given), self._heights(given)
         shifts = np.append(own_shifts, np.array([b.memory.layout.shift for b in outer], np.int64))

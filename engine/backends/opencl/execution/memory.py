@@ -69,7 +69,7 @@ class TemporaryBuffer(GrowableBlock[Any]):
         super().__init__(1, limit)
         self._allocate = allocate
 
-    def make(self, size: int) -> Any:
+    def allocate(self, size: int) -> Any:
         """A new buffer; on any thread."""
         return self._allocate(size)
 

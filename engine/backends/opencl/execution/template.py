@@ -307,7 +307,7 @@ class CLTemplate(GPUTemplate):
     ) -> CLTemplateProgram:
         """The program for one set of sizes."""
         whole = self._rows(given)
-        slots = [slot.of(size) for slot, size in placed]
+        slots = [slot.reserve(size) for slot, size in placed]
         tensors = [slots[k] for k in self._slot_of]
         tensors += [buffer.mem for buffer in outer]
         settings: list[Setting] = []

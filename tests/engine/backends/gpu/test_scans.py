@@ -50,9 +50,8 @@ def test_running_sums(
     operands = value("x", x), value("before", before)
     attributes = {"kind": kind, "exclusive": exclusive, "reverse": reverse, "block": BLOCK}
     output = Value("y", shape, np.dtype(dtype))
-    compute = Compute(
-        output, shape, lit(0, dtype), "layer", "CumSum", Hint("prefix_scan", operands, attributes)
-    )  # type: ignore[arg-type]
+    hint = Hint("prefix_scan", operands, attributes)
+    compute = Compute(output, shape, lit(0, dtype), "layer", "CumSum", hint)  # type: ignore[arg-type]
     compute.epilogue = acc(dtype) + lit(2, dtype)  # type: ignore[arg-type]
     got = result_of(form, tuned_plan(form, compute), {"x": x, "before": before}, output)
     np.testing.assert_allclose(got, expected + 2, rtol=1e-5, atol=1e-4)

@@ -15,7 +15,15 @@ from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, TiledAxis, emit, halve, share
+from engine.backends.cpu.codegen.schedule import (
+    Blocks,
+    TaskGrid,
+    TaskSchedule,
+    TiledAxis,
+    emit,
+    halve,
+    partition_axes,
+)
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, Tile, by_height
 from engine.backends.cpu.kernels.convolution.byte_windows import tune_byte_depthwise
@@ -204,7 +212,7 @@ def cut_gathered(
     (narrow,) = halve([widest], lambda columns: fitting(columns.block) < m)
     rows = TiledAxis.of_tiles(m, fitting(narrow.block), tile_rows)
     columns = TiledAxis.of_tiles(n, narrow.block, tile.width)
-    return share([columns, rows], 1, tasks_wanted(nanoseconds, threads))[::-1]
+    return partition_axes([columns, rows], 1, tasks_wanted(nanoseconds, threads))[::-1]
 
 
 def _words_of_input(x: Value, words: WordFormat) -> WordFormat:

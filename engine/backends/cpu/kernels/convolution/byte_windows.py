@@ -17,7 +17,15 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text, read_text
-from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, TiledAxis, emit, halve, share
+from engine.backends.cpu.codegen.schedule import (
+    Blocks,
+    TaskGrid,
+    TaskSchedule,
+    TiledAxis,
+    emit,
+    halve,
+    partition_axes,
+)
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, host_tile
 from engine.backends.cpu.kernels.convolution.nchw_staging import tap_offsets_text
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
@@ -78,7 +86,7 @@ def cut_rows(
     (row,) = halve([TiledAxis(oh, max(1, oh))], are_too_large)
     if are_too_large(row) or (whole and row.count > 1) or win.taps > MAX_TAPS:
         return None
-    (rows,) = share([row], batch * blocks, wanted)
+    (rows,) = partition_axes([row], batch * blocks, wanted)
     sizes = _ARGUMENTS.values(
         **_GRID.values(rows), **window_values(win), channels=channels, blocks=blocks, length=length,
         pitch=rows.size * ow + _CHANNELS,

@@ -17,7 +17,14 @@ from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, TiledAxis, emit, share
+from engine.backends.cpu.codegen.schedule import (
+    Blocks,
+    TaskGrid,
+    TaskSchedule,
+    TiledAxis,
+    emit,
+    partition_axes,
+)
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import by_height
 from engine.backends.cpu.kernels.convolution.nchw_staging import input_shift, zero_text
@@ -70,7 +77,9 @@ def cut_channels(
         return None
     nanoseconds = batch * (2.0 * pixels * whole * k / words.flops_per_ns + m * pixels * finish_ns)
     nanoseconds += whole * k * words.element_size / _BYTES_PER_NS
-    (channels,) = share([TiledAxis.of_tiles(m, whole, width)], batch, tasks_wanted(nanoseconds, threads))
+    (channels,) = partition_axes(
+        [TiledAxis.of_tiles(m, whole, width)], batch, tasks_wanted(nanoseconds, threads)
+    )
     return ChannelPartition(channels, nanoseconds)
 
 

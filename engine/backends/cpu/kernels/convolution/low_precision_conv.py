@@ -22,7 +22,15 @@ from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, TiledAxis, emit, halve, share
+from engine.backends.cpu.codegen.schedule import (
+    Blocks,
+    TaskGrid,
+    TaskSchedule,
+    TiledAxis,
+    emit,
+    halve,
+    partition_axes,
+)
 from engine.backends.cpu.codegen.tiles import MAX_TAPS
 from engine.backends.cpu.kernels.convolution.window_arguments import WINDOW_ARGUMENTS, window_values
 from engine.backends.cpu.kernels.matmul.low_precision import (
@@ -368,7 +376,7 @@ def share_cells(
         TiledAxis(win.out[0], rows.size, 1, 2 * max(1, reach) - 1),
         TiledAxis(win.out[1], width.size, 32, 64 if win.out[0] == 1 else width.size),
     ]
-    n, row, column = share(axes, batch, wanted, smaller)
+    n, row, column = partition_axes(axes, batch, wanted, smaller)
     row_cells = bands.row_cells - width.size + column.size
     return Bands(row, column, bands.row_phases, bands.phases, reach, row_cells), n, min(held, n.size)
 

@@ -20,7 +20,15 @@ from engine.backends.cpu.codegen.argument_block import ArgumentBlock
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, TiledAxis, emit, halve, share
+from engine.backends.cpu.codegen.schedule import (
+    Blocks,
+    TaskGrid,
+    TaskSchedule,
+    TiledAxis,
+    emit,
+    halve,
+    partition_axes,
+)
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, host_tile
 from engine.backends.cpu.kernels.convolution.nchw_staging import (
     SLACK,
@@ -122,7 +130,7 @@ def cut_planes(
     (column,) = halve([column], lambda column: staged(row, column) > _MOST_ELEMENTS)
     if staged(row, column) > _MOST_ELEMENTS or inputs * win.taps > MAX_TAPS:
         return None
-    (rows,) = share([TiledAxis(oh, row.block, 1, 8)], images * groups, 2 * threads)
+    (rows,) = partition_axes([TiledAxis(oh, row.block, 1, 8)], images * groups, 2 * threads)
     columns, line = column.block, win.width if in_place else staging.length(column.block)
     sizes = _ARGUMENTS.values(
         **_GRID.values(rows), **window_values(win), channels=groups * outputs, group_inputs=inputs,

@@ -22,7 +22,7 @@ from engine.backends.cpu.codegen.epilogue import (
 )
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, evenly
+from engine.backends.cpu.codegen.schedule import TaskGrid, TaskSchedule, emit, even_blocks
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, host_tile
 from engine.backends.cpu.kernels.convolution.window_arguments import (
@@ -139,11 +139,11 @@ def schedule_pixels(
     wanted = tasks_wanted(nanoseconds, threads)
     # As many for each thread, for rows of windows take equally long.
     wanted = largest(wanted // threads * threads, smallest(wanted, threads))
-    rows = evenly(oh, -(-wanted // batch))
+    rows = even_blocks(oh, -(-wanted // batch))
     begin = smallest(-(-win.pads[1] // stride), ow)
     end = largest(smallest((win.width - 1 - reach + win.pads[1]) // stride + 1, ow), begin)
     sizes = PIXEL_ARGUMENTS.values(
-        **_GRID.values(rows), block_channels=evenly(padded, -(-padded // BLOCK_CHANNELS), lanes).size,
+        **_GRID.values(rows), block_channels=even_blocks(padded, -(-padded // BLOCK_CHANNELS), lanes).size,
         **window_values(win), channels=channels, inner_begin=begin, inner_end=end, weight_step=padded * 4,
     )  # fmt: skip
     return TaskSchedule.over((rows,), nanoseconds, batch), sizes

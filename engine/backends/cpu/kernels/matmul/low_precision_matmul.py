@@ -15,7 +15,14 @@ from engine.backends.cpu.codegen.cost import tasks_wanted
 from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
-from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, TiledAxis, emit, share
+from engine.backends.cpu.codegen.schedule import (
+    Blocks,
+    TaskGrid,
+    TaskSchedule,
+    TiledAxis,
+    emit,
+    partition_axes,
+)
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.kernels.matmul.low_precision import (
     BAND_BYTES,
@@ -178,7 +185,7 @@ def cut_packed(m: int, n: int, groups: int, batch: int, threads: int, nanosecond
         return 1
 
     axes = [TiledAxis(n, columns, PANEL, PANEL), TiledAxis(m, rows, 32, 32)]
-    of_columns, of_rows = share(axes, batch, wanted, narrower)
+    of_columns, of_rows = partition_axes(axes, batch, wanted, narrower)
     held = min(held, of_columns.size)
     return MatmulPartition(of_columns, of_rows, held, SUMS // held // 32 * 32, at_once)
 

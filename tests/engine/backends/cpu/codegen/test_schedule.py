@@ -15,9 +15,9 @@ from engine.backends.cpu.codegen.schedule import (
     TaskGrid,
     TaskSchedule,
     TiledAxis,
-    evenly,
+    even_blocks,
     halve,
-    share,
+    partition_axes,
 )
 from engine.backends.cpu.codegen.task_partition import cut_tasks, elapsed_ns, next_division
 
@@ -28,7 +28,7 @@ from engine.backends.cpu.codegen.task_partition import cut_tasks, elapsed_ns, ne
 )
 def test_tasks_cover_every_result_once(sizes: dict[str, int], outer: int) -> None:
     grid = TaskGrid(**{name: f"{name}_size" for name in sizes})
-    blocks = tuple(evenly(size, 3) for size in sizes.values())
+    blocks = tuple(even_blocks(size, 3) for size in sizes.values())
     schedule = TaskSchedule.over(blocks, 100.0, outer)
     found = np.zeros((outer, *sizes.values()), int)
     statements = "\n".join(grid.locate("image" if outer > 1 else ""))
@@ -52,7 +52,7 @@ def test_tasks_that_follow_each_other_share_the_slow_axis() -> None:
 
 def test_blocks_are_even() -> None:
     for size, wanted, step in product(range(1, 40), range(8), (1, 4)):
-        blocks = evenly(size, wanted, step)
+        blocks = even_blocks(size, wanted, step)
         assert blocks.size % step == 0
         assert (blocks.count - 1) * blocks.size < size <= blocks.count * blocks.size
         assert blocks.count <= max(wanted, 1)
@@ -75,7 +75,7 @@ def test_blocks_are_halved_until_they_fit() -> None:
 
 def test_blocks_are_halved_until_there_are_enough_tasks() -> None:
     for size, outer, wanted in product((1, 7, 64, 100), (1, 3), (1, 2, 16)):
-        blocks = share([TiledAxis(size, size, 1, 8), TiledAxis(32, 32, 1, 16)], outer, wanted)
+        blocks = partition_axes([TiledAxis(size, size, 1, 8), TiledAxis(32, 32, 1, 16)], outer, wanted)
         tasks = outer * prod(axis.count for axis in blocks)
         assert tasks >= wanted or (blocks[0].size <= 8 and blocks[1].size == 16)
 
