@@ -103,7 +103,7 @@ def _takers_at(
     if given is None:
         return ()
     return tuple(
-        plan.takes(given.numbers) for plan in plans.ready if len(plan.record.inputs) == len(given.numbers)
+        plan.accepts(given.numbers) for plan in plans.ready if len(plan.record.inputs) == len(given.numbers)
     )
 
 

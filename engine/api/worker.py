@@ -108,7 +108,7 @@ class Worker(Executor):
             model = with_outputs(model, outputs)
         check_kinds(model)
         native, fallback = create_backends(backend_type, device, jobs, precision, deterministic)
-        self._take(Session(model, native, fallback, allow_fallback), backend_type, debug, slice_ms)
+        self._attach_session(Session(model, native, fallback, allow_fallback), backend_type, debug, slice_ms)
         try:
             with (
                 native.entered(),
@@ -187,7 +187,7 @@ class Worker(Executor):
             session = yield from session_steps(loading, open_session, is_on_gl, driver_warm_up)
             worker = cls.__new__(cls)
             Disposable.__init__(worker)
-            worker._take(session, backend_type, debug, slice_ms)
+            worker._attach_session(session, backend_type, debug, slice_ms)
             loading.worker = worker
             try:
                 wanted = worker._wanted(shapes, must=shapes is not None)
@@ -229,7 +229,9 @@ class Worker(Executor):
             return []
         return [shapes_of(self.model, self._session.host_inputs, one) for one in given]
 
-    def _take(self, session: Session, backend_type: BackendType, debug: bool, slice_ms: float) -> None:
+    def _attach_session(
+        self, session: Session, backend_type: BackendType, debug: bool, slice_ms: float
+    ) -> None:
         """Become the worker of a session."""
         self._execute(session, debug, slice_ms)
         self.model = session.source

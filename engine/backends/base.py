@@ -20,7 +20,7 @@ from engine.backends.growable import GrowableMemory
 from engine.backends.partial_dispatch import PartialDispatch
 from engine.backends.plan_codec import PlanCodec
 from engine.backends.plan_template import PlanTemplate, Template
-from engine.backends.program_replay import ProgramReplay
+from engine.backends.program_runner import ProgramRunner
 from engine.backends.readback import PendingRead, Readback, ShapedRead, check_out
 from engine.backends.tensor_data import CPUTensorData
 from engine.base.dtypes import STORAGE_TYPES
@@ -368,18 +368,18 @@ class Backend(ABC):
     def readback(self, buffer: DeviceBuffer) -> Readback:
         """Start a copy of the buffer's value, as of now in the stream, to the CPU."""
 
-    def program_replay(
+    def program_runner(
         self,
         program: Program,
         targets: Sequence[DeviceBuffer | None],
         in_place: Sequence[bool],
-    ) -> ProgramReplay:
+    ) -> ProgramRunner:
         """Return a faster way to run the program for arrays of the same shapes, written into `targets`.
 
         An array without a target is dropped. Where an array is that of a tensor and `in_place` allows it, the
         program may read it there: then nothing else reads that target.
         """
-        return ProgramReplay()
+        return ProgramRunner()
 
     def reader(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Read:
         """Return a function that waits for the buffer's current value and returns it in a shape."""

@@ -142,7 +142,7 @@ class ArraySizes(NativeSizes, Protocol):
     """Sizes that native code can read from the arrays themselves."""
 
     def reads(self, inputs: Sequence[SizedInput], zeros: Sequence[int]) -> bool:
-        """Prepare `take` for arrays of these inputs. Whether that is possible.
+        """Prepare `refill_from_arrays` for arrays of these inputs. Whether that is possible.
 
         Args:
             inputs: All of them.
@@ -150,7 +150,7 @@ class ArraySizes(NativeSizes, Protocol):
         """
         ...
 
-    def take(self, filled: FilledSizes, arrays: Sequence[np.ndarray]) -> bool | None:
+    def refill_from_arrays(self, filled: FilledSizes, arrays: Sequence[np.ndarray]) -> bool | None:
         """Do as `refill` for the sizes of arrays, and run a program with them that others show to be short.
 
         Args:

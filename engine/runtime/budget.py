@@ -56,7 +56,7 @@ class Allowance:
     parts: int = 0
     began: float = field(default_factory=perf_counter)
 
-    def take(self, expected: float, is_synchronous: bool) -> None:
+    def charge(self, expected: float, is_synchronous: bool) -> None:
         """Count what was enqueued. If the driver computes in the call, elapsed time counts."""
         self.spent += expected
         if is_synchronous:
@@ -133,7 +133,7 @@ class Budget:
                 break
             timing = enqueue(self._backends[submission.place], dispatch.enqueue, parts, timed)
             known = timing.seconds if isinstance(timing, KnownTiming) else None
-            allowance.take(expected if known is None else 1000.0 * sum(known), dispatch.is_synchronous)
+            allowance.charge(expected if known is None else 1000.0 * sum(known), dispatch.is_synchronous)
             if timing is not None:
                 self.costs.watch(submission.place, steps, dispatch.units, parts, timing)
         return self._step == len(steps)

@@ -112,21 +112,21 @@ class Executor(Disposable):
             elif len(inputs) == 1 and type(inputs[0]) is dict:
                 given = inputs[0]
             is_latest = self._latest is path
-            if is_latest and path.form is not None and path.take_again(given, is_kept):
+            if is_latest and path.form is not None and path.try_repeat(given, is_kept):
                 path.turn += 1
                 return
             ordered: Any = self._inputs.in_order(given) if type(given) is dict else given
-            if path.take(ordered, given):
+            if path.try_schedule(ordered, given):
                 if is_latest:
                     path.turn += 1
                 else:
-                    self._took(path)
+                    self._note_schedule(path)
                 return
-            if (other := self._take_other(ordered)) is not None:
+            if (other := self._schedule_other_shapes(ordered)) is not None:
                 if is_latest and other is path:
                     path.turn += 1
                 else:
-                    self._took(other)
+                    self._note_schedule(other)
                 return
             if self._count is not None:
                 self._schedules -= 1
@@ -135,12 +135,12 @@ class Executor(Disposable):
             if self._symbolic_path is not None and self._latest is None and not self._session.cache.plans:
                 ordered = checked.in_order
                 if (path := self._scheduled_symbolically(ordered, _shapes_of(ordered))) is not None:
-                    self._took(path)
+                    self._note_schedule(path)
                     return
             recorded = self._session.recorded_plan(checked.shapes, checked.known)
             path = self._path_of(recorded, checked)
-            if path is not None and not self._queue and path.take(checked.in_order):
-                self._took(path)
+            if path is not None and not self._queue and path.try_schedule(checked.in_order):
+                self._note_schedule(path)
                 return
             run = self._begin(recorded, checked)
         run.check()
@@ -196,7 +196,7 @@ class Executor(Disposable):
             self._symbolic_path.keep(path)
         return path
 
-    def _take_other(self, given: tuple[Any, ...]) -> FastPath | None:
+    def _schedule_other_shapes(self, given: tuple[Any, ...]) -> FastPath | None:
         """Schedule inputs of other shapes, by a plan that was used before or by one for all sizes.
 
         Returns the fast path that took them; None if none did.
@@ -204,9 +204,9 @@ class Executor(Disposable):
         shapes = _shapes_of(given)
         path: FastPath | None = self._session.cache.fast_path(shapes)
         if path is not None:
-            return path if path.take(given) else None
+            return path if path.try_schedule(given) else None
         symbolic = self._symbolic_path
-        if symbolic is not None and (path := symbolic.take(given, shapes)) is not None:
+        if symbolic is not None and (path := symbolic.schedule_arrays(given, shapes)) is not None:
             return path
         return self._scheduled_symbolically(given, shapes)
 
@@ -237,8 +237,8 @@ class Executor(Disposable):
         found: FastPath | None = recorded.fast_path
         return found
 
-    def _took(self, path: FastPath) -> None:
-        """Note a schedule whose commands a fast path has enqueued."""
+    def _note_schedule(self, path: FastPath) -> None:
+        """Record a schedule whose commands a fast path has enqueued."""
         path.turn += 1
         before = self._latest
         if before is not path:

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.gpu.integers import beyond_32_bits
 from engine.backends.plan_template import FilledSizes
-from engine.backends.program_replay import ProgramReplay
+from engine.backends.program_runner import ProgramRunner
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.base.dtypes import TEXT
 from engine.compiler.trace import SCHEDULE_COUNT
@@ -44,7 +44,7 @@ class FastPath(Run):
         targets: The buffers of the inputs; None for an input that nothing reads.
         shapes: The shapes of the inputs.
         dtypes: Their types.
-        replay: What runs the program with new inputs.
+        runner: What runs the program with new inputs.
         form: The type of the collection that the last inputs came in; None if they cannot come again.
     """
 
@@ -74,11 +74,11 @@ class FastPath(Run):
         in_place: Sequence[bool],
         known: Elements | None = None,
         count: np.ndarray | None = None,
-        replay: ProgramReplay | None = None,
+        runner: ProgramRunner | None = None,
     ) -> None:
         """`in_place` says of each input, and of `count` at last, whether no output consists of it.
 
-        `replay` is what runs the program, if it is there already.
+        `runner` is what runs the program, if it is there already.
         """
         super().__init__(session, recorded, {})
         (submission,) = recorded.submissions
@@ -95,7 +95,7 @@ class FastPath(Run):
             taken = (*names, SCHEDULE_COUNT)
         found = [recorded.inputs.get(name) for name in taken]
         self.targets = [places[0][1] if places else None for places in found]
-        self.replay = replay or self.backend.program_replay(self.program, self.targets, in_place)
+        self.runner = runner or self.backend.program_runner(self.program, self.targets, in_place)
         self._values: dict[str | int | None, tuple[str, Value]] = {}
         self._objects: dict[str | int | None, tuple[str, Value]] = {}
         self.outputs: dict[str | int | None, Found] = {}
@@ -103,7 +103,7 @@ class FastPath(Run):
     def resize(self, shapes: tuple[tuple[int, ...], ...]) -> None:
         """Follow the plan and its buffers to inputs of other shapes, for which a schedule comes next."""
         self.shapes = shapes
-        self.replay.resize()
+        self.runner.resize()
         for _, _, _, location in self.outputs.values():
             location.follow()  # type: ignore[attr-defined]
         if self._fixed:
@@ -175,7 +175,7 @@ class FastPath(Run):
 
     def fix_outputs(self) -> None:
         """Keep outputs in the program's buffers from the next schedule on: recorded commands use these."""
-        self._fixed = self.replay.outputs
+        self._fixed = self.runner.outputs
 
     def fixed_output(self, name: str | int | None) -> Location | None:
         """The location of an output after `fix_outputs`, which is not the present one while `has_own`."""
@@ -199,11 +199,11 @@ class FastPath(Run):
         return self._own_turn == self.turn
 
     def _has_own(self, value: Value) -> bool:
-        return self._own_turn == self.turn and value.root.name in self.replay.own
+        return self._own_turn == self.turn and value.root.name in self.runner.own
 
     def locate(self, value: Value) -> Location:
         """The location of a tensor of the latest schedule."""
-        own = self.replay.own_output(value.root.name) if self._has_own(value) else None
+        own = self.runner.own_output(value.root.name) if self._has_own(value) else None
         if own is None:
             return super().locate(value)
         # Peeking at an output ends its use by copies that take over its memory.
@@ -216,17 +216,17 @@ class FastPath(Run):
         if known is None:
             return None
         root = known[1].root.name
-        if root not in self.replay.outputs or root in self._fixed:
+        if root not in self.runner.outputs or root in self._fixed:
             return None
         value = known[1]
-        return self.replay.take_output(root, value.shape, value.size, self._own_turn == self.turn)
+        return self.runner.detach_output(root, value.shape, value.size, self._own_turn == self.turn)
 
     def let_go(self) -> None:
         """Release the plan, and inputs and outputs: a schedule of another plan follows."""
         super().let_go()
         if self._tensors:
             self._forget_inputs()
-        self.replay.let_go()
+        self.runner.let_go()
 
     def _forget_inputs(self) -> None:
         self.form = self._checked = None
@@ -242,11 +242,11 @@ class FastPath(Run):
         """Whether inputs need nothing but these shapes and types."""
         return not self._decided and self._count is None and not self._wide
 
-    def take_again(self, given: Named | Positional, is_kept: bool = False) -> bool:
+    def try_repeat(self, given: Named | Positional, is_kept: bool = False) -> bool:
         """Schedule if the inputs are last time's tensors with unchanged storage; returns whether it did.
 
-        Most checks of `take` are not needed then. A network's work evicts Python's data from the caches, so
-        every function called here costs the calling thread microseconds.
+        Most checks of `try_schedule` are not needed then. A network's work evicts Python's data from the
+        caches, so every function called here costs the calling thread microseconds.
 
         Args:
             given: The inputs.
@@ -270,12 +270,12 @@ class FastPath(Run):
                 return False
             if is_kept:
                 self._checked = mark
-        repeat, tensors = self.replay, self._tensors
+        repeat, tensors = self.runner, self._tensors
         if not (repeat.again(tensors) or repeat.run(self._arrays, tensors)):
             self._run(self._arrays, tensors)
         return True
 
-    def take(self, inputs: Positional, given: Named | Positional | None = None) -> bool:
+    def try_schedule(self, inputs: Positional, given: Named | Positional | None = None) -> bool:
         """Schedule if the inputs match the plan's shapes and types; returns whether it did.
 
         Args:
@@ -291,7 +291,7 @@ class FastPath(Run):
         for number, shape in enumerate(self.shapes):
             array = inputs[number]  # takes half the time of a strict zip
             if type(array) is not np.ndarray:
-                return self._take_tensors(inputs, given)
+                return self._try_schedule_tensors(inputs, given)
             if array.shape != shape or array.dtype != dtypes[number]:
                 return False
         if self._wide and not self._are_narrow(inputs):
@@ -299,16 +299,16 @@ class FastPath(Run):
         if self._decided and not self._are_as_decided(inputs):
             return False
         arrays: Any = inputs if self._count is None else (*inputs, self._count)
-        if not self.replay.run(arrays):
+        if not self.runner.run(arrays):
             self._run(arrays)
         return True
 
     def _run(self, feeds: Sequence[Any], tensors: Sequence[CPUTensorData | None] = ()) -> None:
-        """Take inputs and enqueue the program, with memory of their own for outputs that were copied."""
-        if not self.replay.run_apart(feeds, tensors, self._fixed):
+        """Bind inputs and enqueue the program, with memory of their own for outputs that were copied."""
+        if not self.runner.run_apart(feeds, tensors, self._fixed):
             self._submit(feeds)
             return
-        self._own_turn, own = self.turn + 1, self.replay.own
+        self._own_turn, own = self.turn + 1, self.runner.own
         for key, (_, _, _, location) in [*self.outputs.items()]:
             if location.value.root.name in own:
                 del self.outputs[key]
@@ -323,8 +323,8 @@ class FastPath(Run):
             enqueue(backend, backend.run, self.program)
             backend.flush()
 
-    def _take_tensors(self, inputs: Positional, given: Named | Positional | None) -> bool:
-        """`take`, where some inputs are tensors, on the CPU or on the backend itself."""
+    def _try_schedule_tensors(self, inputs: Positional, given: Named | Positional | None) -> bool:
+        """`try_schedule`, where some inputs are tensors, on the CPU or on the backend itself."""
         tensors: list[CPUTensorData | None] = []
         feeds: list[Any] = []
         known, is_awaited = self._tensors, False
@@ -364,7 +364,7 @@ class FastPath(Run):
             self._submit(feeds)
             return True
         self._tensors, self._arrays = tensors, feeds
-        if not self.replay.run(feeds, tensors):
+        if not self.runner.run(feeds, tensors):
             self._run(feeds, tensors)
         if given is not None and is_of_tensors:
             keys = self._names if type(given) is dict else range(len(inputs))

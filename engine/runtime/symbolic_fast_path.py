@@ -12,7 +12,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.growable import ALLOCATION_ERRORS, GrowableMemory
 from engine.backends.plan_template import ArraySizes, FilledSizes, SizedInput
-from engine.backends.program_replay import ProgramReplay
+from engine.backends.program_runner import ProgramRunner
 from engine.base import instrumentation
 from engine.compiler.lower import Place
 from engine.runtime.fast_path import FastPath
@@ -134,14 +134,14 @@ class SymbolicFastPath:
             key = self._key(shapes)
             if (known := self._session.cache.get(key)) is not None:
                 found: FastPath | None = known.fast_path
-                return found if found is not None and found.take(given) else None
+                return found if found is not None and found.try_schedule(given) else None
             return self._scheduled_anew(given, shapes, sizes, are_arrays, key)
         path = self._passing
         if path is None or not (are_arrays or _are_there(given)) or not self._refilled(path, sizes):
             return self._scheduled_anew(given, shapes, sizes, are_arrays)
         return path if self._resized(path, given, shapes, False) else None
 
-    def take(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> FastPath | None:
+    def schedule_arrays(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> FastPath | None:
         """As `schedule`, by one native call for arrays of sizes never seen; None for any others."""
         path, arrays = self._passing, self._arrays
         if path is None or arrays is None or instrumentation.installed or shapes in self._seen:
@@ -150,7 +150,7 @@ class SymbolicFastPath:
         if len(given) != self._count or sized._recorded is not self._made or not self._plans.is_first(sized):
             return None
         filled: Any = path.filled
-        is_run = arrays.take(filled, given)
+        is_run = arrays.refill_from_arrays(filled, given)
         if is_run is None:
             return None
         path.recorded.lowered.sizes = filled.sizes  # type: ignore[attr-defined]
@@ -161,13 +161,13 @@ class SymbolicFastPath:
         self._see(shapes)
         path.resize(shapes)
         if not is_run and [*map(type, given)] == self._all_arrays:
-            is_run = path.replay.run(given)
+            is_run = path.runner.run(given)
         # The threads of jobs are at work from here on.
         if self._passed:
             self._drop_passed()
         if self._noted:
             self._note(self._noted)
-        return is_run or path.take(given)
+        return is_run or path.try_schedule(given)
 
     def _see(self, shapes: tuple[tuple[int, ...], ...]) -> None:
         """Remember shapes that were scheduled here."""
@@ -202,11 +202,11 @@ class SymbolicFastPath:
             return None
         self._see(shapes)
         targets = [None if at is None else filled.outer[at] for at in self._read]
-        replay = self._backend.program_replay(filled.program, targets, self._in_place)
-        is_taken = are_arrays and replay.run(given)
+        runner = self._backend.program_runner(filled.program, targets, self._in_place)
+        is_taken = are_arrays and runner.run(given)
         # The threads of jobs are at work from here on.
-        path = self._new_path(key, shapes, sizes, filled, replay)
-        return path if is_taken or path.take(given) else None
+        path = self._new_path(key, shapes, sizes, filled, runner)
+        return path if is_taken or path.try_schedule(given) else None
 
     def keep(self, path: FastPath) -> None:
         """Let a path have its sizes for good, as others refer to it."""
@@ -250,7 +250,7 @@ class SymbolicFastPath:
         shapes: tuple[tuple[int, ...], ...],
         sizes: tuple[int, ...],
         filled: FilledSizes,
-        replay: ProgramReplay,
+        runner: ProgramRunner,
     ) -> FastPath:
         """A path, and its plan in the cache. Without a key, it will be filled in again for other sizes."""
         session = self._session
@@ -271,7 +271,7 @@ class SymbolicFastPath:
         self._note(noted, filled.near)
         session.symbolic_plans.mark_served()
         recorded.fast_path = path = FastPath(
-            session, recorded, self._names, shapes, self._dtypes, self._in_place, replay=replay
+            session, recorded, self._names, shapes, self._dtypes, self._in_place, runner=runner
         )
         session.cache.keep(path if key is None else key, recorded)
         if key is not None:

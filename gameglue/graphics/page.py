@@ -288,7 +288,7 @@ class Page(Gui):
         y: float | None = None,
         back: Color | None = None,
     ) -> None:
-        """Draw the key hints at the bottom.
+        """Draw a row of key hints: each key as a button, with its meaning.
 
         Args:
             meanings: The meaning of each key.
@@ -351,7 +351,7 @@ class Page(Gui):
         size: float = 14.0,
         step: float = 23.0,
     ) -> None:
-        """Draw names on the left and values on the right, one pair per row.
+        """Draw a list of names, left-aligned, with their values, right-aligned.
 
         Args:
             x: Left.

@@ -19,7 +19,7 @@ from engine.graph.model import Model
 from gameglue.profiling.benchmark_cases import infer
 from gameglue.profiling.compare import CallTimes, alternate
 from gameglue.profiling.onnxruntime_profile import OrtNode, OrtProfile, all_nodes
-from gameglue.profiling.step_times import PlannedStep, Replay, middle
+from gameglue.profiling.step_times import PlannedStep, RepeatedSchedule, middle
 
 _RUNS, _SECONDS = 12, 1.0
 _REORDERING = ("ReorderInput", "ReorderOutput")
@@ -105,18 +105,18 @@ def measure_layers(
     progress: called with (turns over, turns in all).
     """
     infer(worker, inputs)
-    replay = Replay(worker)
+    repeated = RepeatedSchedule(worker)
     taken: list[list[float]] = []
     contenders: dict[str, Callable[[], object]] = {
-        "whole": replay.whole,
-        "steps": lambda: taken.append(replay.stepwise()),
+        "whole": repeated.whole,
+        "steps": lambda: taken.append(repeated.stepwise()),
     }
     if peer is not None:
         contenders["peer"] = peer.run
     times = alternate(contenders, runs, turn=0.0, budget=seconds / len(contenders), progress=progress)
     # In each turn the first run warms up.
     each = [middle(column) for column in zip(*taken[1::2], strict=True)]
-    rows = by_layer(replay.steps, each)
+    rows = by_layer(repeated.steps, each)
     if peer is None:
         return LayerTimes(rows, times["whole"])
     covered = cover(rows, worker.model, peer.proto)
@@ -127,14 +127,14 @@ def measure_layers(
 
 def layer_times(worker: Worker) -> tuple[LayerTime, ...]:
     """Times of the layers of a worker's latest schedule: runs its plan again, and waits."""
-    replay = Replay(worker)
+    repeated = RepeatedSchedule(worker)
     taken: list[list[float]] = []
     deadline = perf_counter() + _SECONDS
     while len(taken) < 2 or (len(taken) < 2 * _RUNS and perf_counter() < deadline):
-        taken.append(replay.stepwise())
+        taken.append(repeated.stepwise())
     # Of two runs the first warms up.
     each = [middle(column) for column in zip(*taken[1::2], strict=True)]
-    return by_layer(replay.steps, each)
+    return by_layer(repeated.steps, each)
 
 
 def by_layer(steps: Sequence[PlannedStep], seconds: Sequence[float]) -> tuple[LayerTime, ...]:

@@ -30,7 +30,7 @@ class PlannedStep:
         return "generic" if self.step.is_generic else getattr(self.step.kernel, "name", "tuned")
 
 
-class Replay:
+class RepeatedSchedule:
     """The latest schedule of a worker, run again as often as one likes; every call waits for its end.
 
     Inputs stay as that schedule has left them. Copies between backends and NumPy functions are not repeated.

@@ -1,9 +1,9 @@
 """`CommandBuffer`: records schedules, jobs and calls, and executes them together any number of times.
 
 The first execution schedules each command by itself and records the result. Later, consecutive commands are
-submitted together (`engine.api.command_buffers.replay`): on the CPU as one job, on OpenGL as one replay
-of calls. Other commands (a plan that waits for data, inputs of another shape than before) are scheduled by
-themselves, with the same results.
+submitted together (`engine.api.command_buffers.joined_segments`): on the CPU as one job, on OpenGL as one
+replay of calls. Other commands (a plan that waits for data, inputs of another shape than before) are
+scheduled by themselves, with the same results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from engine.api.command_buffers.items import (
     WorkerOutput,
     now,
 )
-from engine.api.command_buffers.replay import JoinedSegment, segments_of
+from engine.api.command_buffers.joined_segments import JoinedSegment, segments_of
 from engine.api.jobs import Job
 from engine.api.textures import TextureConverter, TextureTransform
 from engine.api.worker import Worker

@@ -17,7 +17,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Read, Storage
 from engine.backends.cpu.codegen.cost import DETERMINISTIC_THREADS, step_ns
 from engine.backends.cpu.codegen.native_kernel import source_of
-from engine.backends.cpu.execution.fast_path import CPUReplay
+from engine.backends.cpu.execution.fast_path import CPUProgramRunner
 from engine.backends.cpu.execution.joined import join_parts
 from engine.backends.cpu.execution.memory import CPUBuffer, native_type
 from engine.backends.cpu.execution.partial_dispatch import CPUPartialDispatch
@@ -36,7 +36,7 @@ from engine.backends.cpu.kernels.matmul.precision import arithmetics_for
 from engine.backends.cpu.plan_codec import CPUPlanCodec
 from engine.backends.cpu.precompile import precompile_kernels
 from engine.backends.host import HostBackend, HostPart, JoinedJob
-from engine.backends.program_replay import ProgramReplay
+from engine.backends.program_runner import ProgramRunner
 from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
@@ -293,18 +293,18 @@ class CPUBackend(HostBackend):
         """Nanoseconds on one thread, shared out among the threads."""
         return step_ns(step) / self.jobs.thread_count
 
-    def program_replay(
+    def program_runner(
         self,
         program: Program,
         targets: Sequence[DeviceBuffer | None],
         in_place: Sequence[bool],
-    ) -> ProgramReplay:
-        """Zero-copy replay while nothing is in flight: kernels access inputs and outputs in place."""
+    ) -> ProgramRunner:
+        """Zero-copy runs while nothing is in flight: kernels access inputs and outputs in place."""
         assert isinstance(program, CPUProgram)
         inputs = [target for target in targets if isinstance(target, CPUBuffer)]
         if len(inputs) < len(targets):
-            return super().program_replay(program, targets, in_place)
-        return CPUReplay(self.stream, program, inputs, in_place)
+            return super().program_runner(program, targets, in_place)
+        return CPUProgramRunner(self.stream, program, inputs, in_place)
 
     def join_parts(self, parts: Sequence[HostPart | CommandList]) -> JoinedJob:
         """Short programs that need nothing of each other run side by side, each on one thread."""

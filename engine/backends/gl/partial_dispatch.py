@@ -63,9 +63,9 @@ class StampedTiming:
     def __init__(self, device: GLDevice, stamps: Sequence[int]) -> None:
         self._device = device
         self._times: list[float] | None = None
-        device.timer.request(stamps, self._take)
+        device.timer.request(stamps, self._receive)
 
-    def _take(self, times: list[float]) -> None:
+    def _receive(self, times: list[float]) -> None:
         self._times = times
 
     def result(self) -> list[float] | None:

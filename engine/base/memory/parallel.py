@@ -36,20 +36,20 @@ def prefetched(makers: Mapping[str, tuple[Callable[[], T], int]]) -> Iterator[Ca
     large = [name for name, (_, size) in makers.items() if size >= LARGE_EACH]
     begun: dict[str, Future[T]] = {}
 
-    def take(name: str) -> T:
+    def get(name: str) -> T:
         future = begun.pop(name, None)
         if future is None or future.cancel() or future.exception() is not None:
             return makers[name][0]()
         return future.result()
 
     if threads < 1 or len(large) < 2:
-        yield take
+        yield get
         return
     pool = ThreadPoolExecutor(threads, thread_name_prefix="gameglue-packing")
     # They begin at the end, and meet the caller in the middle.
     begun.update((name, pool.submit(makers[name][0])) for name in reversed(large))
     try:
-        yield take
+        yield get
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -43,10 +43,10 @@ class _Sinking:
 
     def result(self) -> Model:
         for layer in self.model.layers:
-            self._take(layer.replace(inputs=tuple(self.renamed.get(name, name) for name in layer.inputs)))
+            self._process(layer.replace(inputs=tuple(self.renamed.get(name, name) for name in layer.inputs)))
         return self.model.replace(layers=tuple(self.layers)) if self._is_changed else self.model
 
-    def _take(self, layer: Layer) -> None:
+    def _process(self, layer: Layer) -> None:
         levels = self.patterns.levels(layer)
         if levels is not None and layer.op_type == "DequantizeLinear":
             if levels.is_exact and levels.name not in self.model.constants:

@@ -30,7 +30,7 @@ class BackgroundRelease:
         self._handles: list[int] = []
         self._is_running = self._is_ending = self._is_forked = False
 
-    def take(self, handle: int) -> None:
+    def release_later(self, handle: int) -> None:
         """Keep a memory object alive that is about to be released, and release it on the thread."""
         release = address_of_function(RELEASE)
         if self._is_ending or not release:
@@ -100,7 +100,7 @@ def device_memory_class(cl: Any) -> Any:
         def _hand_over(self) -> None:
             if not self._is_released:
                 self._is_released = True
-                background_release.take(self.int_ptr)
+                background_release.release_later(self.int_ptr)
 
     return DeviceMemory
 

@@ -201,7 +201,7 @@ class CompilePool:
         child: _Child | None = None
         with contextlib.suppress(OSError):  # the first task tries again, or is compiled in this process
             child = self._started()
-        while (task := self._take()) is not None:
+        while (task := self._next_task()) is not None:
             try:
                 child, result = self._compile(child, task.request)
                 task.keep(result)
@@ -213,7 +213,7 @@ class CompilePool:
         if child is not None:
             self._end(child)
 
-    def _take(self) -> _Task | None:
+    def _next_task(self) -> _Task | None:
         """The next task; None after a while without one, when this thread is to end."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._tasks, IDLE_SECONDS):

@@ -302,7 +302,7 @@ class Recorder:
         """Bind a segment's constants in small steps; constants of no other plan are freed with this one.
 
         The plan drops its references to elements, so that packed ones exist in buffers only. Packed constants
-        that are bound `later` have no buffer yet, unless another plan needs them: see `take`.
+        that are bound `later` have no buffer yet, unless another plan needs them: see `packed_buffers`.
         """
         place, plan = segment.place, segment.plan
         bound: dict[str, DeviceBuffer] = {}
@@ -318,9 +318,9 @@ class Recorder:
                 plan.packed[name].drop()
             else:
                 missing.append(name)
-        with self._packing(place, plan, missing) as take:
+        with self._packing(place, plan, missing) as get:
             for names in _in_groups(plan, missing):
-                work = Offload(partial(self._constants_of, place, plan, names, take))
+                work = Offload(partial(self._constants_of, place, plan, names, get))
                 yield work
                 for name, buffer in zip(names, work.result(), strict=True):
                     bound[name] = buffer
@@ -333,11 +333,11 @@ class Recorder:
         return bound
 
     def _constants_of(
-        self, place: Place, plan: Plan, names: Sequence[str], take: Callable[[str], np.ndarray]
+        self, place: Place, plan: Plan, names: Sequence[str], get: Callable[[str], np.ndarray]
     ) -> list[DeviceBuffer]:
         """New buffers of constants, which are packed now if they are to be."""
         packed = plan.packed
-        return [self._filled(place, n, take(n) if n in packed else plan.constants[n]) for n in names]
+        return [self._filled(place, n, get(n) if n in packed else plan.constants[n]) for n in names]
 
     @staticmethod
     def _drop_elements(plan: Plan, name: str) -> None:
@@ -350,12 +350,12 @@ class Recorder:
     def pack(self, segment: Segment, names: Collection[str]) -> None:
         """Pack a segment's weights before binding, where any thread may create buffers."""
         place, plan = segment.place, segment.plan
-        with self._packing(place, plan, names) as take:
+        with self._packing(place, plan, names) as get:
             for name in names:
                 if (place, name) not in self.constants:
-                    self.constants[place, name] = (None, self._filled(place, name, take(name)))
+                    self.constants[place, name] = (None, self._filled(place, name, get(name)))
 
-    def take(self, segment: Segment, names: Collection[str]) -> dict[str, DeviceBuffer]:
+    def packed_buffers(self, segment: Segment, names: Collection[str]) -> dict[str, DeviceBuffer]:
         """The buffers of packed weights, whose elements the plan drops."""
         for name in names:
             self._drop_elements(segment.plan, name)

@@ -163,7 +163,7 @@ class SymbolicPlan:
             self.state, self._binding = SizedState.BINDING, self._bound(session)
         return self._binding
 
-    def takes(self, sizes: Sequence[int]) -> bool:
+    def accepts(self, sizes: Sequence[int]) -> bool:
         """Whether the guards accept these sizes."""
         if self._recorded is None and tuple(sizes) == self.made_for:
             return True
@@ -213,7 +213,7 @@ class SymbolicPlan:
         assert given is not None
         sizes, made = given.numbers, self._recorded
         if made is None:
-            if not self.takes(sizes):
+            if not self.accepts(sizes):
                 return None
             self.bind(session)
             made = self._recorded
@@ -418,7 +418,7 @@ def _taking(plans: Sequence[SymbolicPlan], given: SymbolicValues | None) -> Symb
     """The first plan that takes these numbers."""
     if given is None:
         return None
-    return next((p for p in plans if p.decided == given.decided and p.takes(given.numbers)), None)
+    return next((p for p in plans if p.decided == given.decided and p.accepts(given.numbers)), None)
 
 
 class ModelPlans(SymbolicPlans):

@@ -109,7 +109,7 @@ class SymbolicSegment:
             # Others may have bound some of them meanwhile.
             names = self.needed(numbers)
             assert isinstance(self.template, DeferredBindingTemplate)
-            self.template.bind(session.recorder.take(self.segment, names))
+            self.template.bind(session.recorder.packed_buffers(self.segment, names))
             for name in names:
                 del self.unbound[name]
 

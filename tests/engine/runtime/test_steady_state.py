@@ -196,7 +196,7 @@ def repeating(make_worker: MakeWorker) -> tuple[Worker, Tensor]:
 def repeated_job(worker: Worker) -> RepeatedJob:
     fast_path = worker._latest_path
     assert fast_path is not None
-    job = fast_path.replay._elsewhere.job  # type: ignore[attr-defined]
+    job = fast_path.runner._elsewhere.job  # type: ignore[attr-defined]
     assert isinstance(job, RepeatedJob)
     return job
 

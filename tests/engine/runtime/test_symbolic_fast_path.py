@@ -46,7 +46,7 @@ def feeds(rows: int, width: int = WIDTH) -> dict[str, np.ndarray]:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Of each schedule at other sizes, whether it gave a fast path."""
     calls: list[bool] = []
-    original, taken = SymbolicFastPath.schedule, SymbolicFastPath.take
+    original, taken = SymbolicFastPath.schedule, SymbolicFastPath.schedule_arrays
 
     def schedule(self: SymbolicFastPath, *inputs: object) -> object:
         found = original(self, *inputs)  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
 
     with monkeypatch.context() as patch:
         patch.setattr(SymbolicFastPath, "schedule", schedule)
-        patch.setattr(SymbolicFastPath, "take", take)
+        patch.setattr(SymbolicFastPath, "schedule_arrays", take)
         yield calls
 
 
@@ -108,13 +108,13 @@ def tiny(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> list[bool | None]:
     monkeypatch.setattr(pace, "tiny_ns", 100_000)
     monkeypatch.setattr(pace, "short_ns", 100_000)
     taken: list[bool | None] = []
-    original = NativeSizes.take
+    original = NativeSizes.refill_from_arrays
 
     def take(self: NativeSizes, filled: FilledSizes, arrays: Sequence[np.ndarray]) -> bool | None:
         taken.append(original(self, filled, arrays))
         return taken[-1]
 
-    monkeypatch.setattr(NativeSizes, "take", take)
+    monkeypatch.setattr(NativeSizes, "refill_from_arrays", take)
     return taken
 
 
@@ -157,7 +157,7 @@ def test_native_code_reads_no_arrays_but_those_that_it_can_copy(
     given = feeds(7)
     unusual = {**given, "z": form(given["z"])}
     with pytest.MonkeyPatch.context() as patch, Worker(worker.model, BackendType.CPU) as other:
-        patch.setattr(SymbolicFastPath, "take", lambda *given: None)
+        patch.setattr(SymbolicFastPath, "schedule_arrays", lambda *given: None)
         found = []
         for each in (other, worker):
             patch.undo() if each is worker else None
@@ -183,8 +183,8 @@ def test_constants_that_sizes_need_are_bound_before_a_program_reads_them(
     rng = np.random.default_rng(2)
     images = [rng.random((n, 1, 28, 28), np.float32) for n in (33, 7, 6, 3, 2, 12, 9, 64, 5, 1)]
     found: list[list[np.ndarray]] = []
-    for taken in (SymbolicFastPath.take, lambda *given: None):
-        monkeypatch.setattr(SymbolicFastPath, "take", taken)
+    for taken in (SymbolicFastPath.schedule_arrays, lambda *given: None):
+        monkeypatch.setattr(SymbolicFastPath, "schedule_arrays", taken)
         with Worker(model, BackendType.CPU) as worker:
             assert worker._symbolic_path is not None
             assert worker._symbolic_path._segment.unbound

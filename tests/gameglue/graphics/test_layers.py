@@ -19,7 +19,7 @@ from engine.compiler.plan import Plan
 from gameglue.profiling.benchmark_cases import infer
 from gameglue.profiling.layers import LayerTime, by_layer, cover, match, measure_layers
 from gameglue.profiling.onnxruntime_profile import OrtNode, OrtProfile, known_names
-from gameglue.profiling.step_times import PlannedStep, Replay, in_model, middle
+from gameglue.profiling.step_times import PlannedStep, RepeatedSchedule, in_model, middle
 from tests.graphs import node, proto
 
 Make = Callable[..., Worker]
@@ -87,7 +87,7 @@ def test_steps_are_the_plans_and_are_run_again(channel: str, make: Make) -> None
     model = ModelLoader.load(io.BytesIO(network()))
     worker = make(model, channel)
     before = infer(worker, {"x": picture(1)})["y"]
-    replay = Replay(worker)
+    replay = RepeatedSchedule(worker)
     assert [planned.step for planned in replay.steps] == plan_steps(worker)
     run = worker._latest
     assert run is not None
@@ -150,7 +150,7 @@ def test_every_stretch_of_a_plan_and_every_place_counts(make: Make) -> None:
         "native",
         "cpu",
     }
-    replay = Replay(worker)
+    replay = RepeatedSchedule(worker)
     assert [planned.step for planned in replay.steps] == plan_steps(worker)
     assert [s.step.layer for s in replay.steps][:: len(replay.steps) - 1] == ["a_layer", "y_layer"]
     replay.whole()
@@ -161,7 +161,7 @@ def test_every_stretch_of_a_plan_and_every_place_counts(make: Make) -> None:
 def test_a_released_plan_is_not_timed(make: Make) -> None:
     worker = make(ModelLoader.load(io.BytesIO(network())))
     infer(worker, {"x": picture(1)})
-    replay = Replay(worker)
+    replay = RepeatedSchedule(worker)
     worker.dispose()
     with pytest.raises(DisposedError):
         replay.stepwise()
@@ -170,7 +170,7 @@ def test_a_released_plan_is_not_timed(make: Make) -> None:
 def test_rows_sum_up_the_steps_of_a_layer(make: Make) -> None:
     worker = make(ModelLoader.load(io.BytesIO(network())))
     infer(worker, {"x": picture(1)})
-    steps = Replay(worker).steps
+    steps = RepeatedSchedule(worker).steps
     rows = by_layer(steps, [1.0] * len(steps))
     assert [row.layer for row in rows] == list(dict.fromkeys(s.layer for s in plan_steps(worker)))
     assert sum(row.seconds for row in rows) == len(steps)
@@ -185,7 +185,7 @@ def test_rows_sum_up_the_steps_of_a_layer(make: Make) -> None:
 def test_a_layer_that_runs_several_times_is_one_row(make: Make) -> None:
     worker = make(ModelLoader.load(io.BytesIO(network())))
     infer(worker, {"x": picture(1)})
-    steps: tuple[PlannedStep, ...] = Replay(worker).steps
+    steps: tuple[PlannedStep, ...] = RepeatedSchedule(worker).steps
     once = by_layer(steps, [1.0] * len(steps))
     twice = by_layer(steps * 2, [1.0] * len(steps) * 2)
     assert [row.layer for row in twice] == [row.layer for row in once]

@@ -3,8 +3,8 @@
 A kernel has a `TaskGrid`, the axes along which its results are divided. From it come the words of the
 argument block that say how many blocks an axis has and how large they are, the kernel's statements that find
 a task's block, and the values that a rule packs. A rule divides an axis with `even_blocks`, halves blocks
-with `halve` or `partition_axes` until they fit into memory and there are enough of them, or takes the division
-of the least estimated time (`engine.backends.cpu.codegen.task_partition`).
+with `halve` or `partition_axes` until they fit into memory and there are enough of them, or takes the
+division of the least estimated time (`engine.backends.cpu.codegen.task_partition`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from engine.backends.cpu.execution.program import TRIALS, CPUProgram, is_free, o
 from engine.backends.cpu.execution.stream import JobStream
 from engine.backends.cpu.execution.template_source import COPIED, MOST_COPIED, RAN
 from engine.backends.host import INLINE_NS
-from engine.backends.program_replay import ProgramReplay
+from engine.backends.program_runner import ProgramRunner
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
 from engine.base.memory.aligned import address_in_place
@@ -44,8 +44,8 @@ Twice as many after each further one.
 """
 
 
-class CPUReplay(ProgramReplay):
-    """Zero-copy replay while nothing is in flight: kernels read arrays and tensors in place.
+class CPUProgramRunner(ProgramRunner):
+    """Zero-copy runs while nothing is in flight: kernels read arrays and tensors in place.
 
     Arrays have to be copied before `schedule` returns. A program that takes little longer than that runs on
     the calling thread instead, and reads them in place; job threads help with it while that takes no longer.
@@ -282,7 +282,7 @@ class CPUReplay(ProgramReplay):
         found = self.own.get(name)
         return None if found is None else found.read()
 
-    def take_output(
+    def detach_output(
         self, name: str, shape: tuple[int, ...], elements: int, is_apart: bool
     ) -> CPUTensorData | None:
         self._stream.copied.add(name)

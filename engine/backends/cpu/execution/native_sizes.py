@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 class _Block(NamedTuple):
     """Memory for a block, also as words, its address, and what fills it in once sizes are in it.
 
-    `take` fills it in for arrays, once these are among the words for that, and may run it.
+    `refill_from_arrays` fills it in for arrays, once these are among the words for that, and may run it.
     """
 
     array: np.ndarray
     words: memoryview
     address: int
     lay_out: Callable[[], int]
-    take: Callable[[], int]
+    refill_from_arrays: Callable[[], int]
 
 
 class NativeSizes:
@@ -101,7 +101,7 @@ class NativeSizes:
         self._blocks: list[_Block] = []  # unused, as the plan has refused sizes
         self._sizes = slice(self._values, self._given)
         self._blank, self._addresses, self._elements = address_of(values), addresses, sized
-        self._arrays: list[int] = []  # where `take` has which arrays there are
+        self._arrays: list[int] = []  # where `refill_from_arrays` has which arrays there are
         self._request, self._request_address = memoryview(b""), 0
         self._sized = [self._values + place for place in sized]
         self._looked_up = [self._values + place for place in looked_up]
@@ -131,7 +131,7 @@ class NativeSizes:
         block, words, address, *_ = made
         for _ in range(3):  # inputs and outputs may have to grow first, then temporaries
             if not self._rooms or not self._is_current():
-                self._take_memory(memory)
+                self._use_memory(memory)
             state = self._lay_out(made, sizes)
             if state != SHORT:
                 break
@@ -188,7 +188,7 @@ class NativeSizes:
         self._held = [item.dtype for item in inputs]
         return True
 
-    def take(self, filled: FilledSizes, arrays: Sequence[np.ndarray]) -> bool | None:
+    def refill_from_arrays(self, filled: FilledSizes, arrays: Sequence[np.ndarray]) -> bool | None:
         """See `engine.backends.plan_template.ArraySizes`."""
         program: Any = filled.program
         if filled.memory is not self._used or not self._is_current() or not is_free(program):
@@ -216,7 +216,7 @@ class NativeSizes:
         for number, place in enumerate(self._arrays):
             request[place] = id(arrays[number])
         request[ARRAYS.end - 1] = limit
-        return block.take()
+        return block.refill_from_arrays()
 
     def _run_again(self, block: _Block, program: CPUProgram, arrays: Sequence[np.ndarray]) -> int:
         """Copy arrays of the present sizes, and run a tiny program; if that takes long after all, try it."""
@@ -242,7 +242,7 @@ class NativeSizes:
                 return False
         return self._arena is self._backend.arena
 
-    def _take_memory(self, memory: Sequence[GrowableMemory[int, DeviceBuffer]]) -> None:
+    def _use_memory(self, memory: Sequence[GrowableMemory[int, DeviceBuffer]]) -> None:
         """Have the next blocks use this memory; where there is none yet, none is enough."""
         arena = self._backend.arena
         rooms: list[Any] = [shared.memory for shared in memory]
@@ -263,5 +263,5 @@ class NativeSizes:
         block = np.empty(len(self._words), np.int64)
         address = address_of(block)
         lay_out = prepared_layout(self._layout_address, address, ALL)
-        take = prepared_layout(self._layout_address, address, self._request_address)
-        return _Block(block, block.data, address, lay_out, take)
+        from_arrays = prepared_layout(self._layout_address, address, self._request_address)
+        return _Block(block, block.data, address, lay_out, from_arrays)

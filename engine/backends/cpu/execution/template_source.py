@@ -209,13 +209,13 @@ _WHOLE = [
     *indent(LAYOUT.prologue()),
     _FILL,
     '@typed_helper("int64(int64, int64, int64)")',
-    "def take(args, block, arrays):",
+    "def refill_from_arrays(args, block, arrays):",
     *indent([line.replace("(args,", "(arrays,") for line in ARRAYS.prologue()]),
     _READ,
     *indent([f"{name} = {LAYOUT.read(name)}" for name in ("values", "results", "commands")]),
     _RUN,
     "def lay_out(args, block, phase):",
-    f"    return fill_in(args, block, phase) if phase <= {ALL} else take(args, block, phase)",
+    f"    return fill_in(args, block, phase) if phase <= {ALL} else refill_from_arrays(args, block, phase)",
 ]
 LAY_OUT = NativeSource(
     "sizes of a plan",

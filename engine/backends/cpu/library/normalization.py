@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Vectorised row operations of softmax and normalisations: maximum, sums, exponentials, scaling."""
+"""Vectorised row operations of softmax and normalisations: maximum, sums, apply, scaling."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def added(a, b):
     return a + b
 
 
-def _share(x, top):
+def _shifted_exp(x, top):
     """exp(x - top), where top is the largest x; 0 where that would be denormal."""
     x, zero = x - top, x.constant(0.0)
     is_zero = x < -87.0
@@ -32,7 +32,7 @@ _ROWS: dict[str, Any] = {
     "top": (lambda x: x, larger, 0, False),
     "sum": (lambda x: x, added, 0, False),
     "squares": (lambda x, mean: (x - mean) * (x - mean), added, 1, False),
-    "exp": (_share, added, 1, True),
+    "exp": (_shifted_exp, added, 1, True),
     "scale": (lambda x, center, factor: (x - center) * factor, None, 2, True),
     "shift": (lambda x, first, second: x - first - second, None, 2, True),
 }
@@ -55,7 +55,7 @@ def make_row(name, lanes):
         nothing = source.of(kind, float("-inf") if join is larger else 0.0)
         rest = count % lanes
 
-        def take(places, flags=None):
+        def apply(places, flags=None):
             x = places[0].read(kind) if flags is None else read_lanes(places[0], flags, nothing)
             value = step(x, *spread)
             value = value if flags is None else value.where(flags, nothing)
@@ -64,11 +64,11 @@ def make_row(name, lanes):
             return value
 
         def body(places, totals):
-            value = take(places)
+            value = apply(places)
             return [join(total, value) for total in totals]
 
         def last(places, totals):
-            value = take(places, first_lanes(rest, lanes))
+            value = apply(places, first_lanes(rest, lanes))
             return [join(total, _folded(value, join)) for total in totals]
 
         steps, totals = [4 * lanes] * 2, [nothing] if join else []

@@ -15,7 +15,7 @@ import pytest
 from engine.backends.cpu import backend as module
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.codegen.cost import TRIAL_NS
-from engine.backends.cpu.execution.fast_path import CPUReplay
+from engine.backends.cpu.execution.fast_path import CPUProgramRunner
 from engine.backends.cpu.execution.program import TRIALS, CPUProgram, MeasuredRate
 from engine.backends.cpu.execution.stream import LEAST_SHARED_ASLEEP, JobStream
 from engine.base.dtypes import as_dtype
@@ -214,15 +214,15 @@ def test_a_program_may_take_longer_where_copies_do(
     n, trials = 300_000, [300] * TRIALS
     x, y = backend.create(n, F32), backend.create(n, F32)
     program = backend.record(chain(n, 2), {"x": x, "y": y})
-    replay = CPUReplay(backend.stream, program, [x], [True])
+    runner = CPUProgramRunner(backend.stream, program, [x], [True])
     assert program.nanoseconds > TRIAL_NS
     given = aligned((step * n,), F32)[::step]
     # The first run is not timed, nor are those after the last copy.
     set_clocks(monkeypatch, [*trials, *copies])
     for value in range(len(trials) + len(copies) + 4):
-        is_in_place = program.is_quick(replay._saved_ns)
+        is_in_place = program.is_quick(runner._saved_ns)
         given[:] = value
-        assert replay.run([given])
+        assert runner.run([given])
         given[:] = -1
         np.testing.assert_array_equal(backend.reader(y, (n,))(None), np.full(n, value + 2, np.float32))
     assert is_in_place == is_quick

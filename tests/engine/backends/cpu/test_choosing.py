@@ -11,7 +11,7 @@ import pytest
 
 from engine.api.worker import Worker
 from engine.runtime.tensor import Tensor
-from gameglue.profiling.step_times import Replay
+from gameglue.profiling.step_times import RepeatedSchedule
 from tests.engine.operators.single import one_layer, run
 
 KERNELS = {
@@ -55,7 +55,7 @@ def check(
                 np.testing.assert_allclose(found, wanted, rtol=0, atol=tolerance * scale)
             else:
                 np.testing.assert_array_equal(found, wanted)
-        names = [getattr(step.step.kernel, "name", "") for step in Replay(worker).steps]
+        names = [getattr(step.step.kernel, "name", "") for step in RepeatedSchedule(worker).steps]
         meant = KERNELS.get(op_type) or f"scatter_{(attributes or {}).get('reduction', 'none')}"
         assert meant in names, names
 

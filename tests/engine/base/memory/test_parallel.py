@@ -53,8 +53,8 @@ def test_what_is_wanted_is_made_once(size: int) -> None:
         return lambda: made.append(number) or number * number  # type: ignore[func-returns-value]
 
     makers = {str(number): (maker(number), size) for number in range(30)}
-    with prefetched(makers) as take:
-        assert [take(name) for name in makers] == [number * number for number in range(30)]
+    with prefetched(makers) as get:
+        assert [get(name) for name in makers] == [number * number for number in range(30)]
     assert sorted(made) == list(range(30))
 
 
@@ -69,17 +69,17 @@ def test_other_threads_begin_at_the_end() -> None:
         assert is_made.wait(60)
         return threading.get_ident()
 
-    with prefetched({"first": (first, LARGE), "last": (last, LARGE)}) as take:
-        assert take("last") != here
-        take("first")
+    with prefetched({"first": (first, LARGE), "last": (last, LARGE)}) as get:
+        assert get("last") != here
+        get("first")
 
 
 def test_beside_a_game_no_other_thread_works() -> None:
     makers = dict.fromkeys("abc", (threading.get_ident, LARGE))
 
     def all_made() -> tuple[int, set[int]]:
-        with prefetched(makers) as take:
-            return threading.get_ident(), {take(name) for name in makers}
+        with prefetched(makers) as get:
+            return threading.get_ident(), {get(name) for name in makers}
 
     thread = SlicedThread(all_made)
     assert thread.wait(60)
@@ -96,9 +96,9 @@ def test_what_fails_on_another_thread_is_made_here() -> None:
         has_failed.set()
         raise MemoryError
 
-    with prefetched({"other": (lambda: 1, LARGE), "last": (make, LARGE)}) as take:
+    with prefetched({"other": (lambda: 1, LARGE), "last": (make, LARGE)}) as get:
         assert has_failed.wait(60)
-        assert take("last") == 7
+        assert get("last") == 7
 
 
 def test_nothing_is_made_any_more_once_nobody_wants_it() -> None:

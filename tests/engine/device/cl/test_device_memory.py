@@ -40,7 +40,7 @@ class Calls:
 def test_the_last_reference_goes_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, release = Calls(monkeypatch), BackgroundRelease()
     for handle in (5, 6):
-        release.take(handle)
+        release.release_later(handle)
     assert calls.made == [(RETAIN, 5, True), (RETAIN, 6, True)]
     calls.may_release.set()
     release.finish()
@@ -50,11 +50,11 @@ def test_the_last_reference_goes_on_another_thread(monkeypatch: pytest.MonkeyPat
 def test_at_the_end_and_in_a_forked_child_no_thread_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, release = Calls(monkeypatch), BackgroundRelease()
     release.end()
-    release.take(5)
+    release.release_later(5)
     assert not calls.made
     release = BackgroundRelease()
     release.follow_fork()
-    release.take(6)
+    release.release_later(6)
     release.finish()
     assert calls.made == [(RETAIN, 6, True)]
 

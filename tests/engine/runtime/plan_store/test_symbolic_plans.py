@@ -82,7 +82,7 @@ def feeds_that_are_taken(worker: Worker, rng: np.random.Generator) -> Feeds:
         feeds = feeds_for(worker.model, rng)
         sizes = plans.sizes.of({name: x.shape for name, x in feeds.items()})
         assert sizes is not None
-        if any(plan.takes(sizes.numbers) for plan in plans.ready):
+        if any(plan.accepts(sizes.numbers) for plan in plans.ready):
             return feeds
     raise AssertionError("no sizes are taken")
 
@@ -246,8 +246,8 @@ def test_a_restored_plan_yields_the_numbers_of_the_first(name: str) -> None:
                 sizes = first._session.symbolic_plans.sizes.of(shapes)
                 assert sizes is not None
                 numbers = sizes.numbers
-                assert mine.takes(numbers) == other.takes(numbers)
-                if mine.takes(numbers):
+                assert mine.accepts(numbers) == other.accepts(numbers)
+                if mine.accepts(numbers):
                     ((one,), _), ((two,), _) = mine.filled(numbers), other.filled(numbers)
                     assert [(s.space, s.values) for s in one.plan.steps] == [
                         (s.space, s.values) for s in two.plan.steps
@@ -265,7 +265,7 @@ def test_a_plan_for_other_sizes_is_stored_for_the_next_start(monkeypatch: pytest
             answers(worker, feeds_for(model, np.random.default_rng(0)))
     with open_worker(model) as worker:
         (plan,) = worker._session.symbolic_plans.ready
-        n = next(n for n in (1, 2, 5, 300, 5000) if not plan.takes((n,)))
+        n = next(n for n in (1, 2, 5, 300, 5000) if not plan.accepts((n,)))
         shape = [d if isinstance(d, int) else n for d in item.shape or ()]
         x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
         expected = answers(worker, {item.name: x})

@@ -12,7 +12,7 @@ import pytest
 
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.execution import fast_path
-from engine.backends.cpu.execution.fast_path import CPUReplay, ZeroCopyCommands
+from engine.backends.cpu.execution.fast_path import CPUProgramRunner, ZeroCopyCommands
 from engine.backends.cpu.execution.program import TRIALS
 from engine.base.memory.aligned import address_in_place, aligned
 from engine.compiler.plan import Plan
@@ -59,7 +59,7 @@ def test_job_threads_help_while_that_takes_no_longer(
     n, took, helped = 300_000, [200, 301, 302, 299, 303, 200], list[int]()
     x, y = backend.create(n, F32), backend.create(n, F32)
     program = backend.record(chain(n, 2), {"x": x, "y": y})
-    replay = CPUReplay(backend.stream, program, [x], [True])
+    runner = CPUProgramRunner(backend.stream, program, [x], [True])
     set_clocks(monkeypatch, [*[300] * TRIALS, *[161] * TRIALS])
     stamps = iter([stamp for each in took for stamp in (0, 1000 * each)])
     run = 0
@@ -73,7 +73,7 @@ def test_job_threads_help_while_that_takes_no_longer(
     first = 1 + 2 * TRIALS
     for run in range(first + 22):
         given[:] = run
-        assert replay.run([given])
+        assert runner.run([given])
         given[:] = -1
         np.testing.assert_array_equal(backend.reader(y, (n,))(None), np.full(n, run + 2, np.float32))
     assert program.fastest_ns == 300_000

@@ -163,7 +163,7 @@ class JoinedSegment:
         for memory in memories:
             memory.after(handle)
         for worker, fast_path in self._schedules:
-            worker._took(fast_path)
+            worker._note_schedule(fast_path)
         return True
 
     def _bind_fixed(self) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from engine.backends.base import DeviceBuffer
 
 
-class ProgramReplay:
+class ProgramRunner:
     """Runs a program with new inputs, faster than `upload` and `run` where a backend can.
 
     It belongs to one fast path; program and buffers belong to the recorded plan. Inputs come as arrays and,
@@ -53,7 +53,7 @@ class ProgramReplay:
         """The memory of an output of the latest run for reading; None if it is the program's buffer."""
         return None
 
-    def take_output(
+    def detach_output(
         self, name: str, shape: tuple[int, ...], elements: int, is_apart: bool
     ) -> CPUTensorData | None:
         """Copy an output of the latest run by taking over its memory; None if that is impossible.
