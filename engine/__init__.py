@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from engine.runtime.memory_report import WorkerMemory as WorkerMemory
     from engine.runtime.pending_work import background_planning as background_planning
     from engine.runtime.pending_work import pending_work as pending_work
-    from engine.runtime.slices import Schedule as Schedule
+    from engine.runtime.sliced_schedule import Schedule as Schedule
     from engine.runtime.tensor import Tensor
 
 ENGINE_OF = "gameglue"
@@ -105,7 +105,7 @@ _PLACES = {
     "engine.runtime.loading.handle": ("Loading", "advance_loads"),
     "engine.runtime.memory_report": ("WorkerMemory",),
     "engine.runtime.pending_work": ("background_planning", "pending_work"),
-    "engine.runtime.slices": ("Schedule",),
+    "engine.runtime.sliced_schedule": ("Schedule",),
     "engine.runtime.tensor": ("Tensor",),
 }
 """By module, the names that are imported from it when they are first used."""

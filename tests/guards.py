@@ -81,7 +81,7 @@ def _arena_of(backend: cpu.CPUBackend, size: int) -> np.ndarray:
 def install() -> None:
     """Guard what is allocated from now on."""
     aligned.on_cache_line = _on_cache_line
-    template.place = _place
+    template.assign_offsets = _place
     cpu.CPUBackend.arena_of = _arena_of  # type: ignore[assignment,method-assign]
     # Their temporaries share slots, which have no guards between them.
     cpu.CPUBackend.plans_for_all_sizes = False

@@ -44,7 +44,7 @@ from engine.runtime.memory_report import WorkerMemory, memory_of
 from engine.runtime.outputs import with_outputs
 from engine.runtime.plans.recorded_plan import CompilingKernels, Failed, Planning
 from engine.runtime.plans.session import Session
-from engine.runtime.slices import Schedule
+from engine.runtime.sliced_schedule import Schedule
 
 
 @answers_spelling

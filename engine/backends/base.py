@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from engine.backends.growable import GrowableMemory
+from engine.backends.growable_memory import GrowableMemory
 from engine.backends.partial_dispatch import PartialDispatch
 from engine.backends.plan_codec import PlanCodec
 from engine.backends.plan_template import PlanTemplate, Template
@@ -204,7 +204,7 @@ class Backend(ABC):
         """
 
     def restrict_to_window(self, step: Step) -> Step:
-        """A generic step that computes the elements of its window only: see `engine.compiler.repeated`."""
+        """A generic step that computes only its window: see `engine.compiler.repeated_steps`."""
         return step
 
     def merge_repeat(self, steps: Callable[[], Sequence[Step]]) -> tuple[Step, int] | None:

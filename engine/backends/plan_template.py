@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from engine.backends.growable import GrowableMemory
+from engine.backends.growable_memory import GrowableMemory
 from engine.base.generators import SmallSteps, finish
 from engine.compiler.plan import Plan
 from engine.kernels.size import Number, Size

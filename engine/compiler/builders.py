@@ -14,7 +14,7 @@ from engine.base.memory.out_of_memory import MOST_BYTES, out_of_memory
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo
-from engine.compiler.repeated import align_up, repeat_of, with_numbers_of_runs
+from engine.compiler.repeated_steps import align_up, repeat_of, with_numbers_of_runs
 from engine.graph.model import Layer
 from engine.kernels.evaluate import TooLongError, evaluate
 from engine.kernels.evaluate_sizes import evaluate_few, evaluate_sizes, holds_sizes

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.compiler.entries import arrays_in, as_arrays
 from engine.compiler.plan import Compute
 from engine.compiler.plan_walk import Trace
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, Tracer, leaf_names
+from engine.compiler.value_conversion import arrays_in, as_arrays
 from engine.graph.model import Model
 from engine.kernels.evaluate import evaluate
 from engine.kernels.kernel import kernel_call

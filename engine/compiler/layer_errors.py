@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from engine.base.errors import EngineError, ShapeError
 from engine.base.memory.out_of_memory import naming_out_of_memory
-from engine.compiler.entries import describe
+from engine.compiler.value_conversion import describe
 from engine.graph.model import Layer
 from engine.kernels.value import Entry
 

@@ -21,7 +21,7 @@ from engine.compiler.loop_splitting import Temporary
 from engine.compiler.plan import AnyKernel, BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
 from engine.compiler.plan_memo import LoweredFormula, PlanMemo
 from engine.compiler.plan_walk import Trace
-from engine.compiler.repeated import RepeatTarget, lower_repeat, refusal_of
+from engine.compiler.repeated_steps import RepeatTarget, lower_repeat, refusal_of
 from engine.compiler.size_tensors import sizes_computed
 from engine.compiler.trace import InputShapes, ShapeOf, Tracer, live
 from engine.compiler.walk import Elements

@@ -22,11 +22,11 @@ from engine.base.dtypes import TEXT
 from engine.base.errors import EngineError, ShapeError
 from engine.compiler.builders import Shapes
 from engine.compiler.data_speculation import DataGuesses
-from engine.compiler.entries import as_entries, mapped
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo
 from engine.compiler.plan_walk import PlanWalk, SampleWalk, Trace
 from engine.compiler.sample_sizes import find_sizes, shrunk, vary
+from engine.compiler.value_conversion import as_entries, mapped
 from engine.compiler.walk import Elements, Graph, GraphFrame, LayerKey
 from engine.graph.model import Input, Layer, Model
 from engine.kernels.value import Entry, ListValue, Signature, Value

@@ -18,8 +18,8 @@ import numpy as np
 from engine.base.errors import EngineError, ShapeError, UnsupportedLayerError
 from engine.compiler.builders import ADVICE, MOST_KNOWN, MOST_MADE, ShapeBuilder
 from engine.compiler.deferred_strings import moved_text, positions_in, with_strings
-from engine.compiler.entries import as_arrays, as_constants, known_or_empty, mapped
 from engine.compiler.layer_errors import naming
+from engine.compiler.value_conversion import as_arrays, as_constants, known_or_empty, mapped
 from engine.graph.model import Layer, Model
 from engine.kernels.size import smallest, whole
 from engine.kernels.value import Entry, ListValue, Value, leaves

@@ -196,7 +196,7 @@ def arg(value: int | float | bool, dtype: ArithmeticType = "index", *, fixed: bo
 
 
 class IterationNumber(int):
-    """The iteration number, as an argument of steps that are repeated (`engine.compiler.repeated`).
+    """The iteration number, as an argument of steps that are repeated (`engine.compiler.repeated_steps`).
 
     It is 0, until a backend fills in that of each run.
     """

@@ -1,7 +1,7 @@
 """If, Loop and SequenceMap: layers that run other layers.
 
 Where each run of a loop decides whether there is another, runs continue as if there were one, and keep the
-old state if not (`SpeculativeRuns`): after some of them the plan stops to ask. So a loop waits for its own
+old state if not (`SpeculativeIterations`): after some of them the plan stops to ask. So a loop waits for its own
 data once in a while, not in every iteration.
 """
 
@@ -20,11 +20,17 @@ from engine.kernels.expr import Expr
 from engine.kernels.value import Entry, ListValue, Value
 from engine.operators.builder import REPEATED, Builder
 from engine.operators.control_flow_interface import Body, ControlFlow
-from engine.operators.counted_runs import CountedRuns
+from engine.operators.counted_loops import CountedIterations
 from engine.operators.loop_bodies import LONGEST, MOST_RUNS, is_light, never_ends_early, slice_at, stacked
 from engine.operators.loop_rolling import alike, number_of_run
 from engine.operators.registry import operator
-from engine.operators.speculative_runs import SpeculativeRuns, Stack, first_runs, one_more, select_due
+from engine.operators.speculative_iterations import (
+    SpeculativeIterations,
+    Stack,
+    first_iterations,
+    one_more,
+    select_due,
+)
 
 CHUNK = REPEATED
 """Fewest runs of a body made in advance of knowing whether they are due: wasted work against waiting."""
@@ -115,7 +121,7 @@ def loop(
     return DataEndedLoop(body, limit, carried)
 
 
-class CountedLoop(CountedRuns):
+class CountedLoop(CountedIterations):
     """A loop whose condition its body never changes."""
 
     first_state = 1
@@ -156,7 +162,7 @@ class DataEndedLoop(ControlFlow):
         # Whether the last run kept the shapes of what is carried, and whether none made in advance failed.
         self.is_steady = self.looks_ahead = True
         # Runs made in advance of which one stands for all; whether data decides that, and whether it may.
-        self.speculative: SpeculativeRuns | None = None
+        self.speculative: SpeculativeIterations | None = None
         self.data_decides = False
         self.looks_for_ahead = True
 
@@ -175,7 +181,7 @@ class DataEndedLoop(ControlFlow):
     def next_iteration(self, k: Builder) -> Body | None:
         active = None if self.active is None else truth(k, self.active)
         if self.due is not None and (count := k.elements(self.due)) is not None:
-            self.stacks = first_runs(self.stacks, max(1, int(count.reshape(-1)[0])))
+            self.stacks = first_iterations(self.stacks, max(1, int(count.reshape(-1)[0])))
             self.due = None
         if active is not None:
             self.going = active
@@ -189,7 +195,7 @@ class DataEndedLoop(ControlFlow):
         if self.data_decides and self.looks_for_ahead:
             most = min(self.limit, LONGEST) - self.runs
             count_ahead = min(max(CHUNK, self.runs // SHARE), most)
-            self.speculative = SpeculativeRuns.open(
+            self.speculative = SpeculativeIterations.open(
                 k, self.runs, count_ahead, self.carried, self.active, self.due
             )
             self.looks_for_ahead = self.speculative is not None
@@ -253,7 +259,7 @@ class DataEndedLoop(ControlFlow):
 
 
 @operator("SequenceMap", kind="control", since=17)
-class SequenceMap(CountedRuns):
+class SequenceMap(CountedIterations):
     """A body run for each element of a sequence (and of others as long); its outputs become sequences."""
 
     def __init__(self, k: Builder, sequence: ListValue, *others: Entry, body: Model) -> None:

@@ -12,7 +12,7 @@ from engine.graph.new_layers import NewLayers, names_in
 from engine.kernels.expr import Expr, arg
 from engine.kernels.value import Entry, Value
 from engine.operators.builder import Builder
-from engine.operators.counted_runs import CountedRuns
+from engine.operators.counted_loops import CountedIterations
 from engine.operators.loop_bodies import slice_at
 from engine.operators.registry import operator
 
@@ -25,7 +25,7 @@ def one_for_each(k: Builder, name: str, given: Sequence[int], count: int) -> Seq
 
 
 @operator("Scan", kind="control", since=9)
-class Scan(CountedRuns):
+class Scan(CountedIterations):
     """A body run over the slices of the last `num_scan_inputs` inputs, with a state that it hands on."""
 
     def __init__(

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Readback
-from engine.compiler.entries import arrays_in
+from engine.compiler.value_conversion import arrays_in
 from engine.kernels.value import Value
 from engine.runtime.binding import NO_INPUTS, Feed, UnboundInputs, bind, enqueue
 from engine.runtime.budget import Budget

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.growable import ALLOCATION_ERRORS, GrowableMemory
+from engine.backends.growable_memory import ALLOCATION_ERRORS, GrowableMemory
 from engine.backends.plan_template import ArraySizes, FilledSizes, SizedInput
 from engine.backends.program_runner import ProgramRunner
 from engine.base import instrumentation

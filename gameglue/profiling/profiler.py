@@ -9,7 +9,7 @@ from types import TracebackType
 import numpy as np
 
 from gameglue.profiling.recording import ProfileRecording
-from gameglue.profiling.ring import Ring
+from gameglue.profiling.ring_buffer import Ring
 
 
 class _Sample:

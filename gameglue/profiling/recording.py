@@ -16,7 +16,7 @@ import numpy as np
 
 from engine import Worker
 from engine.base import instrumentation
-from gameglue.profiling.ring import Ring
+from gameglue.profiling.ring_buffer import Ring
 from gameglue.profiling.tensor_watches import NaNAlarm, TensorWatch
 from gameglue.profiling.workers import WorkerTimes, WorkerTracks
 

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import PurePath
 
 from engine import Worker
-from gameglue.profiling.ring import Ring
+from gameglue.profiling.ring_buffer import Ring
 
 KEPT = 600
 """Times of each kind that are kept for each worker."""

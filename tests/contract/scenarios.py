@@ -12,7 +12,7 @@ import numpy as np
 
 from engine import Tensor, TextureConverter, Worker
 from engine.runtime.loading.handle import Loading
-from engine.runtime.slices import Schedule
+from engine.runtime.sliced_schedule import Schedule
 from gameglue.inference import InferenceRequest
 from gameglue.profiling.benchmark_cases import infer
 from tests.contract.networks import (

@@ -8,11 +8,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from engine.api.textures.formula import Conversion
+from engine.api.textures.conversion_kernels import Conversion
 from engine.api.textures.gl_conversion import to_tensor, to_texture
 from engine.api.textures.host_conversion import HostConversions
 from engine.api.textures.images import AnyImage, GLImage, HostImage, image_of
-from engine.api.textures.staged import ConversionCounters, StagedTensorData, counters, cpu_backend, deliveries
+from engine.api.textures.staged_conversion import (
+    ConversionCounters,
+    StagedTensorData,
+    counters,
+    cpu_backend,
+    deliveries,
+)
 from engine.api.textures.transform import TextureTransform
 from engine.api.worker import Worker
 from engine.backends.base import Backend, BackendType, DeviceBuffer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.api.textures.formula import Conversion, to_image_kernel, to_tensor_kernel
+from engine.api.textures.conversion_kernels import Conversion, to_image_kernel, to_tensor_kernel
 from engine.api.textures.images import GLImage
 from engine.backends.base import Backend, BackendType, DeviceBuffer
 from engine.backends.gl.commands import CallList

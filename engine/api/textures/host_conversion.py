@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from engine.api.textures.formula import (
+from engine.api.textures.conversion_kernels import (
     Conversion,
     ConversionKernel,
     stitch_recipe,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.api.textures.formula import Grid
+from engine.api.textures.conversion_kernels import Grid
 from engine.backends.gl.textures import TEXTURE_SHIFT
 from engine.base.errors import InputError
 from engine.device.gl.device import GLDevice

@@ -18,7 +18,7 @@ from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Rea
 from engine.backends.cpu.codegen.cost import DETERMINISTIC_THREADS, step_ns
 from engine.backends.cpu.codegen.native_kernel import source_of
 from engine.backends.cpu.execution.fast_path import CPUProgramRunner
-from engine.backends.cpu.execution.joined import join_parts
+from engine.backends.cpu.execution.joined_programs import join_parts
 from engine.backends.cpu.execution.memory import CPUBuffer, native_type
 from engine.backends.cpu.execution.partial_dispatch import CPUPartialDispatch
 from engine.backends.cpu.execution.program import CPUProgram, MeasuredRate, released

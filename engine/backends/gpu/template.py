@@ -13,7 +13,7 @@ import numpy as np
 from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.backends.gpu.size_functions import divide_by
 from engine.backends.gpu.symbolic_arrays import Values, Variables, owned
-from engine.backends.growable import GrowableMemory
+from engine.backends.growable_memory import GrowableMemory
 from engine.backends.plan_template import FilledSizes, LookedUpNumbers
 from engine.base.memory.aligned import address_of
 from engine.device.native import NativeSource

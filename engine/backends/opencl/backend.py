@@ -29,7 +29,7 @@ from engine.backends.opencl.execution.dispatches import (
 from engine.backends.opencl.execution.memory import CLBuffer, CLReadback, TemporaryBuffer, Transfers
 from engine.backends.opencl.execution.partial_dispatch import CLPartialDispatch
 from engine.backends.opencl.execution.programs import ProgramStore
-from engine.backends.opencl.execution.repeated import Repeater
+from engine.backends.opencl.execution.repeated_steps import Repeater
 from engine.backends.opencl.execution.template import CLTemplate
 from engine.backends.opencl.execution.timing import ObservedEvents
 from engine.backends.opencl.tuning import tune

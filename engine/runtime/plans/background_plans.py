@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.backends.base import Backend
-from engine.backends.growable import GrowableMemory
+from engine.backends.growable_memory import GrowableMemory
 from engine.base.errors import DeviceError
 from engine.base.generators import SmallSteps, within
 from engine.base.sliced_thread import SlicedThread

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer
-from engine.backends.growable import ALLOCATION_ERRORS, GrowableBlock, GrowableMemory
+from engine.backends.growable_memory import ALLOCATION_ERRORS, GrowableBlock, GrowableMemory
 from engine.backends.host import HostBuffer
 from engine.base.generators import Offload, SmallSteps
 from engine.base.memory.out_of_memory import LARGE, MOST_BYTES

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.compiler.entries import arrays_in
+from engine.compiler.value_conversion import arrays_in
 from engine.compiler.walk import Elements
 from engine.kernels.size_recorder import SizeRecorder
 

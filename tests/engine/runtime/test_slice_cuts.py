@@ -12,7 +12,7 @@ from engine.backends.partial_dispatch import KnownTiming, PartialDispatch, StepR
 from engine.device.gl.counting import CountingLoader
 from engine.device.gl.functions import Loader
 from tests.engine.conftest import MakeWorker
-from tests.engine.runtime.test_slices import FEW_MS, chain, convolutions, matrix, picture, run, whole
+from tests.engine.runtime.test_sliced_schedule import FEW_MS, chain, convolutions, matrix, picture, run, whole
 
 
 def test_costs_are_estimated_then_measured(channel: str, make_worker: MakeWorker) -> None:

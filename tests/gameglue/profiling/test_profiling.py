@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gameglue import App, FrameReport, InputScript, MonoBehaviour, Profiler
-from gameglue.profiling.ring import Ring
+from gameglue.profiling.ring_buffer import Ring
 
 
 def test_a_ring_keeps_the_latest() -> None:

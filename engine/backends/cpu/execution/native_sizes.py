@@ -23,7 +23,7 @@ from engine.backends.cpu.execution.template_source import (
     SHORT,
     prepared_layout,
 )
-from engine.backends.growable import GrowableMemory
+from engine.backends.growable_memory import GrowableMemory
 from engine.backends.host import INLINE_NS
 from engine.backends.plan_template import FilledSizes, LookedUpNumbers, SizedInput
 from engine.base.memory.aligned import address_of

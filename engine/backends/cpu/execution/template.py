@@ -15,7 +15,7 @@ from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.native_sizes import NativeSizes
 from engine.backends.cpu.execution.program import CPUProgram, MeasuredRate
 from engine.backends.cpu.execution.template_source import LAYOUT, MEASURE, PLACE, RESULTS, layout_function
-from engine.backends.growable import GrowableMemory
+from engine.backends.growable_memory import GrowableMemory
 from engine.base.memory.aligned import ALIGNMENT, address_of
 from engine.compiler.memory_planner import assign_offsets, assign_slots
 from engine.compiler.plan import Plan, Role

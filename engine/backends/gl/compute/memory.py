@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.gl.memory import GLBuffer, GLObjects
 from engine.backends.gl.storage import STORAGE_FORMATS, memory_dtype
-from engine.backends.growable import GrowableBlock
+from engine.backends.growable_memory import GrowableBlock
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.device.gl.shared_context import SharedContext

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer, DeviceLimit, Program, Progress, Storage
 from engine.backends.gl.backend import checked_elements
-from engine.backends.gl.pixel.growable import GrowableTexture, TextureKey
+from engine.backends.gl.pixel.growable_texture import GrowableTexture, TextureKey
 from engine.backends.gl.pixel.layout import capacity, texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer
 from engine.backends.gl.pixel.partial_dispatch import GLPixelPartialDispatch

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer
 from engine.backends.gl.commands import CallList
-from engine.backends.gl.pixel.growable import Extent, GrowableTexture, TextureKey
+from engine.backends.gl.pixel.growable_texture import Extent, GrowableTexture, TextureKey
 from engine.backends.gl.pixel.layout import ROWS_TOGETHER, TexelLayout, texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer, TensorTexture, TextureRange, target_of
 from engine.backends.gl.pixel.printer import StageArguments, arguments

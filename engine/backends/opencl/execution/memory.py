@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Readback
-from engine.backends.growable import GrowableBlock
+from engine.backends.growable_memory import GrowableBlock
 from engine.backends.opencl.codegen.storage import device_dtype
 from engine.base.dtypes import from_numbers
 from engine.base.errors import DeviceError, DisposedError, ValuePending

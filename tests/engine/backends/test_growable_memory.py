@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.backends.gl.pixel.layout import TexelLayout
-from engine.backends.growable import _UNUSED, GrowableBlock
+from engine.backends.growable_memory import _UNUSED, GrowableBlock
 from engine.base.errors import OutOfMemoryError
 
 MB = 1 << 20

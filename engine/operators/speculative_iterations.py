@@ -22,7 +22,7 @@ class Stack(NamedTuple):
     runs: int | None = None
 
 
-def first_runs(stacks: Iterable[Stack], count: int) -> list[Stack]:
+def first_iterations(stacks: Iterable[Stack], count: int) -> list[Stack]:
     """The stacked values of the first `count` iterations."""
     found = []
     for stack in stacks:
@@ -47,7 +47,7 @@ def one_more(k: Builder, due: Value, active: Value) -> Value:
     return k.elementwise(lambda n, a: n + cast(a, "int64"), due, active)
 
 
-class SpeculativeRuns:
+class SpeculativeIterations:
     """Speculative iterations as a repeat; states include whether an iteration is due, and how many were."""
 
     def __init__(self, rolled: RolledLoop, begin: int) -> None:
@@ -64,7 +64,7 @@ class SpeculativeRuns:
         carried: Sequence[Entry],
         active: Value | None,
         due: Value | None,
-    ) -> SpeculativeRuns | None:
+    ) -> SpeculativeIterations | None:
         """Start `count` iterations from number `begin` on; None if they must be unrolled.
 
         active: whether the first one is due, None where it is. due: how many before it were, None for all.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine import Model, Worker
-from engine.operators.speculative_runs import SpeculativeRuns
+from engine.operators.speculative_iterations import SpeculativeIterations
 from tests.engine.conftest import CHANNELS, MakeWorker, answers
 from tests.engine.test_random_control_flow import load
 
@@ -108,7 +108,7 @@ def test_the_same_bits_as_runs_that_are_made_one_by_one(
     x = np.abs(rng.normal(size=3)).astype(np.float32)
     feeds = {"x": x, "limit": np.array(20 * x.max(), np.float32), "most": np.array(100)}
     found = answers(make_worker(made, channel), feeds)
-    monkeypatch.setattr(SpeculativeRuns, "open", lambda *_: None)
+    monkeypatch.setattr(SpeculativeIterations, "open", lambda *_: None)
     unrolled = make_worker(made, channel)
     check(found, answers(unrolled, feeds))
     assert max(plan_sizes(unrolled)) > 30

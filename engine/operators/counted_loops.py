@@ -18,7 +18,7 @@ from engine.operators.loop_bodies import nothing_from, stacked
 from engine.operators.loop_rolling import RolledLoop
 
 
-class CountedRuns(ControlFlow):
+class CountedIterations(ControlFlow):
     """Runs of a body that hand on states, and yield results that are stacked or become sequences."""
 
     first_state = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from engine.backends.gl.pixel.layout import TexelLayout
 from engine.backends.gl.pixel.memory import TensorTexture, texture_bytes
-from engine.backends.growable import GrowableMemory
+from engine.backends.growable_memory import GrowableMemory
 from engine.device.gl.device import GLDevice
 from engine.device.gl.shared_context import SharedContext
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.api.textures.formula import Conversion, Grid
+from engine.api.textures.conversion_kernels import Conversion, Grid
 from engine.api.textures.host_conversion import HostConversions
 from engine.api.textures.images import AnyImage, GLImage
 from engine.api.textures.transform import TextureTransform
