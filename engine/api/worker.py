@@ -51,6 +51,8 @@ from engine.runtime.sliced_schedule import Schedule
 class Worker(Executor):
     """Runs a model: `schedule` enqueues and returns, outputs are tensors that arrive later.
 
+    Inherited from `engine.runtime.executor.Executor`: `schedule`, `pump`, `peek_output` and `copy_output`.
+
     One worker runs its schedules in order; several workers run independently. All calls are made on the
     thread that made the worker (with OpenGL, the thread of its context), on others they raise `ThreadError`;
     without OpenGL a worker whose thread has ended belongs to the one that uses it next.

@@ -145,7 +145,7 @@ class GrowableMemory(ABC, Generic[Size, Memory]):
 
 
 class GrowableBlock(GrowableMemory[int, Memory]):
-    """The same with one number for a size: bytes, or elements.
+    """Growable memory whose size is one number: bytes or elements.
 
     Args:
         unit: Bytes of one.

@@ -1,4 +1,4 @@
-"""Operands of products and convolutions in the type that tuned kernels multiply, less their zero points.
+"""Promotes operands of products and convolutions to float32 or int32, minus their zero points.
 
 Kernels that compute a tile of results read each element many times. What is stored in bytes or halves, or has
 a zero point, is therefore brought to float32 or int32 first: known elements once, others in a step of

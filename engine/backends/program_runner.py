@@ -1,4 +1,4 @@
-"""Repeated runs of a program with new inputs."""
+"""`ProgramRunner`: runs a recorded program with new inputs."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ class ShapeBuilder(Builder):
 
 
 class PlanBuilder(ShapeBuilder):
-    """Works out shapes and records the formulas."""
+    """Infers shapes and records formulas."""
 
     recorded: Sequence[Shapes] | None = None
     """What this layer made in each of the model's samples; None where the samples say nothing."""

@@ -1,4 +1,4 @@
-"""Strings that are not read: layers that move elements move indices into a string table."""
+"""String tensors that layers only move: as indices into a string table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of layers that are planned."""
+"""Planning errors, which name the layer and its inputs."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from engine.kernels.value import HostTable, Signature, Value
 
 @dataclass(slots=True, eq=False)
 class Compute:
-    """One kernel before numbering: `output`, in row-major order over `space`, becomes `body`.
+    """One kernel as a formula: `output`, in row-major order over `space`, becomes `body`.
 
     `epilogue`, if any, is the stored value as a formula over `acc` (what `body` yields, in the arithmetic
     type of the formula), loads at `FLAT` and loads by index over the same space. `extents` is the signature

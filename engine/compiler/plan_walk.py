@@ -1,4 +1,4 @@
-"""The two walks: `SampleWalk` records the shapes of sample sizes, `PlanWalk` the formulas of a `Trace`."""
+"""Two traversals of a model: `SampleWalk` for the shapes of sample sizes, `PlanWalk` for a `Trace`."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Hint:
         that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).
         Attributes kind ("lstm", "gru" with linear_before_reset, or "rnn"), reverses (one bool per direction),
         states. Output is Y (T, D, N, H) and as many of the last states (D, N, H), h and c, as `states` says.
-    loop: formulas that run repeatedly, which the planner makes one step of (`engine.compiler.repeated_steps`).
+    loop: formulas that run repeatedly, as one step of the plan (`engine.compiler.repeated_steps`).
         Operands are what they read beside each other's results; attribute repeat, a `Repeat`.
     loop_output: what a repeat makes besides, of another element type. Operand is the output of the repeat.
     """

@@ -1,8 +1,8 @@
 """If, Loop and SequenceMap: layers that run other layers.
 
 Where each run of a loop decides whether there is another, runs continue as if there were one, and keep the
-old state if not (`SpeculativeIterations`): after some of them the plan stops to ask. So a loop waits for its own
-data once in a while, not in every iteration.
+old state if not (`SpeculativeIterations`): after some of them the plan stops to ask. So a loop waits for its
+own data once in a while, not in every iteration.
 """
 
 from __future__ import annotations

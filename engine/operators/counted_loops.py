@@ -1,4 +1,4 @@
-"""Layers whose body runs a known number of times: Scan, SequenceMap, and Loop where nothing ends it early.
+"""Loops with known trip counts: Scan, SequenceMap, and Loop if no condition ends it early.
 
 A plan has one run that stands for all (`RolledLoop`), or as many copies of the body where the backend or the
 body does not allow that.

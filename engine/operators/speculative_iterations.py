@@ -1,4 +1,4 @@
-"""Runs of a loop that are made before it is known which of them are due."""
+"""Speculative loop iterations: run before the loop's condition is known."""
 
 from __future__ import annotations
 

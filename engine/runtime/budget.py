@@ -1,4 +1,4 @@
-"""`Budget`: how much of a run may be enqueued now, by what each step is expected to take."""
+"""`Budget`: how much of a run may be enqueued now, from the expected time of each step."""
 
 from __future__ import annotations
 

@@ -256,16 +256,16 @@ class Executor(Disposable):
         if before is not None and before.is_over:
             before.let_go()
         self._queue.append(run)
-        self._take_up_queue()
+        self._resume_queue()
         if not run.started:
             run.unbound.hold(self._native)
         return run
 
     # Pending work
 
-    def _take_up_queue(self, budget_ms: float | None = None) -> None:
+    def _resume_queue(self, budget_ms: float | None = None) -> None:
         """Enqueue what needs no waiting, and register this worker with hosts while anything is left."""
-        self._queue.take_up(self._latest, budget_ms)
+        self._queue.resume(self._latest, budget_ms)
         if bool(self._queue) != self._is_pending:
             self._is_pending = bool(self._queue)
             (thread_state.pending.add if self._queue else thread_state.pending.discard)(self)
@@ -278,14 +278,14 @@ class Executor(Disposable):
         """
         if get_ident() != self._thread:
             self._check_thread()
-        self._take_up_queue(budget_ms)
+        self._resume_queue(budget_ms)
         self._queue.raise_failed()
         return not self._queue
 
     def _advance(self, run: Run) -> bool:
         """Enqueue what can be without waiting. Returns whether the run has enqueued all its work."""
         if not run.is_over:
-            self._take_up_queue()
+            self._resume_queue()
         return run.finished
 
     def _drive(self, run: Run) -> None:
@@ -300,7 +300,7 @@ class Executor(Disposable):
         """Take a run that is not over out of the queue; its outputs raise `reason`."""
         if self._queue.cancel(run, reason, self._latest):
             with self._entered():
-                self._take_up_queue()
+                self._resume_queue()
 
     # Outputs
 

@@ -26,7 +26,7 @@ class RunQueue:
         """Add a run at the end."""
         self._waiting.append(run)
 
-    def take_up(self, latest: Run | None, budget_ms: float | None = None) -> None:
+    def resume(self, latest: Run | None, budget_ms: float | None = None) -> None:
         """Advance the runs in order, without waiting. A failed run keeps its error."""
         started = perf_counter()
         while self._waiting and self.step(latest):

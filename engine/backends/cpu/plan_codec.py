@@ -1,4 +1,4 @@
-"""`PlanCodec` of the CPU's kernels and steps."""
+"""Serialization of the CPU backend's kernels and steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where NumPy keeps what an array is, for native code that reads it there.
+"""Memory layout of NumPy's array objects, whose address, type and shape native code reads.
 
 NumPy's C interface fixes the fields of an array, and CPython's those of an object, unless it was built in a
 special way: with other fields before them, nothing is read so.

@@ -1,4 +1,4 @@
-"""Loops that a counter ends become loops of a known number of iterations.
+"""Trip counts: loops that end by a counter become loops with a known number of iterations.
 
 TensorFlow's exporter writes `while i < n` with the counter, the limit and all weights as states, and computes
 in each iteration whether another one follows. Here states that no iteration changes become names of the graph

@@ -1,4 +1,4 @@
-"""Convolutions over one axis that are written over two, as exporters of Keras leave `Conv1D`.
+"""Replaces two-dimensional convolutions over one axis, as Keras exports `Conv1D`, by one-dimensional ones.
 
 Between the layers that add and remove the other axis, nothing passes a transposition of channels.
 """

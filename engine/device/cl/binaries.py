@@ -1,4 +1,4 @@
-"""OpenCL programs and their binaries in the cache folder; pyopencl's own cache would be files of pickles."""
+"""Cached binaries of OpenCL programs; pyopencl's own cache would be files of pickles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device memory that is freed on another thread: drivers wait there for what still uses it.
+"""Frees device memory on another thread, as drivers block until it is no longer used.
 
 NVIDIA's waits in `clReleaseMemObject` for all that was enqueued, others give pages back to the system. The
 object's destructor still runs where it is dropped, but leaves a last reference to the thread.

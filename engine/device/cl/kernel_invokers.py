@@ -1,4 +1,4 @@
-"""The functions of pyopencl's kernel objects, which are the same for all kernels of a signature."""
+"""Caches the functions that pyopencl generates for kernels, by signature."""
 
 from __future__ import annotations
 

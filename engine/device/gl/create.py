@@ -1,4 +1,4 @@
-"""How a GL device gets its native context, and the moderngl context over it."""
+"""Creates the native OpenGL context of a `GLDevice`, and the moderngl context for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rough cost of a step: decides how many chunks to make, and whether to wake a thread."""
+"""Estimated cost of a step: decides the number of chunks, and whether to wake a thread."""
 
 from __future__ import annotations
 

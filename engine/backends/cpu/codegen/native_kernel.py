@@ -1,4 +1,4 @@
-"""Hand-written CPU kernels, as source text."""
+"""`NativeKernel`: a hand-written CPU kernel as source text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds command lists from steps: rows, and the words that rows and `lay_out` read.
+"""`CommandBuilder`: builds native command lists from the steps of a plan.
 
 Sizes and addresses stay open: `engine.backends.cpu.execution.template_source` fills them in.
 """

@@ -1,4 +1,4 @@
-"""A template's program for new sizes in one native call."""
+"""Fills new sizes into a template's program with one native call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An output of one run in memory of its own, which a copy of the output takes over.
+"""Outputs in new memory, which `Worker.copy_output` hands over without copying.
 
 Made by `engine.backends.cpu.execution.fast_path.ZeroCopyCommands.bind_outputs`.
 """

@@ -1,4 +1,4 @@
-"""Bytes by their entries in a table of 256 bytes, a vector at a time."""
+"""Table lookup of bytes in a table of 256 bytes, a vector at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concat: one plain loop per part, where the generic formula selects per element."""
+"""Concat: copies each operand in a loop, where the generic kernel selects per element."""
 
 from __future__ import annotations
 

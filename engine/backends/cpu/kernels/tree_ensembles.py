@@ -1,4 +1,4 @@
-"""Tuned decision trees: several walks take turns, so that none waits for its own loads alone."""
+"""Tree ensembles: several trees are traversed in turn, which hides the latency of loads."""
 
 from __future__ import annotations
 

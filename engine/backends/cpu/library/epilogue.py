@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Epilogues on sums in registers: bias, bounds and residual before the one store.
+"""Epilogues in registers: bias, bounds and residual are applied before the store.
 
 A recipe is a tree of tuples: ("acc",) is the sum; ("const", number); ("row", k), ("scalar", k) and
 ("place", k) read operand k at the vector's column, at its start, or where the result goes; ("number", k,

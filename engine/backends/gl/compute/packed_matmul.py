@@ -1,4 +1,4 @@
-"""Matrix products of a few rows with packed low-bit weights, in software.
+"""Matrix products of a few rows with packed low-bit weights, for software renderers.
 
 A thread computes four columns and reads four bytes a fetch from a buffer texture.
 """

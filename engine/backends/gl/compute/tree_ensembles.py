@@ -1,4 +1,4 @@
-"""Decision trees: a thread walks a tree for a row, and loads all numbers of a node at once."""
+"""Tree ensembles: a thread traverses one tree for one row, with one load per node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Non-maximum suppression on processors: a work-item for each row takes one candidate after another."""
+"""Non-maximum suppression on CPUs: one work-item per row visits the candidates in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuned decision trees: the leaf that a row reaches, without a load at a computed position.
+"""Tree ensembles by QuickScorer: the leaf of each row, without loads at computed addresses.
 
 All nodes of a tree are compared: each that a row does not pass excludes the leaves on its true side, and the
 first leaf that is left is the one (QuickScorer; Lucchese et al., 2015). Neighbouring rows read the same

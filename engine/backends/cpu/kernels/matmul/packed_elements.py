@@ -36,9 +36,7 @@ _FLOPS_PER_NS = {
 
 @dataclass(frozen=True)
 class WordFormat:
-    """A format of packed elements: its name, the elements per word, and whether products use x86's
-    instructions.
-    """
+    """A format of packed elements: name, elements per word, and whether products use x86 instructions."""
 
     form: str
     elements: int
