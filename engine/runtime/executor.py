@@ -348,7 +348,7 @@ class Executor(Disposable):
             return as_list(self.copy_output(name), name)
         latest = self._latest
         if type(latest) is FastPath and get_ident() == self._thread:
-            if (data := latest.taken_over(name)) is not None:
+            if (data := latest.detach_output(name)) is not None:
                 return Tensor.of(data)
         run, name = self._latest_run(), self._outputs.name(name)
         self._drive(run)

@@ -210,7 +210,7 @@ class FastPath(Run):
         self._fixed = {*self._fixed, value.root.name}
         return Location(value, self.backend, own)
 
-    def taken_over(self, name: str | int | None) -> CPUTensorData | None:
+    def detach_output(self, name: str | int | None) -> CPUTensorData | None:
         """Transfer an output's memory to the caller; None if it has to be copied instead."""
         known = self._values.get(name) or self._named(name)
         if known is None:

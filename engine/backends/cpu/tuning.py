@@ -69,7 +69,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-WORD_RULES: dict[str, Rule] = {
+ANY_TYPE_RULES: dict[str, Rule] = {
     "matmul": tune_any_type_matmul,
     "matmul_integer": tune_any_type_matmul,
     "conv": tune_any_type_conv,
@@ -112,5 +112,5 @@ def tune(compute: Compute, tuner: Tuner, threads: int, arithmetics: Sequence[Ari
         return True
     if compute.hint.attributes.get("channels_last"):
         return any(rule(compute, tuner, threads) for rule in NHWC_RULES.get(compute.hint.kind, ()))
-    rules = [table.get(compute.hint.kind) for table in (RULES, WORD_RULES)]
+    rules = [table.get(compute.hint.kind) for table in (RULES, ANY_TYPE_RULES)]
     return any(rule(compute, tuner, threads) for rule in rules if rule is not None)

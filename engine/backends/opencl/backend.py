@@ -225,7 +225,7 @@ class OpenCLBackend(Backend):
 
     def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> SmallSteps[CLProgram]:
         """`record`, a step of the plan at a time."""
-        placed = Offload(lambda: self._place(plan))
+        placed = Offload(lambda: self._allocate_temporaries(plan))
         yield placed
         memory, temporaries = placed.result()
         bound = {name: _own(buffer).mem for name, buffer in buffers.items()} | temporaries
@@ -357,7 +357,7 @@ class OpenCLBackend(Backend):
                 f"{self.device.info.name} cannot allocate {nbytes} bytes: {error}"
             ) from error
 
-    def _place(self, plan: Plan) -> tuple[list[Any], dict[str, Any]]:
+    def _allocate_temporaries(self, plan: Plan) -> tuple[list[Any], dict[str, Any]]:
         """Memory for a plan's temporaries: what to release in the end, and a buffer for each name."""
         lifetimes = plan.lifetimes()
         sizes = {}

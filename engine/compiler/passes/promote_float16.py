@@ -232,7 +232,7 @@ class _GraphRewriter:
         if scope is not None and (maker := scope.unmade.pop(name, None)) is not None:
             scope.layers.append(maker)
 
-    def _widened(self, name: str) -> str:
+    def _promoted(self, name: str) -> str:
         """The name of a value's float32 form."""
         scope = self._defining(name)
         assert scope is not None
@@ -297,7 +297,7 @@ class _GraphRewriter:
             if code := self._code(past):
                 self.halves[name] = code
         inputs = tuple(
-            self._widened(n) if n and n not in caches.values() and self._code(n) else n for n in layer.inputs
+            self._promoted(n) if n and n not in caches.values() and self._code(n) else n for n in layer.inputs
         )
         code = self._code(layer.inputs[_DECIDES.get(layer.op_type, 0)])
         results = [layer.outputs[i] for i in _results(layer)] if code else []
@@ -340,7 +340,7 @@ class _GraphRewriter:
         if to in _CODES.values():
             self.halves[name] = to
             if code:
-                source = self.wide[name] = self._widened(source)
+                source = self.wide[name] = self._promoted(source)
             self.unmade[name] = layer.replace(inputs=(source,))
         elif not code:
             self.layers.append(layer)
@@ -355,9 +355,9 @@ class _GraphRewriter:
                 self.wide[source] = name
                 self.layers.append(layer)
             else:
-                self.same[name] = self._widened(source)
+                self.same[name] = self._promoted(source)
         else:
-            self.layers.append(layer.replace(inputs=(self._widened(source),)))
+            self.layers.append(layer.replace(inputs=(self._promoted(source),)))
 
     def _rewrite_bodies(self, layer: Layer) -> None:
         bodies: dict[int, Model] = {}

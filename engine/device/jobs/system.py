@@ -286,7 +286,7 @@ class JobSystem:
             self._call(listed.run_request)
             return JobHandle(self, self._blank, None, finished=True)
         with self._lock:
-            record = self._take_record()
+            record = self._acquire_record()
             edges = 0
             keep: object = (listed, keep_alive)
             if depends_on:
@@ -323,7 +323,7 @@ class JobSystem:
         if before is not None and before.again():
             return before
         with self._lock:
-            record = self._take_record()
+            record = self._acquire_record()
             job = RepeatedJob(self, record, commands, keep_alive)
             job.again()
         return job
@@ -390,7 +390,7 @@ class JobSystem:
             if time.monotonic_ns() >= deadline:
                 return handle.is_completed
 
-    def _take_record(self) -> _Record:
+    def _acquire_record(self) -> _Record:
         """Return a record for a job, after reclaiming a few of finished jobs, so that they never pile up."""
         self._check_open()
         live = self._live

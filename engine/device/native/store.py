@@ -184,7 +184,7 @@ class NativeStore:
         addresses = self._addresses
         if self._improving:
             with self._lock:
-                self._take_improved()
+                self._link_improved()
         if progress is None and all(source.key in addresses for source in sources):
             return {source.key: addresses[source.key] for source in sources}
         return self.prepare_async(sources).result(progress)
@@ -243,7 +243,7 @@ class NativeStore:
                     read[key] = compiled
             for compiled in read.values():
                 self._engine.add_object_file(llvm.ObjectFileRef.from_data(compiled.code))
-            self._take_addresses({key: compiled.is_prebuilt for key, compiled in read.items()})
+            self._look_up_addresses({key: compiled.is_prebuilt for key, compiled in read.items()})
             return {key: self._addresses[key] for key in keys}
 
     def _from_package(self, key: str, words: int) -> CompiledObject | None:
@@ -260,7 +260,7 @@ class NativeStore:
             self._engine = _create_engine()
         return [name for name in compiled.externals if not llvm.address_of_symbol(name)]
 
-    def _take_addresses(self, are_prebuilt: Mapping[str, bool]) -> None:
+    def _look_up_addresses(self, are_prebuilt: Mapping[str, bool]) -> None:
         """The addresses of kernels whose objects were added, by key whether those are the package's."""
         if are_prebuilt:
             self._engine.finalize_object()
@@ -319,7 +319,7 @@ class NativeStore:
                 self._improving[source.key] = self._compile(source, is_ahead=True, is_urgent=False)
             self._to_improve.clear()
 
-    def _take_improved(self) -> None:
+    def _link_improved(self) -> None:
         """Link finished kernels of `_improving`; called with the lock held."""
         done = {key: future for key, future in self._improving.items() if future.done()}
         found: list[str] = []
@@ -329,7 +329,7 @@ class NativeStore:
             if future.exception() is None and not self._missing(future.result()):
                 self._engine.add_object_file(llvm.ObjectFileRef.from_data(future.result().code))
                 found.append(key)
-        self._take_addresses(dict.fromkeys(found, False))
+        self._look_up_addresses(dict.fromkeys(found, False))
 
     def _link(
         self, sources: Sequence[NativeSource], futures: dict[str, Future[CompiledObject]]
@@ -344,7 +344,7 @@ class NativeStore:
             finally:
                 for key in futures:
                     self._in_flight.pop(key, None)
-                self._take_addresses(linked)
+                self._look_up_addresses(linked)
             return {key: self._addresses[key] for key in by_key}
 
     def _add(self, source: NativeSource, future: Future[CompiledObject]) -> CompiledObject:

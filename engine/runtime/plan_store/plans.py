@@ -93,18 +93,18 @@ class PlanFile:
                     words[key] = min(words[key], count) if words[key] else count
         return words
 
-    def taken(
+    def serialized(
         self, lowered: Lowered, recorder: SizeRecorder, decided: tuple[object, ...], is_start: bool
     ) -> StoredSymbolicPlan | None:
         """Serialize an unused plan with symbolic sizes; None if it cannot be stored.
 
-        See `symbolic_plans.taken`. `is_start`: it begins with the model's inputs.
+        See `symbolic_plans.serialized`. `is_start`: it begins with the model's inputs.
         """
         inputs = [item.name for item in self.model.inputs]
         names = dict.fromkeys([*inputs, *(item.name for item in self.model.outputs)])
         try:
             inputs = inputs if is_start else []
-            return symbolic_plans.taken(lowered, recorder, decided, [*names], inputs, self.codec)
+            return symbolic_plans.serialized(lowered, recorder, decided, [*names], inputs, self.codec)
         except (NotStorableError, *UNREADABLE):
             return None
 
@@ -192,7 +192,7 @@ class _Makers(Pairs):
     def read(self, count: int, file: StreamReader) -> list[Mapping[Any, Any]]:
         found = super().read(count, file)
         for makers in found:
-            file.take_makers(makers)
+            file.add_makers(makers)
         return found
 
 

@@ -162,7 +162,7 @@ class StreamReader:
             raise ValueError("an array lies outside the file")
         return self._data[start : start + size]
 
-    def take_makers(self, makers: Mapping[str, Callable[[], np.ndarray]]) -> None:
+    def add_makers(self, makers: Mapping[str, Callable[[], np.ndarray]]) -> None:
         """Further arrays, made when one is first referred to."""
         self._makers.update(makers)
 

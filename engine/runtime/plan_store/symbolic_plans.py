@@ -81,7 +81,7 @@ class _Sizes(Trees):
 SIZES = _Sizes()
 
 
-def _taker(record: Record) -> Callable[[Any], Any]:
+def _serializer(record: Record) -> Callable[[Any], Any]:
     """A function that turns what holds symbolic numbers of a record into data.
 
     It takes numbers, texts, tuples and records, and raises `NotStorableError` for others.
@@ -114,7 +114,7 @@ def _name_of(made: Any) -> str:
 
 
 def _live(x: Any, sizes: Sequence[Size]) -> Any:
-    """What `_taker`'s function was given, with symbolic numbers of another record."""
+    """What `_serializer`'s function was given, with symbolic numbers of another record."""
     if type(x) is tuple:
         return tuple([_live(item, sizes) for item in x])
     if type(x) is _SymbolicNumber:
@@ -135,7 +135,7 @@ def stored_step(step: Step, codec: PlanCodec) -> Step:
     return replace(step, kernel=kernel)
 
 
-def taken(
+def serialized(
     lowered: Lowered,
     recorder: SizeRecorder,
     decided: tuple[object, ...],
@@ -173,7 +173,7 @@ def taken(
         if not isinstance(value, Value) or value.dtype == object:
             raise NotStorableError(f"'{name}' is no tensor")
         values[name] = value
-    data = _taker(record)
+    data = _serializer(record)
     sizes = (
         data(tuple(record.instructions)),
         data(tuple([size.hint for size in record.inputs])),

@@ -106,7 +106,7 @@ class PlanRequest(ABC):
             return found
         if self.plans.waiting_for(self.given) is None:
             self.make()
-        if not self.plans.take_compiled(self.session):
+        if not self.plans.activate_compiled(self.session):
             return None
         self.store_symbolic(self.plans.ready)
         return finish(self.filling())

@@ -106,7 +106,7 @@ class StoredPlans:
             most = MOST_OPEN_PLANS if before is None else MOST_CONTINUATIONS
             if sum((data.before == -1) is (before is None) for data in found) >= most:
                 continue
-            data = plan.taken(file)
+            data = plan.serialized(file)
             if data is None:
                 self._is_whole = False
             else:

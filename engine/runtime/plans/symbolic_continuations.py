@@ -93,7 +93,7 @@ class ContinuationRequest(PlanRequest):
             return found
         if (waiting := self.plans.waiting_for(self.given)) is not None:
             self.session.compile(waiting.lowered)
-            self.plans.take_compiled(self.session)
+            self.plans.activate_compiled(self.session)
             found = finish(self.filling())
         return found
 

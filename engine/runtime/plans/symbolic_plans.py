@@ -136,14 +136,14 @@ class SymbolicPlan:
         """Whether its kernels are compiled."""
         return self.state in (SizedState.COMPILED, SizedState.BINDING, SizedState.OPEN)
 
-    def taken(self, file: PlanFile) -> StoredSymbolicPlan | None:
+    def serialized(self, file: PlanFile) -> StoredSymbolicPlan | None:
         """Serialize this plan if it `is_storable`; else return None."""
         with self.recorder.at(self.record):
             if any(
                 size.hint != number for size, number in zip(self.record.inputs, self.made_for, strict=True)
             ):
                 self.recorder.suppose(self.made_for)
-            return file.taken(self.lowered, self.recorder, self.decided, self._is_start)
+            return file.serialized(self.lowered, self.recorder, self.decided, self._is_start)
 
     def bind(self, session: Session) -> None:
         """Bind constants and record the steps now, not for the first sizes."""
@@ -341,7 +341,7 @@ class SymbolicPlans:
         self._plans.append(made)
         self._alone += 1
 
-    def take_compiled(self, session: Session) -> bool:
+    def activate_compiled(self, session: Session) -> bool:
         """Activate the plans whose kernels are compiled; returns whether there were any.
 
         Kernels of the others are compiled in the background.
