@@ -192,7 +192,7 @@ class CPUBackend(HostBackend):
         """Set a buffer's value in stream order; `data` may change once this returns."""
         assert isinstance(buffer, CPUBuffer)
         if self.stream.is_idle():
-            np.copyto(buffer.array, data.reshape(-1))
+            self.stream.take(data.reshape(-1), buffer.array)
             return
         self.stream.upload(buffer, data)
 

@@ -21,7 +21,7 @@ from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 LEAST_SHARED = 1 << 20
 """Bytes from which copying with the help of job threads that are awake takes less time than alone."""
 
-LEAST_SHARED_ASLEEP = 1 << 22
+LEAST_SHARED_ASLEEP = 3 << 20
 """The same where they have to be woken, which takes them long on a busy machine."""
 
 
@@ -206,6 +206,13 @@ class JobStream:
         self._copying = job, commands
         job.handle.complete()
         commands.keep_alive = None
+
+    def take(self, source: np.ndarray, target: np.ndarray) -> None:
+        """As `copy_now`, for an input: with the help of threads that are awake and may help a caller."""
+        if target.nbytes >= LEAST_SHARED and self.jobs.helps_callers and self.jobs.is_awake:
+            self.copy_now(source, target)
+        else:
+            np.copyto(target, source)
 
     def upload(self, buffer: CPUBuffer, data: np.ndarray) -> None:
         """Copy an array, which may change at once, into a buffer by a job."""
