@@ -27,7 +27,6 @@ from engine.backends.cpu.execution.stream import (
     LEAST_SHARED_ASLEEP,
     CPUReadback,
     JobStream,
-    copy_now,
 )
 from engine.backends.cpu.execution.template import CommandLayout, CPUTemplate
 from engine.backends.cpu.execution.template_source import missing_of_sizes
@@ -193,7 +192,7 @@ class CPUBackend(HostBackend):
         """Set a buffer's value in stream order; `data` may change once this returns."""
         assert isinstance(buffer, CPUBuffer)
         if self.stream.is_idle():
-            np.copyto(buffer.array, data.reshape(-1))
+            self.stream.take(data.reshape(-1), buffer.array)
             return
         self.stream.upload(buffer, data)
 
@@ -230,7 +229,7 @@ class CPUBackend(HostBackend):
             return stream.results.copy(view) if out is None else delivered(view, out)
         target = stream.results.array(view.shape, view.dtype) if out is None else out
         check_out(target, view.shape, view.dtype)
-        copy_now(self.jobs, view, target)
+        stream.copy_now(view, target)
         return target
 
     def requester(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Callable[[], PendingRead]:

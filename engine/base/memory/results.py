@@ -44,7 +44,7 @@ class ResultMemory:
         if not LEAST <= size <= MOST:
             check_size(size)
             return np.empty(shape, dtype)
-        return self._piece(size)[:size].view(dtype).reshape(shape)
+        return np.ndarray(shape, dtype, self._piece(size))
 
     def copy(self, array: np.ndarray) -> np.ndarray:
         """A copy in C order."""
@@ -56,7 +56,9 @@ class ResultMemory:
 
     def _piece(self, size: int) -> np.ndarray:
         pieces = self._pieces
-        for k, piece in enumerate(pieces):
+        # The latest first, which may still be in the caches.
+        for k in reversed(range(len(pieces))):
+            piece = pieces[k]
             if size <= len(piece) <= size + size // 4 and _references(piece) == _UNUSED:
                 pieces.append(pieces.pop(k))
                 return piece

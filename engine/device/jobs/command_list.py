@@ -97,6 +97,10 @@ class CommandList:
         made.run_request = ctypes.c_int64(address + 32)
         return made
 
+    def change(self, words: Sequence[int], total: int) -> None:
+        """Set the argument words and the range of a `single` command, which no job must be using."""
+        self._request[8:], self._request[2] = words, total
+
 
 # A job of no commands still has to come round to its dependents: one command over an empty range.
 _EMPTY = np.array([[0, 0, 0, 1]], np.int64)

@@ -139,8 +139,11 @@ class CPUProgramRunner(ProgramRunner):
             self.own = {}
         if self._untimed and not program.is_new:
             self._time_copies(arrays)
-        else:
+        elif self._is_small:
             self._copy(arrays)
+        else:
+            for view, array in zip(self._views or self._seen(arrays), arrays, strict=True):
+                stream.take(array, view)
         if program.is_short:
             program.run_here()
         else:

@@ -35,7 +35,7 @@ def join_parts(jobs: JobSystem, parts: Sequence[HostPart | CommandList]) -> Join
     held: list[object] = []
     pairs = [pair for part in programs for pair in part.arrays]
     arrays = CommandList(_copies(pairs, held), held)
-    is_large = sum(array.nbytes for array, _ in pairs) >= LEAST_SHARED
+    is_large = sum(array.nbytes for array, _ in pairs) >= 2 * LEAST_SHARED
     used = dict.fromkeys(chain.from_iterable((part.backend, *part.reads) for part in programs))
     streams = [backend.stream for backend in used]
     last: JobHandle | None = None

@@ -12,15 +12,16 @@ from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.timing import ObservedJob, TimestampedList
 from engine.base import instrumentation
 from engine.base.errors import DisposedError
+from engine.base.memory.aligned import address_of
 from engine.base.memory.results import OutputRing, ResultMemory
 from engine.device.jobs.builtin_commands import COPY_GRAIN, copy_commands
 from engine.device.jobs.command_list import NOTHING, CommandList
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
-LEAST_SHARED = 1 << 21
-"""Bytes from which copying with the job threads' help takes less time than alone."""
+LEAST_SHARED = 1 << 20
+"""Bytes from which copying with the help of job threads that are awake takes less time than alone."""
 
-LEAST_SHARED_ASLEEP = 1 << 22
+LEAST_SHARED_ASLEEP = 3 << 20
 """The same where they have to be woken, which takes them long on a busy machine."""
 
 
@@ -99,7 +100,18 @@ class JobStream:
         own: Memory of outputs that need no copy.
     """
 
-    __slots__ = ("_disposed", "_staging", "copied", "jobs", "last", "marks", "own", "pending", "results")
+    __slots__ = (
+        "_copying",
+        "_disposed",
+        "_staging",
+        "copied",
+        "jobs",
+        "last",
+        "marks",
+        "own",
+        "pending",
+        "results",
+    )
 
     def __init__(self, jobs: JobSystem) -> None:
         self.jobs = jobs
@@ -110,6 +122,7 @@ class JobStream:
         self.copied: set[str] = set()
         self.own = OutputRing()
         self._staging = ResultMemory()
+        self._copying: tuple[RepeatedJob, CommandList] | None = None
         self._disposed = False
 
     def is_idle(self) -> bool:
@@ -171,6 +184,35 @@ class JobStream:
             np.copyto(target, source)
             return None
         return self.copy(source, target)
+
+    def copy_now(self, source: np.ndarray, target: np.ndarray) -> None:
+        """Copy an array into another of its shape and type before this returns; large ones with all threads.
+
+        Only where no job that is in flight uses them.
+        """
+        jobs, nbytes = self.jobs, target.nbytes
+        is_alike = source.dtype == target.dtype and source.flags.c_contiguous and target.flags.c_contiguous
+        if not is_alike or nbytes < LEAST_SHARED or jobs.thread_count == 1 or jobs.is_closed:
+            np.copyto(target, source)
+            return
+        # The same job for all: making another one takes as long as copying 256 KiB.
+        job, commands = self._copying or (None, None)
+        if job is None or commands is None or not job.is_idle:
+            job, commands = None, copy_commands(source, target)
+        else:
+            commands.change((address_of(target), address_of(source)), nbytes)
+            commands.keep_alive = source, target
+        job = jobs.submit_repeated(job, commands)
+        self._copying = job, commands
+        job.handle.complete()
+        commands.keep_alive = None
+
+    def take(self, source: np.ndarray, target: np.ndarray) -> None:
+        """As `copy_now`, for an input: with the help of threads that are awake and may help a caller."""
+        if target.nbytes >= LEAST_SHARED and self.jobs.helps_callers and self.jobs.is_awake:
+            self.copy_now(source, target)
+        else:
+            np.copyto(target, source)
 
     def upload(self, buffer: CPUBuffer, data: np.ndarray) -> None:
         """Copy an array, which may change at once, into a buffer by a job."""
@@ -247,18 +289,6 @@ class JobStream:
     def _check_alive(self) -> None:
         if self._disposed:
             raise DisposedError("this backend was disposed")
-
-
-def copy_now(jobs: JobSystem, source: np.ndarray, target: np.ndarray) -> None:
-    """Copy an array into another of its shape and type before this returns; large ones with all threads.
-
-    Only where no job that is in flight uses them.
-    """
-    is_alike = source.dtype == target.dtype and source.flags.c_contiguous and target.flags.c_contiguous
-    if is_alike and target.nbytes >= LEAST_SHARED and jobs.thread_count > 1 and not jobs.is_closed:
-        jobs.copy(source, target).complete()
-    else:
-        np.copyto(target, source)
 
 
 def _wait_for(handle: JobHandle) -> None:

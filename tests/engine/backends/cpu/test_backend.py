@@ -324,6 +324,25 @@ def test_results_keep_their_values(backend: CPUBackend) -> None:
     assert len(places) < 40
 
 
+def test_large_tensors_of_several_sizes_are_read_in_turn() -> None:
+    """One job copies all, and holds none of them."""
+    sizes = [LEAST_SHARED_ASLEEP // 4 + more for more in (0, 1000, 77)]
+    with JobSystem(2) as jobs:
+        backend = CPUBackend(jobs)
+        buffers = [backend.create(n, F32, np.arange(n) + n) for n in sizes]
+        readers = [backend.reader(buffer, (n,)) for buffer, n in zip(buffers, sizes, strict=True)]
+        held: list[np.ndarray] = []
+        for turn in range(12):
+            held = [*held[-2:], readers[turn % 3](None)]
+            for array in held:
+                np.testing.assert_array_equal(array, np.arange(len(array), dtype=np.float32) + len(array))
+        known = [weakref.ref(array) for array in held]
+        del array
+        held.clear()
+        assert not any(reference() is not None for reference in known)
+        backend.dispose()
+
+
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_large_tensors_are_read_by_all_threads(more: int) -> None:
     """Into a new array, a given one, one with gaps; and still when the job system is closed."""

@@ -22,10 +22,20 @@ def test_a_block_is_used_again_once_nobody_holds_an_array_in_it() -> None:
     del first
     assert address_of(results.array(SHAPE, F32)) != place
     del part
-    assert address_of(results.array(SHAPE, F32)) != place
+    other = results.array(SHAPE, F32)
+    assert address_of(other) != place
     seen.release()
     del seen
     assert address_of(results.array((SHAPE[1], 3), np.dtype(np.int32))) == place
+
+
+def test_of_several_blocks_the_latest_is_used_again() -> None:
+    """It may still be in the caches."""
+    results = ResultMemory()
+    first, second = results.array(SHAPE, F32), results.array(SHAPE, F32)
+    place = address_of(second)
+    del first, second
+    assert [address_of(results.array(SHAPE, F32)) for _ in range(3)] == [place] * 3
 
 
 def test_results_that_are_held_never_change() -> None:

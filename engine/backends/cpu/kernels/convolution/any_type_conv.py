@@ -2,7 +2,8 @@
 
 The weights are the left side, rows of words over (channel, tap). The right side has a column per output
 position: a task gathers the words of one tile of columns at a time into its stack, by interleaving runs of
-the input, and multiplies them by all its rows.
+the input, and multiplies them by all its rows. Of short columns, several tiles are gathered, so that results
+are written in long runs.
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ from engine.kernels.value import Value
 
 WORDS_AT_ONCE = 512
 """Words of a column that are gathered before they are multiplied."""
+
+WORDS_NEAR = 256
+"""Words of the columns of several tiles that stay in the nearest cache."""
 
 SCRATCH_WORDS = 16384
 """Sums that a task holds on its stack (64 KiB)."""
@@ -173,7 +177,8 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     nanoseconds += batch * group * m * pixels * (epilogue.nanoseconds / 2 + 0.02) + 500.0
     heights = [height for height in tile.heights if height <= max(m, 1)]
     one_ns = nanoseconds / (batch * group)
-    blocks = deferred(cut_gathered, m, pixels, heights[0], tile, one_ns, threads)
+    near = depth if words.elements == 1 else WORDS_NEAR
+    blocks = deferred(cut_gathered, m, pixels, near, heights[0], tile, one_ns, threads)
     zeros = [x_zero] if laid.form == "bytes" and x_zero is not None else []
     sizes = _ARGUMENTS.values(
         m_size=m, p_size=pixels, depth=depth, **_GRID.values(*blocks), groups=group,
@@ -197,12 +202,17 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 @deferrable
 def cut_gathered(
-    m: int, n: int, tile_rows: int, tile: Tile, nanoseconds: float, threads: int
+    m: int, n: int, depth: int, tile_rows: int, tile: Tile, nanoseconds: float, threads: int
 ) -> tuple[Blocks, ...]:
     """Partition m x n results, of this cost, into blocks of whole tiles for all threads.
 
     Columns are cut as long as possible, because each block of rows gathers the columns again.
     """
+    wanted = tasks_wanted(nanoseconds, threads)
+    if 8 * depth <= WORDS_NEAR:
+        rows = TiledAxis(m, up(m, tile_rows), tile_rows, 4 * tile_rows)
+        columns = TiledAxis.of_tiles(n, min(n, WORDS_NEAR // depth * tile.width), tile.width)
+        return partition_axes([rows, columns], 1, wanted)
 
     def fitting(columns: int) -> int:
         return min(up(m, tile_rows), SCRATCH_WORDS // columns // tile_rows * tile_rows)
@@ -212,7 +222,7 @@ def cut_gathered(
     (narrow,) = halve([widest], lambda columns: fitting(columns.block) < m)
     rows = TiledAxis.of_tiles(m, fitting(narrow.block), tile_rows)
     columns = TiledAxis.of_tiles(n, narrow.block, tile.width)
-    return partition_axes([columns, rows], 1, tasks_wanted(nanoseconds, threads))[::-1]
+    return partition_axes([columns, rows], 1, wanted)[::-1]
 
 
 def _words_of_input(x: Value, words: WordFormat) -> WordFormat:
@@ -279,23 +289,29 @@ def any_type_conv_text(
     ]
 
     def product(height: int) -> list[str]:
-        return [f"tile_of_{height}(left, pitch, right, {width}, count, target, right, target_row)"]
+        return [f"tile_of_{height}(left, pitch, near, {width}, count, target, near, target_row)"]
+
+    # Results of words of several elements are mostly bytes, and sums of columns those of one tile.
+    is_single = words.elements > 1
+    near = "right" if is_single else f"right + (first_column - first) * count * {size}"
+    columns = f"columns = min({step}, p_size - first_column)"
+
+    def of_each_tile(lines: list[str]) -> list[str]:
+        if is_single:
+            return lines
+        return [f"for first_column in range(first, last, {step}):", *indent([columns, *lines])]
 
     products = [
-        "m = m0",
-        "while m < m1:",
-        "    left = lefts + m * pitch",
-        "    remaining = m1 - m",
         # Sums of one pass are stored while they are in the nearest cache, or at once.
-        f"    total = sums + (m - m0) * {width} if depth > {WORDS_AT_ONCE} else sums",
-        f"    target, target_row = total if w0 == 0 else more, {width}",
-        *(indent(at_once) if is_plain else []),
-        *indent(by_height(heights, "remaining", product)),
-        "    if w0 != 0:",
-        f"        add_words(total, more, rows * {step})",
-        f"    if w0 + count == depth{' and not is_whole' if is_plain else ''}:",
-        *indent(indent(epilogue.store_tile(step, store))),
-        "    m += rows",
+        f"total = sums + (m - m0) * {width} if depth > {WORDS_AT_ONCE} else sums",
+        f"target, target_row = total if w0 == 0 else more, {width}",
+        *(at_once if is_plain else []),
+        f"near = {near}",
+        *by_height(heights, "remaining", product),
+        "if w0 != 0:",
+        f"    add_words(total, more, rows * {step})",
+        f"if w0 + count == depth{' and not is_whole' if is_plain else ''}:",
+        *indent(epilogue.store_tile(step, store)),
     ]
     column_sums = [
         f"tile_of_1(w + ones * pitch + w0 * {size}, 0, right, {width}, count, more, right, {width})",
@@ -304,18 +320,26 @@ def any_type_conv_text(
         "else:",
         f"    add_words(column_sums, more, {step})",
     ]
-    block = [
-        f"columns = min({step}, p_size - first_column)",
+    gathering = [
         "run_count = find_runs(first_column, columns, out_width, row_step, runs)",
+        f"gather({near}, source, w0, w0 + count, channels * taps, taps, offsets, plane_size, runs, run_count,"
+        f" {'x_zero' if laid.form == 'bytes' else 0})",
+    ]
+    block = [
+        *([columns] if is_single else ["last = min(first + at_once, pixel1)"]),
         f"source = x + image * channels * plane_size * {laid.element_size}",
         "w0 = 0",
         "while w0 < depth:",
         f"    count = min({WORDS_AT_ONCE}, depth - w0)",
-        "    gather(right, source, w0, w0 + count, channels * taps, taps, offsets, plane_size, runs,"
-        f" run_count, {'x_zero' if laid.form == 'bytes' else 0})",
+        *indent(of_each_tile(gathering)),
         f"    lefts = w + group * m_size * pitch + w0 * {size}",
         *indent(column_sums if has_sums else []),
-        *indent(products),
+        "    m = m0",
+        "    while m < m1:",
+        "        left = lefts + m * pitch",
+        "        remaining = m1 - m",
+        *indent(indent(of_each_tile(products))),
+        "        m += rows",
         f"    w0 += {WORDS_AT_ONCE}",
     ]
     lead = [
@@ -323,6 +347,7 @@ def any_type_conv_text(
         *([f"x_zero = to_int32({read_text(x_zero, 'x_zeros', '0')} + shift)"] if x_zero else []),
         *(["x_zero = to_int32(shift)"] if laid.form == "bytes" and not x_zero else []),
         "taps = kernel_rows * kernel_columns",
+        f"at_once = {step if is_single else f'max(op_div({WORDS_NEAR}, depth), 1) * {step}'}",
         *(["all_zeros = to_int32(x_zero * channels * taps)"] if has_sums else []),
         f"sums = stack_bytes({(SCRATCH_WORDS + heights[0] * step) * size})",
         f"more = stack_bytes({heights[0] * width})",
@@ -337,7 +362,7 @@ def any_type_conv_text(
         *_GRID.locate("image"),
         "i0 = op_div(image, groups)",
         "group = image - i0 * groups",
-        f"for first_column in range(pixel0, pixel1, {step}):",
+        f"for {'first_column' if is_single else 'first'} in range(pixel0, pixel1, at_once):",
         *indent(block),
     ]
     head = library_text("vectors", "matmul_tiles", "packed_elements") + words.tiles_text(

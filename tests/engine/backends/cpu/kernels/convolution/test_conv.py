@@ -58,6 +58,8 @@ NAMED: dict[str, Case] = {
     "deep": both((1, 100, 6, 9), (7, 100, 3, 3), (1, 1)),
     "many rows": case((1, 4, 3, 5), (600, 4, 1, 1)),
     "one axis": both((2, 6, 41), (9, 6, 3), (1,), strides=(2,), dilations=(1,)),
+    "long rows of few products": both((2, 1, 9003), (71, 1, 10), (3,), strides=(5,), dilations=(1,)),
+    "few products and a residual": case((2, 2, 41, 65), (30, 2, 3, 3), epilogue="residual"),
     "depthwise": both((2, 6, 9, 21), (6, 1, 3, 3), (1, 1), group=6),
     "depthwise with a stride": both((1, 6, 19, 70), (6, 1, 5, 5), (2, 2), group=6, strides=(2, 2)),
     "depthwise with two outputs each": both((2, 5, 9, 9), (10, 1, 3, 3), (1, 1), group=5),
