@@ -23,7 +23,7 @@ from engine.backends.cpu.execution.template_source import (
     SHORT,
     prepared_layout,
 )
-from engine.backends.growable import GrowableMemory
+from engine.backends.growable import GrowableMemory, replacements
 from engine.backends.host import INLINE_NS
 from engine.backends.plan_template import FilledSizes, LookedUpNumbers, SizedInput
 from engine.base.memory.aligned import address_of
@@ -73,6 +73,7 @@ class NativeSizes:
         # and the bytes of each.
         self._rooms: list[tuple[GrowableMemory[int, DeviceBuffer], Any]] = []
         self._arena: np.ndarray | None = None
+        self._replaced = replacements.latest
         self._used: dict[int, int] = {}
         numbered = [table.place(number) for number in template.numbers]
         sized = [table.place(number) for number in elements]
@@ -99,7 +100,7 @@ class NativeSizes:
         self._layout = np.array([*LAYOUT.values(**head), *words[LAYOUT.end :]], np.int64)
         self._layout_address = address_of(self._layout)
         self._blocks: list[_Block] = []  # unused, as the plan has refused sizes
-        self._sizes = slice(self._values, self._given)
+        self._sizes = range(self._values, self._given)
         self._blank, self._addresses, self._elements = address_of(values), addresses, sized
         self._arrays: list[int] = []  # where `take` has which arrays there are
         self._request, self._request_address = memoryview(b""), 0
@@ -169,7 +170,7 @@ class NativeSizes:
         """See `engine.backends.plan_template.ArraySizes`; to be called before `fill`."""
         if not are_readable() or self._arrays:
             return bool(self._arrays)
-        count = self._sizes.stop - self._sizes.start
+        count = len(self._sizes)
         words: list[Any] = [0] * (ARRAYS.end + count)
         for item in inputs:
             self._arrays.append(len(words))
@@ -200,7 +201,7 @@ class NativeSizes:
                 self._lay_out(block, filled.sizes)
             return None
         words = block.words
-        filled.sizes = tuple(words[self._sizes])
+        filled.sizes = tuple([words[place] for place in self._sizes])
         program.refill(*RESULTS.unpack_from(words, 8 * self._template.results))
         if done == COPIED:
             program.enqueue(self._backend.stream)
@@ -237,14 +238,17 @@ class NativeSizes:
 
     def _is_current(self) -> bool:
         """Whether no memory has been replaced since the last sizes."""
-        for shared, room in self._rooms:
-            if shared.memory is not room:
-                return False
+        latest = replacements.latest
+        if self._replaced is not latest:
+            for shared, room in self._rooms:
+                if shared.memory is not room:
+                    return False
+            self._replaced = latest
         return self._arena is self._backend.arena
 
     def _take_memory(self, memory: Sequence[GrowableMemory[int, DeviceBuffer]]) -> None:
         """Have the next blocks use this memory; where there is none yet, none is enough."""
-        arena = self._backend.arena
+        arena, self._replaced = self._backend.arena, replacements.latest
         rooms: list[Any] = [shared.memory for shared in memory]
         self._rooms, self._arena = [*zip(memory, rooms, strict=True)], arena
         there = [room for room in rooms if room is not None]
