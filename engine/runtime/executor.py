@@ -194,6 +194,7 @@ class Executor(Disposable):
             return None
         if self._symbolic_path is not None:
             self._symbolic_path.keep(path)
+        path.replay.settle()
         return path
 
     def _take_other(self, given: tuple[Any, ...]) -> FastPath | None:

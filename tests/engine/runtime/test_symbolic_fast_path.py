@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from engine import BackendType, CommandBuffer, ModelLoader, Tensor, Worker, back
 from engine.backends.cpu.execution.native_sizes import NativeSizes
 from engine.backends.cpu.execution.program import CPUProgram
 from engine.backends.plan_template import FilledSizes
+from engine.base import instrumentation
 from engine.base.errors import DisposedError, InputError, StaleTensorError
 from engine.base.memory import array_objects
 from engine.device.jobs.system import JobSystem
@@ -128,6 +129,31 @@ def test_a_tiny_network_is_run_by_the_call_that_fills_in_its_sizes(
             answers(worker, rows)
     # Sizes that came at once again are not other ones.
     assert tiny == [True] * 31
+
+
+@pytest.mark.parametrize("way", ["again", "observed", "recorded"])
+def test_what_else_runs_such_a_program_knows_its_sizes(
+    worker: Worker, tiny: list[bool | None], way: str
+) -> None:
+    answers(worker, 60)
+    answers(worker, 9)
+    assert tiny[-1]
+    assert isinstance(worker._latest, FastPath)
+    program = worker._latest.program
+    assert isinstance(program, CPUProgram)
+    before, is_behind = program.nanoseconds, program.is_stale
+    assert is_behind
+    if way == "recorded":
+        buffer = CommandBuffer()
+        buffer.schedule_worker(worker, feeds(9))
+        buffer.execute()
+    else:
+        with instrumentation.observing(instrumentation.Observer()) if way == "observed" else nullcontext():
+            for _ in range(2):
+                answers(worker, 9)
+    assert not program.is_stale
+    assert program.nanoseconds < before
+    answers(worker, 9)
 
 
 @pytest.mark.parametrize(

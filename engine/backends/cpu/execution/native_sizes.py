@@ -147,6 +147,7 @@ class NativeSizes:
         program = self._template.program_in(block, address, self._backend.arena, outer)
         # Such commands are not in the block.
         is_empty = program.commands is None or program.commands.is_empty
+        program.results = partial(RESULTS.unpack_from, words, 8 * results)
         if self._arrays and not is_empty:
             program.direct = partial(self._run_again, made)
         used = {**self._used} if is_empty else self._used
@@ -163,7 +164,7 @@ class NativeSizes:
             self._lay_out(filled.block, filled.sizes)
             return False
         filled.sizes = sizes
-        program.refill(*RESULTS.unpack_from(filled.block.words, 8 * self._template.results))
+        program.refill(*program.results())
         return True
 
     def reads(self, inputs: Sequence[SizedInput], zeros: Sequence[int]) -> bool:
@@ -202,10 +203,14 @@ class NativeSizes:
             return None
         words = block.words
         filled.sizes = tuple([words[place] for place in self._sizes])
-        program.refill(*RESULTS.unpack_from(words, 8 * self._template.results))
+        if done == RAN:
+            # The same sizes seldom come again.
+            program.is_stale = True
+            return True
+        program.refill(*program.results())
         if done == COPIED:
             program.enqueue(self._backend.stream)
-        return done >= COPIED
+        return done == COPIED
 
     def _run(self, block: _Block, arrays: Sequence[np.ndarray], limit: int) -> int:
         """Fill in a block for arrays, and run it if its estimate is below so many nanoseconds."""
@@ -224,6 +229,7 @@ class NativeSizes:
         before = perf_counter_ns()
         done = self._run(block, arrays, program.pace.tiny_ns)
         if done == RAN and perf_counter_ns() - before > INLINE_NS:
+            program.settle()
             program.begin_trials()
         return done
 
