@@ -142,7 +142,7 @@ class ArraySizes(NativeSizes, Protocol):
     """Sizes that native code can read from the arrays themselves."""
 
     def reads(self, inputs: Sequence[SizedInput], zeros: Sequence[int]) -> bool:
-        """Prepare `take` for arrays of these inputs. Whether that is possible.
+        """Prepare `take` for arrays of these inputs; again for fewer `zeros`. Whether that is possible.
 
         Args:
             inputs: All of them.

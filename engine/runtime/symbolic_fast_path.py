@@ -88,9 +88,10 @@ class SymbolicFastPath:
             numbers = {at: n for n, at in enumerate([k for k, at in enumerate(first) if at == k])}
             axes = [(numbers[at], 0) if at in numbers else (-1, dims[at - len(dims)] or 0) for at in first]
             shapes = [[axes.pop(0) for _ in range(rank)] for rank in self._ranks]
-            items = map(SizedInput, self._dtypes, shapes, self._read)  # type: ignore[arg-type]
-            unbound = [at for places in self._segment.unbound.values() for at in places]
-            self._arrays = self._native if self._native.reads([*items], unbound) else None
+            items = [*map(SizedInput, self._dtypes, shapes, self._read)]  # type: ignore[arg-type]
+            if self._native.reads(items, self._segment.zeros):
+                self._arrays, self._items = self._native, items
+        self._unbound = len(self._segment.unbound)
         # The path that is filled in again, and those in its place before, which may still be read.
         self._passing: FastPath | None = None
         self._passed: list[FastPath] = []
@@ -131,6 +132,11 @@ class SymbolicFastPath:
         sizes = self._sizes(given, shapes)
         if sizes is None:
             return None
+        if self._unbound != len(self._segment.unbound):
+            # Constants were bound: arrays of sizes that need them can be taken, too.
+            self._unbound = len(self._segment.unbound)
+            if self._arrays is not None:
+                self._arrays.reads(self._items, self._segment.zeros)
         if shapes in self.seen:
             key = self._key(shapes)
             if (known := self._session.cache.get(key)) is not None:

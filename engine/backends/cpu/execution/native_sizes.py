@@ -168,9 +168,10 @@ class NativeSizes:
         return True
 
     def reads(self, inputs: Sequence[SizedInput], zeros: Sequence[int]) -> bool:
-        """See `engine.backends.plan_template.ArraySizes`; to be called before `fill`."""
-        if not are_readable() or self._arrays:
-            return bool(self._arrays)
+        """See `engine.backends.plan_template.ArraySizes`; first called before `fill`."""
+        if not are_readable():
+            return False
+        self._arrays.clear()
         count = len(self._sizes)
         words: list[Any] = [0] * (ARRAYS.end + count)
         for item in inputs:
@@ -186,7 +187,10 @@ class NativeSizes:
             blank=self._blank, blank_count=len(self._words), limit=0,
         )  # fmt: skip
         whole = np.array(words, np.int64)
-        self._request, self._request_address = whole.data, address_of(whole)
+        if self._request:
+            self._request[: len(words)] = whole.data
+        else:
+            self._request, self._request_address = whole.data, address_of(whole)
         self._held = [item.dtype for item in inputs]
         return True
 
