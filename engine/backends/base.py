@@ -398,6 +398,10 @@ class Backend(ABC):
 
         return read
 
+    def sized_reader(self, buffer: DeviceBuffer, shape: Callable[[], tuple[int, ...]]) -> Read:
+        """As `reader`, in the shape that a function returns by then."""
+        return lambda out: self.reader(buffer, shape())(out)
+
     def requester(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Callable[[], PendingRead]:
         """Return a reusable function that starts a readback of the buffer in a shape."""
 

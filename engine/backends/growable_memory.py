@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Generic, TypeVar
 
+from engine.backends.tensor_data import Changes
 from engine.base.errors import OutOfMemoryError
 
 Size = TypeVar("Size")
@@ -13,6 +14,9 @@ Memory = TypeVar("Memory")
 
 ALLOCATION_ERRORS = (OutOfMemoryError, MemoryError, ValueError)
 """What `GrowableMemory.allocate` raises for more than the device has, or than it allows."""
+
+replacements = Changes()
+"""Of all memory that grew or was given back."""
 
 _WORTH = 1 << 20
 """Bytes below which memory is never given back for being too large."""
@@ -127,6 +131,7 @@ class GrowableMemory(ABC, Generic[Size, Memory]):
         """Use the result of `allocate`, unless the current memory is as large."""
         if not self.fits(size):
             self.memory, self._capacity, self._near = memory, size, self.shrunk_size(size)
+            replacements.add()
 
     def reserve(self, size: Size) -> Memory:
         """The memory, for a size; allocated here if it is missing."""
@@ -138,6 +143,7 @@ class GrowableMemory(ABC, Generic[Size, Memory]):
     def drop(self) -> None:
         """Drop the memory; programs may still hold it."""
         self.memory = self._near = None
+        replacements.add()
 
     def held_bytes(self) -> int:
         """Bytes of the memory that there is."""

@@ -86,10 +86,10 @@ class LookedUpNumbers(Sequence[int]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def part(self, which: slice) -> Callable[[], Sequence[int]]:
+    def part(self, which: slice) -> Callable[[], tuple[int, ...]]:
         """A function that returns some of them, as they are then."""
         places = self._places[which]
-        return partial(itemgetter(*places), self._words) if len(places) > 1 else lambda: self[which]
+        return partial(itemgetter(*places), self._words) if len(places) > 1 else lambda: tuple(self[which])
 
     def __getitem__(self, which: Any) -> Any:
         words, found = self._words, self._places[which]
@@ -142,7 +142,7 @@ class ArraySizes(NativeSizes, Protocol):
     """Sizes that native code can read from the arrays themselves."""
 
     def reads(self, inputs: Sequence[SizedInput], zeros: Sequence[int]) -> bool:
-        """Prepare `refill_from_arrays` for arrays of these inputs. Whether that is possible.
+        """Prepare `refill_from_arrays` for arrays of these inputs, or for fewer `zeros`; False if impossible.
 
         Args:
             inputs: All of them.

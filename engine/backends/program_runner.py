@@ -69,5 +69,8 @@ class ProgramRunner:
     def resize(self) -> None:
         """Follow the program to other sizes; see `engine.backends.plan_template.NativeSizes.refill`."""
 
+    def settle(self) -> None:
+        """Let others run the program, of whose latest sizes only what ran it natively may know."""
+
     def let_go(self) -> None:
         """Drop the memory of inputs and outputs before other programs run."""

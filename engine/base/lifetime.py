@@ -52,6 +52,8 @@ class Disposable:
             frames = [f for f in traceback.extract_stack() if not f.filename.startswith(_PACKAGE)]
             last = frames[-1] if frames else traceback.extract_stack()[0]
             self._made_at = f"{last.filename}:{last.lineno} ({last.line})"
+            # Only now, as each end of an object would call it.
+            Disposable.__del__ = _report_undisposed  # type: ignore[attr-defined]
 
     @property
     def is_disposed(self) -> bool:
@@ -79,6 +81,7 @@ class Disposable:
     ) -> None:
         self.dispose()
 
-    def __del__(self) -> None:
-        if self._made_at is not None and not self._disposed and self._owns_memory:
-            log.warning("%s made at %s was never disposed", type(self).__name__, self._made_at)
+
+def _report_undisposed(item: Disposable) -> None:
+    if item._made_at is not None and not item._disposed and item._owns_memory:
+        log.warning("%s made at %s was never disposed", type(item).__name__, item._made_at)

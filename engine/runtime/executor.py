@@ -194,6 +194,7 @@ class Executor(Disposable):
             return None
         if self._symbolic_path is not None:
             self._symbolic_path.keep(path)
+        path.runner.settle()
         return path
 
     def _schedule_other_shapes(self, given: tuple[Any, ...]) -> FastPath | None:
@@ -202,12 +203,13 @@ class Executor(Disposable):
         Returns the fast path that took them; None if none did.
         """
         shapes = _shapes_of(given)
-        path: FastPath | None = self._session.cache.fast_path(shapes)
+        symbolic = self._symbolic_path
+        if symbolic is not None and shapes not in symbolic.seen:
+            if (path := symbolic.schedule_arrays(given, shapes)) is not None:
+                return path
+        path = self._session.cache.fast_path(shapes)
         if path is not None:
             return path if path.try_schedule(given) else None
-        symbolic = self._symbolic_path
-        if symbolic is not None and (path := symbolic.schedule_arrays(given, shapes)) is not None:
-            return path
         return self._scheduled_symbolically(given, shapes)
 
     def _scheduled_symbolically(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> FastPath | None:
@@ -376,12 +378,10 @@ class Executor(Disposable):
 
 def _shapes_of(given: tuple[Any, ...]) -> tuple[Any, ...]:
     """The shapes of arrays and tensors; None among them where one is not known, or for anything else."""
-    shapes: list[Any] = []
-    for item in given:
-        if type(item) is np.ndarray:
-            shapes.append(item.shape)
-        elif type(item) is Tensor and (data := item.elements_on_cpu) is not None:
-            shapes.append(data.shape_or_none)
-        else:
-            shapes.append(getattr(item, "sizes_or_none", None))
-    return tuple(shapes)
+    return tuple([item.shape if type(item) is np.ndarray else _shape_of(item) for item in given])
+
+
+def _shape_of(item: Any) -> Any:
+    if type(item) is Tensor and (data := item.elements_on_cpu) is not None:
+        return data.shape_or_none
+    return getattr(item, "sizes_or_none", None)

@@ -104,8 +104,6 @@ class FastPath(Run):
         """Follow the plan and its buffers to inputs of other shapes, for which a schedule comes next."""
         self.shapes = shapes
         self.runner.resize()
-        for _, _, _, location in self.outputs.values():
-            location.follow()  # type: ignore[attr-defined]
         if self._fixed:
             self._fixed = ()
         if self._values or self._objects:

@@ -88,13 +88,15 @@ class SymbolicFastPath:
             numbers = {at: n for n, at in enumerate([k for k, at in enumerate(first) if at == k])}
             axes = [(numbers[at], 0) if at in numbers else (-1, dims[at - len(dims)] or 0) for at in first]
             shapes = [[axes.pop(0) for _ in range(rank)] for rank in self._ranks]
-            items = map(SizedInput, self._dtypes, shapes, self._read)  # type: ignore[arg-type]
-            unbound = [at for places in self._segment.unbound.values() for at in places]
-            self._arrays = self._native if self._native.reads([*items], unbound) else None
+            items = [*map(SizedInput, self._dtypes, shapes, self._read)]  # type: ignore[arg-type]
+            if self._native.reads(items, self._segment.zeros):
+                self._arrays, self._items = self._native, items
+        self._unbound = len(self._segment.unbound)
         # The path that is filled in again, and those in its place before, which may still be read.
         self._passing: FastPath | None = None
         self._passed: list[FastPath] = []
-        self._seen: set[tuple[tuple[int, ...], ...]] = set()
+        # Shapes that were scheduled here once, and those that had a plan of their own before.
+        self.seen = {*session.cache.shapes}
         # The memory of its inputs of which sizes have to be noted.
         self._noted: list[tuple[DeviceBuffer, SharedBuffer]] = []
 
@@ -130,7 +132,12 @@ class SymbolicFastPath:
         sizes = self._sizes(given, shapes)
         if sizes is None:
             return None
-        if shapes in self._seen:
+        if self._unbound != len(self._segment.unbound):
+            # Constants were bound: arrays of sizes that need them can be taken, too.
+            self._unbound = len(self._segment.unbound)
+            if self._arrays is not None:
+                self._arrays.reads(self._items, self._segment.zeros)
+        if shapes in self.seen:
             key = self._key(shapes)
             if (known := self._session.cache.get(key)) is not None:
                 found: FastPath | None = known.fast_path
@@ -142,9 +149,9 @@ class SymbolicFastPath:
         return path if self._resized(path, given, shapes, False) else None
 
     def schedule_arrays(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> FastPath | None:
-        """As `schedule`, by one native call for arrays of sizes never seen; None for any others."""
+        """As `schedule`, by one native call for arrays of sizes that are not `seen`; None for any others."""
         path, arrays = self._passing, self._arrays
-        if path is None or arrays is None or instrumentation.installed or shapes in self._seen:
+        if path is None or arrays is None or instrumentation.installed:
             return None
         sized = self.sized
         if len(given) != self._count or sized._recorded is not self._made or not self._plans.is_first(sized):
@@ -171,9 +178,9 @@ class SymbolicFastPath:
 
     def _see(self, shapes: tuple[tuple[int, ...], ...]) -> None:
         """Remember shapes that were scheduled here."""
-        if len(self._seen) == _SEEN:
-            self._seen.clear()
-        self._seen.add(shapes)
+        if len(self.seen) == _SEEN:
+            self.seen.clear()
+        self.seen.add(shapes)
 
     def _refilled(self, path: FastPath, sizes: tuple[int, ...]) -> bool:
         """Fill in a path, which may be the latest one, for other sizes. Whether that was possible."""

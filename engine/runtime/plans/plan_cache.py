@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from engine.runtime.plans.recorded_plan import PLAN_BYTES, RecordedPlan
@@ -36,6 +36,11 @@ class PlanCache:
     def nbytes(self) -> int:
         """Estimated memory of all plans; blocks that several of them use count once."""
         return self._memory.nbytes
+
+    @property
+    def shapes(self) -> Collection[Any]:
+        """The input shapes for which `fast_path` finds one."""
+        return self._fast_paths.keys()
 
     def get(self, key: object) -> RecordedPlan | None:
         """The plan of a key, now the most recently used one; None if there is none."""

@@ -107,7 +107,7 @@ class SizedLocation(Location):
         self.backend, self.buffer = backend, buffer
         self._lowered, self._name = lowered, name
         self._shape = lowered.shape(name)
-        self.follow()
+        self.read = backend.sized_reader(buffer, self._shape)
 
     @property
     def value(self) -> Value:  # type: ignore[override]
@@ -116,14 +116,10 @@ class SizedLocation(Location):
         assert isinstance(entry, Value)
         return entry
 
-    def follow(self) -> None:
-        """Follow the plan to other sizes."""
-        self.read = self._read_first
-        self.__dict__.pop("request", None)
-
-    def _read_first(self, out: np.ndarray | None = None) -> np.ndarray:
-        self.read = self.backend.reader(self.buffer, tuple(self._shape()))
-        return self.read(out)
+    @property
+    def request(self) -> Callable[[], PendingRead]:
+        """A function that starts a readback of the current elements."""
+        return self.backend.requester(self.buffer, self._shape())
 
 
 Transfers: TypeAlias = "tuple[tuple[str, DeviceBuffer, DeviceBuffer], ...]"

@@ -65,7 +65,7 @@ class SpecializedPlan(Lowered):
         """An output, without the rest of the trace."""
         return self._template.entries[name](self._numbers)
 
-    def shape(self, name: str) -> Callable[[], Sequence[int]]:
+    def shape(self, name: str) -> Callable[[], tuple[int, ...]]:
         """A function that returns the shape of an output that is a tensor, as it is then."""
         assert isinstance(self._numbers, LookedUpNumbers)
         return self._numbers.part(self._template.shapes[name])

@@ -87,6 +87,11 @@ class SymbolicSegment:
                 numbers.append(step.space[0])
         return cls(segment.place, template, own, outer, tables, segment, unbound)
 
+    @property
+    def zeros(self) -> list[int]:
+        """The positions of numbers that are 0 at sizes that need no constant without a buffer."""
+        return [at for places in self.unbound.values() for at in places]
+
     def needed(self, numbers: Sequence[Any]) -> list[str]:
         """The constants without a buffer that steps read at these numbers."""
         return [name for name, places in self.unbound.items() if any(numbers[at] for at in places)]

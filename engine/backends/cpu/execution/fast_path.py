@@ -16,7 +16,7 @@ from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.output_memory import OutputMemory
 from engine.backends.cpu.execution.program import TRIALS, CPUProgram, is_free, own_ns
 from engine.backends.cpu.execution.stream import JobStream
-from engine.backends.cpu.execution.template_source import COPIED, MOST_COPIED, RAN
+from engine.backends.cpu.execution.template_source import COPIED, MOST_COPIED, OTHERS, RAN
 from engine.backends.host import INLINE_NS
 from engine.backends.program_runner import ProgramRunner
 from engine.backends.tensor_data import CPUTensorData
@@ -99,6 +99,9 @@ class CPUProgramRunner(ProgramRunner):
         # the next one that takes longer, and how many are left of those after the last one.
         self._share_ns, self._rest, self._waits = 0.0, _REST, 0
 
+    def settle(self) -> None:
+        self._program.settle()
+
     def resize(self) -> None:
         self._views, self._is_rare = None, True
         if self.own:
@@ -116,18 +119,21 @@ class CPUProgramRunner(ProgramRunner):
         if (is_watched and not tensors) or (
             (stream.last is not None or stream.marks) and not stream.is_idle()
         ):
+            program.settle()
             return False
         if stream.copied:  # see `run_apart`
             return False
         if self._views is None:
             # What comes a third time will come more often: views take less time than `direct`, once made.
+            done = OTHERS
             if self._is_rare and program.direct is not None and not tensors and not own:
                 self._is_rare = False
                 if (done := program.direct(program, arrays)) == RAN:
                     return True
-                if done == COPIED:
-                    program.enqueue(stream)
-                    return True
+            program.settle()
+            if done == COPIED:
+                program.enqueue(stream)
+                return True
             self._follow(arrays, not tensors)
         is_quick = program.is_short or not tensors and program.is_quick(self._saved_ns)
         is_shared = not self._is_small and not tensors and self._may_share(is_quick)
@@ -143,7 +149,7 @@ class CPUProgramRunner(ProgramRunner):
             self._copy(arrays)
         else:
             for view, array in zip(self._views or self._seen(arrays), arrays, strict=True):
-                stream.take(array, view)
+                stream.copy_input(array, view)
         if program.is_short:
             program.run_here()
         else:

@@ -23,7 +23,7 @@ from engine.backends.cpu.execution.template_source import (
     SHORT,
     prepared_layout,
 )
-from engine.backends.growable_memory import GrowableMemory
+from engine.backends.growable_memory import GrowableMemory, replacements
 from engine.backends.host import INLINE_NS
 from engine.backends.plan_template import FilledSizes, LookedUpNumbers, SizedInput
 from engine.base.memory.aligned import address_of
@@ -73,6 +73,7 @@ class NativeSizes:
         # and the bytes of each.
         self._rooms: list[tuple[GrowableMemory[int, DeviceBuffer], Any]] = []
         self._arena: np.ndarray | None = None
+        self._replaced = replacements.latest
         self._used: dict[int, int] = {}
         numbered = [table.place(number) for number in template.numbers]
         sized = [table.place(number) for number in elements]
@@ -99,7 +100,7 @@ class NativeSizes:
         self._layout = np.array([*LAYOUT.values(**head), *words[LAYOUT.end :]], np.int64)
         self._layout_address = address_of(self._layout)
         self._blocks: list[_Block] = []  # unused, as the plan has refused sizes
-        self._sizes = slice(self._values, self._given)
+        self._sizes = range(self._values, self._given)
         self._blank, self._addresses, self._elements = address_of(values), addresses, sized
         self._arrays: list[int] = []  # where `refill_from_arrays` has which arrays there are
         self._request, self._request_address = memoryview(b""), 0
@@ -146,6 +147,7 @@ class NativeSizes:
         program = self._template.program_in(block, address, self._backend.arena, outer)
         # Such commands are not in the block.
         is_empty = program.commands is None or program.commands.is_empty
+        program.results = partial(RESULTS.unpack_from, words, 8 * results)
         if self._arrays and not is_empty:
             program.direct = partial(self._run_again, made)
         used = {**self._used} if is_empty else self._used
@@ -162,14 +164,15 @@ class NativeSizes:
             self._lay_out(filled.block, filled.sizes)
             return False
         filled.sizes = sizes
-        program.refill(*RESULTS.unpack_from(filled.block.words, 8 * self._template.results))
+        program.refill(*program.results())
         return True
 
     def reads(self, inputs: Sequence[SizedInput], zeros: Sequence[int]) -> bool:
-        """See `engine.backends.plan_template.ArraySizes`; to be called before `fill`."""
-        if not are_readable() or self._arrays:
-            return bool(self._arrays)
-        count = self._sizes.stop - self._sizes.start
+        """See `engine.backends.plan_template.ArraySizes`; first called before `fill`."""
+        if not are_readable():
+            return False
+        self._arrays.clear()
+        count = len(self._sizes)
         words: list[Any] = [0] * (ARRAYS.end + count)
         for item in inputs:
             self._arrays.append(len(words))
@@ -184,7 +187,10 @@ class NativeSizes:
             blank=self._blank, blank_count=len(self._words), limit=0,
         )  # fmt: skip
         whole = np.array(words, np.int64)
-        self._request, self._request_address = whole.data, address_of(whole)
+        if self._request:
+            self._request[: len(words)] = whole.data
+        else:
+            self._request, self._request_address = whole.data, address_of(whole)
         self._held = [item.dtype for item in inputs]
         return True
 
@@ -200,11 +206,15 @@ class NativeSizes:
                 self._lay_out(block, filled.sizes)
             return None
         words = block.words
-        filled.sizes = tuple(words[self._sizes])
-        program.refill(*RESULTS.unpack_from(words, 8 * self._template.results))
+        filled.sizes = tuple([words[place] for place in self._sizes])
+        if done == RAN:
+            # The same sizes seldom come again.
+            program.is_stale = True
+            return True
+        program.refill(*program.results())
         if done == COPIED:
             program.enqueue(self._backend.stream)
-        return done >= COPIED
+        return done == COPIED
 
     def _run(self, block: _Block, arrays: Sequence[np.ndarray], limit: int) -> int:
         """Fill in a block for arrays, and run it if its estimate is below so many nanoseconds."""
@@ -223,6 +233,7 @@ class NativeSizes:
         before = perf_counter_ns()
         done = self._run(block, arrays, program.pace.tiny_ns)
         if done == RAN and perf_counter_ns() - before > INLINE_NS:
+            program.settle()
             program.begin_trials()
         return done
 
@@ -237,14 +248,17 @@ class NativeSizes:
 
     def _is_current(self) -> bool:
         """Whether no memory has been replaced since the last sizes."""
-        for shared, room in self._rooms:
-            if shared.memory is not room:
-                return False
+        latest = replacements.latest
+        if self._replaced is not latest:
+            for shared, room in self._rooms:
+                if shared.memory is not room:
+                    return False
+            self._replaced = latest
         return self._arena is self._backend.arena
 
     def _use_memory(self, memory: Sequence[GrowableMemory[int, DeviceBuffer]]) -> None:
         """Have the next blocks use this memory; where there is none yet, none is enough."""
-        arena = self._backend.arena
+        arena, self._replaced = self._backend.arena, replacements.latest
         rooms: list[Any] = [shared.memory for shared in memory]
         self._rooms, self._arena = [*zip(memory, rooms, strict=True)], arena
         there = [room for room in rooms if room is not None]

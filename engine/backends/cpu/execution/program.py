@@ -104,7 +104,8 @@ class CPUProgram(Program):
     buffer which words of the args it is in; `outputs` has the buffer of each output, and the same words.
     `exact` are the addresses of input buffers beyond whose end no kernel reads. `pace` is what programs of
     its kernels took. `direct` copies arrays in a native call, which runs it if it is tiny; returns one of
-    `engine.backends.cpu.execution.template_source.OTHERS` and those behind it.
+    `engine.backends.cpu.execution.template_source.OTHERS` and those behind it. `is_stale`: native code has
+    filled in other sizes and run them, whose `results` `settle` takes over.
 
     Estimates are rough, so programs are tried on the calling thread: at once if they are expected to be
     short, by their estimates and by what others of the same kernels took at other sizes; otherwise from the
@@ -120,11 +121,13 @@ class CPUProgram(Program):
         "fastest_ns",
         "is_new",
         "is_short",
+        "is_stale",
         "job",
         "nanoseconds",
         "outputs",
         "pace",
         "places",
+        "results",
         "run_here",
     )
 
@@ -144,6 +147,7 @@ class CPUProgram(Program):
         self.pace = pace
         self.outputs = outputs
         self.direct: Callable[[CPUProgram, Sequence[np.ndarray]], int] | None = None
+        self.results: Callable[[], tuple[int, float]] = lambda: (commands.count, nanoseconds)
         self._run: Callable[[], object] = jobs.inline_runner(commands)
         self.refill(commands.count, nanoseconds)
 
@@ -153,6 +157,7 @@ class CPUProgram(Program):
         self.commands.count = count
         if self.job is not None:
             self.job.resize(count)
+        self.is_stale = False
         # What is known of sizes with which it has not run.
         self.nanoseconds = nanoseconds
         self.fastest_ns = nanoseconds * self.pace.ratio
@@ -161,6 +166,11 @@ class CPUProgram(Program):
         self.is_new = True
         self.is_short = nanoseconds < TRIAL_NS and self.fastest_ns < INLINE_NS
         self.run_here: Callable[[], object] = self._run_tiny if is_tiny else self._run_measured
+
+    def settle(self) -> None:
+        """Take over the sizes that native code has filled in and run."""
+        if self.is_stale:
+            self.refill(*self.results())
 
     def enqueue(self, stream: JobStream) -> None:
         """Run it here if it is short, else as a job, of a stream in which nothing is in flight."""

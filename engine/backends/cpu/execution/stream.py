@@ -207,7 +207,7 @@ class JobStream:
         job.handle.complete()
         commands.keep_alive = None
 
-    def take(self, source: np.ndarray, target: np.ndarray) -> None:
+    def copy_input(self, source: np.ndarray, target: np.ndarray) -> None:
         """As `copy_now`, for an input: with the help of threads that are awake and may help a caller."""
         if target.nbytes >= LEAST_SHARED and self.jobs.helps_callers and self.jobs.is_awake:
             self.copy_now(source, target)
