@@ -199,11 +199,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def spread_over_values(items: list[pytest.Item]) -> None:
-    """Of tests marked `spread`, leave all values of a parameter but one, per set of the others, to the long suite.
+    """Of tests marked `spread`, leave all values of a parameter but one to the long suite.
 
-    The sets of a test take the values in turn, beginning with one that the test's name decides; of several
-    parameters, all combinations. Without names the parameter is the backend. Where `-k` chooses tests, a
-    backend among them perhaps, none is left out.
+    The sets of the other parameters take the values in turn, beginning with one that the test's name decides;
+    those of several parameters as combinations. Without names the parameter is the backend. Where `-k`
+    chooses tests, a backend among them perhaps, none is left out.
     """
     tests: defaultdict[str, defaultdict[Any, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
@@ -218,9 +218,10 @@ def spread_over_values(items: list[pytest.Item]) -> None:
     for name, sets in tests.items():
         first = crc32(name.rpartition("::")[2].encode())
         for number, with_values in enumerate(sets.values(), first):
-            everyday = with_values[number % len(with_values)]
-            for item in with_values:
-                if item is not everyday:
+            # Values that the long suite alone has take no turn.
+            quick = [item for item in with_values if item.get_closest_marker("long") is None]
+            for turn, item in enumerate(quick):
+                if turn != number % len(quick):
                     item.add_marker(pytest.mark.long)
 
 
