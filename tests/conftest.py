@@ -190,33 +190,38 @@ def options_of_child(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose backends for tests marked `spread`, and the order of a run that may end before all began."""
+    """Choose parameters for tests marked `spread`, and the order of a run that may end before all began."""
     if not config.getoption("keyword"):
-        spread_over_backends(items)
+        spread_over_values(items)
     if config.getoption("minutes") is not None:
         draw = config.getoption("draw")
         items.sort(key=lambda item: crc32(f"{draw} {item.nodeid}".encode()) % ROUNDS)
 
 
-def spread_over_backends(items: list[pytest.Item]) -> None:
-    """Of tests marked `spread`, leave all backends but one to the long suite, for each set of parameters.
+def spread_over_values(items: list[pytest.Item]) -> None:
+    """Of tests marked `spread`, leave all values of a parameter but one to the long suite.
 
-    The sets of a test take the backends in turn, beginning with one that its name decides. Where `-k` chooses
-    tests, a backend among them perhaps, none is left out.
+    The sets of the other parameters take the values in turn, beginning with one that the test's name decides;
+    those of several parameters as combinations. Without names the parameter is the backend. Where `-k`
+    chooses tests, a backend among them perhaps, none is left out.
     """
-    tests: defaultdict[str, defaultdict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
+    tests: defaultdict[str, defaultdict[Any, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         mark = item.get_closest_marker("spread")
         if mark is not None and isinstance(item, pytest.Function):
-            backend = item.callspec.params[mark.args[0] if mark.args else "channel"]
-            others = f"-{item.callspec.id}-".replace(f"-{backend}-", "-", 1)
+            chosen = mark.args or ("channel",)
+            values = item.callspec.params
+            assert set(chosen) <= set(values), f"{item.nodeid} has no parameters {chosen} to spread over"
+            # Products of parameters refer to the same objects.
+            others = frozenset((name, id(value)) for name, value in values.items() if name not in chosen)
             tests[item.nodeid.partition("[")[0]][others].append(item)
     for name, sets in tests.items():
         first = crc32(name.rpartition("::")[2].encode())
-        for number, on_backends in enumerate(sets.values(), first):
-            everyday = on_backends[number % len(on_backends)]
-            for item in on_backends:
-                if item is not everyday:
+        for number, with_values in enumerate(sets.values(), first):
+            # Values that the long suite alone has take no turn.
+            quick = [item for item in with_values if item.get_closest_marker("long") is None]
+            for turn, item in enumerate(quick):
+                if turn != number % len(quick):
                     item.add_marker(pytest.mark.long)
 
 

@@ -1,10 +1,11 @@
-"""The mark `spread`: a set of parameters runs on one backend every day, on the others in the long suite."""
+"""The mark `spread`: sets of parameters run with one backend, or one value of others, every day."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from collections import Counter
 
 from engine.backends import table
 from tests.conftest import ROOT
@@ -13,11 +14,11 @@ FILE = "tests/engine/operators/test_scan_with_batches.py"
 TEST = f"{FILE}::test_sequences_of_a_batch"
 
 
-def collected(*options: str) -> set[str]:
-    """The tests of the file that pytest chooses."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", *options, FILE]
+def collected(*options: str, test: str = TEST) -> set[str]:
+    """The tests of a function that pytest chooses."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", *options, test]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
-    return {line for line in run.stdout.splitlines() if line.startswith(TEST)}
+    return {line for line in run.stdout.splitlines() if line.startswith(test)}
 
 
 def test_each_set_of_parameters_runs_on_one_backend_every_day_and_on_the_others_in_the_long_suite() -> None:
@@ -31,3 +32,10 @@ def test_each_set_of_parameters_runs_on_one_backend_every_day_and_on_the_others_
 
 def test_what_a_keyword_chooses_runs_on_all_backends() -> None:
     assert len(collected("-k", "sequences_of_a_batch")) == 2 * len(table.BACKENDS)
+
+
+def test_named_parameters_take_turns_together_and_values_of_the_long_suite_have_none() -> None:
+    everyday = collected(test="tests/engine/kernels/test_semantics.py::test_integer_functions")
+    sets, types = zip(*(name.rstrip("]").rsplit("-", 1) for name in everyday), strict=True)
+    assert len(set(sets)) == len(sets)
+    assert Counter(types) == {"int32": len(sets) / 2, "int64": len(sets) / 2}

@@ -36,6 +36,7 @@ def infer(worker: Worker, *inputs: np.ndarray) -> np.ndarray:
     return np.asarray(worker.peek_output().download_to_array())
 
 
+@pytest.mark.spread("inner")
 @pytest.mark.parametrize("inner", [False, True], ids=["output", "inner"])
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_a_tensor_larger_than_any_memory_is_named(request: Request, channel: str, inner: bool) -> None:

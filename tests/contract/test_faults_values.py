@@ -51,6 +51,7 @@ def test_casts_of_what_no_integer_holds_are_the_same_everywhere(request: Request
     assert worker.peek_output("bool").download_to_array().tolist() == [[True] * 3 + [False] + [True] * 4]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("where", ["scores", "all scores", "a box", "an infinite box"])
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_suppression_goes_on_beside_what_is_not_a_number(request: Request, channel: str, where: str) -> None:

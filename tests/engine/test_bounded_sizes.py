@@ -71,6 +71,7 @@ NEEDED = """g (float[n] x) => (float[m] y, float mean, int64[1] size) {
 CASES = ([0.5, -1.0, 2.0, -3.0, 4.0], [-1.0, -2.0], [3.0, 1.0], [1.0])
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("numbers", CASES)
 def test_what_goes_entry_by_entry_does_not_wait(
     numbers: list[float], channel: str, make_worker: MakeWorker
@@ -92,6 +93,7 @@ def test_what_goes_entry_by_entry_does_not_wait(
     assert worker.plan_report().waits == ()
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("numbers", CASES)
 def test_what_needs_the_exact_size_learns_it(
     numbers: list[float], channel: str, make_worker: MakeWorker

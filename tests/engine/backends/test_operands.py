@@ -33,7 +33,7 @@ def of_type(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(dtype)
 
 
-@pytest.mark.spread("form")
+@pytest.mark.spread("form", "dtype")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int8"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_with_computed_weights(form: Backend, name: str, dtype: str) -> None:
@@ -51,6 +51,7 @@ def test_convolutions_with_computed_weights(form: Backend, name: str, dtype: str
         np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * max(1.0, np.abs(expected).max()))
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("known", [True, False], ids=["known", "computed"])
 @pytest.mark.parametrize("sizes", [(1, 5, 7, 9), (1, 1, 12, 64), (3, 8, 12, 16), (2, 70, 65, 33)])
 @pytest.mark.parametrize("types", [("int32", "int32"), ("uint8", "int8"), ("float16", "float16")])

@@ -86,6 +86,7 @@ def convolve(backend: Backend, case: tuple[Any, ...], seed: int, static: bool = 
     assert_close(got, np.maximum(sums + b.reshape(-1, *[1] * (x.ndim - 2)), 0))
 
 
+@pytest.mark.spread("tuned_backend")
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions(
@@ -123,7 +124,7 @@ def test_padding_does_not_touch_what_lies_outside(tuned_backend: Backend) -> Non
     assert np.isnan(got[[0, 2]]).all()
 
 
-@pytest.mark.spread("tuned_backend")
+@pytest.mark.spread("tuned_backend", "second")
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
 @pytest.mark.parametrize("second", ["constant", "shared", "batched"])
 @pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
@@ -200,6 +201,7 @@ APART = {"2x2", "wide steps", "windows side by side", "taps far outside"}
 """Pools whose windows share nothing, for which GL compute has the generic kernel only."""
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("kind", ["max", "average"])
 @pytest.mark.parametrize("name", POOLS)
 def test_pools(form: Backend, name: str, kind: str) -> None:

@@ -126,6 +126,7 @@ def test_runs_in_one_kernel_yield_what_single_steps_do(
     assert not repeats(at_once)
 
 
+@pytest.mark.spread("single")
 @pytest.mark.parametrize("steps", [63, 64, 65, 130])
 def test_a_kernel_goes_through_some_runs_at_a_time(steps: int, single: str, make_worker: MakeWorker) -> None:
     """States are where the next dispatch looks for them."""

@@ -158,6 +158,7 @@ def test_float_arithmetic(runner: Runner, op: str, dtype: ArithmeticType) -> Non
     assert_close(got, expected, runner.ulps if op in ("pow", "rem") else 0, op)
 
 
+@pytest.mark.spread("dtype")
 @pytest.mark.parametrize("dtype", ["int32", "int64", *rarer("uint32", "uint64")])
 @pytest.mark.parametrize("op", INTEGER_BINARY)
 def test_integer_arithmetic(runner: Runner, op: str, dtype: ArithmeticType) -> None:
@@ -167,6 +168,7 @@ def test_integer_arithmetic(runner: Runner, op: str, dtype: ArithmeticType) -> N
     assert_close(got, expected, 0, op)
 
 
+@pytest.mark.spread("dtype")
 @pytest.mark.parametrize("dtype", ["int32", "int64", *rarer("uint32", "uint64")])
 @pytest.mark.parametrize("op", ["neg", "abs", "sign", "bitnot"])
 def test_integer_functions(runner: Runner, op: str, dtype: ArithmeticType) -> None:
@@ -175,6 +177,7 @@ def test_integer_functions(runner: Runner, op: str, dtype: ArithmeticType) -> No
     assert_close(*elementwise(runner, lambda a: unary(op, a), dtype, x), 0, op)
 
 
+@pytest.mark.spread("dtype")
 @pytest.mark.parametrize(
     "dtype", ["float32", "int64", *rarer("float64", "int32", "uint32", "uint64", "bool")]
 )

@@ -95,6 +95,7 @@ def test_arguments_of_every_type(runner: Runner) -> None:
             np.testing.assert_array_equal(got, np.full(3, value, stored))
 
 
+@pytest.mark.spread("dtype")
 @pytest.mark.parametrize("dtype", ["float32", "int32", *rarer("float64", "int64", "uint32")])
 @pytest.mark.parametrize(("kind", "neutral"), [("sum", 0), ("prod", 1), ("max", None), ("min", None)])
 def test_reductions(runner: Runner, kind: str, neutral: float | None, dtype: ArithmeticType) -> None:

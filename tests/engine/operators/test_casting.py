@@ -231,6 +231,7 @@ def there_and_back(name: str, saturate: int) -> Model:
     return Model("trip", (Input("x", np.dtype(np.float32), shape),), outputs, layers, {}, {"": 25})
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(("name", "saturate"), ROUND_TRIPS)
 def test_backends_agree_bit_by_bit(name: str, saturate: int, channel: str, make_worker: MakeWorker) -> None:
     worker = make_worker(there_and_back(name, saturate), channel)
@@ -257,6 +258,7 @@ def test_backends_agree_bit_by_bit(name: str, saturate: int, channel: str, make_
     holds()
 
 
+@pytest.mark.spread("source", "target")
 @pytest.mark.parametrize(
     ("source", "target"), [("float32", "int32"), ("float16", "uint16"), ("int16", "float16")]
 )
@@ -269,6 +271,7 @@ def test_backends_keep_bits(source: str, target: str, channel: str, make_worker:
     np.testing.assert_array_equal(answers(worker, x)[0].view(np.uint8), x.view(np.uint8))
 
 
+@pytest.mark.spread("name")
 @pytest.mark.parametrize("name", ["uint4", "int2", "float8_e4m3fn"])
 def test_a_small_type_between_two_layers_still_narrows(
     name: str, channel: str, make_worker: MakeWorker

@@ -164,6 +164,7 @@ def test_light_branches_both_run_and_nothing_waits(
     assert worker.plan_report().waits == ()
 
 
+@pytest.mark.spread("n")
 @pytest.mark.parametrize("n", [0, 1, 5])
 def test_a_counted_loop_is_unrolled(n: int, channel: str, make_worker: MakeWorker) -> None:
     feeds = {"x": X3, "n": np.array(n)}
@@ -202,6 +203,7 @@ def test_loops_and_branches_in_one_another(channel: str, make_worker: MakeWorker
     against_onnxruntime(NESTED, {"x": x, "n": np.array(4)}, channel, make_worker)
 
 
+@pytest.mark.spread("t")
 @pytest.mark.parametrize("t", [1, 4])
 def test_a_scan_goes_over_slices(t: int, channel: str, make_worker: MakeWorker) -> None:
     xs = np.linspace(-1, 1, t * 3, dtype=np.float32).reshape(t, 3)

@@ -193,6 +193,7 @@ TOUCHED: list[dict[str, tuple[int, ...]]] = [
 ]
 
 
+@pytest.mark.spread("known")
 @pytest.mark.parametrize("known", [True, False])
 def test_nan_reaches_what_it_touches(make_worker: MakeWorker, channel: str, known: bool) -> None:
     rng = np.random.default_rng(7)

@@ -91,6 +91,7 @@ def test_known_weights_are_rearranged_ahead_of_time(rng: np.random.Generator) ->
 SIZES = st.sampled_from((0, 1, 2, 5, 9))
 
 
+@pytest.mark.spread
 @settings(max_examples=8)
 @given(data=st.data())
 def test_every_backend_agrees_with_numpy(channel: str, make_worker: MakeWorker, data: st.DataObject) -> None:

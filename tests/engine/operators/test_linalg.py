@@ -37,6 +37,7 @@ def test_float16_is_worked_out_in_float32(rng: np.random.Generator) -> None:
     assert disagreement(found, np.linalg.det(x.astype(np.float64))) < 2e-3
 
 
+@pytest.mark.spread
 @settings(max_examples=8)
 @given(n=st.sampled_from((1, 2, 3, 6)), count=st.sampled_from((0, 1, 4)))
 def test_every_backend_agrees_with_numpy(channel: str, make_worker: MakeWorker, n: int, count: int) -> None:

@@ -276,6 +276,7 @@ def test_a_scan_over_an_open_axis_has_one_plan(channel: str, make_worker: MakeWo
     assert not planned
 
 
+@pytest.mark.spread("made")
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("made", [loop(15), nested()], ids=["loop", "nested"])
 def test_runs_may_be_cut_anywhere(made: Model, channel: str, make_worker: MakeWorker) -> None:
@@ -355,6 +356,7 @@ def test_many_runs_on_the_cpu(make_worker: MakeWorker) -> None:
     assert buffer.replayed_count == 2
 
 
+@pytest.mark.spread("kind")
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("kind", UNROLLED)
 def test_other_loops_have_each_run_in_the_plan(kind: str, channel: str, make_worker: MakeWorker) -> None:

@@ -103,6 +103,7 @@ def test_three_steps_by_numpy(name: str) -> None:
     assert train(name, lambda feeds: interpret(model, feeds)) < 1e-5
 
 
+@pytest.mark.spread("name")
 @pytest.mark.parametrize("name", ["adam", "nesterov"])
 def test_three_steps_on_every_backend(name: str, channel: str, make_worker: MakeWorker) -> None:
     model = optimizer(name)

@@ -164,6 +164,7 @@ def test_every_backend_draws_the_same(
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.spread
 def test_every_backend_draws_classes(channel: str, make_worker: MakeWorker) -> None:
     logits = np.random.default_rng(1).normal(size=(3, 5)).astype(np.float32)
     model = one_layer("Multinomial", [logits], {"sample_size": 500})

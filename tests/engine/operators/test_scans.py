@@ -78,6 +78,7 @@ def test_every_backend_agrees(
     assert disagreement(found, expected) < (1e-5 if channel == "cpu" else 1e-4)
 
 
+@pytest.mark.spread
 def test_of_nothing(channel: str, make_worker: MakeWorker) -> None:
     x = np.zeros((2, 0), np.float32)
     worker = make_worker(one_layer("CumSum", [x, np.array(1)], known=[1]), channel)

@@ -169,6 +169,7 @@ def test_mel_weights() -> None:
         assert disagreement(run("MelWeightMatrix", arrays)[0], expected) < 1e-6
 
 
+@pytest.mark.spread
 @settings(max_examples=8)
 @given(
     n=st.sampled_from(LENGTHS),

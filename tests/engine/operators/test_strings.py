@@ -169,6 +169,7 @@ ABC = text("a", "b", "c")
 SQUARE = text("a", "b", "c", "d", shape=(2, 2))
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(
     ("op_type", "arrays", "expected"),
     [

@@ -106,6 +106,7 @@ def test_onnxruntime_agrees(mode: str, skips: int) -> None:
     np.testing.assert_array_equal(found, session.run(None, {"x0": x})[0])
 
 
+@pytest.mark.spread
 def test_every_backend_counts_alike(channel: str, make_worker: MakeWorker) -> None:
     x = np.zeros((1, 1), np.int32)
     attributes = {**FACTS, "mode": "TFIDF", "weights": WEIGHTS, "max_skip_count": 1}

@@ -58,6 +58,7 @@ def network(nodes: list[Any], constants: dict[str, np.ndarray]) -> bytes:
 ALL_BUT_THE_FIRST = pytest.param(1, None, marks=pytest.mark.long)
 
 
+@pytest.mark.spread("op_type")
 @pytest.mark.parametrize(("first", "end"), [(0, 1), ALL_BUT_THE_FIRST])
 @pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose"])
 def test_convolutions(
@@ -120,6 +121,7 @@ def test_large_windows(channel: str, make_worker: MakeWorker) -> None:
     hold_by_onnxruntime(source, ((1, 3, 12, 16), (2, 3, 9, 11)), channel, make_worker)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(
     "op_type", ["AveragePool", *(pytest.param(n, marks=pytest.mark.long) for n in ("MaxPool", "LpPool"))]
 )

@@ -102,6 +102,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.spread("kind")
 @pytest.mark.gl
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("kind", [BackendType.GPU_COMPUTE, BackendType.GPU_PIXEL])

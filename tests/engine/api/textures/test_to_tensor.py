@@ -80,6 +80,7 @@ def expected(
     return reference.to_tensor(values, order, top_down, how, *size, count)
 
 
+@pytest.mark.spread("name")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", PLACES)
 def test_arrays(name: str, case: str, place: Place) -> None:
@@ -89,6 +90,7 @@ def test_arrays(name: str, case: str, place: Place) -> None:
     np.testing.assert_allclose(tensor.download_to_array(), expected(image, how), atol=3e-5)
 
 
+@pytest.mark.spread("name")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["gl_compute", "gl_pixel"])
 def test_textures_stay_on_the_gpu(
@@ -138,6 +140,7 @@ def test_kinds_of_textures(
     texture.release()
 
 
+@pytest.mark.spread("name")
 @pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "float64", "uint16", "bool", "grey"])
 def test_kinds_of_arrays(name: str, dtype: str, place: Place) -> None:
@@ -165,6 +168,7 @@ def test_arrays_that_lie_otherwise_in_memory() -> None:
     )
 
 
+@pytest.mark.spread("name")
 @pytest.mark.parametrize("dtype", ["float16", "uint8", "int8", "int32"])
 @pytest.mark.parametrize("name", PLACES)
 def test_types_of_tensors(name: str, dtype: str, place: Place) -> None:
@@ -195,6 +199,7 @@ def test_a_batch_of_arrays_of_different_sizes(name: str, place: Place) -> None:
     np.testing.assert_allclose(tensor.download_to_array(), single, atol=1e-6)
 
 
+@pytest.mark.spread("name")
 @pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("size", [(4, 4), (5, 3), (1, 1), (37, 23)])
 def test_a_batch_of_textures_and_a_slot_of_it(

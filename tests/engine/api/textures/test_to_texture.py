@@ -63,6 +63,7 @@ def settle() -> None:
         pass
 
 
+@pytest.mark.spread("name")
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", PLACES)
@@ -77,6 +78,7 @@ def test_into_arrays(name: str, case: str, size: str, request: pytest.FixtureReq
     np.testing.assert_allclose(target, np.clip(wanted, 0, 1) * 255, atol=0.505)
 
 
+@pytest.mark.spread("name")
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", PLACES)
@@ -115,6 +117,7 @@ def test_kinds_of_textures(
     texture.release()
 
 
+@pytest.mark.spread("name")
 @pytest.mark.parametrize("name", ["gl_compute", "gl_pixel", "opencl", "cpu"])
 @pytest.mark.parametrize("dtype", ["float16", "uint8", "int32"])
 def test_types_of_tensors(

@@ -82,6 +82,7 @@ class Case:
         )
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("is_packed", [False, True], ids=["floats", "packed"])
 @pytest.mark.parametrize("static", [True, False], ids=["static", "open"])
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ def compute_of(planes: np.ndarray, elements: np.ndarray, shares: np.ndarray, axe
     return Compute(output, output.shape, lit(0.0, "float32"), "layer", "GridSample", hint)
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize(
     ("images", "channels", "size", "groups", "axes", "count", "places"),
     [

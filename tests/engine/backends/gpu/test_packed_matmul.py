@@ -86,6 +86,7 @@ CASES: dict[str, Any] = {
 }
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("static", [True, False], ids=["static", "open"])
 @pytest.mark.parametrize("name", CASES)
 def test_products(form: Backend, name: str, static: bool) -> None:

@@ -24,6 +24,7 @@ def bilinear(plane: np.ndarray, y: float, x: float) -> np.ndarray:
     return above * (1 - dy) + (plane[:, bottom, left] * (1 - dx) + plane[:, bottom, right] * dx) * dy
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize(
     ("shape", "regions", "bins", "ratio"),
     [((1, 4, 1, 1), 1, 1, 1), ((3, 8, 6, 7), 5, 9, 2), ((2, 48, 5, 9), 70, 4, 1), ((2, 20, 9, 3), 3, 50, 3)],

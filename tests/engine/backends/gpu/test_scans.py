@@ -29,6 +29,7 @@ def scan(
     return found[:, ::-1] if reverse else found, before
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("exclusive", [False, True], ids=["inclusive", "exclusive"])
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 @pytest.mark.parametrize(
@@ -74,6 +75,7 @@ def test_positions(form: Backend, room: int, static: bool) -> None:
         assert ((row >= 0) & (row < 90)).all()
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3000), (70, 63), (2, 64), (5, 129)])
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 def test_rows_of_any_length(form: Backend, shape: tuple[int, int], share: float) -> None:

@@ -81,6 +81,7 @@ def check(
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("reduction", STEPS)
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 @pytest.mark.parametrize("whole", [True, False], ids=["rows", "elements"])
@@ -99,6 +100,7 @@ def test_known_targets_need_no_pass_over_them(form: Backend, whole: bool) -> Non
     check(form, sizes, targets, "none", "float32", epilogue=whole, known=True)
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("count", [FEW + 1, 3 * EACH, BLOCK, BLOCK + 1, 2 * BLOCK + 3])
 def test_any_number_of_updates(form: Backend, count: int) -> None:
     targets = np.random.default_rng(count).integers(-1, 300, (1, count, 1)).astype(np.int32)

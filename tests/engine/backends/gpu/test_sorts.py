@@ -53,6 +53,7 @@ COUNTS = (
 )  # fmt: skip
 
 
+@pytest.mark.spread("form", "descending")
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("descending", [False, True], ids=["ascending", "descending"])
 def test_rows_of_any_length(form: Backend, count: int, descending: bool) -> None:
@@ -61,6 +62,7 @@ def test_rows_of_any_length(form: Backend, count: int, descending: bool) -> None
     np.testing.assert_array_equal(got, expected_positions(x, count, descending))
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("inner", [1, 5])
 def test_types_along_a_middle_axis(form: Backend, dtype: str, inner: int) -> None:
@@ -87,6 +89,7 @@ def test_extreme_keys_come_in_order(form: Backend) -> None:
     np.testing.assert_array_equal(sorted_positions(form, ends, 70), np.argsort(ends, 1, kind="stable"))
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("is_listed", [False, True], ids=["all", "listed"])
 @pytest.mark.parametrize("count", [50, 1500, 5000])
 def test_rows_with_lengths_of_their_own(form: Backend, count: int, is_listed: bool) -> None:

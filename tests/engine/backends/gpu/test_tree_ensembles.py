@@ -64,6 +64,7 @@ class Trees:
         return -1 - at
 
 
+@pytest.mark.spread("form")
 @pytest.mark.parametrize("mode", COMPARE)
 @pytest.mark.parametrize("rows", [1, 40, 300])
 def test_each_row_reaches_its_leaf(form: Backend, mode: str, rows: int) -> None:

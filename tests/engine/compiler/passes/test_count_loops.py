@@ -147,6 +147,7 @@ def test_a_condition_before_the_loop_that_its_own_implies_is_left_out() -> None:
         assert bool(condition) == (kind == "data decides whether it begins"), kind
 
 
+@pytest.mark.spread("kind")
 @pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("kind", ["as of TensorFlow", "two at a time", "data decides whether it begins"])
 def test_one_plan_serves_all_numbers_of_iterations(kind: str, channel: str, make_worker: MakeWorker) -> None:
@@ -206,6 +207,7 @@ STACKED = {
 }
 
 
+@pytest.mark.spread("kind")
 @pytest.mark.parametrize("kind", STACKED)
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_lists_of_any_length_have_one_plan(kind: str, channel: str, make_worker: MakeWorker) -> None:

@@ -289,6 +289,7 @@ def trained(names: list[str]) -> tuple[LogisticRegression, dict[str, Any], np.nd
     return model, facts, data
 
 
+@pytest.mark.spread
 def test_a_trained_classifier_names_its_classes(channel: str, make_worker: MakeWorker) -> None:
     """Labels that are text: the position of the winner is read back, and nothing waits for it before."""
     model, facts, data = trained(["kick", "jump", "duck"])
@@ -308,6 +309,7 @@ def test_a_trained_classifier_names_its_classes(channel: str, make_worker: MakeW
     holds()
 
 
+@pytest.mark.spread
 def test_text_is_moved_by_its_positions(channel: str, make_worker: MakeWorker) -> None:
     """Whatever moves strings needs none of them: outputs make them from positions, and the plan is whole."""
     names = ["kick", "jump", "duck"]
@@ -357,6 +359,7 @@ def test_text_is_moved_by_its_positions(channel: str, make_worker: MakeWorker) -
     np.testing.assert_array_equal(kept.download_to_array(), model.predict(data[:5]))
 
 
+@pytest.mark.spread
 def test_text_that_a_layer_reads_is_read_back(channel: str, make_worker: MakeWorker) -> None:
     model, facts, data = trained(["kick", "jump", "duck"])
     proto = ml("LinearClassifier", [data], [STRING, FLOAT], dims=("n", 5), **facts)
@@ -382,6 +385,7 @@ LAYERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("op_type", LAYERS)
 def test_every_backend(op_type: str, channel: str, make_worker: MakeWorker) -> None:
     proto = ml(op_type, [np.zeros((1, 3), np.float32)], [FLOAT], dims=("n", 3), **LAYERS[op_type])

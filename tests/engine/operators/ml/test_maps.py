@@ -40,6 +40,7 @@ def zip_map(x: np.ndarray, dims: Any = None, **attributes: Any) -> onnx.ModelPro
     return proto
 
 
+@pytest.mark.spread("attributes")
 @pytest.mark.parametrize("attributes", [
     {"classlabels_strings": ["ape", "bee", "cat"]}, {"classlabels_int64s": [3, 1, 2]},
 ])  # fmt: skip
@@ -105,6 +106,7 @@ def of_a_map(op_type: str, key: int, value: int, result: int, **attributes: Any)
 VOCABULARY = {"string_vocabulary": ["c", "b", "a"]}
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(
     ("op_type", "feed", "result", "attributes"),
     [

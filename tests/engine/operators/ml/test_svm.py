@@ -100,6 +100,7 @@ def test_a_linear_model_without_support_vectors() -> None:
     agree("SVMRegressor", [x], [FLOAT], coefficients=w[:4], **facts)
 
 
+@pytest.mark.spread
 def test_every_backend(channel: str, make_worker: MakeWorker) -> None:
     x, facts = probable(3)
     proto = ml("SVMClassifier", [x], [STRING, FLOAT], dims=("n", 4), **facts)

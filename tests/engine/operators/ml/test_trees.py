@@ -163,6 +163,7 @@ def test_random_trees(how: str, modes: list[str]) -> None:
         np.testing.assert_allclose(y, expected_scores(trees, x, how), atol=1e-6)
 
 
+@pytest.mark.spread("modes")
 @pytest.mark.parametrize("modes", [["LT"], MODES], ids=["one", "all"])
 def test_every_backend_walks_alike(modes: list[str], channel: str, make_worker: MakeWorker) -> None:
     rng = np.random.default_rng(5)
@@ -271,6 +272,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     return x, np.array(["duck", "jump", "kick"])[np.argmax(x[:, :3], 1)]
 
 
+@pytest.mark.spread
 def test_a_forest_of_scikit_learn(
     data: tuple[np.ndarray, np.ndarray], channel: str, make_worker: MakeWorker
 ) -> None:

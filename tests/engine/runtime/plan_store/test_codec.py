@@ -264,6 +264,7 @@ def bodies(
     return found
 
 
+@pytest.mark.spread("source")
 @pytest.mark.parametrize(
     "source", [network(), branches(), parsed(HALVES)], ids=["network", "branches", "halves"]
 )

@@ -87,6 +87,7 @@ def feeds_that_are_taken(worker: Worker, rng: np.random.Generator) -> Feeds:
     raise AssertionError("no sizes are taken")
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(("name", "channel"), on_backends(STORED, GPU_STORED))
 def test_a_warm_start_answers_new_sizes_without_planning(
     name: str, channel: str, make_worker: MakeWorker

@@ -152,6 +152,7 @@ def test_slice_by_slice(make_worker: MakeWorker, channel: str) -> None:
     np.testing.assert_array_equal(schedule.output().download_to_array(), expected)
 
 
+@pytest.mark.spread("text")
 @pytest.mark.parametrize("text", [UNIQUE, HALVES, BRANCHES], ids=["unique", "halves", "branches"])
 def test_what_follows_computed_data_is_planned_there_too(
     make_worker: MakeWorker, channel: str, text: str, planned_here: list[str]

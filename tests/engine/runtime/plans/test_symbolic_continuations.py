@@ -190,6 +190,7 @@ def check_answers(worker: Worker, apart: Worker, feeds: Feeds) -> None:
         np.testing.assert_array_equal(one, other, err_msg=str({k: v.shape for k, v in feeds.items()}))
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", NETWORKS)
 def test_what_cannot_be_open_is_planned_apart(
     name: str, channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch

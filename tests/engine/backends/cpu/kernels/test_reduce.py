@@ -84,6 +84,7 @@ def test_runs(backend: CPUBackend, sizes: tuple[int, int, int], static: bool) ->
     np.testing.assert_allclose(run_tuned(backend, case), exact(case), rtol=0, atol=1e-6 * sizes[1] ** 0.5)
 
 
+@pytest.mark.spread("runs")
 @pytest.mark.parametrize("runs", [False, True])
 @pytest.mark.parametrize(
     ("kind", "term"),
@@ -161,6 +162,7 @@ def integer_case(dtype: str, kind: str, sizes: tuple[int, int, int], space: tupl
     return case.finish(space, body, Hint("reduce", (x,), case.compute.hint.attributes), None, x.dtype)
 
 
+@pytest.mark.spread("dtype")
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
 @pytest.mark.parametrize(

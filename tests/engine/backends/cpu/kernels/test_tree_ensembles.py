@@ -10,6 +10,7 @@ from tests.engine.operators.ml.test_features import FLOAT, ml
 from tests.engine.operators.ml.test_trees import Node, expected_scores, grown, new_style, old_style, rows
 
 
+@pytest.mark.spread("mode")
 @pytest.mark.parametrize("mode", ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ"])
 @pytest.mark.parametrize("count", [1, 3, 8, 75])
 @pytest.mark.parametrize("missing", [True, False])
