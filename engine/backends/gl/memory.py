@@ -43,6 +43,10 @@ class GLBuffer(DeviceBuffer, Generic[Memory]):
         part._is_released = False
         return part
 
+    def resize(self, elements: int) -> None:
+        """Have another number of elements, in the same shared memory, which has room for them."""
+        self.elements = elements
+
     @property
     def memory(self) -> Memory:
         """The memory. Raises `DisposedError` after `release`."""
