@@ -50,7 +50,8 @@ class GLBuffer(DeviceBuffer, Generic[Memory]):
     @property
     def memory(self) -> Memory:
         """The memory. Raises `DisposedError` after `release`."""
-        if self.is_released:
+        # Not by `is_released`: a property of a property takes as long as the rest.
+        if self._is_released or self._memory.is_released:
             raise DisposedError("this buffer was released; its tensor or worker was disposed")
         return self._memory
 

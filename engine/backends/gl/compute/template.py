@@ -194,7 +194,7 @@ class GLComputeTemplate(GLTemplate):
         table = self._filled_table(given, words)
         ranges, count = placed[1:].reshape(-1, 3), len(self._temporaries)
         ranges[:count, 0] = arena.name
-        ranges[count:] = [(buffer.name, 0, buffer.memory.nbytes) for buffer in outer]
+        ranges[count:] = [(memory.name, 0, memory.nbytes) for memory in [buffer.memory for buffer in outer]]
         table[self._range_rows, 3:6] = ranges[self._range_numbers]
         if len(self._making):
             names = arena.lend_textures(len(self._viewed))
