@@ -172,8 +172,9 @@ class SymbolicFastPath:
         # The threads of jobs are at work from here on.
         if self._passed:
             self._drop_passed()
-        if self._noted:
-            self._note(self._noted)
+        filled: Any = path.filled
+        if self._noted or filled.near:
+            self._note(self._noted, filled.near)
         return is_run or path.try_schedule(given)
 
     def _see(self, shapes: tuple[tuple[int, ...], ...]) -> None:

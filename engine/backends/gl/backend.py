@@ -228,6 +228,7 @@ class GLBackend(Backend):
         assert isinstance(program, GLProgram)
         program.check()
         with self.device.current():
+            self.device.staging.fence_uploads()
             watched = ObservedCommands(self.device, self.name) if instrumentation.installed else None
             self.replayer.run(program.commands)
             if watched is not None:

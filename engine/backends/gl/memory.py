@@ -43,10 +43,15 @@ class GLBuffer(DeviceBuffer, Generic[Memory]):
         part._is_released = False
         return part
 
+    def resize(self, elements: int) -> None:
+        """Have another number of elements, in the same shared memory, which has room for them."""
+        self.elements = elements
+
     @property
     def memory(self) -> Memory:
         """The memory. Raises `DisposedError` after `release`."""
-        if self.is_released:
+        # Not by `is_released`: a property of a property takes as long as the rest.
+        if self._is_released or self._memory.is_released:
             raise DisposedError("this buffer was released; its tensor or worker was disposed")
         return self._memory
 

@@ -57,6 +57,11 @@ class GLProgram(Program):
         """Where each tensor is."""
         return self._make_places()
 
+    def become(self, commands: CallList, make_places: Callable[[], Mapping[str, Any]]) -> None:
+        """Have other commands, of other sizes, over the same memory."""
+        self.commands, self._make_places = commands, make_places
+        self.__dict__.pop("places", None)
+
     def check(self) -> None:
         """Raise `DisposedError` if this program or a buffer that it uses was released."""
         if self._is_released or any(b.is_released for b in self._buffers):

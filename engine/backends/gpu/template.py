@@ -6,7 +6,8 @@ import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
-from typing import Any
+from operator import is_
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +56,13 @@ class GPUTemplate(ABC):
     @abstractmethod
     def program(self, given: Values, placed: Any, outer: Sequence[Any]) -> Program:
         """The program for some sizes over these buffers. Raises `OverflowError`."""
+
+    @abstractmethod
+    def refill(self, program: Any, given: Values, placed: Any, outer: Sequence[Any]) -> None:
+        """Turn a program into that of other sizes in the same memory.
+
+        Raises `OverflowError`, and leaves it as it is then.
+        """
 
     def shared_memory(self, values: Sequence[int | float]) -> Needs:
         """The shared memory for temporaries, and its size."""
@@ -143,6 +151,16 @@ def numbers_function() -> BackgroundFunction:
     return BackgroundFunction(NUMBERS, _KIND)
 
 
+class _New(NamedTuple):
+    """What `GPUTemplate.program` takes for sizes whose memory is there; and that memory."""
+
+    given: Values
+    placed: Any
+    elements: Sequence[int]
+    memory: Sequence[Any]
+    near: Sequence[GrowableMemory[Any, Any]]
+
+
 class NativeSizes:
     """Computes a plan's numbers at new sizes in one native call, and its program in existing memory."""
 
@@ -192,6 +210,53 @@ class NativeSizes:
         memory: Sequence[GrowableMemory[int, DeviceBuffer]],
     ) -> FilledSizes | None:
         """The program for some sizes; None also where memory has to be allocated first."""
+        new = self._numbers_of(sizes, memory)
+        if new is None:
+            return None
+        outer: list[Any] = [
+            self._backend.share(shared.memory, size)  # type: ignore[arg-type]
+            for shared, size in zip(memory, new.elements, strict=True)
+        ]
+        try:
+            program = self._template.program(new.given, new.placed, outer)
+        except OverflowError:
+            return None
+        blocks = {**dict([buffer.block() for buffer in outer]), **program.temporaries()}
+        words = self._words.copy()
+        return FilledSizes(
+            sizes=sizes,
+            program=program,
+            outer=outer,
+            memory=blocks,
+            numbers=LookedUpNumbers(words.data, self._looked_up),
+            block=(words, memory, new.memory),
+            near=new.near,
+        )
+
+    def refill(self, filled: FilledSizes, sizes: Sequence[int]) -> bool:
+        """Turn a program into that of other sizes; what is in the device's queue has copies of arguments."""
+        words, memory, there = filled.block
+        new = self._numbers_of(sizes, memory)
+        if new is None or not all(map(is_, there, new.memory)):
+            return False
+        outer: Any = filled.outer
+        before = [buffer.elements for buffer in outer]
+        try:
+            for buffer, size in zip(outer, new.elements, strict=True):
+                buffer.resize(size)
+            self._template.refill(filled.program, new.given, new.placed, outer)
+        except OverflowError:
+            for buffer, size in zip(outer, before, strict=True):
+                buffer.resize(size)
+            return False
+        words[:] = self._words
+        filled.sizes, filled.near = sizes, new.near
+        return True
+
+    def _numbers_of(
+        self, sizes: Sequence[int], memory: Sequence[GrowableMemory[int, DeviceBuffer]]
+    ) -> _New | None:
+        """The numbers of some sizes; None where guards refuse them, or memory is missing."""
         function, template, words = self._function.get(), self._template, self._words.data
         if self._arguments[_CALL_ALL] is None:
             self._arguments[_CALL_ALL] = self._table.call_all
@@ -207,34 +272,10 @@ class NativeSizes:
         elements = [words[place] or 1 for place in self._sized]
         given = Values(*self._given, arrays)
         placed = template.place_temporaries(given)
-        near = []
-        is_there = True
+        near, there = [], []
         for shared, size in (*zip(memory, elements, strict=True), *template.needs(placed)):
             shared.record_use(size)
-            is_there = is_there and shared.fits(size)
+            there.append(shared.memory if shared.fits(size) else None)
             if shared.needs_growth(size):
                 near.append(shared)
-        if not is_there:
-            return None
-        outer: list[Any] = [
-            self._backend.share(shared.memory, size)  # type: ignore[arg-type]
-            for shared, size in zip(memory, elements, strict=True)
-        ]
-        try:
-            program = template.program(given, placed, outer)
-        except OverflowError:
-            return None
-        blocks = {**dict([buffer.block() for buffer in outer]), **program.temporaries()}
-        return FilledSizes(
-            sizes=sizes,
-            program=program,
-            outer=outer,
-            memory=blocks,
-            numbers=LookedUpNumbers(self._words.copy().data, self._looked_up),
-            block=None,
-            near=near,
-        )
-
-    def refill(self, filled: FilledSizes, sizes: Sequence[int]) -> bool:
-        """Never: a program's commands may still be in the device's queue."""
-        return False
+        return None if None in there else _New(given, placed, elements, there, near)

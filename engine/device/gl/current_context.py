@@ -59,6 +59,7 @@ class CurrentContext:
 def _leave(device: GLDevice) -> None:
     """Switch back to the game's context, and run the calls that were deferred until then."""
     gl = device.gl
+    device.staging.fence_uploads()
     fence = gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0) if device._wants_publishing else 0
     if device._wants_flush or fence:
         gl.glFlush()

@@ -41,7 +41,9 @@ class StagingPool:
         self._persistent = device.info.has_buffer_storage
         self._idle: dict[tuple[int, bool], list[StagingBuffer]] = {}
         self._idle_bytes = 0
-        self._busy_uploads: list[StagingBuffer] = []
+        # Uploads that no fence follows yet, and groups of earlier ones, each with its fence.
+        self._unfenced: list[StagingBuffer] = []
+        self._busy_uploads: list[tuple[int, list[StagingBuffer]]] = []
         # Those that other threads have created, and in which directions there were transfers at all.
         self._created: deque[StagingBuffer] = deque()
         self._directions: set[bool] = set()
@@ -175,11 +177,14 @@ class StagingPool:
         gl = self._device.gl
         for staging in list(self._all):
             self._delete(staging)
+        for fence, _ in self._busy_uploads:
+            gl.glDeleteSync(fence)
         if self._framebuffer:
             gl.glDeleteFramebuffers(1, ctypes.byref(ctypes.c_uint(self._framebuffer)))
         self._idle.clear()
         self._created.clear()
         self._busy_uploads.clear()
+        self._unfenced.clear()
         self._framebuffer = self._idle_bytes = 0
 
     def _finish_read(
@@ -195,17 +200,30 @@ class StagingPool:
 
     def _finish_write(self, staging: StagingBuffer, nbytes: int) -> None:
         device = self._device
-        staging.fence = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
-        self._busy_uploads.append(staging)
+        self._unfenced.append(staging)
         device.counters.uploads += 1
         device.counters.bytes_up += nbytes
+
+    def fence_uploads(self) -> None:
+        """Put one fence behind the uploads since the last call, whose buffers are free once it has passed.
+
+        The device's context must be current. A schedule's uploads have one fence, which comes before its
+        program; others have it when the context is left.
+        """
+        if self._unfenced:
+            fence = self._device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+            self._busy_uploads.append((fence, self._unfenced))
+            self._unfenced = []
 
     def _fill(self, source: npt.NDArray[np.uint8]) -> StagingBuffer:
         """An upload buffer with these bytes in it."""
         gl = self._device.gl
         # In order of issue: the first that is still in use ends the search.
-        while self._busy_uploads and self._device.poll(self._busy_uploads[0].fence):
-            self.recycle(self._busy_uploads.pop(0))
+        while self._busy_uploads and self._device.poll(self._busy_uploads[0][0]):
+            fence, free = self._busy_uploads.pop(0)
+            gl.glDeleteSync(fence)
+            for staging in free:
+                self._keep(staging)
         staging = self._acquire(source.nbytes, upload=True)
         pointer = staging.pointer
         if not staging.persistent:
@@ -231,6 +249,8 @@ class StagingPool:
         if idle:
             self._idle_bytes -= size
             return idle.pop()
+        if upload:
+            self.fence_uploads()
         return self._create(size, upload, self._device)
 
     def _create(self, size: int, upload: bool, context: GLDevice | SharedContext) -> StagingBuffer:

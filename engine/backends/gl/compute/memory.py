@@ -67,6 +67,11 @@ class GLMemory(GLObjects):
         """The memory that owns the GL buffer."""
         return self
 
+    @property
+    def has_textures(self) -> bool:
+        """Whether there are buffer textures over it."""
+        return bool(self._textures)
+
     def _allocate(self, data: np.ndarray | None, context: GLDevice | SharedContext) -> None:
         nbytes, gl = self.nbytes, context.gl
         with context.current(flush=False):
@@ -131,6 +136,8 @@ class SharedMemory(GLMemory):
 
     def lend_textures(self, count: int) -> np.ndarray:
         """The GL names of textures that are this memory's until its release, and deleted with the whole."""
+        if self._lent is not None:
+            return self._lent
         spare = self._whole.spare_textures.get(count)
         if spare:
             names = spare.pop()
@@ -191,6 +198,15 @@ class GLComputeBuffer(GLBuffer[GLMemory]):
             part._memory = SharedMemory(self._memory, buffer_size(elements, self.dtype))
             part._is_lent = False
         return part
+
+    def resize(self, elements: int) -> None:
+        """Have another number of elements, in the same shared memory, which has room for them."""
+        super().resize(elements)
+        nbytes = buffer_size(elements, self.dtype)
+        if self._memory.has_textures:
+            self._memory.release()
+            self._memory = SharedMemory(self._memory.whole, nbytes)
+        self._memory.nbytes = nbytes
 
     @property
     def name(self) -> int:

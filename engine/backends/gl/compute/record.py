@@ -83,7 +83,8 @@ class GLComputeProgram(GLProgram):
         make_places: Callable[[], Mapping[str, BufferRange]],
     ) -> None:
         super().__init__(commands, [] if arena is None else [arena], buffers, make_places)
-        self._arena = arena
+        self.arena = arena
+        """The memory of its temporaries."""
 
     @property
     def arena_bytes(self) -> int:
@@ -92,7 +93,7 @@ class GLComputeProgram(GLProgram):
 
     def temporaries(self) -> dict[int, int]:
         """The arena."""
-        return {} if self._arena is None else {id(self._arena.whole): self._arena.whole.nbytes}
+        return {} if self.arena is None else {id(self.arena.whole): self.arena.whole.nbytes}
 
 
 def program_key(kernel: AnyKernel, texels: bool) -> str:

@@ -7,7 +7,7 @@ dispatch of no groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
+from engine.backends.gl.commands import CallList
 from engine.backends.gl.compute.memory import (
     TEXTURE_BUFFER,
     GLComputeBuffer,
@@ -168,12 +169,32 @@ class GLComputeTemplate(GLTemplate):
         self, given: Values, placed: np.ndarray, outer: Sequence[GLComputeBuffer]
     ) -> GLComputeProgram:
         """The program for one set of sizes."""
+        total = int(placed[0])
+        arena = SharedMemory(self._backend.arena.reserve(max(total, SMALLEST_ARENA)), total)
+        held = [*self._constants.values(), *outer]
+        commands, make_places = self._commands_in(arena, given, placed, outer)
+        program = GLComputeProgram(commands, arena, held, make_places)
+        program.dispatches, program.barriers = self._counts
+        return program
+
+    def refill(
+        self, program: GLComputeProgram, given: Values, placed: np.ndarray, outer: Sequence[GLComputeBuffer]
+    ) -> None:
+        """Turn a program into that of other sizes, in the same memory."""
+        arena = program.arena
+        assert isinstance(arena, SharedMemory)
+        arena.nbytes = int(placed[0])
+        program.become(*self._commands_in(arena, given, placed, outer))
+
+    def _commands_in(
+        self, arena: SharedMemory, given: Values, placed: np.ndarray, outer: Sequence[GLComputeBuffer]
+    ) -> tuple[CallList, Callable[[], Mapping[str, BufferRange]]]:
+        """The calls for one set of sizes, and what tells where tensors are."""
         words = self._words(given)
         table = self._filled_table(given, words)
-        total, ranges, count = int(placed[0]), placed[1:].reshape(-1, 3), len(self._temporaries)
-        arena = SharedMemory(self._backend.arena.reserve(max(total, SMALLEST_ARENA)), total)
+        ranges, count = placed[1:].reshape(-1, 3), len(self._temporaries)
         ranges[:count, 0] = arena.name
-        ranges[count:] = [(buffer.name, 0, buffer.memory.nbytes) for buffer in outer]
+        ranges[count:] = [(memory.name, 0, memory.nbytes) for memory in [buffer.memory for buffer in outer]]
         table[self._range_rows, 3:6] = ranges[self._range_numbers]
         if len(self._making):
             names = arena.lend_textures(len(self._viewed))
@@ -189,7 +210,4 @@ class GLComputeTemplate(GLTemplate):
             bound = zip(self._outer, outer, strict=True)
             return found | {n: place_of(b) for n, b in (*self._constants.items(), *bound)}
 
-        held = [*self._constants.values(), *outer]
-        program = GLComputeProgram(self._commands.filled(table, (words,)), arena, held, make_places)
-        program.dispatches, program.barriers = self._counts
-        return program
+        return self._commands.filled(table, (words,)), make_places

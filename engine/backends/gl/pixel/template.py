@@ -189,6 +189,19 @@ class GLPixelTemplate(GLTemplate):
         outer: Sequence[GLPixelBuffer],
     ) -> GLPixelTemplateProgram:
         """The program for one set of sizes."""
+        held = [*self._constants.values(), *outer]
+        program = GLPixelTemplateProgram(self._commands, 0, (), held, dict)
+        self.refill(program, given, placed, outer)
+        return program
+
+    def refill(
+        self,
+        program: GLPixelTemplateProgram,
+        given: Values,
+        placed: list[tuple[GrowableTexture, Extent]],
+        outer: Sequence[GLPixelBuffer],
+    ) -> None:
+        """Turn a program into that of other sizes."""
         shared = [texture.reserve(extent) for texture, extent in placed]
         textures = [*shared, *[buffer.memory for buffer in outer]]
         own_shifts, heights = self._shifts(given), self._heights(given)
@@ -220,11 +233,9 @@ class GLPixelTemplate(GLTemplate):
             bound = zip(self._outer, outer, strict=True)
             return found | {n: b.place for n, b in (*self._constants.items(), *bound)}
 
-        draws = int(vertices.sum()) // 3 + (len(commands.table) - len(table)) // 3
-        held = [*self._constants.values(), *outer]
-        program = GLPixelTemplateProgram(commands, draws, (), held, make_places)
+        program.become(commands, make_places)
+        program.draws = int(vertices.sum()) // 3 + (len(commands.table) - len(table)) // 3
         program.textures = shared
-        return program
 
     def _cut(self, whole: CallList, steps: Sequence[int], rows: np.ndarray, at_once: np.ndarray) -> CallList:
         """The calls with more draws for some steps, as one of all rows would take too long."""

@@ -42,6 +42,10 @@ class CLBuffer(DeviceBuffer):
         made._is_shared = self._is_shared = True
         return made
 
+    def resize(self, elements: int) -> None:
+        """Have another number of elements, in the same shared memory, which has room for them."""
+        self.elements, self.nbytes = elements, elements * device_dtype(self.dtype).itemsize
+
     @property
     def mem(self) -> Any:
         """The OpenCL memory object."""

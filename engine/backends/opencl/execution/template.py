@@ -103,20 +103,15 @@ def _argument_rows(arguments: Sequence[tuple[Any, int]], size: int) -> np.ndarra
 class CLTemplateProgram(CLProgram):
     """A program of a template: one size of a plan.
 
-    Args:
-        kernels: The kernels that it shares with others.
-        tensors: Their buffers that differ by size.
-        words: Their numbers that do.
-        settings: What sets the arguments of its other kernels.
-        make_commands: Makes the dispatches.
-        rows: The calls that enqueue them.
-        slots: The shared buffers for temporaries.
-        numbers: The buffers with numbers of its other kernels.
+    kernels: the kernels that it shares with others.
     """
 
-    def __init__(
+    def __init__(self, kernels: _Kernels) -> None:
+        self._kernels = kernels
+        self._numbers = []
+
+    def become(
         self,
-        kernels: _Kernels,
         tensors: list[Any],
         words: np.ndarray,
         settings: list[Setting],
@@ -125,13 +120,27 @@ class CLTemplateProgram(CLProgram):
         slots: list[Any],
         numbers: list[Any],
     ) -> None:
+        """Have the commands of a size; if there were others before, then in the same memory.
+
+        Args:
+            tensors: The kernels' buffers that differ by size.
+            words: Their numbers that do.
+            settings: What sets the arguments of other kernels.
+            make_commands: Makes the dispatches.
+            rows: The calls that enqueue them.
+            slots: The shared buffers for temporaries.
+            numbers: The buffers with numbers of other kernels.
+        """
+        for mem in self._numbers:
+            mem.release()
         self.memory, self._numbers = slots, numbers
         self._make_commands = make_commands
         self._rows = rows
-        self._kernels = kernels
         self._tensors = tensors
         self._words = words
         self._settings = settings
+        self._is_set = False
+        self.__dict__.pop("commands", None)
 
     @cached_property
     def commands(self) -> list[Command | Repetition]:  # type: ignore[override]
@@ -142,7 +151,7 @@ class CLTemplateProgram(CLProgram):
         """Set this program's arguments on the shared kernels."""
         kernels = self._kernels
         before = kernels.latest
-        if before is self:
+        if before is self and self._is_set:
             return
         # None while they are set: an error leaves some of each.
         kernels.latest = None
@@ -152,7 +161,7 @@ class CLTemplateProgram(CLProgram):
         kernels.fill_in(self._words)
         for kernel, buffers, numbers in self._settings:
             set_arguments(kernel, buffers, numbers)
-        kernels.latest = self
+        kernels.latest, self._is_set = self, True
 
     def release(self) -> None:
         """Free the commands, and what no other program uses."""
@@ -306,6 +315,18 @@ class CLTemplate(GPUTemplate):
         self, given: Values, placed: list[tuple[TemporaryBuffer, int]], outer: Sequence[CLBuffer]
     ) -> CLTemplateProgram:
         """The program for one set of sizes."""
+        program = CLTemplateProgram(self._kernels)
+        self.refill(program, given, placed, outer)
+        return program
+
+    def refill(
+        self,
+        program: CLTemplateProgram,
+        given: Values,
+        placed: list[tuple[TemporaryBuffer, int]],
+        outer: Sequence[CLBuffer],
+    ) -> None:
+        """Turn a program into that of other sizes."""
         whole = self._rows(given)
         slots = [slot.reserve(size) for slot, size in placed]
         tensors = [slots[k] for k in self._slot_of]
@@ -336,9 +357,7 @@ class CLTemplate(GPUTemplate):
             return [found[k] for k in order]
 
         words = self._words(given)
-        return CLTemplateProgram(
-            self._kernels, tensors, words, settings, make_commands, pointed(rows), slots, numbers
-        )
+        program.become(tensors, words, settings, make_commands, pointed(rows), slots, numbers)
 
     def _add_parts(
         self,

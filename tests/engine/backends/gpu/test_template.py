@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from engine import Model, Worker, background_planning
+from engine.backends.gl.compute.memory import GLComputeBuffer, buffer_size
 from engine.backends.gpu import template
 from engine.backends.gpu.size_functions import divide_by, is_at_most, is_one_dispatch, texel_layout
 from engine.base.errors import InputError, StaleTensorError
 from engine.device import native
 from engine.kernels.size_function import SizeLibrary
+from engine.runtime.fast_path import FastPath
 from engine.runtime.symbolic_fast_path import SymbolicFastPath
 from tests.engine.conftest import MakeWorker
 from tests.graphs import model, node
@@ -173,3 +175,39 @@ def test_functions_of_sizes() -> None:
             call = np.array([function.number, 0], np.int64)
             run(block.ctypes.data, call.ctypes.data, 1)
             assert tuple(block[len(given) :].tolist()) == expected
+
+
+@pytest.mark.parametrize("worker", ["opencl", "gl_compute"], indirect=True)
+def test_sizes_that_come_once_share_a_program(worker: Worker) -> None:
+    expected = network()[1]
+    worker.schedule(*feeds(9, 9))
+    path = worker._latest
+    assert isinstance(path, FastPath)
+    assert path.filled is not None
+    program, outer, copies = path.program, path.filled.outer, []
+    for sizes in ((5, 6), (16, 33), (2, 2)):
+        worker.schedule(*feeds(*sizes))
+        assert worker._latest is path
+        assert path.program is program
+        count = sizes[0] * sizes[1]
+        assert sorted(buffer.elements for buffer in outer) == [count, count, count * WIDTH]
+        copies.append((feeds(*sizes), worker.copy_output()))
+    for given, copy in copies:
+        np.testing.assert_allclose(copy.download_to_array(), expected(*given), rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("worker", ["gl_compute"], indirect=True)
+def test_buffer_textures_over_outputs_are_deleted_when_sizes_change(worker: Worker) -> None:
+    worker.schedule(*feeds(9, 9))
+    path = worker._latest
+    assert isinstance(path, FastPath)
+    assert path.filled is not None
+    buffer = path.filled.outer[0]
+    assert isinstance(buffer, GLComputeBuffer)
+    for length in (3, 4, 5):
+        with worker._native.entered():
+            assert buffer.readable[1] > 0
+        assert buffer.memory.has_textures
+        worker.schedule(*feeds(9, length))
+        assert buffer.memory.nbytes == buffer_size(9 * length * WIDTH, buffer.dtype)
+        assert not buffer.memory.has_textures

@@ -15,6 +15,7 @@ import pytest
 from engine.base.errors import DisposedError, ValuePending
 from engine.device.gl.counting import CountingLoader
 from engine.device.gl.device import GLDevice
+from engine.device.gl.fence import Fence
 from engine.device.gl.functions import GL
 
 pytestmark = pytest.mark.gl
@@ -152,6 +153,28 @@ def test_staging_buffers_are_used_again(gl_device: GLDevice) -> None:
     before = len(pool._all)
     for _ in range(20):
         round_trip()
+    assert len(pool._all) == before
+    buffer.release()
+
+
+def test_uploads_of_a_block_have_one_fence(gl_device: GLDevice) -> None:
+    with gl_device.current():
+        buffer = gl_device.ctx.buffer(reserve=64)
+    pool = gl_device.staging
+
+    def upload() -> list[int]:
+        with gl_device.current():
+            for _ in range(3):
+                pool.write_buffer(buffer.glo, np.zeros(16, np.float32))
+        found = [len(those) for _, those in pool._busy_uploads]
+        with gl_device.current():
+            Fence(gl_device).wait()
+        return found
+
+    for _ in range(3):
+        upload()
+    before = len(pool._all)
+    assert [upload() for _ in range(5)] == [[3]] * 5
     assert len(pool._all) == before
     buffer.release()
 
