@@ -71,7 +71,8 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "The frame loop, and the main program of a game.",
         (
             "App", "host.clock.Time", "host.frame.Frame", "Phase", "play", "PlayOptions", "ReportCallback",
-            "ComponentError", "Resources", "HotReload", "WatchedEffect", "WatchedWorker", "freeze_support",
+            "ComponentError", "Resources", "HotReload", "ReloadableEffect", "ReloadableWorker",
+            "freeze_support",
         ),
     ),
     "inference": (

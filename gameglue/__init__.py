@@ -164,8 +164,8 @@ if TYPE_CHECKING:
     from gameglue.profiling import Profiler as Profiler
     from gameglue.profiling import ProfileRecording as ProfileRecording
     from gameglue.reloading import HotReload as HotReload
-    from gameglue.reloading import WatchedEffect as WatchedEffect
-    from gameglue.reloading import WatchedWorker as WatchedWorker
+    from gameglue.reloading import ReloadableEffect as ReloadableEffect
+    from gameglue.reloading import ReloadableWorker as ReloadableWorker
     from gameglue.scene.files.prefab import Prefab
     from gameglue.scene.game_object import GameObject
     from gameglue.scene.route import Route
@@ -227,7 +227,7 @@ _PLACES = {
     "gameglue.inspector": ("Inspector",),
     "gameglue.learning.networks": ("DenseNetwork", "EvolutionStrategy"),
     "gameglue.profiling": ("FrameReport", "Profiler", "ProfileRecording"),
-    "gameglue.reloading": ("HotReload", "WatchedEffect", "WatchedWorker"),
+    "gameglue.reloading": ("HotReload", "ReloadableEffect", "ReloadableWorker"),
     "gameglue.scene.files.prefab": ("Prefab",),
     "gameglue.scene.game_object": ("GameObject",),
     "gameglue.scene.route": ("Route",),

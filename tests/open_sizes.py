@@ -145,7 +145,7 @@ def check_sizes(worker: Worker, apart: Worker, feeds: Feeds, count: int, seed: i
     return answered
 
 
-def plan_apart(worker: Worker) -> Worker:
+def plan_statically(worker: Worker) -> Worker:
     """Have a worker plan each set of sizes for itself."""
     session = worker._session
     session.symbolic_plans.release()

@@ -17,7 +17,7 @@ from engine.backends.cpu.codegen.native_kernel import source_of
 from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.backends.gl.compute.record import program_key
 from engine.backends.gl.pixel.backend import GLPixelBackend
-from engine.backends.gl.programs import Linked
+from engine.backends.gl.programs import LinkedProgram
 from engine.backends.opencl.backend import OpenCLBackend
 from engine.backends.opencl.execution.programs import Source
 from engine.compiler.plan import AnyKernel
@@ -79,7 +79,7 @@ def _print_for_compute(self: GLComputeBackend, kernels: Iterable[AnyKernel], pro
     for kernel in kernels:
         if (key := program_key(kernel, self.texels)) not in self.programs:
             self.source(kernel)
-            self.programs._publish({key: Linked(0, 0)})
+            self.programs._publish({key: LinkedProgram(0, 0)})
     return 0
 
 
@@ -87,7 +87,7 @@ def _print_for_pixel(self: GLPixelBackend, kernels: Iterable[AnyKernel], progres
     for kernel in kernels:
         if kernel.key not in self.programs:
             self.shader(kernel)
-            self.programs._publish({kernel.key: Linked(0, 0)})
+            self.programs._publish({kernel.key: LinkedProgram(0, 0)})
     return 0
 
 

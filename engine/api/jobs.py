@@ -166,7 +166,7 @@ class Job:
         total = bound.first_size if count is None else count
         if total is None:
             raise InputError(
-                f"job '{self.py_func.__name__}' has no array: say count=, how many indices there are"
+                f"job '{self.py_func.__name__}' has no array argument: give count=, the number of indices"
             )
         if total < 0 or (grain is not None and grain < 1):
             raise InputError(f"job '{self.py_func.__name__}' needs a count from 0 and a grain from 1")
@@ -193,7 +193,7 @@ class Job:
         memories: Sequence[JobMemory],
         before: Sequence[JobHandle],
     ) -> JobSystem:
-        """The one job system that everything belongs to."""
+        """The one job system of all arguments and dependencies. Raises `InputError` if they have several."""
         found = [m.jobs for m in memories if m.jobs is not None] + [h.system for h in (*handles, *before)]
         chosen: JobSystem = jobs if jobs is not None else found[0] if found else shared_job_system()
         if any(other is not chosen for other in found):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.backends.base import Backend
-from engine.compiler.lower import Fallback, Lowered, Segment
+from engine.compiler.lower import Fallback, LoweredModel, Segment
 from engine.compiler.plan_walk import Trace
 from engine.graph.model import Model
 from engine.kernels.size import hint_of
@@ -97,14 +97,14 @@ class PlanReport:
 def report_on(
     model: Model,
     backend: Backend,
-    plans: Sequence[Lowered],
+    plans: Sequence[LoweredModel],
     unprepared: str = "",
     compiling: int = 0,
     planning: bool = False,
 ) -> PlanReport:
     """The report on the plans of a model's compiled segments, in order."""
     segments = [segment for lowered in plans for segment in lowered.segments]
-    # A plan for all sizes may have steps that these do without.
+    # A symbolic plan may have steps that these do without.
     steps = [step for segment in segments for step in segment.plan.steps if all(map(hint_of, step.space))]
     device = backend.owner
     info = getattr(device, "info", None)

@@ -28,7 +28,7 @@ from engine.base.errors import DeviceError, DisposedError, InputError
 from engine.base.lifetime import Disposable
 from engine.base.sliced_thread import SlicedThread
 from engine.base.spelling import answers_spelling
-from engine.compiler.lower import Lowered
+from engine.compiler.lower import LoweredModel
 from engine.compiler.trace import InputShapes
 from engine.device.gl.device import GLDevice
 from engine.device.jobs.system import JobHandle, JobSystem
@@ -234,7 +234,7 @@ class Worker(Executor):
     def _attach_session(
         self, session: Session, backend_type: BackendType, debug: bool, slice_ms: float
     ) -> None:
-        """Become the worker of a session."""
+        """Initialise the worker for a session."""
         self._execute(session, debug, slice_ms)
         self.model = session.source
         self.backend_type = backend_type
@@ -341,7 +341,7 @@ class Worker(Executor):
         return report_on(self.model, self._native, self._plans, unprepared, compiling, planning)
 
     @property
-    def _plans(self) -> Sequence[Lowered]:
+    def _plans(self) -> Sequence[LoweredModel]:
         """The compiled segments of the latest plan; before any schedule, those of a likely one."""
         plans = (
             [recorded.lowered for recorded in self._latest.recorded_plans] if self._latest is not None else []
@@ -365,5 +365,5 @@ class Worker(Executor):
             self._session.release()
 
 
-def _plans_of(worker: Worker | None) -> Sequence[Lowered]:
+def _plans_of(worker: Worker | None) -> Sequence[LoweredModel]:
     return () if worker is None or worker.is_disposed else worker._plans

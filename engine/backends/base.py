@@ -94,7 +94,7 @@ class Program(ABC):
         return {}
 
 
-class Compiling(Protocol):
+class PendingCompilation(Protocol):
     """A background compilation of kernels."""
 
     def done(self) -> bool:
@@ -133,7 +133,7 @@ class Backend(ABC):
     """Whether `share` gives buffers over a part of others."""
 
     plans_for_all_sizes: ClassVar[bool] = True
-    """Whether models are planned once for all sizes, see `template`."""
+    """Whether models are planned once with symbolic sizes, see `template`."""
 
     chooses_by_size: ClassVar[bool] = False
     """Whether `tune` takes other kernels for other sizes, so that more sizes are planned while loading."""
@@ -234,7 +234,7 @@ class Backend(ABC):
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile missing kernels and return their number. Blocks: for loading only."""
 
-    def prepare_async(self, kernels: Iterable[AnyKernel]) -> Compiling | None:
+    def prepare_async(self, kernels: Iterable[AnyKernel]) -> PendingCompilation | None:
         """Start compiling missing kernels in the background; None if none are missing.
 
         A backend that cannot do so compiles now. `prepare` has to follow once the rest is done.
@@ -399,7 +399,7 @@ class Backend(ABC):
         return read
 
     def sized_reader(self, buffer: DeviceBuffer, shape: Callable[[], tuple[int, ...]]) -> Read:
-        """As `reader`, in the shape that a function returns by then."""
+        """As `reader`, with a shape that is computed when the returned function is called."""
         return lambda out: self.reader(buffer, shape())(out)
 
     def requester(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Callable[[], PendingRead]:

@@ -45,7 +45,7 @@ class Template(Protocol):
 
 @runtime_checkable
 class DeferredBindingTemplate(Template, Protocol):
-    """A template, on the host, that needs a constant no earlier than a step reads it."""
+    """A host template whose constants may be bound late: before a step first reads them."""
 
     def bind(self, constants: Mapping[str, DeviceBuffer]) -> None:
         """Bind constants."""
@@ -54,7 +54,7 @@ class DeferredBindingTemplate(Template, Protocol):
 
 @dataclass(slots=True, eq=False)
 class FilledSizes:
-    """What `NativeSizes.fill` makes, and `refill` changes.
+    """A program for one set of sizes, made by `NativeSizes.fill` and updated by `refill`.
 
     Attributes:
         sizes: The symbolic numbers.
@@ -76,7 +76,7 @@ class FilledSizes:
 
 
 class LookedUpNumbers(Sequence[int]):
-    """Numbers of some sizes, each read from their words when it is asked for."""
+    """The numbers for one set of sizes, each read from native memory on access."""
 
     __slots__ = ("_places", "_words")
 
@@ -87,7 +87,7 @@ class LookedUpNumbers(Sequence[int]):
         return len(self._places)
 
     def part(self, which: slice) -> Callable[[], tuple[int, ...]]:
-        """A function that returns some of them, as they are then."""
+        """Return a function that reads a slice of the numbers when it is called."""
         places = self._places[which]
         return partial(itemgetter(*places), self._words) if len(places) > 1 else lambda: tuple(self[which])
 
@@ -114,7 +114,7 @@ class NativeSizes(Protocol):
         ...
 
     def refill(self, filled: FilledSizes, sizes: Sequence[int]) -> bool:
-        """Turn a program, its buffers and numbers into those of other sizes, where they are.
+        """Update a program, its buffers and its numbers to other sizes, in place.
 
         Returns whether it did: not while the program is in flight, where its memory is not the current one
         or too small, nor for sizes that guards refuse. Then all stays as it is.
@@ -151,7 +151,7 @@ class ArraySizes(NativeSizes, Protocol):
         ...
 
     def refill_from_arrays(self, filled: FilledSizes, arrays: Sequence[np.ndarray]) -> bool | None:
-        """Do as `refill` for the sizes of arrays, and run a program with them that others show to be short.
+        """As `refill`, with the sizes of arrays; also runs the program on them if it is expected to be short.
 
         Args:
             filled: What `fill` made.
@@ -174,7 +174,7 @@ class NativeTemplate(Template, Protocol):
         numbers: Sequence[Number],
         elements: Sequence[Number],
     ) -> NativeSizes | None:
-        """What fills it in, unless some of that is Python, or is not compiled yet.
+        """The native code that fills in sizes; None if part of it is Python or not compiled yet.
 
         Args:
             make_table: Makes what computes the numbers of this template and those below; given how many

@@ -70,7 +70,7 @@ class ProgramRunner:
         """Follow the program to other sizes; see `engine.backends.plan_template.NativeSizes.refill`."""
 
     def settle(self) -> None:
-        """Let others run the program, of whose latest sizes only what ran it natively may know."""
+        """Update the program to the sizes that native code ran last, before other code runs it."""
 
     def let_go(self) -> None:
         """Drop the memory of inputs and outputs before other programs run."""

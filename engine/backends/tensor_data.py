@@ -148,8 +148,9 @@ class CPUTensorData(TensorData):
 
     @property
     def array(self) -> np.ndarray:
-        """The elements themselves, not a copy. Blocks while scheduled work reads them, as they may be written
-        now; to write them after a later `schedule`, ask for them again.
+        """The elements themselves, not a copy, to be read or written until the next `schedule`.
+
+        Blocks while scheduled work reads them; to write after a later `schedule`, call it again.
         """
         self.keep_in_place()
         return self.to_write()

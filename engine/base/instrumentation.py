@@ -12,7 +12,7 @@ Spans are named by what was done, with attributes:
 | `prepare` | main | a worker prepared: plans, kernels, buffers | model, compiled (how many kernels) |
 | `compile` | main | the kernels of a plan that are not compiled yet | model, compiled |
 | `plan` | main | a plan for new input shapes, made before `schedule` returns | model |
-| `fill` | main | new input shapes filled into a plan for all sizes | model |
+| `fill` | main | new input shapes filled into a symbolic plan | model |
 | `schedule` | main | one call of `Worker.schedule` or `schedule_iterable` | worker |
 | `slice` | main | one slice of an inference that is enqueued in slices | worker, budget_ms |
 | `upload` | main | an input copied to the device that reads it | bytes |
@@ -69,7 +69,7 @@ class PendingMeasurement(Protocol):
         ...
 
 
-class _Here(threading.local):
+class _ThreadObservers(threading.local):
     """One thread's observers, whose work it is doing, and what has not been reported to it yet."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class _Here(threading.local):
         self.pending: list[PendingMeasurement] = []
 
 
-_here = _Here()
+_here = _ThreadObservers()
 _lock = threading.Lock()
 
 

@@ -77,7 +77,7 @@ class Segment:
 
 
 @dataclass(slots=True)
-class Lowered:
+class LoweredModel:
     """A trace divided into segments, with its fallbacks and their reasons."""
 
     trace: Trace
@@ -85,8 +85,8 @@ class Lowered:
     fallbacks: list[Fallback] = field(default_factory=list)
 
     @property
-    def apart(self) -> Lowered:
-        """The static plan, which can be continued with any data."""
+    def static_plan(self) -> LoweredModel:
+        """The static plan to continue from after a stop for data: this one."""
         return self
 
     def entry(self, name: str) -> Entry:
@@ -120,11 +120,11 @@ class Planner:
         self._own: dict[str, np.ndarray] = {}
         self.weight_bytes = sum(array.nbytes for array in model.constants.values())
 
-    def lower(self, shapes: InputShapes, known: Elements | None = None) -> Lowered:
+    def lower(self, shapes: InputShapes, known: Elements | None = None) -> LoweredModel:
         """Plan from the model's start to its end or to the first layer that needs data not yet known."""
         return self._lowered(self.tracer.trace(shapes, known))
 
-    def lower_symbolic(self, shapes: InputShapes, known: Elements | None = None) -> Lowered:
+    def lower_symbolic(self, shapes: InputShapes, known: Elements | None = None) -> LoweredModel:
         """Plan with symbolic sizes: for all sizes that a `SizeRecorder`'s guards accept.
 
         What plans have in common is no use here: it belongs to sizes.
@@ -132,13 +132,13 @@ class Planner:
         with self._without_memo():
             return self._lowered(self.tracer.trace(shapes, known))
 
-    def resume(self, trace: Trace, known: Elements, results: Sequence[Any] | None) -> Lowered:
+    def resume(self, trace: Trace, known: Elements, results: Sequence[Any] | None) -> LoweredModel:
         """Continue planning after a stop; see `Tracer.resume`."""
         return self._lowered(self.tracer.resume(trace, known, results))
 
     def resume_symbolic(
         self, trace: Trace, known: Elements, results: Sequence[Any] | None, sizes: ShapeOf
-    ) -> Lowered:
+    ) -> LoweredModel:
         """`resume` for a trace with symbolic sizes."""
         with self._without_memo():
             return self._lowered(self.tracer.resume(trace, known, results, sizes))
@@ -152,17 +152,17 @@ class Planner:
         finally:
             self.memo = self.tracer.memo = memo
 
-    def _lowered(self, trace: Trace) -> Lowered:
+    def _lowered(self, trace: Trace) -> LoweredModel:
         with sizes_computed(trace.computes) as computes:
             return self._segmented(trace, computes)
 
-    def _segmented(self, trace: Trace, computes: Sequence[Compute]) -> Lowered:
+    def _segmented(self, trace: Trace, computes: Sequence[Compute]) -> LoweredModel:
         wanted = trace.kept
         computes = live(computes, wanted)
         if self.native.has_byte_tables:
             computes = live(tabulate(computes, wanted, self.memo), wanted)
         computes = fuse_elementwise(computes, wanted, self.native.fan_in, self.memo)
-        lowered = Lowered(trace)
+        lowered = LoweredModel(trace)
         if trace.stop is not None and (call := trace.stop.call) is not None and self.cpu is not None:
             why = "is a NumPy function, which runs on the CPU"
             down = sum(v.size * v.dtype.itemsize for v in leaves(*call.inputs) if v.known is None)

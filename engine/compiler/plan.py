@@ -195,7 +195,7 @@ class RepeatedSteps:
         return hashlib.sha256(" ".join(step.kernel.key for step in self.steps).encode()).hexdigest()[:24]
 
     def in_iteration(self, steps: Sequence[Step], number: int) -> list[Step]:
-        """Steps with the tensors that they have in a run."""
+        """The steps of iteration `number`; in odd iterations, swapped tensors change places."""
         if number % 2 == 0:
             return list(steps)
 
@@ -307,7 +307,7 @@ class Plan:
     shared: dict[type, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def numbers(self) -> list[Number]:
-        """All sizes, arguments and stored costs; in a plan for all sizes they may be symbolic."""
+        """All sizes, arguments and stored costs; in a symbolic plan they may be symbolic."""
         numbers = [number for step in self.steps for number in step.numbers()]
         return numbers + [spec.elements for spec in self.buffers.values()]
 

@@ -72,7 +72,7 @@ class LoweredFormula:
 
 
 class PlanMemo:
-    """The memory of one model's planner."""
+    """The memoised planning results of one model."""
 
     def __init__(self, layers: int) -> None:
         most = SHAPES_AT_ONCE * layers

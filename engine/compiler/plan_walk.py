@@ -16,9 +16,10 @@ from engine.kernels.value import Entry, Value, leaves
 
 @dataclass
 class Trace:
-    """Formulas of consecutive layers. `stop` says why they end before the model does, `layer` at which layer
-    (its name and type), `frames` how far every graph was walked, `received` the tensors that a NumPy function
-    yielded just before.
+    """Formulas of consecutive layers.
+
+    `stop` says why they end before the model does, `layer` at which layer (its name and type), `frames` how
+    far every graph was walked, `received` the tensors that a NumPy function yielded just before.
     """
 
     values: dict[str, Entry]

@@ -110,7 +110,7 @@ def _at(made: Compute, position: Expr) -> Expr:
 def _sole_makers(
     body: Sequence[Compute], states: Sequence[tuple[Value, Value]], kept: Sequence[Value]
 ) -> dict[Value, Compute]:
-    """Formulas of one element each of which nothing reads the result but who keeps it."""
+    """Formulas without loops whose output is read exactly once and is no state, by output."""
     read = Counter([v for c in body for v in c.reads] + [v.root for v in kept])
     elsewhere = {after for _, after in states}
     return {
@@ -125,7 +125,7 @@ def _sole_makers(
 
 
 def with_numbers_of_runs(body: Sequence[Compute], wanted: Iterable[Value]) -> list[Compute]:
-    """Put integers that follow from a run's number alone into the formulas that read them.
+    """Inline integers that depend on the iteration number only into the formulas that read them.
 
     `wanted` are tensors that are read otherwise.
     """

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.compiler.builders import ShapeBuilder
-from engine.kernels.value import Entry, ListValue, MapsValue, ObjectsValue, Value
+from engine.kernels.value import EncodedValue, Entry, ListValue, MapsValue, Value
 
 
 def mapped(entry: Entry, change: Callable[[Value], Value]) -> Entry:
@@ -21,7 +21,7 @@ def mapped(entry: Entry, change: Callable[[Value], Value]) -> Entry:
 
 
 def known_or_empty(value: Value) -> np.ndarray:
-    """The elements of a tensor, or zeros of its shape and type if they are unknown."""
+    """The known elements of a tensor; an empty array if unknown, as only size 0 may be unknown here."""
     if value.known is None:
         return np.empty(value.shape, value.dtype)
     return value.known
@@ -29,7 +29,7 @@ def known_or_empty(value: Value) -> np.ndarray:
 
 def as_arrays(entry: Entry, elements: Callable[[Value], np.ndarray]) -> Any:
     """An entry as a NumPy function takes it."""
-    if isinstance(entry, ObjectsValue):
+    if isinstance(entry, EncodedValue):
         found = entry.objects(elements(entry.items[0]))
         return found.tolist() if isinstance(entry, MapsValue) else found
     if isinstance(entry, ListValue):

@@ -116,8 +116,9 @@ class _Element:
     def __init__(
         self, values: Any, inputs: Any, at: Sequence[int], place: int, limit: float = math.inf
     ) -> None:
-        """`values` and `inputs`: those of arguments and of tensors, by what nodes call them. Raises for
-        numbers beyond `limit`.
+        """Evaluate with `values` of arguments and `inputs` of tensors, by their names in nodes.
+
+        Raises for numbers beyond `limit`.
         """
         self._values = values
         self._inputs = inputs

@@ -47,7 +47,7 @@ def parts_of(x: Any) -> list[Any]:
 
 
 def flatten(x: Any, numbers: list[Any]) -> Any:
-    """The form of tuples and records around numbers, which go into a list."""
+    """Flatten nested tuples and records: appends their numbers to `numbers`, returns the structure."""
     if isinstance(x, Size) or type(x) in (int, float):
         numbers.append(x)
         return _NUMBER

@@ -188,8 +188,8 @@ class ListValue:
 
 
 @dataclass(frozen=True)
-class ObjectsValue(ListValue, ABC):
-    """Python objects that stand for the numbers of a tensor, which is the only item.
+class EncodedValue(ListValue, ABC):
+    """Python objects (text or maps) represented by a numeric tensor, which is the only item.
 
     They exist where an output is read; on the device there are the numbers alone.
     """
@@ -204,7 +204,7 @@ class ObjectsValue(ListValue, ABC):
 
 
 @dataclass(frozen=True)
-class MapsValue(ObjectsValue):
+class MapsValue(EncodedValue):
     """A sequence of maps, one for each row of a tensor (rows, keys)."""
 
     keys: tuple[int | str, ...]
@@ -221,8 +221,8 @@ class MapsValue(ObjectsValue):
 
 
 @dataclass(frozen=True, eq=False)
-class TextValue(ObjectsValue):
-    """Strings, one for each position among the names that a tensor of integers holds."""
+class TextValue(EncodedValue):
+    """A tensor of strings, as an integer tensor of indices into `names`."""
 
     names: np.ndarray
 

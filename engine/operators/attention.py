@@ -29,8 +29,10 @@ PRECISIONS = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
 
 
 class Heads(NamedTuple):
-    """Matrices inside a tensor: `sizes` (batch, heads, rows, columns), and the distances in elements from one
-    matrix (batches and heads counted as one axis), row and column to the next.
+    """Matrices inside a tensor.
+
+    `sizes` are (batch, heads, rows, columns); `steps` the distances in elements from one matrix (batches and
+    heads counted as one axis), row and column to the next.
     """
 
     value: Value
@@ -100,8 +102,9 @@ def split_heads(k: Builder, x: Value, heads: int) -> Value:
 
 
 class Pick(NamedTuple):
-    """Positions of heads in each row of a tensor: how many there are, of how many columns, the first column,
-    and the step between heads.
+    """Positions of heads in each row of a tensor.
+
+    There are `heads` heads of `columns` columns each, from column `first` on, `step` apart.
     """
 
     heads: int

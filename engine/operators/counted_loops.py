@@ -19,7 +19,7 @@ from engine.operators.loop_rolling import RolledLoop
 
 
 class CountedIterations(ControlFlow):
-    """Runs of a body that hand on states, and yield results that are stacked or become sequences."""
+    """A loop with a known trip count: carries states, and stacks results or collects them in sequences."""
 
     first_state = 0
     """The position of the first state among the body's outputs."""

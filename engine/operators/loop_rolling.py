@@ -1,4 +1,4 @@
-"""Loop bodies that the plan holds once and repeats."""
+"""Rolled loops: the plan contains a loop's body once and repeats it."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Allowance:
 
 
 class Budget:
-    """Lets one run enqueue its submissions in parts, each time as much as is allowed.
+    """Enqueues a run's submissions in parts, each within the current allowance.
 
     A caller that blocks for the outputs enqueues everything.
 

@@ -14,7 +14,7 @@ from math import prod
 
 from engine.backends.base import Backend
 from engine.backends.partial_dispatch import StepRange, TimeBounds, Timing
-from engine.compiler.lower import Lowered, Place
+from engine.compiler.lower import LoweredModel, Place
 from engine.compiler.plan import Plan, Step
 
 SURE = 6
@@ -164,7 +164,7 @@ class StepCosts:
         runs: Schedules that were measured.
     """
 
-    def __init__(self, backends: dict[Place, Backend], plans: Callable[[], Sequence[Lowered]]) -> None:
+    def __init__(self, backends: dict[Place, Backend], plans: Callable[[], Sequence[LoweredModel]]) -> None:
         self._backends = backends
         self._plans = plans
         self._rates = {place: Rates(backend.initial_cost_scale * 1e-6) for place, backend in backends.items()}

@@ -37,7 +37,7 @@ class Executor(Disposable):
     """
 
     def _execute(self, session: Session, check_integers: bool, slice_ms: float) -> None:
-        """Become the executor of a session."""
+        """Initialise the executor for a session."""
         self.slice_ms = slice_ms
         self._session = session
         self._native = session.backends["native"]
@@ -187,7 +187,7 @@ class Executor(Disposable):
         return self._latest is not None and self._latest.recorded.is_pending
 
     def _plain_path(self) -> FastPath | None:
-        """The latest fast path, if inputs need nothing but the same shapes and types to take it again."""
+        """The latest fast path if it depends on the shapes and types of inputs only; else None."""
         self._check_alive()
         path = self._latest_path
         if path is None or not path.is_plain:
@@ -198,7 +198,7 @@ class Executor(Disposable):
         return path
 
     def _schedule_other_shapes(self, given: tuple[Any, ...]) -> FastPath | None:
-        """Schedule inputs of other shapes, by a plan that was used before or by one for all sizes.
+        """Schedule inputs of other shapes, with a cached fast path or with a symbolic plan.
 
         Returns the fast path that took them; None if none did.
         """
@@ -213,7 +213,7 @@ class Executor(Disposable):
         return self._scheduled_symbolically(given, shapes)
 
     def _scheduled_symbolically(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> FastPath | None:
-        """Schedule inputs of sizes never seen, if the plan of the latest ones takes them; their fast path."""
+        """Schedule inputs of new sizes with the current symbolic plan; returns the fast path or None."""
         path = self._symbolic_path
         if path is None or not path.is_next:
             self._prepare_symbolic_path()

@@ -14,7 +14,7 @@ from engine.backends.tensor_data import CPUTensorData, changes
 from engine.base.dtypes import TEXT
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements
-from engine.kernels.value import ObjectsValue, Value
+from engine.kernels.value import EncodedValue, Value
 from engine.runtime.binding import Feed, bind, can_bind, enqueue
 from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.inputs import Named, Positional
@@ -32,7 +32,7 @@ Found: TypeAlias = "tuple[type[RunOutput], str, np.dtype, Location]"
 
 
 class FastPath(Run):
-    """Repeated schedules of one plan: arrays or tensors of these shapes and types, and one program.
+    """Schedules of a one-program plan for inputs of fixed shapes and types, with lookups cached.
 
     Everything that can be looked up is looked up once, as a small network takes no longer than that. It is
     also the run of the schedules that take it: all their work is enqueued at once, and `turn` counts them.
@@ -158,7 +158,7 @@ class FastPath(Run):
         if known is None:
             return None
         location = self.locate(known[1])
-        if kind is ObjectsOutput and isinstance(entry := self.recorded.lowered.entry(known[0]), ObjectsValue):
+        if kind is ObjectsOutput and isinstance(entry := self.recorded.lowered.entry(known[0]), EncodedValue):
             location = location.of(entry.objects)
         is_lasting = not self._has_own(known[1])
         if is_lasting and isinstance(lowered := self.recorded.lowered, SpecializedPlan) and self.filled:
@@ -176,7 +176,7 @@ class FastPath(Run):
         self._fixed = self.runner.outputs
 
     def fixed_output(self, name: str | int | None) -> Location | None:
-        """The location of an output after `fix_outputs`, which is not the present one while `has_own`."""
+        """The location of an output after `fix_outputs`; it differs from the current one while `has_own`."""
         known = self._named(name)
         return None if known is None else super().locate(known[1])
 
@@ -185,7 +185,7 @@ class FastPath(Run):
         if name not in self._values and (known := self.session.output_names.get(name)) is not None:
             entry, values = self.recorded.lowered.entry(known), self._values
             # In this order, as it takes longer to find that something is of an abstract class.
-            if not isinstance(entry, Value) and isinstance(entry, ObjectsValue):
+            if not isinstance(entry, Value) and isinstance(entry, EncodedValue):
                 entry, values = entry.items[0], self._objects
             if isinstance(entry, Value) and entry.bound is None:
                 values[name] = known, entry
@@ -237,7 +237,7 @@ class FastPath(Run):
 
     @property
     def is_plain(self) -> bool:
-        """Whether inputs need nothing but these shapes and types."""
+        """Whether inputs only have to match in shape and type."""
         return not self._decided and self._count is None and not self._wide
 
     def try_repeat(self, given: Named | Positional, is_kept: bool = False) -> bool:
@@ -379,5 +379,5 @@ class FastPath(Run):
         return all(type(feed) is not np.ndarray or beyond_32_bits(feed) is None for feed in found)
 
     def _are_as_decided(self, arrays: Sequence[object]) -> bool:
-        """Whether inputs have the elements on which the plan depends."""
+        """Whether inputs on whose elements the plan depends have the same elements as when it was made."""
         return all(digest(arrays[number]) == wanted for number, wanted in self._decided)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from engine.base.errors import (
 from engine.base.memory.out_of_memory import out_of_memory
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
 from engine.graph.model import Model, Output
-from engine.kernels.value import Entry, MapsValue, ObjectsValue, Value, leaves
+from engine.kernels.value import EncodedValue, Entry, MapsValue, Value, leaves
 from engine.runtime.device_tensor_data import BufferTensorData, storage_of
 from engine.runtime.plans.recorded_plan import Location
 from engine.runtime.run import Run
@@ -71,7 +71,7 @@ class Outputs:
         entry: Entry | str = run.recorded.lowered.trace.values.get(name, "pending")
         # Text whose plan is still being made may turn out to be known in it, or to be read from positions.
         is_objects = declared.kind == "maps" or declared.kind == "tensor" and declared.dtype == TEXT
-        if isinstance(entry, ObjectsValue) or (entry == "pending" and is_objects):
+        if isinstance(entry, EncodedValue) or (entry == "pending" and is_objects):
             return tensor(ObjectsOutput(worker, run, name, TEXT))
         if isinstance(entry, Value):
             return tensor(RunOutput(worker, run, name, entry.dtype))
@@ -251,21 +251,21 @@ class ObjectsOutput(RunOutput):
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
         shape, entry = super().shape_or_none, self._entry
-        return entry.shape_of(shape) if shape is not None and isinstance(entry, ObjectsValue) else shape
+        return entry.shape_of(shape) if shape is not None and isinstance(entry, EncodedValue) else shape
 
     @property
     def _entry(self) -> Entry:
-        """What stands for the objects in the plan. None until that is made to its end."""
+        """The plan's value for this output; None until the model is planned to its end."""
         return self.run.recorded.lowered.trace.values.get(self.name)
 
     def objects(self, elements: np.ndarray) -> np.ndarray:
         """The objects of the elements on the device; text that the plan knows is there as it is."""
         entry = self.run.recorded.lowered.trace.values.get(self.name)
-        return entry.objects(elements) if isinstance(entry, ObjectsValue) else elements
+        return entry.objects(elements) if isinstance(entry, EncodedValue) else elements
 
     @property
     def is_list(self) -> bool:
-        """Whether ONNX has them as a sequence."""
+        """Whether the output is a sequence in ONNX."""
         return isinstance(self._entry, MapsValue)
 
     def _is_buffer(self) -> bool:

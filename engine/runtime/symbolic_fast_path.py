@@ -1,4 +1,4 @@
-"""`SymbolicFastPath`: fills in a plan for all sizes for new shapes, without the checks of a schedule."""
+"""`SymbolicFastPath`: fills in a symbolic plan for new shapes, without the checks of a full schedule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SEEN = 1 << 12
 
 
 class SymbolicFastPath:
-    """Schedules inputs of other shapes than those before, by one plan for all sizes.
+    """Schedules inputs whose shapes differ from the previous ones, with one symbolic plan.
 
     It does what the session's way to a recorded plan does, for the plans to which most models come: one
     segment, without stops for data, whose sizes the shapes of the inputs decide alone. A native
@@ -107,7 +107,7 @@ class SymbolicFastPath:
 
     @classmethod
     def of(cls, session: Session) -> SymbolicFastPath | None:
-        """Return that of the plan that the session tries first; None if the plan is not of such a kind."""
+        """The fast path of the most recently used symbolic plan; None if the plan does not qualify."""
         sized, sizes = session.symbolic_plans.first, session.symbolic_plans.sizes
         made = None if sized is None else sized._recorded
         if sized is None or made is None or len(made.segments) != 1 or sized.lowered.trace.stop is not None:
@@ -125,7 +125,7 @@ class SymbolicFastPath:
         return cls(session, sized)
 
     def schedule(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> FastPath | None:
-        """Schedule inputs of some shapes; returns the fast path. None where the usual way has to be taken."""
+        """Schedule inputs of these shapes; returns the fast path, or None if a full schedule is needed."""
         are_arrays = [*map(type, given)] == self._all_arrays
         if instrumentation.installed or not (are_arrays or self._are_on_cpu(given)):
             return None
@@ -149,7 +149,7 @@ class SymbolicFastPath:
         return path if self._resized(path, given, shapes, False) else None
 
     def schedule_arrays(self, given: tuple[Any, ...], shapes: tuple[Any, ...]) -> FastPath | None:
-        """As `schedule`, by one native call for arrays of sizes that are not `seen`; None for any others."""
+        """As `schedule`, with one native call, for arrays of new shapes; None if that is not possible."""
         path, arrays = self._passing, self._arrays
         if path is None or arrays is None or instrumentation.installed:
             return None
@@ -164,7 +164,7 @@ class SymbolicFastPath:
         return path if self._resized(path, given, shapes, is_run) else None
 
     def _resized(self, path: FastPath, given: tuple[Any, ...], shapes: tuple[Any, ...], is_run: bool) -> bool:
-        """Follow a path's program to other sizes, and run it unless it was; whether it could be."""
+        """Resize a path to its program's new sizes and run it if it has not run; returns whether it ran."""
         self._see(shapes)
         path.resize(shapes)
         if not is_run and [*map(type, given)] == self._all_arrays:
@@ -184,7 +184,7 @@ class SymbolicFastPath:
         self.seen.add(shapes)
 
     def _refilled(self, path: FastPath, sizes: tuple[int, ...]) -> bool:
-        """Fill in a path, which may be the latest one, for other sizes. Whether that was possible."""
+        """Refill a path, possibly the latest one, for other sizes; returns whether that succeeded."""
         filled: Any = path.filled
         lowered: Any = path.recorded.lowered
         if path.is_released or not self._native.refill(filled, sizes):
@@ -203,7 +203,7 @@ class SymbolicFastPath:
         are_arrays: bool,
         key: object = None,
     ) -> FastPath | None:
-        """Schedule by a new path, in the cache. Without a key it will be filled in again for other sizes."""
+        """Schedule with a new cached path; without a key, the path is refilled for later sizes."""
         self._drop_passed()
         filled = self._filled(sizes)
         if filled is None:
@@ -217,7 +217,7 @@ class SymbolicFastPath:
         return path if is_taken or path.try_schedule(given) else None
 
     def keep(self, path: FastPath) -> None:
-        """Let a path have its sizes for good, as others refer to it."""
+        """Stop refilling a path with other sizes, because other objects refer to it."""
         if path is self._passing:
             self._passing = path.filled = None
             self._session.cache.rename(path, self._key(path.shapes))
@@ -239,7 +239,7 @@ class SymbolicFastPath:
         return self._sizes_of(dims)
 
     def _key(self, shapes: Sequence[tuple[int, ...]]) -> object:
-        """That of a plan for these shapes in the cache."""
+        """The cache key of a plan for these shapes."""
         return self._session.key(dict(zip(self._names, shapes, strict=True)), {})
 
     def _filled(self, sizes: tuple[int, ...]) -> FilledSizes | None:

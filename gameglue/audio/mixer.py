@@ -91,7 +91,7 @@ def _is_ours(pygame: ModuleType) -> bool:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """ALSA writes a page to standard error where there is no device; one warning of ours says it."""
+    """Context manager that discards standard error: ALSA writes a page to it if there is no device."""
     try:
         kept = os.dup(2)
     except OSError:

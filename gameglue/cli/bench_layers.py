@@ -140,7 +140,7 @@ def _peer_only(times: LayerTimes) -> Table:
 
 
 def _totals(times: LayerTimes, shown: int) -> list[tuple[str, object]]:
-    """What all of it takes together, and as a whole: the difference is what starting and ending costs."""
+    """Sums of layer times and times of whole runs; the difference is what starting and ending costs."""
     of = f" ({shown} shown)" if shown < len(times.layers) else ""
     rows: list[tuple[str, object]] = [
         (f"{len(times.layers)} layers{of}", f"{_ms(times.total)} ms"),

@@ -190,7 +190,7 @@ def _result(times: Mapping[str, CallTimes], first: Mapping[str, Arrays]) -> Tabl
 def _worker(
     stack: ExitStack, model: Model, choice: BackendChoice, inputs: Mapping[str, np.ndarray]
 ) -> Call | str:
-    """How to run it there, or why that cannot be done."""
+    """The call that runs the model on `choice`, or the reason why it cannot run there."""
     reason = why_unavailable(choice, SystemInfo.query())
     if reason is not None:
         return reason
@@ -203,7 +203,7 @@ def _worker(
 
 
 def _onnxruntime(path: Path, inputs: Mapping[str, np.ndarray]) -> Call | str:
-    """How to run it there, or why that cannot be done."""
+    """The call that runs the model on onnxruntime, or the reason why it cannot run there."""
     try:
         # By path, as weights may be in files next to the model.
         call = partial(onnxruntime_call(path), inputs)

@@ -135,7 +135,7 @@ class CompileProgress:
             return
         if not self._console.is_terminal:
             if not self._has_reported:
-                self._console.print(f"{self._label}: {wanted} in all, kept for the next time", markup=False)
+                self._console.print(f"{self._label}: {wanted} in all, cached for later runs", markup=False)
             self._has_reported = True
             return
         if self._bar is None:

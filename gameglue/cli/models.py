@@ -62,7 +62,7 @@ def find_model(name: str) -> Path:
     nearby = [str(p) for p in sorted(path.parent.glob("*.onnx"))] if path.parent.is_dir() else []
     likely = difflib.get_close_matches(name, [*nearby, *own], n=3) or nearby[:3]
     hint = f"did you mean {' or '.join(likely)}? " if likely else ""
-    raise InputError(f"there is no model {name!r}; {hint}models that come along: {', '.join(own) or 'none'}")
+    raise InputError(f"there is no model {name!r}; {hint}bundled models: {', '.join(own) or 'none'}")
 
 
 def load_model(arguments: argparse.Namespace) -> tuple[Path, Model]:
@@ -137,7 +137,9 @@ def random_input(item: Input, rng: np.random.Generator, dims: Mapping[str, int])
         element = item.replace(kind="tensor")
         return [random_input(element, rng, dims) for _ in range(2)]
     if not can_be_random(item) or item.shape is None:
-        raise InputError(f"input '{item.name}' cannot be made up; give it with --input {item.name}=FILE.npy")
+        raise InputError(
+            f"input '{item.name}' cannot be generated at random; give it with --input {item.name}=FILE.npy"
+        )
     shape = [dim if isinstance(dim, int) else dims.get(dim or "", 1) for dim in item.shape]
     if item.dtype.kind in "iub":
         return rng.integers(0, 2, shape).astype(item.dtype)

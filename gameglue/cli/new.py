@@ -62,5 +62,5 @@ def make_game(folder: Path) -> list[str]:
 
 
 def _as_path(folder: Path) -> str:
-    """As `gameglue play` knows a folder from a demo's name."""
+    """The folder as `gameglue play` takes it: with ./ before a single word, which would name a demo."""
     return str(folder) if len(folder.parts) > 1 else f"./{folder}"

@@ -178,7 +178,7 @@ def play_game(demo: Demo, arguments: argparse.Namespace) -> int:
 
 
 def main_of(game: Demo, arguments: argparse.Namespace) -> int:
-    """`play_game` as a whole program: what goes wrong is one line on standard error, and exit code 2."""
+    """Run `play_game` as a program: an error is one line on standard error, and exit code 2."""
     logging.basicConfig(format=f"{game.name}: %(message)s", level=logging.WARNING)
     try:
         return play_game(game, arguments)

@@ -149,11 +149,10 @@ def _input_of(model: Model, name: str) -> Input:
     found = [item for item in model.inputs if item.name == name] if name else candidates[:1]
     if not found:
         known = ", ".join(f"{item.name}: {item.dtype} {item.shape}" for item in model.inputs)
-        raise InputError(
-            f"no input {name or 'with four dimensions'!r} for a picture; the model's inputs: {known}"
-        )
+        wanted = repr(name) if name else "with four dimensions"
+        raise InputError(f"no input {wanted} for an image; the model's inputs: {known}")
     if found[0].shape is None or len(found[0].shape) != 4:
-        raise InputError(f"input '{name}' has the shape {found[0].shape}; pictures need four dimensions")
+        raise InputError(f"input '{name}' has the shape {found[0].shape}; images need four dimensions")
     return found[0]
 
 
@@ -172,7 +171,7 @@ def _fitted(transform: TextureTransform, item: Input) -> TextureTransform:
 
 
 def _outward(transform: TextureTransform) -> TextureTransform:
-    """The same, into an image of its own size whose row 0 is on top."""
+    """The transform back to an image array, whose row 0 is at the top."""
     return transform.set_texture_origin(None)
 
 

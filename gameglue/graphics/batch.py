@@ -84,8 +84,8 @@ class QuadList:
     def __len__(self) -> int:
         return self._count
 
-    def seen_by(self, view: View) -> QuadList:
-        """This list, switched to the units of `view`."""
+    def with_view(self, view: View) -> QuadList:
+        """Use the units of `view` for the quads that are added next; returns this list."""
         if view is not self._view:
             if view != self._view:
                 self._picture = None
@@ -204,7 +204,7 @@ class _Program:
             device.ctx.vertex_array(self.program, [(buffer, f"{layout} /i", *names)]) for buffer in buffers
         ]
 
-    def look_by(self, view: View) -> None:
+    def set_view(self, view: View) -> None:
         """Use the units of `view`."""
         self.program["view_x"], self.program["view_y"] = view.x, view.y
         self.program["pixel"] = view.pixel
@@ -254,7 +254,7 @@ class QuadPipeline:
                 self._use(run.picture if run.picture is not target else None, unit=1)
                 pieces = by_kind(run) if self._device.is_software else [(MIXED, run.quads)]
                 for kind in {kind for kind, _ in pieces}:
-                    self._programs[kind].look_by(run.view)
+                    self._programs[kind].set_view(run.view)
                 for kind, piece in pieces:
                     for start in range(0, len(piece), _CAPACITIES[-1]):
                         self._draw_piece(self._programs[kind], piece[start : start + _CAPACITIES[-1]])

@@ -62,7 +62,7 @@ class Camera3D(Camera):
         near, far = (Vec3(end.x / end.w, end.y / end.w, end.z / end.w) for end in ends)
         return near, (far - near).normalized()
 
-    def look(self) -> tuple[np.ndarray, tuple[float, float, float, float]]:
+    def shader_uniforms(self) -> tuple[np.ndarray, tuple[float, float, float, float]]:
         """Uniforms for shaders: world to clip space, (4, 4) float64, and the homogeneous eye position.
 
         The eye of an orthographic camera is the direction towards it.

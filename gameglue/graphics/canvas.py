@@ -61,7 +61,7 @@ class Canvas:
 
     @property
     def _list(self) -> QuadList:
-        return self._quads.seen_by(self.view)
+        return self._quads.with_view(self.view)
 
     # -- shapes ---------------------------------------------------------------------------------
 

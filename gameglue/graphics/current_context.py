@@ -106,7 +106,7 @@ class EglContext:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Stays current: who wants another context makes that one current."""
+        """Do nothing: the context stays current until another one is made current."""
 
     def release(self) -> None:
         """Do nothing: SDL owns the context."""

@@ -245,7 +245,7 @@ class Texture:
                 self._reduce()
 
     def _reduce(self) -> None:
-        """Make the smaller copies that are looked at from afar."""
+        """Build mipmaps and use them for minification, if the texture was created with them."""
         if self._mipmaps and self.texture is not None:
             self.texture.build_mipmaps()
             near = moderngl.LINEAR if self.smooth else moderngl.NEAREST

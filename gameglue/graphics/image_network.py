@@ -175,7 +175,7 @@ class ImageNetwork:
         return self._schedule is not None or self._is_arriving
 
     def _begin(self, source: RenderTarget | Texture) -> None:
-        """From texture to tensor on the GPU; for other backends an asynchronous copy."""
+        """Convert `source` to the input tensor, asynchronously if on another device, and begin a schedule."""
         if self._canvas is None or self._canvas.size != self._output_size:
             if self._canvas is not None:
                 self._canvas.release()
@@ -199,7 +199,7 @@ class ImageNetwork:
         if self._is_arriving and TextureConverter.poll(self._canvas) == 0:
             self._finish()
 
-    def _keep_to_frames(self) -> None:
+    def _wait_until_due(self) -> None:
         """Wait for the image in the frame in which it is due, and do not take it before."""
         while (
             self.is_busy and self._app.time.frame_count >= self._began[0] + self._app.inference.latency_frames
@@ -208,14 +208,14 @@ class ImageNetwork:
             time.sleep(_POLL_SECONDS)
 
     def _deliver(self, output: Tensor) -> None:
-        """From tensor to texture, as soon as the output's shape is known."""
+        """Render the output tensor to the result texture, once its shape is known."""
         shape = output.shape_or_none
         if shape is None:
             return
         *_, height, width = self._how_out.sizes(shape)
         if (width, height) != self._canvas_size:
             raise InputError(
-                f"the network gave {tuple(shape)}, a picture of {width} x {height}; output_size says "
+                f"the network gave {tuple(shape)}, an image of {width} x {height}; output_size says "
                 f"{self._canvas_size[0]} x {self._canvas_size[1]}: give the size that it has"
             )
         before = TextureConverter.counters.on_device
@@ -240,7 +240,7 @@ class ImageNetwork:
         """Advance pending work. The app calls it in every frame; call it again to take an image earlier."""
         try:
             if self._app.deterministic:
-                self._keep_to_frames()
+                self._wait_until_due()
             else:
                 self._advance(self.budget_ms)
         except Exception as error:  # noqa: BLE001 - belongs to who calls update, where it is raised
@@ -300,7 +300,7 @@ def _advance_each_frame(holder: weakref.ref[ImageNetwork]) -> Iterator[NextFrame
 def _check_sizes(*sizes: Size) -> None:
     for size in sizes:
         if min(size) < 1:
-            raise InputError(f"a picture needs at least one pixel each way (width, height), not {size}")
+            raise InputError(f"an image needs a width and a height of at least 1, not {size}")
 
 
 def _check_model(
@@ -309,18 +309,18 @@ def _check_model(
     """Raise `InputError`, which names the shape, for a model that does not take and give such images."""
     if len(model.inputs) != 1:
         shapes = ", ".join(f"'{item.name}' {_shape_text(item.shape)}" for item in model.inputs) or "none"
-        raise InputError(f"a network of pictures has one input; this one has {len(model.inputs)}: {shapes}")
+        raise InputError(f"an image network has one input; this one has {len(model.inputs)}: {shapes}")
     item, output = model.inputs[0], model.outputs[0]
     if item.dtype.name != how_in.dtype:
         raise InputError(
-            f"input '{item.name}' {_shape_text(item.shape)} is of {item.dtype.name}, pictures become"
-            f" {how_in.dtype}; give transform=TextureTransform(dtype=...) if it is one of pictures"
+            f"input '{item.name}' {_shape_text(item.shape)} has dtype {item.dtype.name}, images are"
+            f" converted to {how_in.dtype}; give transform=TextureTransform(dtype=...) if it takes images"
         )
-    _check_picture(f"input '{item.name}'", item.shape, how_in, "input_size", input_size, needs_all=True)
-    _check_picture(f"output '{output.name}'", output.shape, how_out, "output_size", output_size)
+    _check_image(f"input '{item.name}'", item.shape, how_in, "input_size", input_size, needs_all=True)
+    _check_image(f"output '{output.name}'", output.shape, how_out, "output_size", output_size)
 
 
-def _check_picture(
+def _check_image(
     whose: str,
     shape: tuple[int | str | None, ...] | None,
     how: TextureTransform,
@@ -331,7 +331,7 @@ def _check_picture(
     if shape is None:
         return
     axes = "1, rows, columns, channels" if how.is_channels_last else "1, channels, rows, columns"
-    wanted, subject = f"one picture ({axes})", f"{whose} has the shape {_shape_text(shape)}"
+    wanted, subject = f"one image ({axes})", f"{whose} has the shape {_shape_text(shape)}"
     if not (len(shape) == 4 or (2 <= len(shape) <= 4 and not needs_all)):
         raise InputError(f"{subject}; it has to be {wanted}")
     batch, channels, height, width = how.sizes(shape)
@@ -340,7 +340,7 @@ def _check_picture(
     for declared, asked in ((width, size[0]), (height, size[1])):
         if isinstance(declared, int) and declared != asked:
             raise InputError(
-                f"{subject}, a picture of {width} x {height} (width x height); "
+                f"{subject}, an image of {width} x {height} (width x height); "
                 f"{what} says {size[0]} x {size[1]}"
             )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from gameglue.errors import MeshError
 from gameglue.graphics.obj_file import read_obj
-from gameglue.graphics.primitives import call_of, remembers_form
+from gameglue.graphics.primitives import call_of, records_source
 from gameglue.graphics.surface_normals import smooth_normals
 from gameglue.scene.vector import Vec3
 
@@ -63,9 +63,8 @@ class Mesh:
         if corners.ndim != 2 or corners.shape[1] != 3 or not np.issubdtype(corners.dtype, np.integer):
             raise MeshError(f"{name}: triangles must be (m, 3) integers, got {corners.dtype} {corners.shape}")
         if corners.size and not 0 <= corners.min() <= corners.max() < count:
-            raise MeshError(
-                f"{name}: triangles name the vertices {corners.min()} to {corners.max()}, there are {count}"
-            )
+            found = f"{corners.min()} to {corners.max()}"
+            raise MeshError(f"{name}: triangle indices are {found}, but there are {count} vertices")
         self.triangles = corners.astype(np.uint32)
         self.vertices = np.zeros((count, 8), np.float32)
         """(n, 8) float32: position, normal of length 1, texture coordinates."""
@@ -130,7 +129,7 @@ class Mesh:
         return cls(places, corners, normals=normals, uvs=uvs, name=Path(path).stem)
 
     @classmethod
-    @remembers_form
+    @records_source
     def box(cls, size: Iterable[float] | float = 1.0) -> Self:
         """A box around the origin, `size` long along x, y and z; each face shows the whole texture."""
         # A face's normal, and which way is up on it; its right is their cross product.
@@ -153,7 +152,7 @@ class Mesh:
         )
 
     @classmethod
-    @remembers_form
+    @records_source
     def plane(cls, width: float = 1.0, depth: float = 1.0, *, cells: int = 1) -> Self:
         """Flat ground that faces up.
 
@@ -168,7 +167,7 @@ class Mesh:
         return cls(places, _cells(cells, cells), normals=up, uvs=uv, name="plane")
 
     @classmethod
-    @remembers_form
+    @records_source
     def quad(cls, width: float = 1.0, height: float = 1.0) -> Self:
         """An upright rectangle that faces the z axis, such as an image on a wall."""
         uv = _lattice("quad", 1, 1, least=1)
@@ -177,7 +176,7 @@ class Mesh:
         return cls(places, _cells(1, 1), normals=towards, uvs=uv, name="quad")
 
     @classmethod
-    @remembers_form
+    @records_source
     def sphere(cls, radius: float = 0.5, *, segments: int = 32, rings: int = 16) -> Self:
         """A sphere.
 
@@ -194,7 +193,7 @@ class Mesh:
         return cls(normals * radius, _cells(segments, rings), normals=normals, uvs=uv, name="sphere")
 
     @classmethod
-    @remembers_form
+    @records_source
     def torus(cls, radius: float = 0.5, tube: float = 0.2, *, segments: int = 48, sides: int = 24) -> Self:
         """A ring around the y axis.
 
@@ -214,7 +213,7 @@ class Mesh:
         )
 
     @classmethod
-    @remembers_form
+    @records_source
     def cylinder(
         cls, radius: float = 0.5, height: float = 1.0, *, top: float | None = None, segments: int = 32
     ) -> Self:

@@ -59,7 +59,7 @@ class MeshPipeline:
         lights: Lights,
     ) -> None:
         """Draw `meshes` and `particles` as `camera` sees them, on its background, if it has one."""
-        clip, eye = camera.look()
+        clip, eye = camera.shader_uniforms()
         ctx = self._device.ctx
         smooth = camera.multisampling if camera.multisampling is not None else not self._device.is_software
         samples = self._device.smooth_samples if smooth else 0

@@ -54,7 +54,7 @@ class Billboards:
         self._array.render(moderngl.TRIANGLE_STRIP, vertices=4, instances=count)
 
     def _write(self, system: ParticleSystem3D, camera: Camera3D) -> None:
-        places, sizes, colors = system.look()
+        places, sizes, colors = system.instance_data()
         table = np.zeros(len(places), _PARTICLE)
         table["place"], table["form"][:, 0] = places, sizes
         table["form"][:, 1] = np.radians(system.particles["angle"])

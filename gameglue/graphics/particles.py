@@ -186,7 +186,7 @@ class ParticleSystem(Renderer):
         angles = random.uniform(-half, half, count)
         return np.stack((-np.sin(angles), np.cos(angles), np.zeros(count)), axis=1)
 
-    def look(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def instance_data(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """World positions (n, 3), sizes (n,) and colours (n, 4), 0 to 1, of the live particles.
 
         Raises:
@@ -208,7 +208,7 @@ class ParticleSystem(Renderer):
         """Draw all of them."""
         if not len(self.particles):
             return
-        places, sizes, colors = self.look()
+        places, sizes, colors = self.instance_data()
         if self.texture is None:
             canvas.circles(places[:, :2], sizes / 2, colors, softness=self.softness, additive=self.additive)
             return

@@ -13,7 +13,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def remembers_form(make: Callable[P, T]) -> Callable[P, T]:
+def records_source(make: Callable[P, T]) -> Callable[P, T]:
     """Decorator below `@classmethod`: stores the call as `source`, from which `call_of` can repeat it."""
 
     @functools.wraps(make)

@@ -41,7 +41,7 @@ class WebCamTexture(Texture):
     """
 
     def __init__(self, app: App, device_name: str | None = None, size: tuple[int, int] = (640, 480)) -> None:
-        """Nothing is opened yet.
+        """Create the texture; `play` opens the camera.
 
         Args:
             app: whose texture it is; its end gives the camera back.

@@ -50,7 +50,7 @@ from gameglue.scripting.coroutines import (
     Routine,
     WaitForSeconds,
     WaitUntilDone,
-    promised,
+    warn_if_not_awaited,
 )
 
 _log = logging.getLogger("gameglue")
@@ -257,11 +257,11 @@ class App(SceneLoading, FrameLoop):
 
     def next_frame(self) -> NextFrame:
         """`await self.app.next_frame()` continues in the next frame, after `update`."""
-        return promised(NextFrame(), "await self.app.next_frame()")
+        return warn_if_not_awaited(NextFrame(), "await self.app.next_frame()")
 
     def seconds(self, duration: float) -> WaitForSeconds:
         """`await self.app.seconds(0.5)` waits for half a second of game time."""
-        return promised(WaitForSeconds(duration), f"await self.app.seconds({duration!r})")
+        return warn_if_not_awaited(WaitForSeconds(duration), f"await self.app.seconds({duration!r})")
 
     def until_done(self, handle: object) -> WaitUntilDone:
         """`await self.app.until_done(handle)` waits for anything that has `is_done()` or `done()`."""
@@ -348,7 +348,7 @@ class App(SceneLoading, FrameLoop):
         return FrameReport.of(self.profiler, self.title, {**own, **metadata})
 
     def _record(self, recording: ProfileRecording | None) -> None:
-        """The profiler begins to record, or ends."""
+        """Start timing hooks and GPU phases for a recording; None stops it."""
         wrap = None if recording is None else recording.timed
         self._lifecycle.wrap_calls(wrap)
         self.graphics.wrap = wrap
@@ -394,7 +394,7 @@ class App(SceneLoading, FrameLoop):
     # -- errors ---------------------------------------------------------------------------------
 
     def _failed(self, component: object, where: str, error: Exception) -> None:
-        """A component, coroutine or callback of the game raised."""
+        """Log an exception of game code, append it to `errors`, and disable the component that raised."""
         self.errors.append(ComponentError(component, where, error))
         if isinstance(component, MonoBehaviour):
             _log.error("%r raised in %s and is disabled", component, where, exc_info=error)

@@ -123,7 +123,7 @@ class Time:
         self.frame_count += 1
 
     def hold(self) -> None:
-        """Start a frame in which no time passes at all, which does not count; called by the host."""
+        """Start a frame in which no time passes and which is not counted; called by the host."""
         self.real.delta = self.game.delta = 0.0
 
     @property

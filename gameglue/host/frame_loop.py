@@ -60,7 +60,7 @@ class FrameLoop(ABC):
     _watchdog: Watchdog | None
 
     def __init__(self, time_source: Callable[[], float], sleep: Callable[[float], object]) -> None:
-        """Nothing runs yet.
+        """Create the loop; no frame runs before `run` or `step`.
 
         Args:
             time_source: The clock in seconds.
@@ -114,7 +114,7 @@ class FrameLoop(ABC):
         is_long = frames is None or frames >= _FEW_FRAMES
         with freeze_garbage_collector(collects=is_long), Interrupts(self.quit) as interrupts:
             try:
-                while not self._quitting and not self._is_played(done, frames):
+                while not self._quitting and not self._is_finished(done, frames):
                     self.step()
                     done += 1
                     self._pace()
@@ -134,8 +134,8 @@ class FrameLoop(ABC):
         """0, 1 if a component raised, 130 if Ctrl-C ended the game: `raise SystemExit(app.exit_code)`."""
         return 130 if self.was_interrupted else 1 if self.errors else 0
 
-    def _is_played(self, done: int, frames: int | None) -> bool:
-        """Whether `run` has done all requested frames."""
+    def _is_finished(self, done: int, frames: int | None) -> bool:
+        """Whether all requested frames have run, or the replay has ended."""
         replay = self.input.replay
         return (frames is not None and done >= frames) or (replay is not None and replay.is_over)
 

@@ -41,8 +41,15 @@ class IdleTime:
         time_source: Callable[[], float],
         sleep: Callable[[float], object],
     ) -> None:
-        """infers: whether inference may be left to it. pending: how many images and other marks (`mark`)
-        the device has not reached yet. time_source, sleep: in seconds.
+        """Create it for a queue; nothing runs before `spend`.
+
+        Args:
+            queue: Whose tasks it runs.
+            infers: Whether inference may run in idle time.
+            pending: The number of images and other fences that the device has not reached.
+            mark: Inserts a fence.
+            time_source: The time in seconds.
+            sleep: Sleeps for so many seconds.
         """
         self._queue = queue
         self._infers = infers

@@ -28,7 +28,7 @@ _LIBRARIES = tuple(
 
 
 class Interrupts:
-    """Context manager on the main thread: Ctrl-C calls `ask` once.
+    """Context manager for the main thread: Ctrl-C calls `ask`, and interrupts code of the game.
 
     A program that handles SIGINT in a way of its own keeps it. `is_asked` says whether Ctrl-C was pressed.
     """
@@ -64,7 +64,7 @@ class Interrupts:
 
 
 def is_engine_at_work(frame: FrameType | None) -> bool:
-    """Whether the innermost code of `frame`'s stack that is no library's is the engine's or the loop's."""
+    """Whether the innermost stack frame outside of libraries belongs to gameglue or the engine."""
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] in _OURS:
             return True

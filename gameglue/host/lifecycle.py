@@ -33,7 +33,7 @@ class Lifecycle:
         self._new: list[MonoBehaviour] = []
         self._live: dict[int, MonoBehaviour] = {}
         self._watched: list[tuple[type[MonoBehaviour], dict[int, Any]]] = []
-        self._doomed: list[tuple[float, MonoBehaviour | GameObject]] = []
+        self._to_destroy: list[tuple[float, MonoBehaviour | GameObject]] = []
         self._was_paused = False
         self.wrap: Wrap | None = None
 
@@ -137,12 +137,12 @@ class Lifecycle:
         """
         when = self._time.game.time + delay
         if isinstance(target, MonoBehaviour):
-            check_removable(target, lambda other: not self._is_doomed(other, when))
-        self._doomed.append((when, target))
+            check_removable(target, lambda other: not self._is_being_destroyed(other, when))
+        self._to_destroy.append((when, target))
 
-    def _is_doomed(self, component: MonoBehaviour, when: float) -> bool:
-        """True if the component, or its object, was destroyed with effect until `when`."""
-        going = [id(target) for due, target in self._doomed if due <= when]
+    def _is_being_destroyed(self, component: MonoBehaviour, when: float) -> bool:
+        """True if the component, its object or an ancestor is due to be destroyed by `when`."""
+        going = [id(target) for due, target in self._to_destroy if due <= when]
         return id(component) in going or any(
             id(owner) in going for owner in component.game_object.self_and_ancestors()
         )
@@ -151,10 +151,10 @@ class Lifecycle:
         """Remove everything that is due."""
         while True:
             now = self._time.game.time
-            due = [target for when, target in self._doomed if when <= now]
+            due = [target for when, target in self._to_destroy if when <= now]
             if not due:
                 return
-            self._doomed = [entry for entry in self._doomed if entry[0] > now]
+            self._to_destroy = [entry for entry in self._to_destroy if entry[0] > now]
             for target in due:
                 self.remove(target)
 

@@ -20,7 +20,7 @@ class SceneLoading(Finder):
 
     @property
     def scene(self) -> Scene:
-        """The active scene: the latest that replaced the others. Empty at first."""
+        """The active scene: the last one loaded non-additively, unless another was set. Empty at first."""
         return self._scenes.active
 
     @scene.setter
@@ -81,7 +81,7 @@ class SceneLoading(Finder):
         It moves into a scene of its own, the last of `scenes`.
 
         Raises:
-            SceneError: The object hangs under another.
+            SceneError: The object is a child of another.
         """
         self._scenes.keep(owner)
 

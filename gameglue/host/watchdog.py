@@ -25,7 +25,7 @@ class Watchdog:
     """
 
     def __init__(self, seconds: float) -> None:
-        """seconds: 0 for none; the variable goes first. Raises `FrameError` if it is no number."""
+        """seconds: 0 for off; the environment variable overrides it. Raises `FrameError` if invalid."""
         given = os.environ.get(VARIABLE, "")
         try:
             self.seconds = float(given) if given else seconds

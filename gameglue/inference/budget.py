@@ -163,7 +163,7 @@ class FrameBudget:
 
 
 def join(client: BudgetClient, others: Iterable[BudgetClient]) -> None:
-    """Let an idle client start level with the others, so that idling gains no credit."""
+    """Raise a client's virtual time to at least the others' lowest, so that idling gains no credit."""
     least = min((other.virtual for other in others if other is not client), default=None)
     if least is not None:
         client.virtual = max(client.virtual, least)

@@ -59,4 +59,4 @@ class Continuation(BudgetClient):
             call(*arguments)
         except Exception as error:  # noqa: BLE001 - such as a worker that was disposed; the others continue
             self._has_raised = True
-            self._failures.report(work, None, f"{work!r}, which is advanced no more,", error)
+            self._failures.report(work, None, f"{work!r} (no longer pumped)", error)

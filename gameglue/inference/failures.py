@@ -36,7 +36,7 @@ def line_of_caller() -> str:
 
 
 def described(callback: Callable[..., object]) -> tuple[MonoBehaviour | None, str]:
-    """The component whose method a callback is, or whose method wrote it as a lambda, and its name."""
+    """The component whose method, or lambda with `self`, a callback is; and the callback's name."""
     call = inspect.unwrap(callback)
     while isinstance(call, functools.partial):
         call = call.func

@@ -365,7 +365,7 @@ class InferenceQueue:
         return InferenceRequest(self, self._count, priority, expires, payload, callback, line_of_caller())
 
     def _replace(self, queue: WorkerQueue, key: Hashable, cancel_running: bool, place: int) -> int:
-        """Take out what makes way for a newer request of `key`; returns the place that is free."""
+        """Cancel the requests that a newer one of `key` replaces; returns the place that it takes."""
         for task in queue.tasks:
             if task.key != key or task.request not in self._open:
                 continue
@@ -389,7 +389,7 @@ class InferenceQueue:
             self._call_back(request)
 
     def _close(self, request: InferenceRequest, state: RequestState, error: Exception) -> None:
-        """End a request without a result, and its work where that has no say in what follows."""
+        """End a request without a result; drop its task, unless a deterministic queue has accepted it."""
         found = self._open.pop(request, None)
         if found is None:
             return

@@ -148,7 +148,7 @@ class OutputReadback:
     """Pending readbacks of some outputs."""
 
     def __init__(self, tensors: Mapping[str, Any], alone: bool) -> None:
-        """tensors: by the name of the output: a tensor, a list of them, or None. alone: see `result`."""
+        """tensors: by output name: a tensor, a list or None. alone: `result` returns the only output."""
         self._tensors = tensors
         self._alone = alone
         for tensor in self._all():
@@ -156,7 +156,7 @@ class OutputReadback:
 
     @classmethod
     def of(cls, schedule: SlicedSchedule, names: Iterable[str], alone: bool) -> OutputReadback | None:
-        """The outputs of a schedule that is enqueued; None while the length of one is being computed."""
+        """Read back outputs of an enqueued schedule; None while the length of a sequence is unknown."""
         try:
             return cls({name: schedule.output(name) for name in names}, alone)
         except ShapePending:

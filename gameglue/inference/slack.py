@@ -19,7 +19,7 @@ class FrameSlack:
     """
 
     def __init__(self, *, waits_behind: bool = False, least_ms: float = 0.25) -> None:
-        """Know nothing yet.
+        """Create an estimator that has no measurements yet.
 
         waits_behind: presenting waits for the display, so that what comes behind the spending is taken as
             the shortest of the latest frames, the one that waited least.

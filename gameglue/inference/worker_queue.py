@@ -298,7 +298,7 @@ class WorkerQueue(BudgetClient):
             self._caller_share += 0.25 * (share - self._caller_share)
 
     def _fail_running(self, error: Exception) -> None:
-        """The request of the running task learns of it when results are delivered."""
+        """Fail the running task; its request receives the error when results are delivered."""
         task, self.running = self.running, None
         if task is not None:
             task.fail(error)
@@ -316,7 +316,7 @@ class WorkerQueue(BudgetClient):
         return found
 
     def _ask_again(self) -> None:
-        """Ask for the outputs of a schedule that was enqueued before their number was known."""
+        """Retry the readback of a schedule whose number of outputs was still unknown."""
         task = self.running
         if task is not None and task.schedule is not None and task.schedule.is_done:
             self.take(0.0)
@@ -333,7 +333,7 @@ class WorkerQueue(BudgetClient):
         return found
 
     def _finish(self, task: Task) -> None:
-        """Enqueue all of the first task that is not being read, and ask for its outputs."""
+        """Enqueue all of `task` and request its readbacks; blocks while the number of outputs is unknown."""
         try:
             if task in self.waiting:
                 self._begin()

@@ -175,7 +175,7 @@ class InputState:
                 self._changed("pad axis", axis, False)
 
     def _changed(self, kind: str, name: str, down: bool, half: str = "") -> None:
-        """A control has another state: so may the actions that it is bound to."""
+        """Record a change of a control's state, and update the actions that are bound to it."""
         if down and name:
             prefix = {"key": "", "mouse": "mouse "}.get(kind, "pad ")
             self.pressed.append(f"{prefix}{name}{half}")
@@ -188,7 +188,7 @@ class InputState:
             _change(held, action, self._held, self._actions_down, self._actions_up)
 
     def _follow_bindings(self) -> None:
-        """Bindings have changed: an action may be held, or not any more, without an event."""
+        """Update the held actions after bindings have changed; none of them counts as newly pressed."""
         self._revision = self.actions.revision
         self._index = index_of(self.actions)
         self._held &= set(self.actions.actions)

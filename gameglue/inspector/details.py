@@ -85,7 +85,7 @@ class Details:
         return rotation.euler()
 
     def _three(self, name: str, value: Vec3, speed: float) -> Vec3 | None:
-        """Three numbers to drag; `None` while they are left alone."""
+        """Draw three draggable numbers; returns the new value, or `None` if it was not changed."""
         self._label(name)
         # Without a minus before a zero.
         shown = [round(number, 6) + 0.0 for number in value]

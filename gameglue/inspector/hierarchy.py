@@ -66,7 +66,7 @@ class Hierarchy:
     # -- rows -----------------------------------------------------------------------------------
 
     def _rows(self, app: App) -> Iterator[tuple[Scene, GameObject | None, int]]:
-        """What is to be seen, from the top: a scene, or an object and how deep it hangs."""
+        """The visible rows, from the top: scene, object (None in the scene's own row), and depth."""
         wanted = self._search.strip().lower()
         for scene in app.scenes:
             yield scene, None, 0

@@ -110,7 +110,7 @@ class InspectorOverlay:
         )
 
     def _takes_button(self, button: int, down: bool) -> bool:
-        """A button belongs until it goes up to whom it went down on."""
+        """Whether a button event is the overlay's: a release goes where the press went."""
         if down:
             own = self._has_pointer()
             (self._own_buttons if own else self._game_buttons).add(button)

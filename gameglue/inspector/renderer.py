@@ -43,7 +43,9 @@ class ImguiRenderer:
 
     def __init__(self, imgui: Any, ctx: moderngl.Context) -> None:
         if (imgui.VERTEX_SIZE, imgui.INDEX_SIZE) != (_VERTEX_BYTES, _INDEX_BYTES):
-            raise RuntimeError("this imgui-bundle lays vertices out in another way")
+            raise RuntimeError(
+                "unsupported version of imgui-bundle: its vertices or indices have another size"
+            )
         self._imgui = imgui
         self._ctx = ctx
         self._state = SavedState(ctx)

@@ -164,7 +164,7 @@ class DenseNetwork:
 
 
 class Adam:
-    """Steps along noisy slopes (Kingma and Ba, 2015), with a short memory, as few steps are made."""
+    """The Adam optimizer (Kingma and Ba, 2015) with betas 0.9 and 0.99, for short runs."""
 
     def __init__(self, rate: float) -> None:
         self.rate, self.count = rate, 0
@@ -208,7 +208,7 @@ class EvolutionStrategy:
         spread: float = 0.08,
         decay: float = 0.0005,
     ) -> None:
-        """Nothing is tried yet.
+        """Create a strategy that starts from `weights`.
 
         Args:
             weights: (count,), to begin with.

@@ -70,7 +70,7 @@ class LayerCost:
         self.measured = True
 
     def covers(self, op_type: str) -> None:
-        """One of its kernels computes this, such as "Conv+Relu": the last of several names all."""
+        """Note the operators of one of its kernels, such as "Conv+Relu"; the longest name is kept."""
         names = "+".join(name for name, _ in groupby(op_type.split("+")))
         self.op_type = max(self.op_type, names, key=len)
 

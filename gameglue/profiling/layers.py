@@ -19,7 +19,7 @@ from engine.graph.model import Model
 from gameglue.profiling.benchmark_cases import infer
 from gameglue.profiling.compare import CallTimes, alternate
 from gameglue.profiling.onnxruntime_profile import OrtNode, OrtProfile, all_nodes
-from gameglue.profiling.step_times import PlannedStep, RepeatedSchedule, middle
+from gameglue.profiling.step_times import PlannedStep, RepeatedSchedule, interquartile_mean
 
 _RUNS, _SECONDS = 12, 1.0
 _REORDERING = ("ReorderInput", "ReorderOutput")
@@ -115,7 +115,7 @@ def measure_layers(
         contenders["peer"] = peer.run
     times = alternate(contenders, runs, turn=0.0, budget=seconds / len(contenders), progress=progress)
     # In each turn the first run warms up.
-    each = [middle(column) for column in zip(*taken[1::2], strict=True)]
+    each = [interquartile_mean(column) for column in zip(*taken[1::2], strict=True)]
     rows = by_layer(repeated.steps, each)
     if peer is None:
         return LayerTimes(rows, times["whole"])
@@ -133,7 +133,7 @@ def layer_times(worker: Worker) -> tuple[LayerTime, ...]:
     while len(taken) < 2 or (len(taken) < 2 * _RUNS and perf_counter() < deadline):
         taken.append(repeated.stepwise())
     # Of two runs the first warms up.
-    each = [middle(column) for column in zip(*taken[1::2], strict=True)]
+    each = [interquartile_mean(column) for column in zip(*taken[1::2], strict=True)]
     return by_layer(repeated.steps, each)
 
 
@@ -193,7 +193,7 @@ def match(
     peer_times: dict[int, float] = {}
     alone = []
     for node in nodes:
-        seconds = middle(node.seconds[1::2])
+        seconds = interquartile_mean(node.seconds[1::2])
         # Reordering yields a layer's output a second time, in onnxruntime's own layout or out of it.
         names = () if node.op_type in _REORDERING else node.names
         index = next((owner[name] for name in names if name in owner), None)

@@ -217,7 +217,7 @@ def profile_frames(
         profile.counted = tuple(blocking.counted)
     if recording.totals["waits for jobs"]:
         profile.blocking["waits for jobs"] = recording.totals["waits for jobs"]
-    _look_at_workers(profile, layers)
+    _measure_workers(profile, layers)
     return profile
 
 
@@ -276,7 +276,7 @@ class _Pace:
             self._sleep(left)
 
 
-def _look_at_workers(profile: Profile, layers: bool) -> None:
+def _measure_workers(profile: Profile, layers: bool) -> None:
     """Memory and layers of the workers that are still there."""
     for times in profile.workers:
         worker = times.worker

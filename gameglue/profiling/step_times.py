@@ -82,7 +82,7 @@ def _planned(step: Step, names: dict[str, tuple[int, ...]]) -> PlannedStep:
     return PlannedStep(step, tuple(names), list(names.values())[-1] if names else None)
 
 
-def middle(values: Iterable[float]) -> float:
+def interquartile_mean(values: Iterable[float]) -> float:
     """The interquartile mean, for clocks of microsecond resolution."""
     ordered = sorted(values)
     cut = len(ordered) // 4

@@ -12,10 +12,10 @@ from engine import BackendType, Worker
 from gameglue.graphics.device import Effect
 from gameglue.graphics.graphics import Graphics
 from gameglue.host.resources import Resources
-from gameglue.reloading.effect import WatchedEffect
+from gameglue.reloading.effect import ReloadableEffect
 from gameglue.reloading.file_watch import FileWatch
-from gameglue.reloading.watched import Watched
-from gameglue.reloading.worker import WatchedWorker
+from gameglue.reloading.reloadable import Reloadable
+from gameglue.reloading.worker import ReloadableWorker
 
 _log = logging.getLogger("gameglue")
 
@@ -29,7 +29,7 @@ class HotReload:
         self._resources = resources
         self._graphics = graphics
         self._clock = clock
-        self._watched: list[Watched[Any]] = []
+        self._watched: list[Reloadable[Any]] = []
         self._files: list[tuple[FileWatch, Callable[[Path], object]]] = []
 
     def worker(
@@ -39,7 +39,7 @@ class HotReload:
         *,
         on_reload: Callable[[Worker], object] | None = None,
         **options: Any,
-    ) -> WatchedWorker:
+    ) -> ReloadableWorker:
         """Create a worker that reloads when its model file changes; `options` as for `Worker.load_async`.
 
         It is loaded in the background, the first time too: await it, or poll `is_done()`, then use `.worker`.
@@ -47,19 +47,19 @@ class HotReload:
         Raises:
             ResourceError: There is no such file.
         """
-        watched = WatchedWorker(self._resources.find(model), backend_type, on_reload, options)
+        watched = ReloadableWorker(self._resources.find(model), backend_type, on_reload, options)
         self._watched.append(watched)
         return watched
 
     def effect(
         self, fragment: str | Path, *, on_reload: Callable[[Effect], object] | None = None
-    ) -> WatchedEffect:
+    ) -> ReloadableEffect:
         """An image effect that follows its fragment shader's file; it may be applied at once.
 
         Raises:
             ResourceError: There is no such file.
         """
-        watched = WatchedEffect(self._resources.find(fragment), self._graphics, on_reload)
+        watched = ReloadableEffect(self._resources.find(fragment), self._graphics, on_reload)
         self._watched.append(watched)
         return watched
 
@@ -95,4 +95,4 @@ class HotReload:
         self._files.clear()
 
 
-__all__ = ["HotReload", "WatchedEffect", "WatchedWorker"]
+__all__ = ["HotReload", "ReloadableEffect", "ReloadableWorker"]

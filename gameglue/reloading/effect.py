@@ -14,10 +14,10 @@ from gameglue.errors import GraphicsError
 from gameglue.graphics.device import Effect, RenderTarget, Texture
 from gameglue.graphics.graphics import Graphics
 from gameglue.graphics.shaders import FULLSCREEN_VERTEX, numbered
-from gameglue.reloading.watched import Watched
+from gameglue.reloading.reloadable import Reloadable
 
 
-class WatchedEffect(Watched[Effect]):
+class ReloadableEffect(Reloadable[Effect]):
     """The effect of the file's latest shader that compiles; made by `app.hot_reload.effect`.
 
     It is applied like an `Effect`; as long as there is none, applying it copies the image. The shader is
@@ -30,7 +30,7 @@ class WatchedEffect(Watched[Effect]):
 
     @property
     def effect(self) -> Effect:
-        """The one in use. Raises `ResourceError` as long as there is none yet."""
+        """The current effect. Raises `ResourceError` before the first one is loaded."""
         return self.current
 
     def apply(

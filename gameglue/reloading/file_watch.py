@@ -24,7 +24,7 @@ class FileWatch:
         self._next = 0.0
 
     def has_changed(self, now: float) -> bool:
-        """Whether there is another content than at the last change; `now` in seconds, of any clock."""
+        """Whether the file has changed and settled since the last change; `now` in seconds, of any clock."""
         if now < self._next:
             return False
         state = _state_of(self.path)

@@ -8,13 +8,13 @@ from time import monotonic
 from typing import Any
 
 from engine import BackendType, InputError, Loading, Model, Worker
-from gameglue.reloading.watched import Watched
+from gameglue.reloading.reloadable import Reloadable
 
 GRACE = 2.0
 """Seconds that a worker outlives its replacement: answers may be on their way that a game still reads."""
 
 
-class WatchedWorker(Watched[Worker]):
+class ReloadableWorker(Reloadable[Worker]):
     """A worker of the file's latest model that works; made by `app.hot_reload.worker`.
 
     Ask for `worker` each time it is used: another one takes its place between two frames. What `set_input`
@@ -36,7 +36,7 @@ class WatchedWorker(Watched[Worker]):
 
     @property
     def worker(self) -> Worker:
-        """The one in use. Raises `ResourceError` as long as there is none yet."""
+        """The current worker. Raises `ResourceError` before the first one is loaded."""
         return self.current
 
     def _begin(self) -> Loading[Worker]:

@@ -237,11 +237,11 @@ class GameObject:
         """Move this root object and its children to another scene of the same app.
 
         Raises:
-            SceneError: The object hangs under another, or the scene is not loaded while the object is in the
-                game.
+            SceneError: The object is a child of another, or the scene is not loaded while the object is
+                in the game.
         """
         if self.transform.parent is not None:
-            raise SceneError(f"{self!r} hangs under another object: first set transform.parent = None")
+            raise SceneError(f"{self!r} is a child of another object: first set transform.parent = None")
         if scene.app is not self._scene.app:
             raise SceneError(f"{scene!r} belongs to another app than {self!r}")
         self._change_scene(scene)

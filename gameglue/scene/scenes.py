@@ -32,7 +32,7 @@ class Scenes:
 
     @property
     def active(self) -> Scene:
-        """The scene that was loaded last in the place of others, unless another was made active."""
+        """The active scene: the last one loaded non-additively, unless another was set."""
         return self._active
 
     @active.setter
@@ -92,7 +92,7 @@ class Scenes:
         """Move a root object and its children to the persistent scene."""
         if owner.transform.parent is not None:
             raise SceneError(
-                f"{owner!r} hangs under another object, and only what is at the top survives a load: "
+                f"{owner!r} is a child of another object, and only root objects survive a load: "
                 "first set transform.parent = None"
             )
         if self._persistent is None:
@@ -111,7 +111,7 @@ class Scenes:
         if scene.app is not self._app:
             raise SceneError(f"{scene!r} belongs to another app: make it with this one's new_scene()")
         if scene is self._persistent:
-            raise SceneError("the scene of what survives loads is always there; move objects out of it")
+            raise SceneError("the persistent scene cannot be unloaded; move objects out of it")
 
     def _replace(self, scene: Scene) -> None:
         if self._loaded == [scene]:

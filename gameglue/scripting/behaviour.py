@@ -175,8 +175,7 @@ class MonoBehaviour:
         self._app._lifecycle.timers.start(self, call, delay)
 
     def invoke_repeating(self, call: Callable[[], object], delay: float, period: float) -> None:
-        """Call a function again and again, at most once per frame. Calls that a long frame misses are
-        dropped.
+        """Call a function repeatedly, at most once per frame; calls missed in a long frame are dropped.
 
         Args:
             call: The function.

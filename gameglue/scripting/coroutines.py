@@ -66,8 +66,8 @@ class YieldInstruction(ABC):
         return (yield self)
 
 
-class Promised(YieldInstruction):
-    """A wait that warns if it goes away without having been waited for, where `promised` made it so."""
+class WarnsIfNotAwaited(YieldInstruction):
+    """A wait that can warn if it is deleted without having been awaited."""
 
     _written: str | None = None
     """How to wait for it; None where it may go away."""
@@ -82,16 +82,16 @@ class Promised(YieldInstruction):
             object.__setattr__(self, "_written", None)
 
 
-P = TypeVar("P", bound=Promised)
+P = TypeVar("P", bound=WarnsIfNotAwaited)
 
 
-def promised(wait: P, written: str) -> P:
+def warn_if_not_awaited(wait: P, written: str) -> P:
     """`wait`, which warns if it is dropped. written: how to wait for it, such as "await seconds(1)"."""
     object.__setattr__(wait, "_written", written)
     return wait
 
 
-class NextFrame(Promised):
+class NextFrame(WarnsIfNotAwaited):
     """Continue in the next frame, after `update`."""
 
     def _begin(self, time: Time) -> StartedWait:
@@ -114,7 +114,7 @@ def _check_seconds(seconds: object) -> None:
 
 
 @dataclass(frozen=True)
-class WaitForSeconds(Promised):
+class WaitForSeconds(WarnsIfNotAwaited):
     """Continue when `seconds` of game time have passed: slower in slow motion, never while paused.
 
     Attributes:
@@ -227,12 +227,12 @@ class WaitUntilDone(YieldInstruction):
 
 def seconds(duration: float) -> WaitForSeconds:
     """Wait for `duration` seconds of game time: `yield` or `await` the result."""
-    return promised(WaitForSeconds(duration), f"await seconds({duration!r})")
+    return warn_if_not_awaited(WaitForSeconds(duration), f"await seconds({duration!r})")
 
 
 def next_frame() -> NextFrame:
     """Wait for the next frame: `yield` or `await` the result."""
-    return promised(NextFrame(), "await next_frame()")
+    return warn_if_not_awaited(NextFrame(), "await next_frame()")
 
 
 def _poll_handle(handle: object) -> StartedWait | None:
@@ -319,7 +319,7 @@ class CoroutineRunner:
                 self._stop(coroutine)
 
     def step(self, point: ResumePoint) -> None:
-        """Resume what waits for `point`. What begins to wait now is resumed at the next one."""
+        """Resume the coroutines that wait for `point`, except for waits that begin meanwhile."""
         batch, self._waiting = self._waiting, []
         for coroutine in batch:
             wait = coroutine._wait
@@ -408,7 +408,7 @@ class CoroutineRunner:
 
 
 def _hint(routine: Any) -> str:
-    """What is probably meant by something that is no routine."""
+    """Advice for an argument of `start_coroutine` that is no generator or coroutine; else ""."""
     if inspect.isasyncgen(routine):
         return ": `async def` waits with await, not with yield"
     name = routine if isinstance(routine, str) else getattr(routine, "__name__", "blink")
@@ -429,7 +429,7 @@ _INSTEAD = {
 
 
 def _explained(failure: Exception, name: str) -> Exception:
-    """A failure of Python's own that comes of waiting for the wrong thing, in the words of this module."""
+    """Convert Python's error for awaiting the wrong thing to a `GameError` that says what to write."""
     text = str(failure)
     found = _NOT_AWAITABLE.search(text) if isinstance(failure, TypeError) else None
     if isinstance(failure, RuntimeError) and text == "no running event loop":

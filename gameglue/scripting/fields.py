@@ -259,7 +259,7 @@ def _meaning_of(annotation: object) -> Named | None:
 
 
 def _meanings(value: object, annotation: object) -> Iterator[tuple[Named, object]]:
-    """The parts of a fitting value whose type is `Named`, with what checks them."""
+    """The `Named` types within an annotation, each with the part of `value` that it checks."""
     origin, args = get_origin(annotation), get_args(annotation)
     meaning = _meaning_of(annotation)
     if meaning is not None:

@@ -177,7 +177,7 @@ def check_constructor(cls: type) -> None:
 
 
 def _near_hook(name: str) -> str | None:
-    """The hook that a name misses by one letter: one too few, one too many, another one, or two swapped."""
+    """The hook that differs from `name` by one letter (missing, added or changed) or by two swapped ones."""
     for hook in HOOKS:
         # Another form of the word ("updated", "starts") is meant as it stands.
         if not (name.startswith(hook) or hook.endswith(name)) and _is_one_letter_off(name, hook):

@@ -20,7 +20,7 @@ _ROUNDING = 1e-9
 
 @dataclass(eq=False, slots=True)
 class Timer:
-    """One call that waits. `period`: seconds from call to call, `None` for a single one."""
+    """A pending call. `period`: seconds between calls, `None` for a single one."""
 
     owner: Any
     call: Callable[[], object]

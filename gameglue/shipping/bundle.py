@@ -210,7 +210,7 @@ def _digest(package: Package) -> str:
 
 
 def _run(specification: Path, output: Path, work: Path) -> None:
-    """Run PyInstaller. Raises `InputError` with its last words."""
+    """Run PyInstaller. Raises `InputError` with the last lines of its output."""
     command = [sys.executable, "-m", "PyInstaller", "--noconfirm", "--log-level", "WARN"]
     command += ["--distpath", str(output), "--workpath", str(work / "work"), str(specification)]
     environment = {

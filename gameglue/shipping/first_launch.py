@@ -36,7 +36,7 @@ def compile_kernels(app: App, choice: BackendChoice, models: Sequence[Path], bui
     mark = _mark(choice, build)
     if (mark is not None and mark.exists()) or not models:
         return False
-    print("first launch: compiling kernels, which are kept for the next time", file=sys.stderr, flush=True)
+    print("first launch: compiling kernels, which are cached for later launches", file=sys.stderr, flush=True)
     for number, path in enumerate(models):
         _load(app, choice, path, (number, len(models)))
     try:
@@ -48,7 +48,7 @@ def compile_kernels(app: App, choice: BackendChoice, models: Sequence[Path], bui
 
 
 def _load(app: App, choice: BackendChoice, path: Path, place: tuple[int, int]) -> None:
-    """Make a worker and dispose it; what was compiled for it stays."""
+    """Compile a model's kernels by creating a worker and disposing it; they stay in the cache."""
     number, count = place
     due = 0.0
     try:

@@ -25,7 +25,7 @@ from engine.backends.gl.compute.memory import GLMemory
 from engine.backends.gl.pixel.memory import TensorTexture
 from engine.backends.gl.record import GLRecorder
 from engine.backends.opencl.backend import OpenCLBackend
-from engine.backends.opencl.execution.programs import Compiled
+from engine.backends.opencl.execution.programs import CompiledProgram
 from engine.runtime.loading import handle
 from tests.graphs import model, node
 
@@ -125,7 +125,7 @@ def counting(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Iterator[Piec
         patch.setattr(handle, "perf_counter", lambda: next(seconds))
         for of, name in (
             *((GLMemory, "_allocate"), (TensorTexture, "__init__"), (OpenCLBackend, "_allocate")),
-            *((GLRecorder, "use"), (Compiled, "bare_kernel")),
+            *((GLRecorder, "use"), (CompiledProgram, "bare_kernel")),
         ):
             watch(of, name, piece)
         watch(type(backend), "template", lambda: pieces.recorders.append(threading.get_ident()))

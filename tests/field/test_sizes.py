@@ -14,7 +14,7 @@ from engine.base.errors import EngineError
 from tests.engine.conftest import CHANNELS, device_for
 from tests.field.feeds import read_feeds
 from tests.field.preparing import SOURCES, SourceFailed, prepare
-from tests.open_sizes import check_sizes, plan_apart
+from tests.open_sizes import check_sizes, plan_statically
 
 IS_WHOLE = os.environ.get("GAMEGLUE_FIELD", "sample") == "all"
 
@@ -54,7 +54,7 @@ def test_any_sizes_answer_as_plans_of_their_own_do(channel: str, request: pytest
             continue
         with (
             Worker(model, backend, device=device) as worker,
-            plan_apart(Worker(model, backend, device=device)) as apart,
+            plan_statically(Worker(model, backend, device=device)) as apart,
         ):
             try:
                 count = COUNTS.get(channel, OTHERS)

@@ -61,7 +61,7 @@ class CommandBuffer:
         self.add(lambda: worker.set_input(name, value))
 
     def output(self, worker: Worker, name: str | None = None) -> WorkerOutput:
-        """An output of a worker as it will be when a command gets there: for inputs and for jobs."""
+        """A reference to a worker's output at execution time, for use as an input or a job argument."""
         return WorkerOutput(worker, name)
 
     def schedule_job(
@@ -152,7 +152,7 @@ class CommandBuffer:
         self.add(lambda: TextureConverter.render_to_screen(now(tensor), transform, screen, slot=slot))
 
     def add(self, call: Callable[[], object]) -> None:
-        """Add a call of anything else: it is made when an execution gets there."""
+        """Add any other callable, which each execution calls in order."""
         if not callable(call):
             raise InputError(f"add takes something to call, not a {type(call).__name__}")
         self._add(PlainCommand(call))

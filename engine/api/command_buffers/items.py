@@ -24,7 +24,7 @@ from engine.runtime.tensor import Tensor
 
 @dataclass(frozen=True)
 class WorkerOutput:
-    """An output of a worker as it will be when a command gets there; see `CommandBuffer.output`.
+    """A reference to a worker's output, resolved when a command executes; see `CommandBuffer.output`.
 
     Attributes:
         worker: The worker.

@@ -211,7 +211,7 @@ def _letters(transform: TextureTransform, channels: int) -> str:
     letters = transform.letters(channels)
     if len(letters) != channels:
         raise InputError(
-            f"a tensor of {channels} channels; an image gives up to 4, the swizzle {len(letters)}"
+            f"the tensor has {channels} channels, the swizzle {len(letters)} (an image gives up to 4)"
         )
     return letters
 

@@ -312,7 +312,7 @@ def _staged(
     """Convert on the textures' own device, and bring the result to the host without waiting."""
     if slot is not None:
         raise InputError(
-            "a slot of a tensor that is not on the texture's GPU: convert the images of a batch in one call"
+            "slot= needs a tensor on the texture's GPU; convert the images of a batch in one call instead"
         )
     device = textures[0].device
     backend = shared_backend(BackendType.GPU_PIXEL, device)

@@ -86,7 +86,9 @@ def _texture(texture: Any, top_down: bool) -> GLImage:
     if _is_released(texture):
         raise InputError("this texture was released")
     if texture.samples:
-        raise InputError("a multisampled texture has no single colours; copy its framebuffer to a plain one")
+        raise InputError(
+            "a multisampled texture cannot be converted; copy its framebuffer to one without samples"
+        )
     if texture.dtype not in ("f1", "f2", "f4"):
         raise InputError(
             f"a texture of dtype {texture.dtype!r}; give 'f1' (8 bits, from 0 to 1), 'f2' or 'f4'"

@@ -145,7 +145,7 @@ class _Delivery:
             self.arriving = data.request()
 
     def advance(self) -> bool:
-        """Whether it has arrived."""
+        """Write the image if its elements have arrived; returns whether they have."""
         if self.read is None:
             if self.arriving is None or not self.arriving.done():
                 return False

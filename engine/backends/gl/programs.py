@@ -26,7 +26,7 @@ _LOG_SIZE = 2048
 Shader = TypeVar("Shader")
 
 
-class Linked(NamedTuple):
+class LinkedProgram(NamedTuple):
     """A program that is ready: its GL name, and the location of its argument array `A`."""
 
     program: int
@@ -50,7 +50,7 @@ class ProgramStore(ABC, Generic[Shader]):
         self.device: GLDevice = weakref.proxy(device)
         info = device.info
         self._identity = "\0".join((info.vendor, info.renderer, info.version))
-        self._programs: dict[str, Linked] = {}
+        self._programs: dict[str, LinkedProgram] = {}
         self._publishing = threading.Lock()
         self._elsewhere = threading.local()
         with device.current():
@@ -146,7 +146,7 @@ class ProgramStore(ABC, Generic[Shader]):
                 if len(locations) < len(wanted):
                     self._delete(programs.values())
         # Other contexts may use what that block made only when it has ended.
-        self._publish({key: Linked(programs[key], location) for key, location in locations.items()})
+        self._publish({key: LinkedProgram(programs[key], location) for key, location in locations.items()})
         with self._publishing:
             self.compilations += len(compiled)
         return len(compiled)
@@ -155,7 +155,7 @@ class ProgramStore(ABC, Generic[Shader]):
         for program in programs:
             self.context.gl.glDeleteProgram(program)
 
-    def _publish(self, ready: Mapping[str, Linked]) -> None:
+    def _publish(self, ready: Mapping[str, LinkedProgram]) -> None:
         """Enter programs into the table. The first of a key stays: recorded commands may hold its name."""
         with self._publishing:
             unused = [linked.program for key, linked in ready.items() if key in self._programs]

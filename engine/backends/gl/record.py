@@ -117,7 +117,7 @@ class GLRecorder:
         self._textures.clear()
 
     def repeat(self, step: Step, add: Callable[[Step], Sequence[Setting]]) -> None:
-        """Add the steps that a step repeats, by `add`, which returns what sets their arguments for a run.
+        """Record the steps that a step repeats, with `add`, which returns the settings of an iteration.
 
         They become two repetitions: all runs, and what follows the last.
         """

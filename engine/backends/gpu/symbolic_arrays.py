@@ -149,7 +149,7 @@ class SymbolicArray:
         return len(self._given) - 1
 
     def close(self, *shape: int) -> ArrayTemplate:
-        """Return what fills in the symbolic values; -1 in the shape is what is left."""
+        """Return the array template; a size of -1 in `shape` is inferred."""
         whole = np.array(self._given, np.float64 if self._is_float else np.int64).reshape(shape or -1)
         entries = ([], self._entries) if self._is_float else (self._entries, [])
         return ArrayTemplate(self._numbers, whole, *entries)

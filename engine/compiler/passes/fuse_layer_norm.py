@@ -11,8 +11,10 @@ _VERSION = 17
 
 
 def fuse_layer_norm(model: Model) -> Model:
-    """(x - mean) / sqrt(mean of squared differences + epsilon) * scale + shift over the last axis
-    -> LayerNormalization (Ba et al., 2016). Scale and shift are constants of at most one axis.
+    """Replace the layers of a layer normalization by LayerNormalization (Ba et al., 2016).
+
+    They compute (x - mean) / sqrt(mean of squared differences + epsilon) * scale + shift over the last axis.
+    Scale and shift are constants of at most one axis.
     """
     graph = Patterns(model)
     made: dict[str, Layer] = {}

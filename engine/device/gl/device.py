@@ -196,8 +196,9 @@ class GLDevice(Disposable):
             self._spare.append(context)
 
     def poll(self, fence: int) -> bool:
-        """Whether the GPU has passed a fence; never waits, and needs no switch while the game's context is
-        current.
+        """Whether the GPU has passed a fence; never waits.
+
+        It needs no switch of contexts while the game's is current.
 
         Raises `DeviceError` if the driver cannot tell, as when the context was lost.
         """

@@ -20,7 +20,7 @@ _SECOND = 1_000_000_000
 
 
 class _ClosedFunctions(GLFunctions):
-    """What a thread finds that still works in a context whose window is being closed."""
+    """Replaces the GL functions of a context whose window is being closed: every lookup raises."""
 
     def address(self, name: str) -> int:
         """Raises `DeviceError`."""

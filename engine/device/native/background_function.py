@@ -9,7 +9,7 @@ from engine.device.native.store import NativeSource, PendingLoad, process_store
 
 
 class BackgroundFunction:
-    """A native function, which callers do without until it is compiled, and where numba cannot compile.
+    """A native function compiled in the background; callers need a fallback until it is available.
 
     Args:
         source: Its source.

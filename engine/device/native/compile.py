@@ -147,7 +147,7 @@ class Compiler:
 
 @contextlib.contextmanager
 def _plainly() -> Iterator[None]:
-    """A block in which numba does less.
+    """Context manager: numba skips its own optimisation and caches the types of calls.
 
     It leaves optimising to others, as it would do so twice for every helper. And it finds out only once what
     a call with arguments of such types is: it would ask a dozen rules about every `+` of two integers, for a

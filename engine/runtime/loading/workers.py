@@ -17,7 +17,7 @@ from engine.backends.base import Progress
 from engine.backends.partial_dispatch import StepRange
 from engine.base.errors import InputError
 from engine.base.sliced_thread import SlicedThread
-from engine.compiler.lower import Lowered
+from engine.compiler.lower import LoweredModel
 from engine.compiler.plan import Plan
 from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements
@@ -35,7 +35,7 @@ from engine.runtime.plans.session import Session
 Shapes = Mapping[str, Any]
 """Sizes of named dimensions, or shapes of inputs (arrays stand for their shapes), or both, by name."""
 
-Plans = list[tuple[object, Lowered]]
+Plans = list[tuple[object, LoweredModel]]
 
 READING, COMPILING, RECORDING, RUNNING = (
     "reading the model", "compiling kernels", "recording", "running once",
@@ -156,7 +156,7 @@ def _first_run(session: Session, recorded: RecordedPlan) -> Steps[None]:
 
 
 def _reads_computed_integers(plan: Plan, number: int) -> bool:
-    """Whether a step may take what others leave in memory for indices, or for how often it loops."""
+    """Whether a step may use integers computed by other steps as indices or loop counts."""
     specs = [plan.buffers[name] for name in plan.steps[number].inputs if name in plan.buffers]
     left = [spec.dtype for spec in specs if spec.role == "temporary"]
     # Bytes are what quantised tensors and conditions consist of.
@@ -171,7 +171,7 @@ def _progress_of(loading: Loading[Any], stage: str, start: float, end: float) ->
 
 
 def shapes_of(model: Model, host_inputs: frozenset[str], given: Shapes) -> tuple[InputShapes, Elements]:
-    """Input shapes from sizes and shapes by name; and the elements that decide a plan, of inputs that do so.
+    """Input shapes from named sizes and shapes, and the elements of inputs that decide the plan.
 
     Raises `InputError` that names what is unknown, does not fit, or is missing.
     """
@@ -185,7 +185,7 @@ def shapes_of(model: Model, host_inputs: frozenset[str], given: Shapes) -> tuple
     known: dict[str, np.ndarray] = {}
     for name, item in inputs.items():
         if item.kind != "tensor":
-            raise InputError(f"input '{name}' is a {item.kind}: only plans for tensors are made ahead")
+            raise InputError(f"input '{name}' is a {item.kind}: plans can be prepared for tensors only")
         value = given.get(name)
         if value is None:
             shapes[name] = _shape_of(item, given)
@@ -212,7 +212,7 @@ def _shape_of(item: Input, given: Shapes) -> tuple[int, ...]:
     if item.shape is None or still_open:
         name = next((d for d in still_open if d), item.name)
         raise InputError(
-            f"input '{item.name}' has the shape {item.shape}: give the sizes of what is open in it, or its "
+            f"input '{item.name}' has the shape {item.shape}: give sizes for its dynamic dimensions, or its "
             f"shape, as in warm_up({{{name!r}: ...}})"
         )
     return tuple(int(d or 0) for d in sizes)

@@ -328,7 +328,7 @@ class Trees(OneOf):
 
 
 class _Calls(Column[Callable[[], Any]]):
-    """Calls of storable functions, still to be made: those of each function as columns of its arguments."""
+    """A column of deferred calls of storable functions; arguments are stored by function."""
 
     def write(self, values: Sequence[Callable[[], Any]], file: StreamWriter) -> None:
         calls: dict[str, list[tuple[Any, ...]]] = {}

@@ -27,7 +27,7 @@ import numpy as np
 from engine.backends.base import Backend, Progress
 from engine.backends.plan_codec import PlanCodec
 from engine.base import source_files
-from engine.compiler.lower import Lowered, Segment
+from engine.compiler.lower import LoweredModel, Segment
 from engine.compiler.plan import AnyKernel, BufferSpec, Packed, Plan, RepeatedSteps, Step, StoredKernel
 from engine.compiler.plan_walk import Trace
 from engine.device.native.prebuilt import ABI
@@ -94,7 +94,7 @@ class PlanFile:
         return words
 
     def serialized(
-        self, lowered: Lowered, recorder: SizeRecorder, decided: tuple[object, ...], is_start: bool
+        self, lowered: LoweredModel, recorder: SizeRecorder, decided: tuple[object, ...], is_start: bool
     ) -> StoredSymbolicPlan | None:
         """Serialize an unused plan with symbolic sizes; None if it cannot be stored.
 
@@ -173,7 +173,7 @@ class _Tensor(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """A `Lowered` that runs in one place."""
+    """A `LoweredModel` that runs in one place."""
 
     tensors: Sequence[_Tensor]
     outputs: Sequence[str]
@@ -280,7 +280,7 @@ def _file_column(model: Model, codec: PlanCodec) -> Column[_File]:
     )
     segments = Many(Records(partial(Segment, "native"), plan=plan, imports=Many(NAME), exports=Many(NAME)))
     tensors = Many(Tuples(_Tensor, shape=Many(SIZE)))
-    plans: Column[Lowered] = Converted(
+    plans: Column[LoweredModel] = Converted(
         Records(_Plan, tensors=tensors, segments=segments), partial(_flat, model, codec), _restored
     )
     names = Converted(Many(NAME), sorted, frozenset)
@@ -311,7 +311,7 @@ def _key_of(shapes: Mapping[str, tuple[int, ...]]) -> object:
     return tuple(shapes.items()), ()
 
 
-def _flat(model: Model, codec: PlanCodec, lowered: Lowered) -> _Plan:
+def _flat(model: Model, codec: PlanCodec, lowered: LoweredModel) -> _Plan:
     if lowered.trace.stop is not None or lowered.fallbacks:
         raise NotStorableError("the plan continues when data has arrived")
     # A plan that ends with a stop has not made all outputs.
@@ -332,7 +332,7 @@ def _flat(model: Model, codec: PlanCodec, lowered: Lowered) -> _Plan:
     return _Plan(tensors, outputs, segments)
 
 
-def _restored(flat: _Plan) -> Lowered:
+def _restored(flat: _Plan) -> LoweredModel:
     values: dict[str, Any] = {}
     roots: dict[str, Value] = {}
     for name, root, shape, dtype, known in flat.tensors:
@@ -347,4 +347,4 @@ def _restored(flat: _Plan) -> Lowered:
             if name in roots and spec.elements != roots[name].size:
                 raise ValueError(f"the buffer of {name} has another size")
     trace = Trace(values, [], {}, kept=[values[name] for name in flat.outputs])
-    return Lowered(trace, [*flat.segments])
+    return LoweredModel(trace, [*flat.segments])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from engine.backends.plan_codec import PlanCodec
-from engine.compiler.lower import Lowered, Segment
+from engine.compiler.lower import LoweredModel, Segment
 from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
 from engine.compiler.plan_walk import Trace
 from engine.compiler.walk import Stop
@@ -41,7 +41,7 @@ class StoredSymbolicPlan(NamedTuple):
     """
 
     shapes: dict[str, tuple[int, ...]]
-    lowered: Lowered
+    lowered: LoweredModel
     sizes: tuple[Any, ...]
     decided: tuple[Any, ...] = ()
     before: int = -1
@@ -114,7 +114,7 @@ def _name_of(made: Any) -> str:
 
 
 def _live(x: Any, sizes: Sequence[Size]) -> Any:
-    """What `_serializer`'s function was given, with symbolic numbers of another record."""
+    """Replace the symbolic numbers in stored data by those of another record."""
     if type(x) is tuple:
         return tuple([_live(item, sizes) for item in x])
     if type(x) is _SymbolicNumber:
@@ -136,7 +136,7 @@ def stored_step(step: Step, codec: PlanCodec) -> Step:
 
 
 def serialized(
-    lowered: Lowered,
+    lowered: LoweredModel,
     recorder: SizeRecorder,
     decided: tuple[object, ...],
     names: Sequence[str],
@@ -183,7 +183,7 @@ def serialized(
         data(_stop_of(trace)),
     )
     made: dict[str, Any] = {name: _at_hints(value) for name, value in values.items()}
-    whole = Lowered(
+    whole = LoweredModel(
         Trace(made, [], {}), [Segment("native", available_data, segment.imports, segment.exports)]
     )
     return StoredSymbolicPlan({name: made[name].shape for name in inputs}, whole, sizes, data(decided))
@@ -217,12 +217,12 @@ def _stop_of(trace: Trace) -> tuple[Any, ...]:
 
 
 def _at_hints(value: Value) -> Value:
-    """The tensor of a plan for the numbers that the open one was made for."""
+    """The static form of a symbolic tensor, with the sizes for which the plan was made."""
     known = None if value.known is None or holds_sizes(value) else value.known
     return Value(value.root.name, tuple(map(hint_of, value.shape)), value.dtype, None, known)
 
 
-def restored(stored: StoredSymbolicPlan) -> tuple[Lowered, SizeRecorder]:
+def restored(stored: StoredSymbolicPlan) -> tuple[LoweredModel, SizeRecorder]:
     """Deserialize a plan with symbolic sizes and its record. Raises one of `UNREADABLE` for damaged data."""
     instructions, made_for, numbers, tensors, tables, stop = stored.sizes
     recorder = SizeRecorder()
@@ -267,7 +267,7 @@ def restored(stored: StoredSymbolicPlan) -> tuple[Lowered, SizeRecorder]:
         # Their names tell which inputs are kept; planning does not continue from them.
         trace.kept = [Value(name, (), np.dtype(np.float32)) for name in kept]
     steps = [Segment("native", plan, segment.imports, segment.exports)] if plan.steps or plan.buffers else []
-    return Lowered(trace, steps), recorder
+    return LoweredModel(trace, steps), recorder
 
 
 def _opened(value: Value, shape: tuple[Any, ...], elements: Any, bound: tuple[Any, ...]) -> Value:

@@ -18,7 +18,7 @@ from engine.backends.growable_memory import GrowableMemory
 from engine.base.errors import DeviceError
 from engine.base.generators import SmallSteps, within
 from engine.base.sliced_thread import SlicedThread
-from engine.compiler.lower import Lowered
+from engine.compiler.lower import LoweredModel
 from engine.compiler.plan_walk import Trace
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.pending_work import plans_in_background
@@ -66,7 +66,7 @@ class BackgroundPlans:
     def begin(self, request: PlanRequest) -> RecordedPlan:
         """Start making a plan; it is empty until `Session.is_ready` returns True."""
         request.hold()
-        recorded = RecordedPlan(Lowered(Trace({}, [], {})), Planning(request))
+        recorded = RecordedPlan(LoweredModel(Trace({}, [], {})), Planning(request))
         self._line.append(recorded)
         self._begin()
         return recorded
@@ -116,7 +116,7 @@ class BackgroundPlans:
             self._loading.stop()
 
     def stop_later(self, then: Callable[[], None]) -> None:
-        """Make no further plans, and do something once none is being made. Never waits."""
+        """Make no further plans, and call `then` once the plan in progress has finished. Never waits."""
         self._line.clear()
         self._near.clear()
         if self._loading is not None:
@@ -170,9 +170,9 @@ class BackgroundPlans:
             with session.backends["native"].entered():
                 made.release()
 
-    def _planned(self, request: PlanRequest) -> Lowered:
-        """A plan for these sizes alone, its kernels compiled and its weights packed."""
-        session, lowered = self._session, request.apart()
+    def _planned(self, request: PlanRequest) -> LoweredModel:
+        """A static plan for these sizes, with compiled kernels and, on host backends, packed weights."""
+        session, lowered = self._session, request.static_plan()
         session.compile(lowered)
         request.store_static(lowered)
         if session.backends["native"].is_host:
@@ -235,7 +235,7 @@ def compiling_on_a_thread(
 
 
 def binding(session: Session, sized: SymbolicPlan, use: Callable[[bool], None]) -> Steps[None]:
-    """Bind a plan for all sizes; `use` is called with whether that worked."""
+    """Bind a symbolic plan; `use` is called with whether that worked."""
     native, is_bound = session.backends["native"], False
     try:
         if native.is_host:

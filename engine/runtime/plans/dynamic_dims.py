@@ -17,7 +17,7 @@ class DynamicDims:
 
     Those of a sequence's tensors are open each for itself; how many tensors there are is not open.
 
-    is_possible: Whether a model can be planned for all sizes.
+    is_possible: Whether a model can be planned with symbolic sizes.
     has_any: Whether any dimension is open.
     has_known_ranks: Whether all inputs are tensors whose ranks are declared.
     """

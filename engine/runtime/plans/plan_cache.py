@@ -59,13 +59,13 @@ class PlanCache:
         return fast_path
 
     def keep_fast_path(self, key: object, recorded: RecordedPlan) -> None:
-        """Let `fast_path` find that of a plan, if it has one, until the plan is dropped."""
+        """Let `fast_path` return this plan's fast path, if it has one, until the plan is dropped."""
         fast_path = recorded.fast_path
         if fast_path is not None and self.plans.get(key) is recorded:
             self._fast_paths[fast_path.shapes] = key, fast_path
 
     def forget_fast_path(self, fast_path: Any) -> None:
-        """Let `fast_path` not find this one any more."""
+        """Remove a fast path, so that `fast_path` no longer returns it."""
         found = self._fast_paths.get(fast_path.shapes)
         if found is not None and found[1] is fast_path:
             del self._fast_paths[fast_path.shapes]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.base.errors import EngineError
 from engine.base.generators import finish
-from engine.compiler.lower import Lowered
+from engine.compiler.lower import LoweredModel
 from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements
 from engine.kernels.size_recorder import SizeRecorder
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from engine.runtime.plans.session import Session
 
 MOST_DECIDED = 4
-"""How many plans for all sizes may be decided by other elements of inputs; with more, no further ones are
+"""How many symbolic plans may be decided by other elements of inputs; with more, no further ones are
 made.
 """
 
@@ -29,12 +29,12 @@ made.
 class PlanRequest(ABC):
     """Sizes and elements for which a plan is needed.
 
-    It is served by a plan for all sizes that takes them, else by a new such plan, else by one for these sizes
+    It is served by a symbolic plan that accepts them, else by a new such plan, else by one for these sizes
     alone. `Session` goes that way at once, and `BackgroundPlans` beside a game's frames.
 
     Attributes:
         session: The session of the model.
-        plans: The plans for all sizes among which one may serve it.
+        plans: The symbolic plans among which one may serve it.
         before: The plan that it continues, if any.
     """
 
@@ -45,19 +45,19 @@ class PlanRequest(ABC):
     @property
     @abstractmethod
     def given(self) -> SymbolicValues | None:
-        """The symbolic numbers; None where no plan for all sizes takes them."""
+        """The values of the symbolic numbers; None if no symbolic plan can accept them."""
 
     @property
     @abstractmethod
     def may_make(self) -> bool:
-        """Whether another plan for all sizes may be made."""
+        """Whether another symbolic plan may be made."""
 
     @abstractmethod
     def make_symbolic(self) -> SymbolicPlan | None:
         """A symbolic plan that also serves these sizes; None if impossible. Any thread may call this."""
 
     @abstractmethod
-    def apart(self) -> Lowered:
+    def static_plan(self) -> LoweredModel:
         """A static plan for these sizes. Any thread may call this."""
 
     def cached(self) -> RecordedPlan | None:
@@ -68,29 +68,29 @@ class PlanRequest(ABC):
         """Copy what the user may change before the plan is made."""
 
     def store_symbolic(self, made: Sequence[SymbolicPlan]) -> None:
-        """Store plans for all sizes, whose kernels are compiled."""
+        """Store symbolic plans, whose kernels are compiled."""
         self.session.stored_plans.store_symbolic_plans(self.session, {}, made)
 
-    def store_static(self, lowered: Lowered) -> None:
+    def store_static(self, lowered: LoweredModel) -> None:
         """Store a plan for these sizes alone, if it is to be."""
 
     def filling(self, *, only_used: bool = False) -> Filling:
-        """Fill in the plan for all sizes that takes these; returns None if none does. See `SymbolicPlans`."""
+        """Fill in the symbolic plan that accepts these; returns None if none does. See `SymbolicPlans`."""
         return self.plans.filling(self, only_used=only_used)
 
     def make(self) -> SymbolicPlan | None:
-        """A new plan for all sizes, to be used once its kernels are compiled; None where none is made."""
+        """Create a symbolic plan, usable once its kernels are compiled; None if none may be made."""
         made = self.make_symbolic() if self.may_make and not self.plans.serves_one_set_each else None
         if made is not None:
             self.plans.add(made)
         return made
 
     def found_or_made(self) -> SymbolicPlan | None:
-        """A plan for all sizes that takes these and has served none, or a new one. On any thread."""
+        """An unused symbolic plan that accepts these sizes, or a new one. Any thread may call this."""
         return self.plans.not_used(self.given) or self.make()
 
     def compiled(self) -> SymbolicPlan | None:
-        """The same with its kernels compiled, and stored."""
+        """`found_or_made`, then compile the kernels and store the symbolic plans on disk."""
         sized = self.found_or_made()
         if sized is not None:
             self.session.compile(sized.lowered)
@@ -98,7 +98,7 @@ class PlanRequest(ABC):
         return sized
 
     def filled_now(self) -> RecordedPlan | None:
-        """A plan for all sizes, filled in, which may have to be made; None if these are to be planned apart.
+        """Fill in a symbolic plan, which is made first if necessary; None if a static plan is needed.
 
         Kernels that are yet to be compiled are not waited for.
         """
@@ -126,7 +126,7 @@ class InputsRequest(PlanRequest):
 
     @cached_property
     def given(self) -> SymbolicValues | None:
-        """Symbolic sizes and elements; None where equal names have other sizes, or nothing can be open."""
+        """Symbolic sizes and elements; None if equal names have different sizes or nothing is dynamic."""
         sizes, elements = self.session.symbolic_plans.sizes.of(self._shapes), of_elements(self._known)
         if sizes is None:
             return None
@@ -134,14 +134,14 @@ class InputsRequest(PlanRequest):
 
     @property
     def may_make(self) -> bool:
-        """Not if other elements come with every schedule, as each plan is used once then."""
+        """Whether another symbolic plan may be made: not once many exist for other non-symbolic inputs."""
         given = self.given
         if given is None or not self.session.may_plan_for_all:
             return False
         return sum(plan.decided != given.decided for plan in self.plans.ready) < MOST_DECIDED
 
     def make_symbolic(self) -> SymbolicPlan | None:
-        """A plan for all sizes like these; None for a model that cannot be planned so."""
+        """Create a symbolic plan that covers these sizes; None if the model does not support it."""
         session, given, sizes = self.session, self.given, self.session.symbolic_plans.sizes
         if session.planner.tracer.grows_with_sizes:
             self.plans.most = MOST_LENGTHS
@@ -165,10 +165,10 @@ class InputsRequest(PlanRequest):
     @property
     def _stops(self) -> bool:
         """Whether plans of fixed sizes stop for data."""
-        return self.session.stops if self.session.outlook else self.apart().trace.stop is not None
+        return self.session.stops if self.session.outlook else self.static_plan().trace.stop is not None
 
-    def apart(self) -> Lowered:
-        """A plan for these sizes alone, up to the model's end or its first stop for data."""
+    def static_plan(self) -> LoweredModel:
+        """A static plan for these sizes, up to the model's end or its first stop for data."""
         return self.session.lower(self._shapes, self._known)
 
     def cached(self) -> RecordedPlan | None:
@@ -176,10 +176,10 @@ class InputsRequest(PlanRequest):
         return self.session.cache.get(self._key)
 
     def store_symbolic(self, made: Sequence[SymbolicPlan]) -> None:
-        """Store plans for all sizes, unless elements decide them."""
+        """Store symbolic plans, unless elements decide them."""
         self.session.stored_plans.store_symbolic_plans(self.session, self._known, made)
 
-    def store_static(self, lowered: Lowered) -> None:
+    def store_static(self, lowered: LoweredModel) -> None:
         """Store the first plan that is used."""
         self.session.stored_plans.store_first(self.session, self._key, lowered, self._known)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def likely_symbolic_plan(
     session: Session, shapes: InputShapes, sizes: Sequence[int] = EQUAL[-1]
 ) -> SymbolicPlan | None:
-    """The plan for all sizes like these, made now unless there is one; None if there can be none.
+    """The symbolic plan that covers these, made now unless there is one; None if there can be none.
 
     `sizes` are guesses at elements of inputs on which plans depend.
     """
@@ -33,9 +33,9 @@ def likely_symbolic_plan(
 
 
 def kernels_of_others(session: Session) -> list[AnyKernel]:
-    """The kernels of plans for other sizes than the representatives', of which plans were made before.
+    """The kernels of plans for sizes other than the representative ones, which are planned already.
 
-    These are plans for all sizes, if the model can be planned so. Otherwise some sizes are sampled if the
+    These are symbolic plans, if the model can be planned so. Otherwise some sizes are sampled if the
     backend chooses kernels by size.
     """
     kernels: list[AnyKernel] = []

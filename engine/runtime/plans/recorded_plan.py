@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from engine.backends.base import Backend, Compiling, DeviceBuffer, Program, Read
+from engine.backends.base import Backend, DeviceBuffer, PendingCompilation, Program, Read
 from engine.backends.readback import ArrivedRead, DerivedRead, PendingRead, delivered
 from engine.base.generators import SmallSteps
-from engine.compiler.lower import Lowered, Place
+from engine.compiler.lower import LoweredModel, Place
 from engine.compiler.plan import Plan
 from engine.kernels.value import Value
 
@@ -75,7 +75,7 @@ class Location:
 
 @dataclass
 class ObjectsLocation(Location):
-    """The location of the numbers that Python objects stand for. What is read are the objects."""
+    """The location of a numeric tensor that is read back as Python objects (text or maps)."""
 
     objects: Callable[[np.ndarray], np.ndarray] = field(kw_only=True)
 
@@ -98,7 +98,7 @@ class ObjectsLocation(Location):
 
 
 class SizedLocation(Location):
-    """The location of an output, in a buffer, of a plan whose sizes become others."""
+    """The location of an output in a buffer of a plan that can be refilled with other sizes."""
 
     backend: Backend
     buffer: DeviceBuffer
@@ -144,7 +144,7 @@ class Submission:
 
 
 Filling: TypeAlias = "SmallSteps[RecordedPlan | None]"
-"""Fills in a plan for all sizes: steps for memory that is missing, and one for the rest."""
+"""Fills in a symbolic plan: steps for memory that is missing, and one for the rest."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class CompilingKernels:
         on_compiled: Called then.
     """
 
-    loads: tuple[Compiling, ...]
+    loads: tuple[PendingCompilation, ...]
     before: RecordedPlan | None
     on_compiled: Callable[[], None]
 
@@ -177,7 +177,7 @@ class Failed:
 
 
 class Settled(Enum):
-    """States in which nothing is left to do."""
+    """States of a recorded plan without pending work: ready or released."""
 
     READY = auto()
     """Programs and buffers are there."""
@@ -199,7 +199,7 @@ class RecordedPlan:
     counts the runs that execute it or whose outputs are in its buffers; at 0 it may be dropped.
     """
 
-    lowered: Lowered
+    lowered: LoweredModel
     state: PlanState = Settled.READY
     """What is left to do; nothing below exists before it is `READY`."""
     submissions: list[Submission] = field(default_factory=list)
@@ -235,7 +235,7 @@ class RecordedPlan:
         return found
 
     def become(self, made: RecordedPlan) -> None:
-        """Take over all contents of another, unused plan."""
+        """Take over the programs and buffers of another, unused plan; this plan is then ready."""
         self.lowered, self.submissions = made.lowered, made.submissions
         self.buffers, self.placement = made.buffers, made.placement
         self.owned, self.inputs = made.owned, made.inputs
@@ -247,7 +247,7 @@ class RecordedPlan:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it is still to be made, or could not be."""
+        """Whether the plan is still being made, or making it has failed."""
         return not isinstance(self.state, Settled)
 
     def release(self) -> None:

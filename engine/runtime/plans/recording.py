@@ -208,7 +208,7 @@ class Recorder:
     def shared(
         self, recorded: RecordedPlan, place: Place, name: str, shared: SharedBuffer, buffer: DeviceBuffer
     ) -> None:
-        """Give a plan a buffer for an input or output in such memory."""
+        """Assign a plan a buffer in shared memory for an input or output, and record its size."""
         self.note(shared, buffer.elements)
         recorded.buffers[place, name] = buffer
         recorded.owned.append(buffer)

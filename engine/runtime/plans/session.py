@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import Backend, Compiling, DeviceLimit, Progress
+from engine.backends.base import Backend, DeviceLimit, PendingCompilation, Progress
 from engine.base import instrumentation
 from engine.base.errors import OutOfMemoryError, ShapeError, UnsupportedLayerError
 from engine.base.garbage_collection import collecting_rarely
@@ -19,7 +19,7 @@ from engine.base.memory.out_of_memory import naming_out_of_memory
 from engine.base.memory.pool import Pool
 from engine.base.sliced_thread import SlicedThread
 from engine.compiler.data_speculation import DataGuesses
-from engine.compiler.lower import Lowered, Place, Planner
+from engine.compiler.lower import LoweredModel, Place, Planner
 from engine.compiler.passes import applied
 from engine.compiler.plan import AnyKernel, Packed
 from engine.compiler.trace import EQUAL, InputShapes
@@ -67,7 +67,7 @@ class Session:
         self.recorder = Recorder(model, self.backends, self.pool, self._lasting)
         self.cache = PlanCache()
         self.symbolic_plans = ModelPlans(self, model)
-        self._outlook: list[Lowered] = []
+        self._outlook: list[LoweredModel] = []
         self.stored_plans = StoredPlans()
         self.background: SlicedThread[Any] | None = None
         """The thread that makes a plan, if one does: one at a time."""
@@ -89,16 +89,14 @@ class Session:
 
     @cached_property
     def output_names(self) -> Mapping[str | int | None, str]:
-        """The names of outputs by what they are asked for: name, number, or None for the first."""
+        """Maps an output's name or number, or None for the first output, to its name."""
         names = [item.name for item in self.source.outputs]
         return {name: name for name in names} | dict(enumerate(names)) | {None: names[0]}
 
     # Making plans
 
     def prepare(self, progress: Progress | None = None) -> int:
-        """Compile every kernel that the model's dynamic dimensions can need; returns how many were
-        compiled.
-        """
+        """Compile all kernels that the model's dynamic dimensions can need; returns their number."""
         compiled, plans = self.prepare_plans(progress)
         for key, lowered in plans:
             self.cache.keep(key, self.record(lowered, None))
@@ -108,12 +106,14 @@ class Session:
         return compiled
 
     @collecting_rarely()
-    def prepare_plans(self, progress: Progress | None = None) -> tuple[int, list[tuple[object, Lowered]]]:
+    def prepare_plans(
+        self, progress: Progress | None = None
+    ) -> tuple[int, list[tuple[object, LoweredModel]]]:
         """The part of `prepare` that any thread may run: compiles kernels, returns the plans to record."""
         if (restored := self.stored_plans.restored(self, progress)) is not None:
             return restored
         compiled = 0
-        plans: list[tuple[object, Lowered]] = []
+        plans: list[tuple[object, LoweredModel]] = []
         kernels: list[AnyKernel] = []
         # Other plans may be needed where elements decide.
         may_open = self.planner.tracer.is_dynamic and not self.host_inputs
@@ -152,7 +152,7 @@ class Session:
             self.stored_plans.store(self, [*kernels, *others])
         return compiled, plans
 
-    def _likely(self) -> Iterator[Lowered]:
+    def _likely(self) -> Iterator[LoweredModel]:
         """Plans for the model's input shapes, or for sample sizes of its dynamic dimensions.
 
         Sample sizes that the model does not accept are left out.
@@ -160,7 +160,7 @@ class Session:
         found = map(self._lowered_as_sampled, self.planner.tracer.representatives())
         return (lowered for lowered in found if lowered is not None)
 
-    def _lowered_as_sampled(self, shapes: InputShapes) -> Lowered | None:
+    def _lowered_as_sampled(self, shapes: InputShapes) -> LoweredModel | None:
         """A plan for these input shapes; None if they are sample sizes that the model does not accept."""
         try:
             return self._lowered(shapes, {})
@@ -170,14 +170,14 @@ class Session:
             self.planner.tracer.refusal = str(error)
             return None
 
-    def _is_beyond_device(self, lowered: Lowered) -> bool:
+    def _is_beyond_device(self, lowered: LoweredModel) -> bool:
         """Whether steps fall back only because sample sizes are beyond the device's limits."""
         found = lowered.fallbacks
         is_limit = bool(found) and all(isinstance(fallback.reason, DeviceLimit) for fallback in found)
         return is_limit and self.planner.tracer.is_dynamic
 
     @property
-    def outlook(self) -> list[Lowered]:
+    def outlook(self) -> list[LoweredModel]:
         """A likely plan up to the model's end, one entry per stop for data."""
         if not self._outlook:
             self._outlook = [*islice(self._likely(), 1)]
@@ -198,8 +198,8 @@ class Session:
         """Why nothing was prepared when the session was created; '' if something was."""
         return "" if self._outlook or "planner" not in self.__dict__ else self.planner.tracer.refusal
 
-    def _prepare_further(self, lowered: Lowered, progress: Progress | None) -> int:
-        """Compile what follows the plan's stops for data, with guessed data."""
+    def _prepare_further(self, lowered: LoweredModel, progress: Progress | None) -> int:
+        """Compile the plans that follow this plan's stops for data, with guessed data."""
         compiled = 0
         for condition in (True, False):
             guesses, going = DataGuesses(EQUAL[-1], condition), lowered
@@ -215,7 +215,7 @@ class Session:
                 break
         return compiled
 
-    def compile(self, lowered: Lowered, progress: Progress | None = None) -> int:
+    def compile(self, lowered: LoweredModel, progress: Progress | None = None) -> int:
         """Compile the kernels of a plan on its backends."""
         with instrumentation.spanning("compile", model=self.source) as attributes:
             attributes["compiled"] = compiled = sum(
@@ -225,16 +225,16 @@ class Session:
             )
         return compiled
 
-    def lower(self, shapes: InputShapes, known: Elements) -> Lowered:
+    def lower(self, shapes: InputShapes, known: Elements) -> LoweredModel:
         """Plan the model up to its end or to its first stop for data."""
         return self.allowed(self._lowered(shapes, known))
 
-    def _lowered(self, shapes: InputShapes, known: Elements) -> Lowered:
+    def _lowered(self, shapes: InputShapes, known: Elements) -> LoweredModel:
         """The plan of `lower`, with fallbacks that may not be allowed."""
         with naming_out_of_memory(f"a plan of model '{self.source.name}'"):
             return self.planner.lower(shapes, known)
 
-    def allowed(self, lowered: Lowered) -> Lowered:
+    def allowed(self, lowered: LoweredModel) -> LoweredModel:
         """Return the plan; raise `UnsupportedLayerError` for fallbacks that are not allowed."""
         if lowered.fallbacks and ("cpu" not in self.backends or not self.allow_fallback):
             reasons = "; ".join(f"layer '{f.layer}' ({f.op_type}): {f.reason}" for f in lowered.fallbacks[:8])
@@ -277,7 +277,7 @@ class Session:
     def _new_plan(self, request: PlanRequest) -> RecordedPlan:
         if (found := request.filled_now()) is not None:
             return found
-        lowered = request.apart()
+        lowered = request.static_plan()
         loads = self.compiling(lowered)
         on_compiled = partial(request.store_static, lowered)
         recorded = RecordedPlan(lowered, CompilingKernels(loads, request.before, on_compiled))
@@ -287,7 +287,7 @@ class Session:
 
     @property
     def may_plan_for_all(self) -> bool:
-        """Whether a plan for all sizes may be made: not for the first plan used, unless it is one."""
+        """Whether a symbolic plan may be made: not for the first plan used, unless it is one."""
         if self.symbolic_plans.waiting or self.symbolic_plans.ready:
             return True
         return self.file is None or self.stored is None or bool(self.stored.plans) or self.stored.stops
@@ -298,7 +298,7 @@ class Session:
         self.cache.keep(self.key(shapes, known), recorded)
         return recorded
 
-    def compiling(self, lowered: Lowered) -> tuple[Compiling, ...]:
+    def compiling(self, lowered: LoweredModel) -> tuple[PendingCompilation, ...]:
         """Start compiling a plan's missing kernels in the background, and return the compilation."""
         loads = (
             backend.prepare_async(kernels)
@@ -361,17 +361,17 @@ class Session:
         self.cache.keep_continuation(recorded, key, following)
         return following
 
-    def resumed(self, lowered: Lowered, known: Elements, results: Sequence[Any] | None) -> Lowered:
+    def resumed(self, lowered: LoweredModel, known: Elements, results: Sequence[Any] | None) -> LoweredModel:
         """Continue planning after a stop for data; see `continuation`."""
         with naming_out_of_memory(f"a plan of model '{self.source.name}'"):
             return self.allowed(self.planner.resume(lowered.trace, known, results))
 
-    def record(self, lowered: Lowered, before: RecordedPlan | None) -> RecordedPlan:
+    def record(self, lowered: LoweredModel, before: RecordedPlan | None) -> RecordedPlan:
         """Buffers and programs for a plan; tensors of the plan before keep their buffers."""
         with self.backends["native"].entered():
             return finish(self.recording(lowered, before))
 
-    def recording(self, lowered: Lowered, before: RecordedPlan | None) -> SmallSteps[RecordedPlan]:
+    def recording(self, lowered: LoweredModel, before: RecordedPlan | None) -> SmallSteps[RecordedPlan]:
         """`record` in small steps, between which the caller may do other work."""
         recorded = RecordedPlan(lowered)
         yield from self._recording(recorded, before)
@@ -402,7 +402,7 @@ class Session:
         return self.stored.lasting
 
     def release(self) -> None:
-        """Free everything; within a frame, once the plan is made that is being made."""
+        """Free everything; with background planning, only after the plan in progress has finished."""
         if self.is_planning and plans_in_background():
             self.background_plans.stop_later(self._free)
             return

@@ -1,4 +1,4 @@
-"""`SpecializedPlan`: a plan for all sizes with given sizes filled in."""
+"""`SpecializedPlan`: a symbolic plan with concrete sizes filled in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from engine.backends.plan_template import LookedUpNumbers
-from engine.compiler.lower import Fallback, Lowered, Segment
+from engine.compiler.lower import Fallback, LoweredModel, Segment
 from engine.compiler.plan import Plan
 from engine.compiler.plan_walk import Trace
 from engine.kernels.value import Entry
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from engine.runtime.plans.symbolic_plans import SymbolicPlan
 
 
-class SpecializedPlan(Lowered):
-    """A plan for all sizes with given sizes filled in; its steps are filled in when they are asked for.
+class SpecializedPlan(LoweredModel):
+    """A symbolic plan with concrete sizes; its steps are filled in on access.
 
     Its sizes may become others if `numbers` follow, and the plan does not stop for data.
 
@@ -81,13 +81,13 @@ class SpecializedPlan(Lowered):
         return self.sized.filled(self.sizes)[1] if self.sized.lowered.fallbacks else []
 
     @cached_property
-    def apart(self) -> Lowered:
-        """The plan made for these sizes alone, whose continuation needs no symbolic sizes."""
-        return self._request.apart()
+    def static_plan(self) -> LoweredModel:
+        """A static plan for the same sizes, from which planning can continue with static sizes."""
+        return self._request.static_plan()
 
     @cached_property
     def continuable(self) -> SymbolicPlan | None:
-        """The plan for all sizes to continue from; made again if this one was read from disk.
+        """The symbolic plan to continue from; planned again if this one was read from disk.
 
         None where that is not possible.
         """

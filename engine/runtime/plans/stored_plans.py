@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from engine.backends.base import Progress
-from engine.compiler.lower import Lowered
+from engine.compiler.lower import LoweredModel
 from engine.compiler.plan import AnyKernel
 from engine.compiler.walk import Elements
 from engine.runtime.plan_store.plans import PlanFile
@@ -38,7 +38,7 @@ class StoredPlans:
 
     def restored(
         self, session: Session, progress: Progress | None
-    ) -> tuple[int, list[tuple[object, Lowered]]] | None:
+    ) -> tuple[int, list[tuple[object, LoweredModel]]] | None:
         """The result of `Session.prepare_plans` from stored plans, if there are any."""
         stored, file, compiled = session.stored, session.file, None
         session.stored = None
@@ -69,7 +69,7 @@ class StoredPlans:
         session: Session,
         kernels: Sequence[AnyKernel],
         key: object = None,
-        lowered: Lowered | None = None,
+        lowered: LoweredModel | None = None,
     ) -> None:
         """Store plans and kernels for the next load of a model, in addition to the plans stored before."""
         file, stored = session.file, session.stored
@@ -117,12 +117,12 @@ class StoredPlans:
     def store_symbolic_plans(
         self, session: Session, known: Elements, compiled: Sequence[SymbolicPlan]
     ) -> None:
-        """Store the plans for all sizes that were made, for which these kernels are compiled."""
+        """Store the symbolic plans that were made, for which these kernels are compiled."""
         if session.stored is not None and not known:
             new = [k for plan in compiled for k in plan.lowered.kernels()]
             self.store(session, [*session.stored.kernels, *new])
 
-    def store_first(self, session: Session, key: object, lowered: Lowered, known: Elements) -> None:
+    def store_first(self, session: Session, key: object, lowered: LoweredModel, known: Elements) -> None:
         """Store the first plan that was used."""
         if lowered.trace.stop is None and not known and session.stored is not None:
             # The first shapes of a run are likely to be the first ones of the next.

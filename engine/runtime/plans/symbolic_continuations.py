@@ -1,4 +1,4 @@
-"""Plans for all sizes after a stop for data, with the data as symbolic values."""
+"""Symbolic plans after a stop for data, with the data as symbolic values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from engine.base.errors import EngineError
 from engine.base.generators import finish
 from engine.compiler.data_speculation import DataGuesses
-from engine.compiler.lower import Lowered
+from engine.compiler.lower import LoweredModel
 from engine.compiler.trace import EQUAL, InputShapes, leaf_shapes
 from engine.compiler.walk import Elements, Stop
 from engine.kernels.value import Value
@@ -35,7 +35,7 @@ MOST_FORESEEN = 4
 
 
 class ContinuationRequest(PlanRequest):
-    """What follows a plan that stopped for data.
+    """A request for the plan that continues another after its stop for data.
 
     Args:
         session: The session of the model.
@@ -65,29 +65,29 @@ class ContinuationRequest(PlanRequest):
 
     @property
     def may_make(self) -> bool:
-        """Whether the plan before is one for all sizes."""
+        """Whether the previous plan is symbolic."""
         return self._sized is not None
 
     def make_symbolic(self) -> SymbolicPlan | None:
-        """A plan for all sizes that continues the other for data like this."""
+        """A symbolic plan that continues the other for data like this."""
         sized = self._sized
         from_here = None if sized is None else sized.continuable
         if sized is None or from_here is None:
             return None
         return plan_on(self.session, from_here, sized.sizes, self._known, self._results)
 
-    def apart(self) -> Lowered:
-        """Plan on from where the plan for these sizes alone has stopped."""
+    def static_plan(self) -> LoweredModel:
+        """Continue planning from the stop of the static plan for these sizes."""
         if not self._stops_alike:
-            raise _NotAlikeError(
+            raise _StopMismatchError(
                 f"model '{self.session.source.name}' cannot be continued at these sizes: planned alone, they "
                 "do not stop here"
             )
-        before = self.before.lowered if self._sized is None else self._sized.apart
+        before = self.before.lowered if self._sized is None else self._sized.static_plan
         return self.session.resumed(before, self._known, self._results)
 
     def filled_now(self) -> RecordedPlan | None:
-        """Also waits for kernels where nothing else continues what has run."""
+        """As in the base class, but wait for kernels if the static plan cannot be continued."""
         found = super().filled_now()
         if found is not None or self._stops_alike:
             return found
@@ -99,20 +99,20 @@ class ContinuationRequest(PlanRequest):
 
     @property
     def _stops_alike(self) -> bool:
-        """Whether the plan for these sizes alone stops for the same data as the one for all sizes."""
+        """Whether the static plan for these sizes stops for the same data as the symbolic one."""
         if self._sized is None:
             return True
         try:
-            apart = self._sized.apart.trace.stop
-        except _NotAlikeError:
+            static = self._sized.static_plan.trace.stop
+        except _StopMismatchError:
             return False
         stop = self._sized.sized.lowered.trace.stop
         assert stop is not None
-        return apart is not None and [v.name for v in apart.needs] == [v.name for v in stop.needs]
+        return static is not None and [v.name for v in static.needs] == [v.name for v in stop.needs]
 
 
-class _NotAlikeError(EngineError):
-    """A plan for some sizes alone does not stop where the one for all sizes did."""
+class _StopMismatchError(EngineError):
+    """The static plan for these sizes does not stop where the symbolic plan stopped."""
 
 
 def plan_on(
@@ -122,7 +122,7 @@ def plan_on(
     known: Elements,
     results: Sequence[Any] | None,
 ) -> SymbolicPlan | None:
-    """Return a plan for all sizes that continues another after such data; None if impossible.
+    """Return a symbolic plan that continues another after such data; None if impossible.
 
     `sizes` are what the other's symbolic numbers are now: guards hold for them, not for those it was made
     with.

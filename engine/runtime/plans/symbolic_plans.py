@@ -1,4 +1,4 @@
-"""Plans for all sizes: a model planned once with symbolic dimensions, under guards."""
+"""Symbolic plans: a model is planned once with symbolic sizes, for all sizes that its guards accept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.backends.base import DeviceBuffer
 from engine.backends.growable_memory import GrowableMemory
 from engine.backends.plan_template import NativeSizes
 from engine.base.generators import SmallSteps, finish
-from engine.compiler.lower import Fallback, Lowered, Segment
+from engine.compiler.lower import Fallback, LoweredModel, Segment
 from engine.compiler.plan import Plan
 from engine.compiler.plan_walk import Trace
 from engine.graph.model import Model
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from engine.runtime.plans.session import Session
 
 MOST_PLANS = 16
-"""How many plans for all sizes a model keeps, each for sizes that others' guards refuse."""
+"""How many symbolic plans a model keeps, each for sizes that others' guards refuse."""
 
 MOST_LENGTHS = 64
 """The same for a model whose plans have more steps at larger sizes, each for one length."""
@@ -46,8 +46,8 @@ LARGER = 32
 """How many times the sizes that a plan was made with those are for which it is bound ahead, too."""
 
 
-class SizedState(Enum):
-    """The state of a plan for all sizes; states follow each other in this order."""
+class SymbolicPlanState(Enum):
+    """The states of a symbolic plan, in the order in which it passes through them."""
 
     COMPILING = auto()
     """Its kernels are being compiled."""
@@ -75,23 +75,23 @@ class _Recorded:
 
     @cached_property
     def native(self) -> NativeSizes | None:
-        """What fills in the only segment in one native call; None where that takes Python."""
+        """The native code that fills in sizes in one call; None if that needs Python."""
         return self.segments[0].native_sizes(self.make_table, self.numbers)
 
 
 def _inputs_of(session: Session) -> Callable[[Trace], Sequence[Value]]:
-    """What comes into a plan that begins with the model's inputs."""
+    """Return a function that lists the input tensors of a plan that starts at the model's inputs."""
     names, extra = [item.name for item in session.source.inputs], session.extra_inputs()
     return lambda trace: [*leaves(*[trace.values[name] for name in names]), *extra]
 
 
 def _received(trace: Trace) -> Sequence[Value]:
-    """What comes into a plan that continues another."""
+    """The input tensors of a plan that continues another."""
     return trace.received
 
 
 class SymbolicPlan:
-    """A plan for all sizes that its guards accept, up to the model's end or a stop for data.
+    """A plan with symbolic sizes, valid while its guards hold, up to the model's end or a stop for data.
 
     Args:
         lowered: The plan with symbolic sizes.
@@ -101,14 +101,14 @@ class SymbolicPlan:
     """
 
     def __init__(
-        self, lowered: Lowered, recorder: SizeRecorder, decided: tuple[object, ...], is_start: bool
+        self, lowered: LoweredModel, recorder: SizeRecorder, decided: tuple[object, ...], is_start: bool
     ) -> None:
         self.lowered = lowered
         self.recorder = recorder
         self.decided = decided
         self.record = recorder.record
         self.owner = RecordedPlan(lowered)
-        self.state = SizedState.COMPILING
+        self.state = SymbolicPlanState.COMPILING
         self.following = SymbolicPlans()
         """The plans of what follows the stop, if this plan ends with one."""
         self.shown: set[str] = set()
@@ -124,17 +124,17 @@ class SymbolicPlan:
     @property
     def is_used(self) -> bool:
         """Whether the plan has been used for any sizes: its constants are then bound."""
-        return self.state is SizedState.OPEN
+        return self.state is SymbolicPlanState.OPEN
 
     @property
     def is_storable(self) -> bool:
         """Whether it has its constants, none of which is bound yet."""
-        return self.state in (SizedState.COMPILING, SizedState.COMPILED)
+        return self.state in (SymbolicPlanState.COMPILING, SymbolicPlanState.COMPILED)
 
     @property
     def is_usable(self) -> bool:
         """Whether its kernels are compiled."""
-        return self.state in (SizedState.COMPILED, SizedState.BINDING, SizedState.OPEN)
+        return self.state in (SymbolicPlanState.COMPILED, SymbolicPlanState.BINDING, SymbolicPlanState.OPEN)
 
     def serialized(self, file: PlanFile) -> StoredSymbolicPlan | None:
         """Serialize this plan if it `is_storable`; else return None."""
@@ -160,7 +160,7 @@ class SymbolicPlan:
     def binding(self, session: Session) -> SmallSteps[None]:
         """The first part of `bind`, in small steps: constants. `record_steps` follows."""
         if self._binding is None:
-            self.state, self._binding = SizedState.BINDING, self._bound(session)
+            self.state, self._binding = SymbolicPlanState.BINDING, self._bound(session)
         return self._binding
 
     def accepts(self, sizes: Sequence[int]) -> bool:
@@ -201,7 +201,7 @@ class SymbolicPlan:
             trace.values = {}
             trace.settle()
         self._recorded = _Recorded(segments, filled, inputs, places, program, numbers, make_table)
-        self.state = SizedState.OPEN
+        self.state = SymbolicPlanState.OPEN
 
     def filling(self, request: PlanRequest) -> Filling:
         """Fill in the recorded plan for some sizes: one step per missing buffer, and one for the rest.
@@ -280,13 +280,13 @@ class SymbolicPlan:
 
     def release(self) -> None:
         """Free what only this plan and its continuations use."""
-        self.state, self._recorded = SizedState.RELEASED, None
+        self.state, self._recorded = SymbolicPlanState.RELEASED, None
         self.following.release()
         self.owner.release()
 
 
 class SymbolicPlans:
-    """Plans for all sizes of one part of a model, the most recently used first."""
+    """Symbolic plans with the same starting point in a model, most recently used first."""
 
     most = MOST_PLANS
     """How many are kept."""
@@ -317,7 +317,7 @@ class SymbolicPlans:
     @property
     def waiting(self) -> list[SymbolicPlan]:
         """Those whose kernels are being compiled."""
-        return [plan for plan in self._plans if plan.state is SizedState.COMPILING]
+        return [plan for plan in self._plans if plan.state is SymbolicPlanState.COMPILING]
 
     @property
     def serves_one_set_each(self) -> bool:
@@ -348,7 +348,7 @@ class SymbolicPlans:
         """
         compiled = [plan for plan in self.waiting if not session.compiling(plan.lowered)]
         for plan in compiled:
-            plan.state = SizedState.COMPILED
+            plan.state = SymbolicPlanState.COMPILED
         self._to_front(compiled)
         return bool(compiled)
 
@@ -422,7 +422,7 @@ def _taking(plans: Sequence[SymbolicPlan], given: SymbolicValues | None) -> Symb
 
 
 class ModelPlans(SymbolicPlans):
-    """The plans for all sizes of one model, from its inputs on."""
+    """The symbolic plans of one model that start at its inputs."""
 
     def __init__(self, session: Session, model: Model) -> None:
         super().__init__()
@@ -440,7 +440,7 @@ class ModelPlans(SymbolicPlans):
             if not -1 <= data.before < len(made):
                 raise ValueError("a plan continues none")
             plan = SymbolicPlan(copied(lowered), recorder, data.decided, is_start)
-            plan.state = SizedState.COMPILED
+            plan.state = SymbolicPlanState.COMPILED
             (self if is_start else made[data.before].following)._plans.append(plan)
             made.append(plan)
             if self._session.backends["native"].is_host:

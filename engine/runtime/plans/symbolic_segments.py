@@ -1,4 +1,4 @@
-"""Segments of plans for all sizes: recorded once, with sizes filled in later."""
+"""Segments of symbolic plans: recorded once, with sizes filled in later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def optional_constants(plan: Plan) -> set[str]:
-    """The packed constants that only steps read which have no tasks at the present sizes."""
+    """The packed constants that are only read by steps without tasks at the current sizes."""
     read: dict[bool, set[str]] = {False: set(), True: set()}
     for step in plan.steps:
         tasks: Number = step.space[0]
@@ -89,7 +89,7 @@ class SymbolicSegment:
 
     @property
     def zeros(self) -> list[int]:
-        """The positions of numbers that are 0 at sizes that need no constant without a buffer."""
+        """Positions of the numbers that are 0 at sizes that read no unbound constant."""
         return [at for places in self.unbound.values() for at in places]
 
     def needed(self, numbers: Sequence[Any]) -> list[str]:
@@ -99,7 +99,7 @@ class SymbolicSegment:
     def native_sizes(
         self, make_table: Callable[[int], SizeTable | None], numbers: Sequence[Number]
     ) -> NativeSizes | None:
-        """What fills it in by one native call, if there is such: `numbers` are the open ones of its plan."""
+        """The native code that fills in sizes, if any; `numbers` are the plan's symbolic numbers."""
         if not isinstance(self.template, NativeTemplate):
             return None
         return self.template.native_sizes(make_table, numbers, [numbers[at] for _, at in self.outer])

@@ -1,4 +1,4 @@
-"""Computed data as variables of a plan for all sizes."""
+"""Computed data as symbolic values of a plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_ELEMENTS = 16
 
 
 class SymbolicValues(NamedTuple):
-    """The numbers that a plan leaves open, in order, and a key of everything else on which it depends."""
+    """The values of a plan's symbolic numbers, in order, and a key of all else that it depends on."""
 
     numbers: tuple[int, ...]
     decided: tuple[object, ...]
@@ -28,7 +28,7 @@ def digest(array: np.ndarray) -> object:
 
 
 def _is_open(array: np.ndarray) -> bool:
-    """Whether a plan leaves the elements open: integers, but no conditions, as they say which layers run."""
+    """Whether elements become symbolic: integers do; conditions do not, because they select layers."""
     return array.dtype.kind in "iu" and 0 < array.size <= MOST_ELEMENTS
 
 
@@ -71,7 +71,7 @@ def of_data(known: Elements, results: Sequence[Any] | None) -> SymbolicValues:
 
 
 def _form(result: Any) -> object:
-    """What a plan depends on of a NumPy function's result apart from sizes: types, and strings themselves."""
+    """What a plan depends on in a NumPy function's result besides its sizes: types and strings."""
     if isinstance(result, list):
         return tuple(map(_form, result))
     if result is None:

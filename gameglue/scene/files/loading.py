@@ -102,7 +102,7 @@ def _of_component(entry: Any, resources: Resources) -> Iterator[tuple[type, str]
 
 
 def _kind_of(annotation: object, resources: Resources) -> type | None:
-    """The class whose loader reads a field of that type, where it is the only one that may."""
+    """The one class that a field's type allows besides None, if it has a loader; else `None`."""
     members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     kinds = [kind for kind in members if kind not in (None, type(None))]
     if len(kinds) != 1 or kinds[0] in (str, bytes, Path) or not resources.has_loader(kinds[0]):

@@ -28,7 +28,7 @@ def find_file(resources: Resources, name: str | Path, suffix: str) -> Path:
         known = sorted(
             {
                 str(p.relative_to(r))
-                for r in _own_roots(resources)
+                for r in _searched_roots(resources)
                 for p in r.rglob("*" + suffix)
                 if p.is_file()
             }
@@ -61,7 +61,7 @@ def place_to_save(resources: Resources, path: str | Path, suffix: str) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file so that it is the old or the new one at any time. Raises `SceneError`."""
+    """Write a file atomically, by renaming a temporary one. Raises `SceneError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -74,6 +74,6 @@ def write_text(path: Path, text: str) -> None:
         raise SceneError(f"{path} cannot be written: {error}") from error
 
 
-def _own_roots(resources: Resources) -> list[Path]:
-    """The game's own folders; a game started from a home folder is not searched through and through."""
+def _searched_roots(resources: Resources) -> list[Path]:
+    """The roots after the game's folder, which is not searched: it may be a home folder."""
     return [root for root in resources.roots[1:] if root.is_dir()]

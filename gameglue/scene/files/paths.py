@@ -82,7 +82,7 @@ def find_component(owner: GameObject, named: str) -> MonoBehaviour:
         if not found:
             raise Problem(f"object {owner.name!r} has no {word}{near(word, has, 'its components')}")
     if number >= len(found):
-        raise Problem(f"object {owner.name!r} has {len(found)} {word}, and [{number}] would be one more")
+        raise Problem(f"object {owner.name!r} has {len(found)} {word}, so there is no [{number}]")
     return found[number]
 
 

@@ -17,7 +17,7 @@ _Stamps = dict[Path, tuple[int, int]]
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """What changes with a file; (0, 0) where there is none any more."""
+    """Modification time and size of a file; (0, 0) if it does not exist."""
     try:
         status = path.stat()
     except OSError:

@@ -239,7 +239,7 @@ class ObjectReader:
     # -- overrides ------------------------------------------------------------------------------
 
     def _find_overrides(self, root: GameObject, node: Node, where: str) -> None:
-        """Keep the component's for later; names that change count for the paths in fields, too."""
+        """Apply overrides of objects now, and keep those of components until all objects are created."""
         found = []
         for key, value in self._mapping(node, None, "overrides", where).items():
             try:
@@ -317,7 +317,7 @@ class ObjectReader:
 
 
 def _as_bool(value: object) -> str:
-    """What to write instead of a word that other versions of YAML take for a truth value."""
+    """Advice for a word that other versions of YAML read as a boolean, such as "yes"; else ""."""
     word = value.lower() if isinstance(value, str) else ""
     return (
         "; write true"

@@ -213,7 +213,7 @@ def _saved_children(owner: GameObject) -> list[GameObject]:
 
 
 def _matching(owner: GameObject) -> list[tuple[GameObject, GameObject]] | None:
-    """Each part of an instance with the prefab's own, or None where parts were added within or taken away."""
+    """Pairs of instance and prefab objects; None if parts were removed, or added below the root."""
     if owner.prefab is None:
         return None
     pairs = list(_pairs(owner, owner.prefab.template, owner.prefab.template, is_root=True))

@@ -148,7 +148,7 @@ class _Open:
             if isinstance(node.value, list | dict):
                 raise SceneError(f"{name}, line {node.line}: a key is a single word or number")
             if node.value in content:
-                raise SceneError(f"{name}, line {node.line}: {node.value!r} is here twice")
+                raise SceneError(f"{name}, line {node.line}: duplicate key {node.value!r}")
             self._key = node
         else:
             content[self._key.value] = node

@@ -301,7 +301,7 @@ def _read_array(node: Node) -> np.ndarray:
 def write_value(value: Any, annotation: object, writer: ReferenceWriter, level: int = 0) -> Any:
     """Data from which `read_value` makes an equal value for a field of that type.
 
-    Raises `Problem` for what has no form in a file.
+    Raises `Problem` for values that cannot be stored.
     """
     if level > MAX_LEVELS:
         raise Problem(f"is more than {MAX_LEVELS} levels deep")
@@ -337,7 +337,7 @@ def write_value(value: Any, annotation: object, writer: ReferenceWriter, level: 
             for field in dataclasses.fields(value)
             if field.init
         }
-    raise Problem(f"a {type(value).__name__} has no form in a file")
+    raise Problem(f"type {type(value).__name__} cannot be stored in a file")
 
 
 _NOT_PLAIN = object()
@@ -374,7 +374,7 @@ def _members(annotation: object) -> tuple[Any, ...]:
 
 
 def _write_reference(value: Any, kinds: tuple[Any, ...], writer: ReferenceWriter) -> Any:
-    """A path where the type says what it refers to, a marked one elsewhere."""
+    """A path if the annotation is one type of object or component, else `{"$ref": path}`."""
     telling = [k for k in kinds if k not in (None, type(None))]
     if len(telling) == 1 and isinstance(telling[0], type) and issubclass(telling[0], _REFERENCES):
         return writer.path_of(value, telling[0])
@@ -403,7 +403,9 @@ def _write_sequence(value: Any, fitting: Any, writer: ReferenceWriter, level: in
     marked = {Vec3: "$vec3", Quaternion: "$quaternion", set: "$set", frozenset: "$frozenset", tuple: "$tuple"}
     mark = marked.get(type(value))
     if mark is None:
-        raise Problem(f"a {type(value).__name__} has no form in a file, in a field that is not annotated so")
+        raise Problem(
+            f"type {type(value).__name__} cannot be stored in a file, unless the field is annotated with it"
+        )
     return {mark: parts}
 
 
@@ -419,7 +421,7 @@ def _write_dict(value: dict[Any, Any], fitting: Any, writer: ReferenceWriter, le
 
 def _write_array(value: np.ndarray) -> Any:
     if value.dtype.kind not in "biuf":
-        raise Problem(f"an array of {value.dtype} has no form in a file")
+        raise Problem(f"an array of dtype {value.dtype} cannot be stored in a file")
     data: dict[str, Any] = {"$array": value.dtype.name, "shape": list(value.shape)}
     if value.size <= LONGEST_LIST and value.dtype.itemsize <= 8:
         return {**data, "values": value.ravel().tolist()}

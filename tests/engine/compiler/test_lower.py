@@ -193,7 +193,7 @@ def test_what_is_packed_for_one_plan_goes_with_it(monkeypatch: pytest.MonkeyPatc
     )
     monkeypatch.setattr("engine.runtime.plans.plan_cache.KEPT_PLANS", 2)
     monkeypatch.setattr("engine.runtime.plans.plan_cache.KEPT_BYTES", 0)
-    # A plan for all sizes knows no elements, so it packs none.
+    # A symbolic plan knows no elements, so it packs none.
     monkeypatch.setattr(Packing, "plans_for_all_sizes", False)
     native = Packing()
     session = Session(made, native, None, allow_fallback=False)

@@ -10,7 +10,7 @@ import pytest
 
 from engine import ModelLoader
 from engine.backends.cpu.backend import CPUBackend
-from engine.compiler.lower import Lowered, Planner
+from engine.compiler.lower import LoweredModel, Planner
 from engine.compiler.plan_memo import LARGEST_KNOWN, SHAPES_AT_ONCE, LRUCache, PlanMemo
 from engine.graph.model import Model
 from engine.kernels.value import Value
@@ -21,7 +21,7 @@ from tests.sequence_networks import decoder, decoder_inputs, encoder
 Shapes = dict[str, tuple[int, ...]]
 
 
-def contents(lowered: Lowered) -> list[Any]:
+def contents(lowered: LoweredModel) -> list[Any]:
     """All that a backend is told of a plan."""
     return [
         (

@@ -434,7 +434,7 @@ def test_progress_appears_only_after_a_while(capsys: Capture) -> None:
     with CompileProgress("kernels", patience=0.0) as impatient:
         for done in range(4):
             impatient(done, 3)
-    assert capsys.readouterr().err == "kernels: 3 in all, kept for the next time\n"
+    assert capsys.readouterr().err == "kernels: 3 in all, cached for later runs\n"
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system has no such policy")

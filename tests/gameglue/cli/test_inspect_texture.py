@@ -67,7 +67,7 @@ def test_the_preview_shows_channels_as_they_lie_in_memory(
 
 def test_what_cannot_be_shown_is_one_line(model: Path, image: Path, capsys: Capture) -> None:
     assert main(["inspect", str(model), "--texture", f"z={image}"]) == 2
-    assert "no input 'z' for a picture; the model's inputs: x: float32" in capsys.readouterr().err
+    assert "no input 'z' for an image; the model's inputs: x: float32" in capsys.readouterr().err
     assert main(["inspect", str(model), "--texture", str(model)]) == 2
     assert "is not a picture" in capsys.readouterr().err
     assert main(["inspect", str(model), "--texture", str(image), "--transform", "colour=bgr"]) == 2

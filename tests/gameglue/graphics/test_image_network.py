@@ -284,7 +284,7 @@ def test_what_ends_a_picture_is_raised_where_it_is_given(
     app = make_drawing_app()
     source = app.graphics.texture(PIXELS)
     network = ImageNetwork(app, make_worker(channel), SIZE, SIZE)
-    with pytest.raises(InputError, match=r"\(1, 3, 32, 48\), a picture of 48 x 32; output_size says 24 x 16"):
+    with pytest.raises(InputError, match=r"\(1, 3, 32, 48\), an image of 48 x 32; output_size says 24 x 16"):
         play(app, network, source, 3000)
     network.resize(SIZE, DOUBLE)
     while network.count < 1:
@@ -298,8 +298,8 @@ def test_what_ends_a_picture_is_raised_where_it_is_given(
 FLAT = {"x": ("float32", (1, 10))}
 PLAIN = {"x": ("float32", ANY)}
 WRONG: dict[str, tuple[Any, Any, str]] = {
-    "no picture in": (FLAT, FLAT, r"input 'x' has the shape \(1, 10\); it has to be one picture"),
-    "a batch": ({"x": ("float32", (4, 3, 16, 24))}, PLAIN, r"\(4, 3, 16, 24\); it has to be one picture"),
+    "no picture in": (FLAT, FLAT, r"input 'x' has the shape \(1, 10\); it has to be one image"),
+    "a batch": ({"x": ("float32", (4, 3, 16, 24))}, PLAIN, r"\(4, 3, 16, 24\); it has to be one image"),
     "eight channels": ({"x": ("float32", (1, 8, "h", "w"))}, PLAIN, r"\(1, 8, h, w\).* 1 to 4 channels"),
     "another size": ({"x": ("float32", (1, 3, 9, 24))}, PLAIN, r"24 x 9 .*input_size says 24 x 16"),
     "integers": ({"x": ("int64", ANY)}, PLAIN, r"'x' \(1, 3, rows, columns\) is of int64"),

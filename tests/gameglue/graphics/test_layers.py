@@ -19,7 +19,7 @@ from engine.compiler.plan import Plan
 from gameglue.profiling.benchmark_cases import infer
 from gameglue.profiling.layers import LayerTime, by_layer, cover, match, measure_layers
 from gameglue.profiling.onnxruntime_profile import OrtNode, OrtProfile, known_names
-from gameglue.profiling.step_times import PlannedStep, RepeatedSchedule, in_model, middle
+from gameglue.profiling.step_times import PlannedStep, RepeatedSchedule, in_model, interquartile_mean
 from tests.graphs import node, proto
 
 Make = Callable[..., Worker]
@@ -318,7 +318,9 @@ def test_what_onnxruntime_adds_to_a_name_is_taken_off(name: str, known: str) -> 
 
 
 def test_the_middle_half_is_what_counts() -> None:
-    assert middle([5.0]) == 5.0
-    assert middle([1.0, 3.0]) == 2.0
-    assert middle([100.0, 1.0, 2.0, 0.0]) == 1.5
-    assert middle([0.0, 0.0, 1.0, 2.0, 3.0, 99.0, 99.0]) == pytest.approx((0 + 1 + 2 + 3 + 99) / 5)
+    assert interquartile_mean([5.0]) == 5.0
+    assert interquartile_mean([1.0, 3.0]) == 2.0
+    assert interquartile_mean([100.0, 1.0, 2.0, 0.0]) == 1.5
+    assert interquartile_mean([0.0, 0.0, 1.0, 2.0, 3.0, 99.0, 99.0]) == pytest.approx(
+        (0 + 1 + 2 + 3 + 99) / 5
+    )

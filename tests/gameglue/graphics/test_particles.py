@@ -116,8 +116,8 @@ def test_local_particles_move_with_their_object(app: App) -> None:
     for source in (stays, goes):
         source.emit(1)
         source.transform.position = (3, 0)
-    assert stays.look()[0][0] == pytest.approx((0, 0, 0))
-    assert goes.look()[0][0] == pytest.approx((3, 0, 0))
+    assert stays.instance_data()[0][0] == pytest.approx((0, 0, 0))
+    assert goes.instance_data()[0][0] == pytest.approx((3, 0, 0))
 
 
 def test_sizes_and_colours_change_over_a_life(app: App) -> None:
@@ -125,12 +125,12 @@ def test_sizes_and_colours_change_over_a_life(app: App) -> None:
     app.step(0.1)
     source.emit(1)
     app.step(0.25)
-    _, sizes, colors = source.look()
+    _, sizes, colors = source.instance_data()
     assert sizes[0] == pytest.approx(2.0)
     assert colors[0] == pytest.approx((0.75, 0.0, 0.25, 0.75), abs=1e-6)
     source.sizes = ()
     with pytest.raises(GraphicsError, match="need sizes and colours"):
-        source.look()
+        source.instance_data()
 
 
 def test_an_explosion_takes_itself_away_and_repeats_with_the_seed(make_app: MakeApp) -> None:

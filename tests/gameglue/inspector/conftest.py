@@ -13,7 +13,7 @@ from gameglue.inspector import overlay
 MakeApp = Callable[..., App]
 
 
-class Watched:
+class Reloadable:
     """imgui, and where each of its widgets was in the last frame: label -> left, top, right, bottom."""
 
     def __init__(self, imgui: Any) -> None:
@@ -40,7 +40,7 @@ class Watched:
 class Hand:
     """A mouse and a keyboard for an app, frame by frame."""
 
-    def __init__(self, app: App, script: InputScript, imgui: Watched) -> None:
+    def __init__(self, app: App, script: InputScript, imgui: Reloadable) -> None:
         self.app = app
         self.imgui = imgui
         self._script = script
@@ -88,15 +88,15 @@ class Hand:
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+def watched(monkeypatch: pytest.MonkeyPatch) -> Reloadable:
     pytest.importorskip("imgui_bundle")
-    watched = Watched(overlay.import_imgui())
+    watched = Reloadable(overlay.import_imgui())
     monkeypatch.setattr(overlay, "import_imgui", lambda: watched)
     return watched
 
 
 @pytest.fixture
-def hand(make_drawing_app: MakeApp, watched: Watched) -> Iterator[Hand]:
+def hand(make_drawing_app: MakeApp, watched: Reloadable) -> Iterator[Hand]:
     """The hand over an empty game of 640 x 480 with the inspector shown."""
     script = InputScript()
     app = make_drawing_app(size=(640, 540), input_source=script)

@@ -18,8 +18,8 @@ from gameglue import (
     ModelImportError,
     ModelLoader,
     MonoBehaviour,
+    ReloadableWorker,
     ResourceError,
-    WatchedWorker,
     Worker,
 )
 from gameglue.reloading import worker as reloading_worker
@@ -194,7 +194,7 @@ def test_a_component_awaits_it(app: App, net: Path) -> None:
 
     reader = app.scene.create("r").add_component(Reader)
     play_until(app, lambda: reader.found is not None)
-    assert isinstance(reader.net, WatchedWorker)
+    assert isinstance(reader.net, ReloadableWorker)
 
 
 def test_an_app_that_ends_frees_its_workers(make_app: MakeApp, net: Path) -> None:

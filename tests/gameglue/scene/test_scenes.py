@@ -111,7 +111,7 @@ def test_what_survives_a_load(app: App, log: list[str]) -> None:
 def test_only_the_top_of_a_hierarchy_survives(app: App) -> None:
     parent = app.scene.create("parent")
     child = app.scene.create("child", parent=parent)
-    with pytest.raises(SceneError, match=r"'child'> hangs under another object.*transform\.parent = None"):
+    with pytest.raises(SceneError, match=r"'child'> is a child of another object.*transform\.parent = None"):
         app.dont_destroy_on_load(child)
 
 
@@ -209,7 +209,7 @@ def test_wrong_scenes(app: App) -> None:
     with pytest.raises(SceneError, match="expected a Scene, or the name of its file, got int"):
         app.load_scene(3)  # type: ignore[arg-type]
     app.dont_destroy_on_load(app.scene.create("x"))
-    with pytest.raises(SceneError, match="the scene of what survives loads is always there"):
+    with pytest.raises(SceneError, match="the persistent scene cannot be unloaded"):
         app.unload_scene(app.scenes[-1])
     with pytest.raises(SceneError, match="is not loaded, so it cannot be unloaded"):
         app.unload_scene(app.new_scene("x"))

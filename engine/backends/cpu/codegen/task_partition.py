@@ -104,8 +104,9 @@ def next_division(size: int, block: int) -> tuple[int, int]:
 
 @helper
 def reading_ns(size: int, whole: int = 0) -> float:
-    """The time of reading `size` bytes of weights once: from memory if the working set of `whole` bytes, too,
-    exceeds the L2 cache.
+    """Nanoseconds to read `size` bytes of weights once, of a working set of `whole` bytes.
+
+    They are read from memory if the working set exceeds the L2 cache.
     """
     return size / (100.0 if max(size, whole) <= NEAR_BYTES else 25.0)
 

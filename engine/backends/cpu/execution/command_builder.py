@@ -176,7 +176,7 @@ class CommandBuilder:
 
 
 def _changing(step: Step, start: int, swapped: Mapping[str, str]) -> Iterator[_Changing]:
-    """Those of a step whose words begin at `start`: first a window's kernel, and where the window begins."""
+    """Yield the words of a step that change per iteration; the step's words begin at `start`."""
     names = (step.output, *step.inputs)
     end = start + count_words(step)
     if step.window is not None:

@@ -161,7 +161,7 @@ class CPUProgramRunner(ProgramRunner):
             view[...] = arrays[number]
 
     def _time_copies(self, arrays: Sequence[np.ndarray]) -> None:
-        """Copy, and learn how long the calling thread may take instead to run the program in place.
+        """Copy arrays and time it, to learn how long an in-place run on this thread may take instead.
 
         As many times as that is tried. It depends on how much of the caches is left to this process.
         """
@@ -175,7 +175,7 @@ class CPUProgramRunner(ProgramRunner):
             self._saved_ns = max(self._saved_ns, may_take * self._saved_share)
 
     def _may_share(self, is_quick: bool) -> bool:
-        """Whether job threads help with this run in place, which `is_quick` without them or not."""
+        """Whether job threads share this in-place run; `is_quick`: whether it is fast without them."""
         program, jobs = self._program, self._stream.jobs
         if not jobs.helps_callers or (self._untimed and not is_quick):
             return False
@@ -187,7 +187,7 @@ class CPUProgramRunner(ProgramRunner):
         return self._waits < 0
 
     def _share(self, commands: CommandList, held: list[object]) -> None:
-        """Run commands on this thread and on job threads, and see whether that is worth it."""
+        """Run commands on this thread and the job threads; share less often if that was too slow."""
         before = perf_counter_ns()
         self._stream.submit(commands, held).complete()
         if perf_counter_ns() - before > self._share_ns:

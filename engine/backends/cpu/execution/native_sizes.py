@@ -229,7 +229,7 @@ class NativeSizes:
         return block.refill_from_arrays()
 
     def _run_again(self, block: _Block, program: CPUProgram, arrays: Sequence[np.ndarray]) -> int:
-        """Copy arrays of the present sizes, and run a tiny program; if that takes long after all, try it."""
+        """Copy arrays of the same sizes and run a tiny program; if that was slow, begin timed trials."""
         before = perf_counter_ns()
         done = self._run(block, arrays, program.pace.tiny_ns)
         if done == RAN and perf_counter_ns() - before > INLINE_NS:
@@ -257,7 +257,7 @@ class NativeSizes:
         return self._arena is self._backend.arena
 
     def _use_memory(self, memory: Sequence[GrowableMemory[int, DeviceBuffer]]) -> None:
-        """Have the next blocks use this memory; where there is none yet, none is enough."""
+        """Set the memory that later blocks use; missing memory counts as too small for every size."""
         arena, self._replaced = self._backend.arena, replacements.latest
         rooms: list[Any] = [shared.memory for shared in memory]
         self._rooms, self._arena = [*zip(memory, rooms, strict=True)], arena

@@ -55,7 +55,7 @@ class OutputMemory:
         return CPUBuffer(len(self.array), self.array.dtype, self.array)
 
     def give(self, shape: tuple[int, ...], elements: int) -> CPUTensorData | None:
-        """The first elements as a tensor's, which takes the memory over; None unless nobody has it."""
+        """Transfer the memory to a new tensor of its first elements; None if it already has an owner."""
         if self.owner is not OutputOwner.NOBODY:
             return None
         self.owner = OutputOwner.TENSOR

@@ -63,7 +63,7 @@ class _Runnable(Protocol):
 
 
 def is_free(item: _Runnable) -> bool:
-    """Whether nothing runs commands, may still read them, or keeps them for later: they may be changed."""
+    """Whether commands may be changed: nothing runs them and nothing else refers to them."""
     if item.job is None:
         return getrefcount(item.commands) == _REFERENCES
     return item.job.is_idle and getrefcount(item.commands) == _REFERENCES + 1
@@ -211,7 +211,7 @@ class CPUProgram(Program):
         return self.nanoseconds < most and self.nanoseconds * self.pace.ratio < _HOPELESS * enough
 
     def may_be_shared(self, is_quick: bool, most_ns: float) -> bool:
-        """Whether job threads may help with a run inline: once it is known that it `is_quick`, or not.
+        """Whether job threads may share an inline run: only once measurements have settled `is_quick`.
 
         Not with one that takes longer than `most_ns` on one thread by what is known, or too short a time for
         threads to wake.
@@ -239,7 +239,7 @@ class CPUProgram(Program):
             self.begin_trials()
 
     def begin_trials(self) -> None:
-        """Run on this thread with an eye on the clock, as it may not be tiny."""
+        """Time the next runs on the calling thread, as the program may not be tiny."""
         self._trials, self.run_here = TRIALS, self._run_measured
 
     def _run_measured(self) -> None:

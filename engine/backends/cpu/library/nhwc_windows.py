@@ -10,8 +10,7 @@ from engine.backends.cpu.library.vectors import _counted_loop, find_largest
 
 
 def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
-    """pixel_tile(source, step, places, taps, weights, factor, target): windows over several vectors
-    of channels.
+    """pixel_tile(source, step, places, taps, weights, factor, target): windows over channel vectors.
 
     `pixels` of them begin `step` bytes apart. `places` has two words per tap: where it reads, in bytes from
     where a window begins, and where its weights lie. Results follow each other at `target`, those of a window

@@ -16,8 +16,9 @@ _SINGLE = ir.FloatType()
 
 
 def _opaque(number):
-    """The same number, of which LLVM knows nothing: it would write multiples of a step as a chain of sums,
-    and keep a pointer for each.
+    """The same number, hidden from LLVM's optimiser.
+
+    Multiples of a step would become a chain of sums with a pointer for each.
     """
     kind = ir.FunctionType(_WORD, [_WORD])
     return number.like(number.builder.call(ir.InlineAsm(kind, "", "=r,0"), [number.value]))

@@ -217,8 +217,10 @@ def _main(
     loops: bool,
     window: tuple[str, str] | None = None,
 ) -> str:
-    """The function that draws a texel. flat: slots and storage types of inputs in the output's own order.
-    window: the first texel that is drawn, and the one behind the last.
+    """The function that draws a texel.
+
+    `flat` are slots and storage types of inputs in the output's own order; `window` is the first texel that
+    is drawn, and the one behind the last.
     """
     word = word_type(output)
     four = vector(word)

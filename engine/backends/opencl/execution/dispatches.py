@@ -14,7 +14,7 @@ from engine.backends.cost import loop_rounds
 from engine.backends.gpu.size_functions import is_one_dispatch
 from engine.backends.opencl.codegen.printer import GenericSource
 from engine.backends.opencl.codegen.tuned_kernel import Dispatch, TunedKernel
-from engine.backends.opencl.execution.programs import Compiled, ProgramStore
+from engine.backends.opencl.execution.programs import CompiledProgram, ProgramStore
 from engine.compiler.plan import RepeatedSteps, Step
 from engine.device.cl.device import CLDevice
 from engine.device.cl.native_calls import DATA, ENQUEUE, new_rows, point
@@ -77,7 +77,7 @@ def each(commands: Sequence[Command | Repetition]) -> Iterator[Command]:
 
 
 def command_rows(device: CLDevice, commands: Sequence[Command | Repetition]) -> np.ndarray:
-    """The calls that enqueue commands, which must outlive them, to be `pointed`; of a repetition zeros."""
+    """Native call rows that enqueue commands (keep these alive), for `pointed`; zeros for repetitions."""
     rows = new_rows(ENQUEUE, len(commands))
     rows[:, 1] = device.queue.int_ptr
     for row, command in zip(rows, commands, strict=True):
@@ -143,7 +143,7 @@ def command_count(programs: ProgramStore, step: Step) -> int:
     return 1 if isinstance(step.kernel, RepeatedSteps) else len(dispatches(programs.get(step.kernel), step))
 
 
-def dispatches(compiled: Compiled, step: Step) -> list[Dispatch]:
+def dispatches(compiled: CompiledProgram, step: Step) -> list[Dispatch]:
     """The dispatches of a step, none of them too long for a driver's watchdog."""
     source, kernel = compiled.source, step.kernel
     if not isinstance(source, GenericSource):
@@ -159,7 +159,7 @@ def dispatches(compiled: Compiled, step: Step) -> list[Dispatch]:
     return parts
 
 
-def most_groups(compiled: Compiled, step: Step) -> int:
+def most_groups(compiled: CompiledProgram, step: Step) -> int:
     """How many groups a dispatch of the step may have, for drivers' watchdogs; at least 1."""
     kernel = step.kernel
     if isinstance(kernel, TunedKernel):
@@ -171,15 +171,15 @@ def most_groups(compiled: Compiled, step: Step) -> int:
     return most
 
 
-def largest_dispatch(compiled: Compiled, step: Step) -> int:
-    """How many elements, or groups of a tuned kernel, a dispatch of the step may have; `fits_one`."""
+def largest_dispatch(compiled: CompiledProgram, step: Step) -> int:
+    """The most elements, or groups of a tuned kernel, that one dispatch of the step may have."""
     kernel = step.kernel
     if isinstance(kernel, TunedKernel):
         return kernel.most_groups(step.values)
     return most_groups(compiled, step) * compiled.source.local[0]
 
 
-def work_items(compiled: Compiled, step: Step) -> Sequence[int]:
+def work_items(compiled: CompiledProgram, step: Step) -> Sequence[int]:
     """The work-items of a step along three axes, if it `is_one` dispatch."""
     local = (*compiled.source.local, 1, 1)[:3]
     if isinstance(compiled.source, GenericSource):
@@ -189,7 +189,7 @@ def work_items(compiled: Compiled, step: Step) -> Sequence[int]:
     return [smallest(size, _MAX_GROUPS) * count for size, count in zip(groups, local, strict=True)]
 
 
-def is_one(compiled: Compiled, step: Step) -> int:
+def is_one(compiled: CompiledProgram, step: Step) -> int:
     """1 if a step is known to be a single dispatch; for others, see `dispatches`."""
     widest = 1 if isinstance(compiled.source, GenericSource) else largest(*step.space)
     most = largest_dispatch(compiled, step)

@@ -36,7 +36,7 @@ class Source(Protocol):
         ...
 
 
-class Compiled:
+class CompiledProgram:
     """A program ready to run: `new_kernel` gives functions whose arguments are set independently."""
 
     def __init__(self, device: CLDevice, program: Any, source: Source) -> None:
@@ -80,7 +80,7 @@ class ProgramStore:
         """Programs that had to be compiled from source, ever."""
         self._device = device
         self._folder = folder
-        self._ready: dict[str, Compiled] = {}
+        self._ready: dict[str, CompiledProgram] = {}
         # Sources are printed when a kernel is first seen; compiling them is put off to `load`.
         self._sources: dict[str, Source] = {}
         self._scratch: Any = None
@@ -95,7 +95,7 @@ class ProgramStore:
         return store
 
     @property
-    def ready(self) -> Iterable[Compiled]:
+    def ready(self) -> Iterable[CompiledProgram]:
         """The programs that can be dispatched."""
         return self._ready.values()
 
@@ -113,7 +113,7 @@ class ProgramStore:
                 self._sources[kernel.key] = kernel
         return self._sources[kernel.key]
 
-    def get(self, kernel: AnyKernel) -> Compiled:
+    def get(self, kernel: AnyKernel) -> CompiledProgram:
         """A kernel's program; compiled now if it is not ready."""
         if kernel.key not in self._ready:
             self.load(kernel)
@@ -132,7 +132,7 @@ class ProgramStore:
         if program is None:
             program = self._from_source(source.text)
             self.compilations += 1
-        compiled = Compiled(self._device, program, source)
+        compiled = CompiledProgram(self._device, program, source)
         self._warm(compiled)
         if compiled_now:
             # After the first dispatch: only then PoCL's binary holds machine code.
@@ -150,7 +150,7 @@ class ProgramStore:
             message = f"{self._device.info.name} refused a kernel: {error}\n{numbered}"
             raise KernelCompileError(message) from error
 
-    def _warm(self, compiled: Compiled) -> None:
+    def _warm(self, compiled: CompiledProgram) -> None:
         """Dispatch once with every number 0, which does nothing: drivers finish compiling then."""
         device, signature = self._device, compiled.source.signature
         if self._scratch is None:

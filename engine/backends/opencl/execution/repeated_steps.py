@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.backends.opencl.codegen.printer import GenericSource
 from engine.backends.opencl.execution.dispatches import Part, Repetition, Setting, dispatches
-from engine.backends.opencl.execution.programs import Compiled, ProgramStore, set_arguments
+from engine.backends.opencl.execution.programs import CompiledProgram, ProgramStore, set_arguments
 from engine.compiler.plan import RepeatedSteps, Step
 from engine.kernels.expr import IterationNumber
 
@@ -60,7 +60,7 @@ class Repeater:
             yield (kernel, size, source.local), setting
 
     def _setting(
-        self, compiled: Compiled, kernel: Any, step: Step, values: list[Any], places: Sequence[int]
+        self, compiled: CompiledProgram, kernel: Any, step: Step, values: list[Any], places: Sequence[int]
     ) -> Setting:
         signature, window = compiled.source.signature, step.window
         begin = signature.inputs + 1

@@ -42,7 +42,7 @@ from engine.backends.opencl.execution.dispatches import (
     work_items,
 )
 from engine.backends.opencl.execution.memory import CLBuffer, TemporaryBuffer
-from engine.backends.opencl.execution.programs import Compiled, set_arguments
+from engine.backends.opencl.execution.programs import CompiledProgram, set_arguments
 from engine.compiler.plan import Plan, Step
 from engine.device.cl.device import CLDevice
 from engine.device.cl.native_calls import DATA, SET_ARGUMENT, new_rows, point
@@ -76,7 +76,7 @@ class _Kernels:
         self._numbers += [(kernel, position) for position in numbers]
 
     def close(self) -> None:
-        """All are added."""
+        """Create the call rows, once all kernels are added."""
         self._buffer_rows = _argument_rows(self._buffers, 8)
         self._number_rows = _argument_rows(self._numbers, 4)
 
@@ -180,7 +180,7 @@ class _SymbolicStep:
     def __init__(
         self,
         step: Step,
-        compiled: Compiled,
+        compiled: CompiledProgram,
         numbers: Variables,
         tensors: Mapping[str, int],
         constants: Mapping[str, Any],
@@ -212,7 +212,7 @@ class _SymbolicStep:
 
 
 def _form(number: Number, numbers: Variables) -> tuple[int | None, Any]:
-    """A number, after None; or the position of an open one, after that of its type."""
+    """(None, number), or for a symbolic number (1 if it is a float else 0, its index in `numbers`)."""
     if not has_sizes([number]):
         return None, number
     return int(isinstance(hint_of(number), float)), numbers.index(number)  # type: ignore[arg-type]

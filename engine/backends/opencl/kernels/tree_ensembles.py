@@ -60,7 +60,7 @@ def tune_tree_ensemble(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 
 def _in_order(nodes: np.ndarray, root: int) -> tuple[list[int], list[int], list[int]] | None:
-    """The nodes of a tree, as bits the leaves that are left where a row does not pass one, and its leaves.
+    """A tree's nodes, for each a mask of the leaves that remain if its test fails, and its leaves.
 
     None for a tree with more leaves than a word has bits.
     """

@@ -16,7 +16,7 @@ from tests.engine.conftest import CHANNELS, MakeWorker, answers
 from tests.engine.runtime.plans.test_symbolic_plans import count_plans
 from tests.engine.test_random_control_flow import HEAD
 from tests.networks import reference
-from tests.open_sizes import check_sizes, plan_apart
+from tests.open_sizes import check_sizes, plan_statically
 
 ENDLESS = 2**63 - 1
 FLOATS = """a = Cast<to = 1>(j) b = Cast<to = 1>(m) before = Less(a, b)
@@ -168,7 +168,7 @@ def test_any_number_of_iterations_answers_as_a_plan_of_its_own_does(
     channel: str, make_worker: MakeWorker
 ) -> None:
     model = ModelLoader.load(COUNTED["as of TensorFlow"])
-    apart = plan_apart(make_worker(model, channel))
+    apart = plan_statically(make_worker(model, channel))
     assert check_sizes(make_worker(model, channel), apart, feeds_for(10), 12, seed=3) > 10
 
 

@@ -1,4 +1,4 @@
-"""DynamicQuantizeLSTM in plans for all sizes."""
+"""DynamicQuantizeLSTM in symbolic plans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engine import ModelLoader
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.plans.test_new_shapes import weights
 from tests.graphs import node, proto
-from tests.open_sizes import answers, plan_apart
+from tests.open_sizes import answers, plan_statically
 
 
 def test_single_rows_and_steps_round_as_many_do(make_worker: MakeWorker) -> None:
@@ -36,7 +36,7 @@ def test_single_rows_and_steps_round_as_many_do(make_worker: MakeWorker) -> None
     }
     made = proto([layer], {"x": ("float32", ["t", "n", 16])}, {"y": ("float32", None)}, constants)
     model = ModelLoader.load(made)
-    worker, apart = make_worker(model, "cpu"), plan_apart(make_worker(model, "cpu"))
+    worker, apart = make_worker(model, "cpu"), plan_statically(make_worker(model, "cpu"))
     for shape in ((1, 1, 16), (2, 1, 16), (9, 1, 16), (1, 2, 16), (9, 3, 16)):
         feeds = {"x": rng.normal(size=shape).astype(np.float32)}
         np.testing.assert_array_equal(answers(worker, feeds), answers(apart, feeds), err_msg=str(shape))

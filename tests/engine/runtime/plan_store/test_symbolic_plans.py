@@ -29,7 +29,7 @@ from tests.engine.runtime.plans.test_symbolic_plans import (
     answers,
     compile_now,
     feeds_for,
-    plan_apart,
+    plan_statically,
 )
 
 ROOT = Path(symbolic_plans.__file__).resolve().parents[3]
@@ -96,7 +96,7 @@ def test_a_warm_start_answers_new_sizes_without_planning(
     model = make()
     make_worker(model, channel).dispose()
     rng = np.random.default_rng(17)
-    apart, worker = plan_apart(make_worker(model, channel)), make_worker(model, channel)
+    apart, worker = plan_statically(make_worker(model, channel)), make_worker(model, channel)
     plans = worker._session.symbolic_plans
     assert plans.ready
     assert not plans.unbound
@@ -170,7 +170,7 @@ def test_a_warm_start_goes_on_behind_stops_without_planning(
     assert not was_planned(worker)
     assert worker.plan_report() == reported
     assert reported.waits
-    apart = plan_apart(make_worker(model, channel))
+    apart = plan_statically(make_worker(model, channel))
     for feeds, mine, theirs in zip(asked, found, expected, strict=True):
         for one, two, other in zip(mine, theirs, answers(apart, feeds), strict=True):
             np.testing.assert_array_equal(one, other)
@@ -189,7 +189,7 @@ def test_a_restored_plan_is_continued_for_other_data(make_worker: MakeWorker) ->
     mine = answers(worker, feeds)
     assert was_planned(worker)
     (plan,) = worker._session.symbolic_plans.ready
-    assert plan.following.ready, "it was planned for all sizes"
+    assert plan.following.ready, "it was planned with symbolic sizes"
     worker.dispose()
     again = make_worker(model, "cpu")
     for one, other in zip(answers(again, feeds), mine, strict=True):

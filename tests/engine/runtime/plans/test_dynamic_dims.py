@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from engine import ModelLoader, ShapeError
-from engine.compiler.lower import Lowered
+from engine.compiler.lower import LoweredModel
 from engine.compiler.trace import Tracer
 from engine.graph.model import Model
 from engine.runtime.plans.session import Session
@@ -263,7 +263,7 @@ def test_guesses_beyond_a_device_s_limits_are_dropped(
     source = proto(nodes, {"x": ("float32", open_x)}, {"y": ("float32", open_y)}, constants)
     prepared, compile_plan = [], Session.compile
 
-    def noted(self: Session, lowered: Lowered, progress: Any = None) -> int:
+    def noted(self: Session, lowered: LoweredModel, progress: Any = None) -> int:
         prepared.append(lowered)
         return compile_plan(self, lowered, progress)
 

@@ -100,7 +100,7 @@ def test_new_shapes_compile_nothing(
         x = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
         for actual, expected in zip(answers(worker, x), session.run(None, {"x": x}), strict=True):
             assert error(actual, expected) < (1e-5 if channel == "cpu" else 1e-4)
-    # Plans for all sizes ask once, others at every size.
+    # Symbolic plans ask once, others at every size.
     assert compiled
     assert sum(compiled) == 0
 

@@ -1,4 +1,4 @@
-"""Plans for all sizes on the GPU backends: sizes in turn, which share kernels, temporaries and buffers."""
+"""Symbolic plans on the GPU backends: sizes in turn, which share kernels, temporaries and buffers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.engine.runtime.plans.test_symbolic_plans import (
     Feeds,
     answers,
     check_sizes,
-    plan_apart,
+    plan_statically,
     shape_network,
 )
 
@@ -49,7 +49,7 @@ def open_worker(make_worker: MakeWorker, channel: str) -> Worker:
 
 
 def expected_for(make_worker: MakeWorker, channel: str, given: list[Feeds]) -> list[list[np.ndarray]]:
-    apart = plan_apart(make_worker(network(), channel))
+    apart = plan_statically(make_worker(network(), channel))
     return [answers(apart, one) for one in given]
 
 

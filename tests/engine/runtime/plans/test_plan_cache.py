@@ -14,7 +14,7 @@ from engine.runtime.plans import plan_cache
 from engine.runtime.plans.plan_cache import KEPT_BYTES, KEPT_PLANS, PlanCache
 from engine.runtime.plans.recorded_plan import PLAN_BYTES, RecordedPlan
 from tests.engine.conftest import MakeWorker, answers
-from tests.engine.runtime.plans.test_symbolic_plans import plan_apart
+from tests.engine.runtime.plans.test_symbolic_plans import plan_statically
 from tests.graphs import model, node
 
 MOST = KEPT_BYTES // PLAN_BYTES
@@ -116,7 +116,7 @@ def test_large_temporaries_push_plans_out(
     monkeypatch.setattr(plan_cache, "KEPT_BYTES", 40 * PLAN_BYTES)
     # The sizes of one plan share their temporaries; on the CPU, all plans do.
     shared = make_worker(squares(), channel)
-    own = plan_apart(make_worker(squares(), channel))
+    own = plan_statically(make_worker(squares(), channel))
     for n in [*range(256, 256 + 32)] * 2:
         asked(shared, n)
         asked(own, n)

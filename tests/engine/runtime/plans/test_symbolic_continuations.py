@@ -1,4 +1,4 @@
-"""Plans for all sizes that stop for data: what follows is planned once for all data of the same structure."""
+"""Symbolic plans that stop for data: what follows is planned once for all data of the same structure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.engine.runtime.plans.test_symbolic_plans import (
     answers,
     compile_now,
     count_plans,
-    plan_apart,
+    plan_statically,
 )
 from tests.graphs import node, proto
 from tests.random_graphs import RandomGraph
@@ -176,7 +176,10 @@ def check_data(name: str, count: int, channel: str, make_worker: MakeWorker) -> 
 def pair(model: Model, channel: str, make_worker: MakeWorker) -> tuple[Worker, Worker]:
     """A worker that plans each size for itself, and one that does not, whose kernels are compiled at once."""
     options: dict[str, Any] = {"allow_fallback": True}
-    apart, worker = plan_apart(make_worker(model, channel, **options)), make_worker(model, channel, **options)
+    apart, worker = (
+        plan_statically(make_worker(model, channel, **options)),
+        make_worker(model, channel, **options),
+    )
     session = worker._session
     session.stored = session.file = None
     for backend in session.backends.values():

@@ -1,4 +1,4 @@
-"""Plans for all sizes: the same answers, to the bit, as plans made for the sizes at hand."""
+"""Symbolic plans: the same answers, to the bit, as plans made for the sizes at hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from engine import BackendType, Model, ModelLoader, Worker
 from engine.base.errors import InputError, ShapeError
-from engine.compiler.lower import Lowered
+from engine.compiler.lower import LoweredModel
 from engine.compiler.plan_walk import Trace
 from engine.kernels import size_recorder
 from engine.runtime.plans.symbolic_plans import MOST_PLANS
@@ -20,7 +20,7 @@ from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.plans.test_new_shapes import picture_network, sequence_network, weights
 from tests.graphs import node, proto
 from tests.open_sizes import check_sizes as check_sizes_of
-from tests.open_sizes import plan_apart
+from tests.open_sizes import plan_statically
 from tests.random_graphs import GIVEN, RandomGraph, long_seeds
 
 ASSETS = Path(__file__).resolve().parents[4] / "assets"
@@ -230,7 +230,7 @@ def check_sizes(name: str, count: int, seed: int, channel: str, make_worker: Mak
     make, most_plans = NETWORKS[name]
     model = make()
     rng = np.random.default_rng(seed)
-    apart = plan_apart(make_worker(model, channel, allow_fallback=name == "wide"))
+    apart = plan_statically(make_worker(model, channel, allow_fallback=name == "wide"))
     worker = make_worker(model, channel, allow_fallback=name == "wide")
     worker._session.stored = worker._session.file = None
     planned = count_plans(worker)
@@ -253,7 +253,7 @@ def check_sizes(name: str, count: int, seed: int, channel: str, make_worker: Mak
 
 
 def compile_now(backend: Any) -> None:
-    """Have a backend compile while it is called, so that plans for all sizes are used at once."""
+    """Have a backend compile while it is called, so that symbolic plans are used at once."""
 
     def prepare_async(kernels: Any) -> None:
         backend.prepare(kernels)
@@ -266,7 +266,7 @@ def count_plans(worker: Worker) -> list[Trace]:
     planner, planned = worker._session.planner, []
     lowered = planner._lowered
 
-    def counted(trace: Trace) -> Lowered:
+    def counted(trace: Trace) -> LoweredModel:
         planned.append(trace)
         return lowered(trace)
 
@@ -296,7 +296,7 @@ def check_random_graph(seed: int, channel: str, make_worker: MakeWorker, sizes: 
     graph = RandomGraph(seed)
     model = ModelLoader.load(graph.source)
     options = {} if channel == "cpu" else {"allow_fallback": True}
-    apart = plan_apart(make_worker(model, channel, **options))
+    apart = plan_statically(make_worker(model, channel, **options))
     worker = make_worker(model, channel, **options)
     for feeds in [*graph.feeds, *graph.feeds]:
         for one, other in zip(answers(worker, feeds), answers(apart, feeds), strict=True):
@@ -339,7 +339,7 @@ def test_one_plan_computes_windows_in_any_way_and_holds_the_weights_that_sizes_n
 
 
 def test_a_mistake_in_code_is_not_taken_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the engine's own errors say that a model cannot be planned for all sizes."""
+    """Only the engine's own errors say that a model cannot be planned with symbolic sizes."""
 
     def mistaken(*arguments: Any) -> None:
         raise AttributeError("a misspelt name")
@@ -386,7 +386,7 @@ def test_a_size_that_is_a_number_of_steps_is_planned_for_itself() -> None:
 def test_a_length_is_planned_once_for_all_other_sizes(channel: str, make_worker: MakeWorker) -> None:
     model = ModelLoader.load(recurrent_network())
     rng = np.random.default_rng(6)
-    apart, worker = plan_apart(make_worker(model, channel)), make_worker(model, channel)
+    apart, worker = plan_statically(make_worker(model, channel)), make_worker(model, channel)
     worker._session.stored = worker._session.file = None
     for batch in (5, 3, 7, 4, 9):
         planned = count_plans(worker)
@@ -402,7 +402,7 @@ def test_a_recurrent_network_is_planned_once_for_all_batches(channel: str, make_
     """Also where kernels divide by a size: with unsigned words, which were taken for sizes beyond 31 bits."""
     model = ModelLoader.load(ASSETS / "gesture" / "gesture.onnx")
     rng = np.random.default_rng(6)
-    apart, worker = plan_apart(make_worker(model, channel)), make_worker(model, channel)
+    apart, worker = plan_statically(make_worker(model, channel)), make_worker(model, channel)
     worker._session.stored = worker._session.file = None
     planned: list[Trace] = []
     for batch in (5, 11, 33):
@@ -447,7 +447,7 @@ g (seq(float[k, 2]) s, optional(float[n]) o) => (float[m, 2] y, int64 count, flo
 def test_tensors_of_sequences_and_optionals_may_have_any_size(channel: str, make_worker: MakeWorker) -> None:
     model = ModelLoader.load(onnx.parser.parse_model(COLLECTED).SerializeToString())
     rng = np.random.default_rng(8)
-    apart, worker = plan_apart(make_worker(model, channel)), make_worker(model, channel)
+    apart, worker = plan_statically(make_worker(model, channel)), make_worker(model, channel)
     for backend in worker._session.backends.values():
         compile_now(backend)
     planned = count_plans(worker)

@@ -251,7 +251,7 @@ def test_prefabs_hold_themselves_never(game_app: App, write: Write) -> None:
             "override 'Raider.speed' of 'enemy': Raider.speed must be float, got str: 'x'",
         ),
         ({"lft/gun/Musket.damage": 1}, "there is no object 'lft/gun'; did you mean 'left/gun'"),
-        ({"left/gun/Musket[1].damage": 1}, "object 'gun' has 1 Musket, and [1] would be one more"),
+        ({"left/gun/Musket[1].damage": 1}, "object 'gun' has 1 Musket, so there is no [1]"),
         ({"colour": 1}, "'colour' is no property of an object; there are: name, tag, layer"),
         ({"position": 1}, "position must be a list of numbers, got int: 1"),
         ({"Raider.picture": "none.txt"}, "no file 'none.txt'"),

@@ -207,7 +207,7 @@ def test_what_is_wrong_is_told(game_app: App, write: Write, objects: str, messag
         ("scene: x\nversion: 1\nobject: []", "line 3: a scene has no 'object'; did you mean 'objects'?"),
         ("scene: x\nversion: 1\nobjects: {}", "objects must be a list, got {}"),
         ("scene: [", "x.scene, line 2: this is not YAML: while parsing a flow node"),
-        ("scene: x\nscene: y", "line 2: 'scene' is here twice"),
+        ("scene: x\nscene: y", "line 2: duplicate key 'scene'"),
         ("scene: &a x\nversion: *a", "anchors (& and *) are not used in scenes"),
         ("scene: !!python/object x", "tags such as 'tag:yaml.org,2002:python/object' are not used"),
         ("scene: x\n--- 2", "a file holds one document, and here begins another"),

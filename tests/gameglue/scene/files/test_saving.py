@@ -224,10 +224,12 @@ def test_what_cannot_be_saved_is_told_all_at_once(game_app: App, write: Write) -
         "object 'ogre': Raider.target cannot be saved: refers to 'elsewhere', which is"
     )
     assert lines[1].startswith("object 'ogre': Raider.way cannot be saved: refers to what was destroyed")
-    assert lines[2] == "object 'ogre': Raider.anything cannot be saved: a object has no form in a file"
+    assert (
+        lines[2] == "object 'ogre': Raider.anything cannot be saved: type object cannot be stored in a file"
+    )
     assert lines[3].startswith("object 'ogre': Raider.name_shown cannot be saved: is no text: 'utf-8' codec")
     assert lines[4] == "object 'ogre': Raider.anything cannot be saved: is more than 15 levels deep"
-    assert lines[5] == "object 'ogre': Bearer.thing cannot be saved: a Asset has no form in a file"
+    assert lines[5] == "object 'ogre': Bearer.thing cannot be saved: type Asset cannot be stored in a file"
     assert "save(..., strict=False)" in lines[6]
     assert not (game_app.resources.folder / "x.scene").exists()
     loaded = game_app.load_scene(scene.save("x", strict=False))

@@ -137,8 +137,10 @@ def _right_side(
     tuner: Tuner, name: str, elements: Callable[[], np.ndarray] | None, sizes: tuple[int, int, int],
     strides: tuple[int, int, int], tile: Tile, in_place: bool, narrow: bool,
 ) -> tuple[str, tuple[int, int, int, int]]:  # fmt: skip
-    """The right side's buffer, whose elements are known or None; the steps in it from matrix to matrix, panel
-    to panel and row to row; and that from column to column where it is read in place, else 0.
+    """The right side's buffer and its strides; `elements` are its known elements, or None.
+
+    Strides lead from matrix to matrix, panel to panel, row to row, and from column to column where it is read
+    in place, else 0.
     """
     batch, k, n = sizes
     if in_place:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 _log = logging.getLogger("gameglue")
 
 
-class Watched(ABC, Generic[T]):
+class Reloadable(ABC, Generic[T]):
     """An object created from a file. Await it, or poll `is_done()`, until it is first available.
 
     Attributes:
@@ -41,11 +41,11 @@ class Watched(ABC, Generic[T]):
 
     @abstractmethod
     def _begin(self) -> Loading[Any]:
-        """Start to make one of the file as it is now."""
+        """Start loading a new object from the file."""
 
     @abstractmethod
     def _take(self, made: Any, before: T | None) -> T:
-        """What takes the place of `before`; raises where it cannot."""
+        """Return the object that replaces `before`, from what was loaded; raises if it cannot be used."""
 
     @abstractmethod
     def _drop(self, thing: T) -> None:
@@ -63,7 +63,7 @@ class Watched(ABC, Generic[T]):
         return self._current
 
     def is_done(self) -> bool:
-        """Whether it is there for the first time, or could not be made."""
+        """Whether there is an object, or the file could not be used."""
         return self._current is not None or self.error is not None
 
     def result(self) -> Self:
