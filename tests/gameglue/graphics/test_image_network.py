@@ -302,7 +302,7 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
     "a batch": ({"x": ("float32", (4, 3, 16, 24))}, PLAIN, r"\(4, 3, 16, 24\); it has to be one image"),
     "eight channels": ({"x": ("float32", (1, 8, "h", "w"))}, PLAIN, r"\(1, 8, h, w\).* 1 to 4 channels"),
     "another size": ({"x": ("float32", (1, 3, 9, 24))}, PLAIN, r"24 x 9 .*input_size says 24 x 16"),
-    "integers": ({"x": ("int64", ANY)}, PLAIN, r"'x' \(1, 3, rows, columns\) is of int64"),
+    "integers": ({"x": ("int64", ANY)}, PLAIN, r"'x' \(1, 3, rows, columns\) has dtype int64"),
     "two inputs": ({**PLAIN, "z": ("float32", ANY)}, PLAIN, r"has 2: 'x' .*, 'z' \(1, 3, rows, columns\)"),
     "a number out": (PLAIN, {"y": ("float32", (10,))}, r"output 'y' has the shape \(10\)"),
     "another size out": (PLAIN, {"y": ("float32", (1, 3, 9, 24))}, r"output 'y' .*output_size says 24 x 16"),

@@ -77,7 +77,7 @@ def test_computed_normals_of_a_ball_point_outward() -> None:
     [
         ((np.zeros((4, 3)),), "4 positions make no whole triangles"),
         ((np.zeros((3, 2)),), r"positions must be \(n, 3\), got \(3, 2\)"),
-        ((np.zeros((3, 3)), np.array([[0, 1, 3]])), "name the vertices 0 to 3, there are 3"),
+        ((np.zeros((3, 3)), np.array([[0, 1, 3]])), "triangle indices are 0 to 3, but there are 3 vertices"),
         ((np.zeros((3, 3)), np.array([[0.0, 1, 2]])), r"triangles must be \(m, 3\) integers"),
         ((np.full((3, 3), np.nan),), "not finite"),
     ],
