@@ -66,8 +66,8 @@ def test_a_loop_reads_what_its_pen_writes(loop: str, backend: str, display: str,
     said = play(loop, display, "--type", backend, "--frames", FRAMES, "--screenshot", picture)
     answers = re.search(r"(\d+) answers", said)
     assert answers is not None
-    # One question in each frame, answered by the next where nothing is slow.
-    assert FRAMES // 4 < int(answers[1]) <= FRAMES
+    # One question in each frame, answered by the next unless the machine is busy.
+    assert FRAMES // 20 < int(answers[1]) <= FRAMES
     assert longest_bar(picture) == DIGIT
 
 
