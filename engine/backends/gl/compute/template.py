@@ -183,8 +183,9 @@ class GLComputeTemplate(GLTemplate):
         """Turn a program into that of other sizes, in the same memory."""
         arena = program.arena
         assert isinstance(arena, SharedMemory)
+        commands, make_places = self._commands_in(arena, given, placed, outer)
         arena.nbytes = int(placed[0])
-        program.become(*self._commands_in(arena, given, placed, outer))
+        program.become(commands, make_places)
 
     def _commands_in(
         self, arena: SharedMemory, given: Values, placed: np.ndarray, outer: Sequence[GLComputeBuffer]
