@@ -4,14 +4,16 @@ The printed function is `kernel(args, begin, end)`. `args` is the address of 8-b
 index space; where it has more than one dimension, into how many blocks each row (of the last dimension) is
 cut, and their length; the run-time arguments (integers, or the bits of a float64); the output's address and
 the inputs' addresses. begin..end counts elements of a space of one dimension, else blocks of rows, so that
-no division stands in the innermost loop.
+no division stands in the innermost loop. Indices are counted on from row to row. Rows that are copied are no
+loop, and what a formula chooses by bounds along a row, as padding does, divides it into sections.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -175,6 +177,8 @@ class NumbaPrinter(Printer):
     def walk_elements(self) -> list[str]:
         """One loop; the position is the index."""
         self.variables |= {0: "i0", "flat": "i0"}
+        if sections := self._sections(0):
+            return ["start, first, limit = 0, begin, end", *sections]
         self.open(frozenset({0, "flat"}))
         store = self.store("i0", self.kernel.body)
         return ["for i0 in range(begin, end):", *indent([*self.close(), store])]
@@ -184,23 +188,61 @@ class NumbaPrinter(Printer):
         last = self.kernel.rank - 1
         self.variables |= {axis: f"i{axis}" for axis in range(last + 1)} | {"flat": "flat"}
         self.open(frozenset(range(last)))
-        inner = [f"flat = start + i{last}", *self._element(last, self.kernel.body)]
         step = _phases_along(last, self.kernel.body)
-        parts, begin = [], "first"
         if step:
             # Each phase reads neighbouring elements; the results of all phases are interleaved.
-            parts, begin = self._phases(last, step), f"first + whole * {step}"
+            inner = [
+                *self._phases(last, step),
+                f"first += whole * {step}",
+                *self._run(last, self.kernel.body, "first", "limit"),
+            ]
+        else:
+            inner = self._sections(last) or self._run(last, self.kernel.body, "first", "limit")
         row = [
-            "row = block if blocks == 1 else op_div(block, blocks)",
-            "first = (block - row * blocks) * block_size",
-            *split_row("row", last),
-            f"start = row * d{last}",
+            "first = piece * block_size",
+            f"limit = min(first + block_size, d{last})",
             *self.close(),
-            *parts,
-            f"for i{last} in range({begin}, min(first + block_size, d{last})):",
-            *indent(inner),
+            *inner,
+            "piece += 1",
+            "if piece == blocks:",
+            *indent(["piece = 0", f"start += d{last}", *next_row(last)]),
         ]
-        return ["for block in range(begin, end):", *indent(row)]
+        return [
+            "row = begin if blocks == 1 else op_div(begin, blocks)",
+            f"piece, start = begin - row * blocks, row * d{last}",
+            *split_row("row", last),
+            "for block in range(begin, end):",
+            *indent(row),
+        ]
+
+    def _run(self, last: int, body: Expr, begin: str, end: str) -> list[str]:
+        """The statements for neighbouring elements of a row, of a formula."""
+        if body.op == "load" and self.kernel.buffers[body.attr] == self.kernel.dtype:
+            step, ahead = _steps_along(last, body.args[0]) or (0, body.args[0])
+            if step == 1 and ahead.free <= frozenset(range(last)):
+                size = as_dtype(self.kernel.dtype).itemsize
+                source = f"in{body.attr} + ({self.text(ahead)} + {begin}) * {size}"
+                copy = f"copy_bytes(out + (start + {begin}) * {size}, {source}, ({end} - {begin}) * {size})"
+                return [f"if {end} > {begin}:", *indent([copy])]
+        inner = [f"flat = start + i{last}", *self._element(last, body)]
+        return [f"for i{last} in range({begin}, {end}):", *indent(inner)]
+
+    def _sections(self, last: int) -> list[str]:
+        """A row as a section inside bounds and two beside it, if the formula chooses by such bounds."""
+        bounds = _bounds_along(last, self.kernel.body)
+        if bounds is None:
+            return []
+        inside = [self.text(condition) for condition in bounds.conditions]
+        low = [self.text(bound) for bound in bounds.low]
+        high = [self.text(bound) for bound in bounds.high]
+        return [
+            f"low, high = {_nested('max', ['first', *low])}, {_nested('min', ['limit', *high])}",
+            f"if low >= high{''.join(f' or not {name}' for name in inside)}:",
+            "    low = high = limit",
+            *self._run(last, bounds.beside, "first", "low"),
+            *self._run(last, bounds.inside, "low", "high"),
+            *self._run(last, bounds.beside, "high", "limit"),
+        ]
 
     def _element(self, last: int, body: Expr) -> list[str]:
         """The statements that compute and store one element of a row."""
@@ -212,8 +254,7 @@ class NumbaPrinter(Printer):
         """A loop over the whole groups of `step` neighbours in a row, if it begins with one."""
         usual, self.variables[last] = self.variables[last], "part"
         lines = [
-            f"length = min(first + block_size, d{last}) - first",
-            f"whole = 0 if op_rem(first, {step}) else op_div(length, {step})",
+            f"whole = 0 if op_rem(first, {step}) else op_div(limit - first, {step})",
             f"group = op_div(first, {step})",
             "for part in range(group, group + whole):",
         ]
@@ -230,12 +271,68 @@ def _steps_along(axis: int, position: Expr) -> tuple[int, Expr] | None:
         return 1, lit(0)
     if position.op == "mul" and position.args[1].op == "const" and position.args[0].op == "index":
         return (position.args[1].attr, lit(0)) if position.args[0].attr == axis else None
+    if position.op == "sub" and axis not in position.args[1].free:
+        found = _steps_along(axis, position.args[0])
+        return None if found is None else (found[0], found[1] - position.args[1])
     if position.op == "add":
         for one, other in (position.args, position.args[::-1]):
             found = None if axis in other.free else _steps_along(axis, one)
             if found is not None:
                 return found[0], found[1] + other
     return None
+
+
+class _Bounds(NamedTuple):
+    """Where along a row a choice of a formula is made: `low` <= index < `high`, if all `conditions` hold.
+
+    `inside` and `beside` are the formula with the choice made.
+    """
+
+    conditions: list[Expr]
+    low: list[Expr]
+    high: list[Expr]
+    inside: Expr
+    beside: Expr
+
+
+def _bounds_along(axis: int, body: Expr) -> _Bounds | None:
+    """The bounds by which a formula chooses along an axis; None if it has none, or several."""
+    every = [*nodes(body)]
+    choices = {n.args[0] for n in every if n.op == "select" and {axis, "flat"} & n.args[0].free}
+    if len(choices) != 1 or any(n.op in LOOPS for n in every):
+        return None
+    (choice,) = choices
+    conditions: list[Expr] = []
+    low: list[Expr] = []
+    high: list[Expr] = []
+    pending = [choice]
+    while pending:
+        node = pending.pop()
+        if node.op == "and":
+            pending += node.args
+        elif not {axis, "flat"} & node.free:
+            conditions += [] if node == lit(True, "bool") else [node]
+        elif node.op in ("ge", "lt") and node.args[0].dtype == "index" and axis not in node.args[1].free:
+            step, ahead = _steps_along(axis, node.args[0]) or (0, lit(0))
+            if step != 1:
+                return None
+            (low if node.op == "ge" else high).append(node.args[1] - ahead)
+        else:
+            return None
+
+    def chosen(side: int) -> Expr:
+        return substitute(body, lambda n: n.args[side] if n.op == "select" and n.args[0] == choice else None)
+
+    inside = chosen(1)
+    # What no element of a row changes is read before its bounds are looked at.
+    if any(n.op == "load" and not {axis, "flat"} & n.free and n not in every for n in nodes(inside)):
+        return None
+    return _Bounds(conditions, low, high, inside, chosen(2))
+
+
+def _nested(name: str, values: Sequence[str]) -> str:
+    """A call with two arguments for any number of values."""
+    return functools.reduce(lambda found, value: f"{name}({found}, {value})", values)
 
 
 def _phases_along(axis: int, body: Expr) -> int:
@@ -283,6 +380,14 @@ def kernel_text(head: str, lead: Sequence[str], task: Sequence[str] = (), behind
     body = [*lead, *(["for task in range(begin, end):", *indent(task)] if task else []), *behind]
     # Layers of the same kind have the same text, and every plan holds it.
     return sys.intern(head + start + "\n".join(indent(body)) + "\n")
+
+
+def next_row(axes: int) -> list[str]:
+    """Statements that advance the indices i0.. of the first `axes` dimensions by a row."""
+    lines = ["i0 += 1"]
+    for axis in range(1, axes):
+        lines = [f"i{axis} += 1", f"if i{axis} == d{axis}:", *indent([f"i{axis} = 0", *lines])]
+    return lines
 
 
 def split_row(row: str, axes: int) -> list[str]:

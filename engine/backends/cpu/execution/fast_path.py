@@ -186,16 +186,22 @@ class CPUProgramRunner(ProgramRunner):
         self._share_ns = program.fastest_ns if is_quick else limit
         return self._waits < 0
 
-    def _share(self, commands: CommandList, held: list[object]) -> None:
+    def _share(self, here: ZeroCopyCommands, arrays: Sequence[np.ndarray]) -> None:
         """Run commands on this thread and the job threads; share less often if that was too slow."""
+        job, held = here.shared or (None, [])
+        # Interrupted, the job goes on with what it holds, and the next run makes another.
+        here.shared = None
+        held += arrays, here.held
         before = perf_counter_ns()
-        self._stream.submit(commands, held).complete()
+        job = self._stream.submit_repeated(job, here.commands, held)
+        job.handle.complete()
         if perf_counter_ns() - before > self._share_ns:
             self._waits, self._rest = self._rest, min(2 * self._rest, _LONGEST_REST)
         else:
             self._waits, self._rest = 0, _REST
         self._stream.is_idle()  # forgets the job, which is over
-        held.clear()  # the job is kept until others need its record
+        held.clear()
+        here.shared = job, held
 
     def run_apart(
         self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None], fixed: Collection[str]
@@ -229,7 +235,7 @@ class CPUProgramRunner(ProgramRunner):
         for number in here.copied:
             (self._views or self._seen(arrays))[number][...] = arrays[number]
         if is_shared:
-            self._share(here.commands, [arrays, here.held])
+            self._share(here, arrays)
             return
         if is_quick:
             program.run_copy_here(here.run_here, self._saved_ns)
@@ -331,6 +337,7 @@ class ZeroCopyCommands:
         "moved",
         "read",
         "run_here",
+        "shared",
         "taken",
         "tensors",
     )
@@ -353,6 +360,8 @@ class ZeroCopyCommands:
         # The arguments of `bind_inputs`; None if the commands may refer to memory that was freed.
         self.tensors: Sequence[CPUTensorData | None] | None = None
         self.job: RepeatedJob | None = None  # what runs it as it is bound
+        # What runs it while the caller waits, and what that holds meanwhile.
+        self.shared: tuple[RepeatedJob, list[object]] | None = None
         self.taken: list[tuple[int, np.ndarray]] = []
         self.read: list[CPUTensorData] = []
         self.copied: list[int] = []
@@ -371,6 +380,7 @@ class ZeroCopyCommands:
     def resize(self, program: CPUProgram, inputs: Sequence[CPUBuffer]) -> bool:
         """Follow the program to other sizes, with the same buffers; False if that is impossible now."""
         assert program.commands is not None
+        self.shared = None
         rows, count = program.commands.array, program.commands.count
         if not is_free(self) or count > len(self._rows):
             return False
