@@ -115,15 +115,33 @@ def unique(x: np.ndarray, *, axis: int | None = None, sorted: int = 1) -> tuple[
     """
     if axis is not None and not -x.ndim <= axis < x.ndim:
         raise ValueError(f"axis {axis} is outside a tensor of rank {x.ndim}")
-    is_text = x.dtype == object
-    values, first, inverse, counts = np.unique(
-        x.astype(str) if is_text else x, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
-    values = values.astype(x.dtype)
-    inverse = inverse.reshape(-1)
+    if x.size and x.dtype.kind in "biuf" and (axis is None or x.ndim == 1):
+        values, first, inverse, counts = _unique_numbers(x.reshape(-1))
+    else:
+        values, first, inverse, counts = np.unique(
+            x.astype(str) if x.dtype == object else x,
+            return_index=True, return_inverse=True, return_counts=True, axis=axis,
+        )  # fmt: skip
+        values = values.astype(x.dtype)
+        inverse = inverse.reshape(-1)
     if not sorted:
         order = np.argsort(first, kind="stable")
         values = values.take(order, 0 if axis is None else axis)
         first, counts = first[order], counts[order]
         inverse = np.argsort(order, kind="stable")[inverse]
     return values, *(a.astype(np.int64) for a in (first, inverse, counts))
+
+
+def _unique_numbers(x: np.ndarray) -> tuple[np.ndarray, ...]:
+    """`np.unique` of a row of numbers, with all that it returns, by an order that need not be stable."""
+    order = np.argsort(x)
+    ascending = x[order]
+    begins = np.ones(x.size, bool)
+    begins[1:] = ascending[1:] != ascending[:-1]
+    if x.dtype.kind == "f":
+        begins[1:] &= ~np.isnan(ascending[:-1])
+    starts = np.flatnonzero(begins)
+    first = np.minimum.reduceat(order, starts)
+    inverse = np.empty(x.size, np.int64)
+    inverse[order] = np.cumsum(begins) - 1
+    return x[first], first, inverse, np.append(starts[1:], x.size) - starts

@@ -164,6 +164,22 @@ def test_different_elements(axis: int | None, ordered: int, rng: np.random.Gener
     assert {a.dtype for a in (first, inverse, counts)} == {np.dtype(np.int64)}
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "float32"])
+@pytest.mark.parametrize("size", [0, 1, 2, 3000])
+def test_different_numbers(dtype: str, size: int, rng: np.random.Generator) -> None:
+    x = (rng.integers(-40, 40, size) / 4).astype(dtype)
+    if x.dtype.kind == "f":
+        x[: size // 3] = rng.choice(np.array([0.0, -0.0, np.nan, np.inf, -np.inf], dtype), size // 3)
+        rng.shuffle(x)
+    made = run("Unique", [x], outputs=4)
+    expected = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
+    for found, wanted in zip(made, expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    # Either zero is the one that comes first.
+    if x.dtype.kind == "f":
+        np.testing.assert_array_equal(np.signbit(made[0]), np.signbit(expected[0]))
+
+
 def test_different_strings() -> None:
     x = np.array(["b", "a", "b"], object)
     values, first, inverse, counts = run("Unique", [x], {"sorted": 0}, outputs=4)
