@@ -1,4 +1,4 @@
-"""Concat: copies each operand in a loop, where the generic kernel selects per element."""
+"""Concat: copies the rows of each operand, where the generic kernel selects per element."""
 
 from __future__ import annotations
 
@@ -43,22 +43,25 @@ def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
     widths = {f"width{k}": part.shape[1] for k, part in enumerate(parts)}
     arguments = described.values(total=total, **_GRID.values(blocks), **widths)
     schedule, names = TaskSchedule.over((blocks,), nanoseconds, height), [part.name for part in parts]
-    kernel = NativeKernel(f"concat_{len(parts)}", concat_text(len(parts), parts[0].dtype.name, epilogue))
+    is_plain = compute.epilogue is None and compute.output.dtype == parts[0].dtype
+    text = concat_text(len(parts), parts[0].dtype.name, epilogue, is_plain)
+    kernel = NativeKernel(f"concat_{len(parts)}", text)
     return emit(tuner, kernel, schedule, arguments, names, compute.output.name, epilogue)
 
 
-def concat_text(parts: int, storage: str, epilogue: Epilogue) -> str:
-    """Source of the kernel."""
+def concat_text(parts: int, storage: str, epilogue: Epilogue, plain: bool) -> str:
+    """Source of the kernel; `plain`: elements are stored as they are."""
     described = _arguments(parts)
     lead = [*described.prologue(*(f"part{k}" for k in range(parts)), epilogue=epilogue), *epilogue.kernel]
     task, size = [*_GRID.locate("i0"), "offset = 0"], as_dtype(storage).itemsize
+    copy = ["if columns > 0:", f"    copy_bytes(out + start * {size}, tile, columns * {size})"]
     for k in range(parts):
         task += [
             "first_column = max(column0, offset)",
             f"columns = min(column1, offset + width{k}) - first_column",
             "start = i0 * total + first_column",
             f"tile = part{k} + (i0 * width{k} + first_column - offset) * {size}",
-            *epilogue.store,
+            *(copy if plain else epilogue.store),
             f"offset += width{k}",
         ]
     return kernel_text(library_text(), lead, task)
