@@ -19,6 +19,9 @@ BLOCK_ROWS = 256
 
 BLOCK_COLUMNS = 64
 
+PLAIN_ROWS, PLAIN_COLUMNS = 512, 32
+"""The same of elements that stay as they are: the longer what is written at a time, the faster."""
+
 TABLE = 1024
 """Results of a slim matrix that are taken at a time."""
 
@@ -49,7 +52,7 @@ def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     slim = x.rank == 3 and any(x.is_static(axis) and x.shape[axis] < lanes for axis in (1, 2))
     if slim and not is_float32:
         return False
-    sizes, per_batch = _slim_sizes(rows, columns, lanes) if slim else _tile_sizes(rows, columns)
+    sizes, per_batch = _slim_sizes(rows, columns, lanes) if slim else _tile_sizes(rows, columns, is_plain)
     block = _SLIM_ARGUMENTS if slim else _TILE_ARGUMENTS
     epilogue = print_epilogue(compute, block.end, row_axes=len(compute.space) - (2 if slim else 1))
     each = rows * columns * (_SLIM_NS_PER_ELEMENT if slim else _NS_PER_ELEMENT) / per_batch + _NS_PER_TASK
@@ -73,12 +76,13 @@ def _lanes(size: int) -> int:
     return {1: 16, 2: max(8, lanes), 4: lanes, 8: lanes // 2}[size]
 
 
-def _tile_sizes(rows: int, columns: int) -> tuple[tuple[float, ...], int]:
+def _tile_sizes(rows: int, columns: int, plain: bool) -> tuple[tuple[float, ...], int]:
     """The arguments of the square kernel, and its tasks per matrix. The last block takes the remainder."""
-    row_blocks, column_blocks = largest(1, rows // BLOCK_ROWS), largest(1, columns // BLOCK_COLUMNS)
+    block_rows, block_columns = (PLAIN_ROWS, PLAIN_COLUMNS) if plain else (BLOCK_ROWS, BLOCK_COLUMNS)
+    row_blocks, column_blocks = largest(1, rows // block_rows), largest(1, columns // block_columns)
     sizes = _TILE_ARGUMENTS.values(
         last_size=rows, columns_in=columns, row_blocks=row_blocks, column_blocks=column_blocks,
-        block_rows=BLOCK_ROWS, block_columns=BLOCK_COLUMNS,
+        block_rows=block_rows, block_columns=block_columns,
     )  # fmt: skip
     return sizes, row_blocks * column_blocks
 

@@ -202,9 +202,11 @@ def make_transpose_tile(lanes, size):
         for _ in range(lanes):
             rows.append(source.read(kind, align=size))
             source += step
-        # Exchanging the off-diagonal halves, then the quarters and so on, transposes the square.
+        # Exchanging the off-diagonal halves, then the quarters and so on, transposes down to squares as wide
+        # as 16 bytes. Those are transposed by interleaving rows, with one instruction each.
+        near = min(16 // size, lanes)
         distance = lanes // 2
-        while distance:
+        while distance >= near:
             low = [j if not j & distance else lanes + j - distance for j in range(lanes)]
             high = [j + distance if not j & distance else lanes + j for j in range(lanes)]
             for i in range(lanes):
@@ -212,6 +214,16 @@ def make_transpose_tile(lanes, size):
                     pair = rows[i], rows[i + distance]
                     rows[i], rows[i + distance] = (pair[0].shuffled(pair[1], order) for order in (low, high))
             distance //= 2
+        halves = [
+            [start + half + k + other for start in range(0, lanes, near) for k in range(near // 2)
+             for other in (0, lanes)]
+            for half in (0, near // 2)
+        ]  # fmt: skip
+        for _ in range(near.bit_length() - 1):
+            rows = [
+                rows[first + k].shuffled(rows[first + k + near // 2], order)
+                for first in range(0, lanes, near) for k in range(near // 2) for order in halves
+            ]  # fmt: skip
         for row in rows:
             target.write(row, align=size)
             target += target_step

@@ -16,6 +16,7 @@ from engine.backends.cpu.execution.fast_path import CPUProgramRunner, ZeroCopyCo
 from engine.backends.cpu.execution.program import TRIALS
 from engine.base.memory.aligned import address_in_place, aligned
 from engine.compiler.plan import Plan
+from engine.device.jobs.system import JobHandle, RepeatedJob
 from tests.engine.backends.cpu.test_backend import F32, chain, set_clocks, sums_plan
 
 PAGE = mmap.PAGESIZE
@@ -81,3 +82,39 @@ def test_job_threads_help_while_that_takes_no_longer(
     del given
     assert seen() is None
     assert [run - first for run in helped[::2]] == [0, 1, 6, 15, 16, 21]
+
+
+def test_shared_runs_repeat_a_job(backend: CPUBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted one goes on with what it holds, and the next run makes another job."""
+    n = 300_000
+    x, y = backend.create(n, F32), backend.create(n, F32)
+    program = backend.record(chain(n, 2), {"x": x, "y": y})
+    runner = CPUProgramRunner(backend.stream, program, [x], [True])
+    here, given = ZeroCopyCommands(program, [x], [True], backend.jobs), aligned((n,), F32)
+    jobs: list[RepeatedJob] = []
+    for run in range(3):
+        given[:] = run
+        here.bind_inputs_now([given])
+        runner._share(here, [given])
+        assert here.shared is not None
+        job, held = here.shared
+        jobs.append(job)
+        assert not held
+        np.testing.assert_array_equal(backend.reader(y, (n,))(None), np.full(n, run + 2, np.float32))
+        while not job.is_idle:
+            pass
+    assert jobs == [jobs[0]] * 3
+
+    def interrupt(handle: JobHandle) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JobHandle, "complete", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            runner._share(here, [given])
+    assert here.shared is None
+    assert len(held) == 2
+    backend.stream.synchronize()
+    runner._share(here, [given])
+    assert here.shared is not None
+    assert here.shared[0] is not jobs[0]
