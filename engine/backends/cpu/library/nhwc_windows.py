@@ -15,8 +15,8 @@ def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
     `pixels` of them begin `step` bytes apart. `places` has two words per tap: where it reads, in bytes from
     where a window begins, and where its weights lie. Results follow each other at `target`, those of a window
     together: sums of products with weights ("taps"), the largest elements ("max"), or sums times `factor`
-    ("average"). With a recipe, sums of products are finished in registers, and `target` is the address of the
-    ends that `EpilogueWriter` wants.
+    ("average"). With a recipe they are finished in registers, and `target` is the address of the ends that
+    `EpilogueWriter` wants.
     """
     vector = ir.VectorType(ir.FloatType(), lanes)
 
@@ -44,16 +44,20 @@ def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
         def run(body, first):
             return _counted_loop(taps, [places], [16], first, body)[1]
 
+        def finish(totals):
+            if recipe is None:
+                target.write_row(totals)
+            else:
+                EpilogueWriter(recipe, target, lanes).store(totals, vectors)
+
         first = [source.of(vector, 0.0)] * pixels * vectors
-        if recipe is not None:
-            EpilogueWriter(recipe, target, lanes).store(run(add_weighted, first), vectors)
-        elif kind == "taps":
-            target.write_row(run(add_weighted, first))
+        if kind == "taps":
+            finish(run(add_weighted, first))
         elif kind == "average":
             share = factor.spread(lanes)
-            target.write_row([total * share for total in run(add, first)])
+            finish([total * share for total in run(add, first)])
         else:
             lowest = source.of(vector, float("-inf"))
-            find_largest(lowest, len(first), run, elements_of, target.write_row)
+            find_largest(lowest, len(first), run, elements_of, finish)
 
     return pixel_tile

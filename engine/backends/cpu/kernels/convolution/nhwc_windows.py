@@ -122,7 +122,8 @@ def tune_nhwc_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     epilogue = print_epilogue(compute, _POOL_ARGUMENTS.end, row_axes=rank - 1)
     schedule, sizes = schedule_pixels(win, x.shape[0], x.shape[-1], lanes, threads)
     lead, factor = _POOL_ARGUMENTS.prologue("x", epilogue=epilogue), _SHARE if kind == "average" else []
-    text = windows_text("max" if kind == "max" else "average", lead, lanes, rank, "0", factor, epilogue)
+    tiles = "max" if kind == "max" else "average"
+    text = windows_text(tiles, lead, lanes, rank, "0", factor, epilogue, epilogue.recipe)
     arguments = _POOL_ARGUMENTS.values(**PIXEL_ARGUMENTS.named(sizes), **counted_sides(compute, win))
     kernel = NativeKernel(f"nhwc_pool_{kind}", text)
     return emit(tuner, kernel, schedule, arguments, (x.name,), compute.output.name, epilogue)
@@ -156,7 +157,7 @@ def windows_text(
     """Source of the kernel for windows of a `kind` that tiles compute.
 
     `factor` sets what sums are multiplied by, given `y`, `x0` and `pixels`. With a recipe, the epilogue's
-    own, tiles finish their sums themselves.
+    own, tiles finish their results themselves.
     """
     shapes = dict.fromkeys([*TILES, *((pixels, 1) for pixels, _ in TILES)])
     made = "".join(

@@ -1,8 +1,8 @@
 """Matrix products of float32: column panels, register tiles, and an epilogue per tile.
 
 A tile has as many rows as registers hold sums for; the rows that are left take smaller ones, so that none
-is computed needlessly. The right side is in panels of the tile's columns: known ones packed once, others by
-a step before, unless so few rows meet them that reading them where they are is faster.
+is computed needlessly. The right side is in panels of the tile's columns. A known one is packed once, others
+by a step before, by each task where they meet few rows, or not at all where they meet very few.
 """
 
 from __future__ import annotations
@@ -21,11 +21,17 @@ from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule,
 from engine.backends.cpu.codegen.task_partition import cut_product, ns_of_reading, up
 from engine.backends.cpu.codegen.tiles import Tile, by_height, host_tile
 from engine.backends.cpu.kernels.matmul.packing import given, matrices_of, pack_panels
-from engine.backends.cpu.kernels.matmul.panels import SPREAD, emit_panels, emit_rows, rows_evict_each_other
+from engine.backends.cpu.kernels.matmul.panels import (
+    SPREAD,
+    emit_panels,
+    emit_rows,
+    packing_text,
+    rows_evict_each_other,
+)
 from engine.backends.cpu.library import library_text
 from engine.backends.operands import flattened
 from engine.compiler.plan import Compute, Tuner, storable
-from engine.kernels.size import deferred, largest
+from engine.kernels.size import Number, Size, deferred, largest
 from engine.kernels.value import Value
 
 FLOPS_PER_NS = 150.0
@@ -44,9 +50,15 @@ LINE = 64
 ROWS_IN_PLACE = 4
 """Up to so many rows an unknown right side is read without packing."""
 
+ROWS_IN_TASK = 256
+"""Up to so many rows, each task packs the panels of an unknown right side that it needs."""
+
+PANEL_BYTES = 1 << 17
+"""Room for a panel that a task packs."""
+
 _GRID = TaskGrid(m="m_size", column="n_size")
 _ARGUMENTS = ArgumentBlock(
-    "m_size n_size k_size", _GRID.arguments, "a_batch a_row b_batch b_panel b_row in_place"
+    "m_size n_size k_size", _GRID.arguments, "a_batch a_row b_batch b_panel b_row b_column"
 )
 
 
@@ -81,13 +93,14 @@ def tune_matmul(
     # Few columns are computed as dot products of rows; so are many that are contiguous along k.
     narrow = n if b.known is not None and n <= NARROW and k % tile.lanes == 0 else 0
     in_place = b.known is None and b_strides[2] == 1 and _always_few_rows(compute, tile.width)
+    packs = not in_place and b.known is None and _packs_in_task(compute, k, b_strides[0], tile)
     is_worth_it = b.known is None or 4 * k * n >= LEAST_IN_PLACE
     is_rows = is_worth_it and b_strides[1:] == (1, k) and k % tile.lanes == 0
     if is_rows and _always_few_rows(compute, 1):
-        narrow, in_place = NARROW, True
+        narrow, in_place, packs = NARROW, True, False
     elements = right_elements or _elements_of(b)
     right, b_steps = _right_side(
-        tuner, b.name, elements, (batch, k, n), b_strides, tile, in_place, narrow > 0
+        tuner, b.name, elements, (batch, k, n), b_strides, tile, in_place or packs, narrow > 0
     )
     epilogue = print_epilogue(compute, _ARGUMENTS.end)
     # A tile's columns cost the same whether they are meant or not.
@@ -100,9 +113,9 @@ def tune_matmul(
     blocks = blocks_of_product(m, n, k, tile, batch, total_ns, threads)
     sizes = _ARGUMENTS.values(
         m_size=m, n_size=n, k_size=k, **_GRID.values(*blocks), a_batch=a_batch, a_row=a_row,
-        b_batch=b_steps[0], b_panel=b_steps[1], b_row=b_steps[2], in_place=b_steps[3],
+        b_batch=b_steps[0], b_panel=b_steps[1], b_row=b_steps[2], b_column=b_steps[3],
     )  # fmt: skip
-    kernel = NativeKernel("matmul", matmul_text(tile, epilogue, narrow, any_count=n > narrow))
+    kernel = NativeKernel("matmul", matmul_text(tile, epilogue, narrow, n > narrow, packs))
     schedule = TaskSchedule.over(blocks, total_ns, batch)
     return emit(tuner, kernel, schedule, sizes, (left, right), compute.output.name, epilogue)
 
@@ -131,6 +144,14 @@ def _always_few_rows(compute: Compute, width: int) -> bool:
     """
     spaces = [compute.space] if compute.extents is None else zip(*compute.extents, strict=True)
     return all(m <= ROWS_IN_PLACE and n >= width for _, m, n in spaces)
+
+
+def _packs_in_task(compute: Compute, k: Number, b_batch: Number, tile: Tile) -> bool:
+    """Whether tasks pack the panels that they need, for every input shape."""
+    if isinstance(k, Size) or 4 * k * tile.width > PANEL_BYTES:
+        return False
+    spaces = [compute.space] if compute.extents is None else zip(*compute.extents, strict=True)
+    return all(m <= ROWS_IN_TASK and (b_batch != 0 or batch == 1) for batch, m, _ in spaces)
 
 
 def _right_side(
@@ -177,11 +198,14 @@ def pack_right(
     return pack_panels(matrices, width)
 
 
-def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool = False) -> str:
+def matmul_text(
+    tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool = False, packs: bool = False
+) -> str:
     """Source of the kernel.
 
     narrow: how many columns are computed at once where they are dot products, 0 where they are none.
     any_count: dot products of other counts are computed one by one; else there are so many columns.
+    packs: panels are packed by the task, into its own memory.
     """
     heights = [4, 2, 1] if narrow else tile.heights
     singles = bool(narrow and any_count)
@@ -199,10 +223,11 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
     lead = [
         *_ARGUMENTS.prologue("a", "b", epilogue=epilogue),
         f"sums = stack_bytes({heights[0] * tile.width * 4})",
-        "b_row_bytes = b_row * 4",
+        *([f"packed = stack_bytes({PANEL_BYTES})"] if packs else []),
+        f"b_row_bytes = {4 * tile.width}" if packs else "b_row_bytes = b_row * 4",
         "a_row_bytes = a_row * 4",
         # A right side that is read in place ends with a whole panel, which overlaps the previous one.
-        "last_panel = n_size" + ("" if narrow else f" - {step} if in_place else n_size"),
+        "last_panel = n_size" + ("" if narrow or packs else f" - {step} if b_column else n_size"),
         *epilogue.kernel,
     ]
     task = [
@@ -210,19 +235,22 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
         "lefts = a + i0 * a_batch * 4",
         "rights = b + i0 * b_batch * 4",
         f"for place in range(column0, column1, {step}):",
-        *indent(_panel_lines(tile, step, heights, epilogue, singles)),
+        *indent(_panel_lines(tile, step, heights, epilogue, singles, packs)),
     ]
-    return kernel_text(library_text("vectors", "matmul_tiles") + "".join(tiles), lead, task)
+    helpers = library_text("vectors", "matmul_tiles") + (packing_text(tile.lanes) if packs else "")
+    return kernel_text(helpers + "".join(tiles), lead, task)
 
 
-def _panel_lines(tile: Tile, step: int, heights: list[int], epilogue: Epilogue, singles: bool) -> list[str]:
+def _panel_lines(
+    tile: Tile, step: int, heights: list[int], epilogue: Epilogue, singles: bool, packs: bool
+) -> list[str]:
     """All rows of a task's block times one panel of `step` columns; or fewer, one by one, with `singles`."""
 
     def tiles(rows: int) -> list[str]:
         whole = f"tile_of_{rows}(left, a_row_bytes, right, b_row_bytes, k_size, sums, ahead)"
         if not singles:
             return [whole]
-        column = "right + j * in_place * 4, b_row_bytes, k_size, sums + j * 4, ahead"
+        column = "right + j * b_column * 4, b_row_bytes, k_size, sums + j * 4, ahead"
         one_by_one = f"single_of_{rows}(left, a_row_bytes, {column})"
         return [
             f"if columns == {step}:",
@@ -237,12 +265,22 @@ def _panel_lines(tile: Tile, step: int, heights: list[int], epilogue: Epilogue, 
         f"tile = sums + (i1 - m) * {tile.width * 4}",
         "start = (i0 * m_size + i1) * n_size + first_column",
     ]
+    if packs:
+        right = [
+            "source = rights + first_column * b_column * 4",
+            f"pack_columns(packed, {step}, source, b_row, b_column, k_size, columns, {step})",
+            "right, ahead = packed, packed",
+        ]
+    else:
+        right = [
+            f"panel = op_div(place, _types.int64({step})) * b_panel",
+            "right = rights + (first_column * b_column if b_column else panel) * 4",
+            f"ahead = right + (0 if b_column else k_size * {tile.width * 4})",
+        ]
     return [
         "first_column = min(place, last_panel)",
         f"columns = min({step}, n_size - first_column)",
-        f"panel = op_div(place, _types.int64({step})) * b_panel",
-        "right = rights + (first_column * in_place if in_place else panel) * 4",
-        f"ahead = right + (k_size * {tile.width * 4} if not in_place else 0)",
+        *right,
         "m = m0",
         "while m < m1:",
         "    left = lefts + m * a_row_bytes",
@@ -250,5 +288,5 @@ def _panel_lines(tile: Tile, step: int, heights: list[int], epilogue: Epilogue, 
         *indent(by_height(heights, "remaining", tiles)),
         *indent(epilogue.store_tile(step, rows)),
         "    m += rows",
-        f"    ahead += k_size * {LINE}",
+        *([] if packs else [f"    ahead += k_size * {LINE}"]),
     ]

@@ -40,10 +40,15 @@ _ARGUMENTS = ArgumentBlock(
 
 _HELPERS = """
 copy_run = make_copy_run(1, {lanes})
+copy_pair = make_copy_run(2, {lanes})
 
 
 @helper
 def pack_rows(target, target_row, source, source_row, rows, columns):
+    if columns == 2 * {lanes}:
+        for r in range(rows):
+            copy_pair(target + r * target_row * 4, source + r * source_row * 4)
+        return
     for _ in range(rows):
         done = 0
         while done + {lanes} <= columns:
@@ -67,6 +72,19 @@ def lay_columns(target, target_row, source, source_row, source_column, rows, col
     for r in range(rows if source_row != 1 else 0):
         for j in range(columns):
             store_f32(target, r * target_row + j, load_f32(source, r * source_row + j * source_column))
+
+
+@helper
+def pack_columns(target, target_row, source, source_row, source_column, rows, columns, width):
+    if source_column == 1:
+        pack_rows(target, target_row, source, source_row, rows, columns)
+    else:
+        lay_columns(target, target_row, source, source_row, source_column, rows, columns)
+    # Columns beyond the matrix take part in sums that nobody stores.
+    if target_row == width and columns < width:
+        for r in range(rows):
+            for j in range(columns, width):
+                store_f32(target, r * width + j, 0.0)
 """
 
 
@@ -130,15 +148,11 @@ def panels_text(lanes: int) -> str:
         "wanted = min(width, columns - column)",
         "source = matrix + (count * source_batch + column * source_column) * 4",
         "target = out + (count * target_batch + panel * target_panel) * 4",
-        "if source_column == 1:",
-        "    pack_rows(target, target_row, source, source_row, rows, wanted)",
-        "else:",
-        "    lay_columns(target, target_row, source, source_row, source_column, rows, wanted)",
-        # Columns beyond the matrix take part in sums that nobody stores.
-        "if target_row == width:",
-        "    for r in range(rows):",
-        "        for j in range(wanted, width):",
-        "            store_f32(target, r * width + j, 0.0)",
+        "pack_columns(target, target_row, source, source_row, source_column, rows, wanted, width)",
     ]
-    head = library_text("vectors") + band_text(lanes, 4, "turn") + _HELPERS.format(lanes=lanes)
-    return kernel_text(head, lead, task)
+    return kernel_text(library_text("vectors") + packing_text(lanes), lead, task)
+
+
+def packing_text(lanes: int) -> str:
+    """Source of `pack_columns`, which packs the columns of a panel, and zeros behind the last ones."""
+    return band_text(lanes, 4, "turn") + _HELPERS.format(lanes=lanes)

@@ -33,11 +33,12 @@ def test_epilogues(backend: CPUBackend, epilogue: str, channels: int) -> None:
     assert_close(run_tuned(backend, last), expected, 1.0 if epilogue == "position" else 0.0)
 
 
-def test_nan_is_the_largest(backend: CPUBackend) -> None:
+@pytest.mark.parametrize("epilogue", [None, "bias"])
+def test_nan_is_the_largest(backend: CPUBackend, epilogue: str | None) -> None:
     given = case("max", (1, 20, 9, 40), (3, 3), pads=(1, 1), ends=(1, 1))
     for place in ((0, 0, 0, 0), (0, 3, 4, 5), (0, 19, 8, 39)):
         given.arrays["x"][place] = np.nan
-    last, expected = first_to_last(given)
+    last, expected = first_to_last(given, epilogue)
     assert np.isnan(expected).sum() == 4 + 9 + 4
     assert_close(run_tuned(backend, last), expected)
 

@@ -58,12 +58,24 @@ def test_large_products_are_cut_for_all_threads(backend: CPUBackend) -> None:
 
 
 def test_sizes_do_not_change_the_kernel(backend: CPUBackend) -> None:
-    for known, count in ((True, 1), (False, 2)):
+    for known in (True, False):
         keys = set()
         for m, n, k in ((7, 28, 8), (100, 200, 300)):
             plan = tuned_plan(backend, matmul_case(1, 1, m, n, k, known=known))
             keys |= {step.kernel.key for step in plan.steps}
-        assert len(keys) == count
+        assert len(keys) == 1
+
+
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_an_unknown_right_side_is_packed_by_each_task_or_once(backend: CPUBackend, trans_b: bool) -> None:
+    deep = matmul.PANEL_BYTES // (4 * matmul.host_tile().width)
+    for batch, m, k, shared, steps in (
+        (1, 256, 9, False, 1), (2, 5, 40, False, 1), (1, 5, deep, False, 1),
+        (1, 257, 9, False, 2), (2, 5, 40, True, 2), (1, 5, deep + 1, False, 2),
+    ):  # fmt: skip
+        case = matmul_case(21, batch, m, 70, k, known=False, trans_b=trans_b, b_shared=shared)
+        assert len(tuned_plan(backend, case).steps) == steps
+        check(backend, case)
 
 
 @pytest.mark.parametrize(("batch", "trans_a"), [(1, False), (1, True), (2, False)])
