@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.docs.test_pages import limits, play, steps
+from tests.docs.test_pages import play, steps
 from tests.peer import open_session
 
 PAGE = "start/first-game.md"
@@ -17,7 +17,7 @@ PAGE = "start/first-game.md"
 def typed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder, once every step of the page was taken."""
     folder = tmp_path_factory.mktemp("first_game")
-    play(PAGE, folder, *limits(PAGE))
+    play(PAGE, folder, 0)
     return folder
 
 
