@@ -43,6 +43,7 @@ def test_pool(backend: CPUBackend, kind: str) -> None:
     assert_close(run_tuned(backend, last), expected)
 
 
+@pytest.mark.spread("tile", "strides")
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2), (1, 3)])
 def test_windows_over_planes(backend: CPUBackend, strides: tuple[int, int]) -> None:
     check(backend, depthwise_case((2, 3, 9, 31), (3, 3), strides=strides, **SAME))
