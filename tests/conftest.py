@@ -36,6 +36,8 @@ os.environ.setdefault("GAMEGLUE_STORED_PLANS", "off")
 os.environ.setdefault("LP_NUM_THREADS", "0")
 # Hundreds of tests start processes, each of which would compile the packages' source again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# The same holds for the tests themselves, in which pytest rewrites assertions.
+sys.dont_write_bytecode = False
 RunChild = Callable[..., str]
 
 # The same examples in every run; fixtures are made once for all examples of a test, as workers cost time.

@@ -1,20 +1,27 @@
 """ONNX's own operator cases, made runnable: the independent answer for every operator on every backend.
 
 `all_cases` holds what the installed `onnx` generates, `stored_cases` the models that lie inside the package.
+Both are cached in pytest's folder, as every process of a run collects them: generating takes 10 s.
 A value is an array (of str objects for strings), a list of values for a sequence, None for an empty optional.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import pickle
+import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf import __version__ as protobuf_version
 from onnx import numpy_helper, version_converter
 from onnx.backend.test.case.node import collect_testcases
 from onnx.backend.test.loader import load_model_tests
@@ -22,6 +29,8 @@ from onnx.backend.test.loader import load_model_tests
 from engine.graph.importers.onnx_importer import OLDEST_OPSET, read_onnx
 from engine.graph.model import Model
 from engine.operators import OPERATORS
+
+CACHE = Path(__file__).resolve().parent.parent / ".pytest_cache" / "d" / "onnx-cases"
 
 Feeds = dict[str, Any]
 """Values by the names of inputs."""
@@ -55,12 +64,12 @@ class Case:
             if (_domain(node.domain), node.op_type) not in functions
         } - {("", "Constant", versions.get("", 1))}
 
-    @property
+    @cached_property
     def missing(self) -> list[str]:
         """Operators of the model that the engine does not have."""
         return sorted(f"{d}.{n}" if d else n for d, n, v in self.operators if OPERATORS.find(d, n, v) is None)
 
-    @property
+    @cached_property
     def types(self) -> set[str]:
         """Names of the element types of inputs and outputs; "sequence" and "optional" where they occur."""
         found: set[str] = set()
@@ -91,9 +100,41 @@ def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
                 yield from nodes_of(body)
 
 
+def kept(make: Callable[[], tuple[Case, ...]]) -> tuple[Case, ...]:
+    """Cases as an earlier process with the same packages and the same code of this module made them."""
+    path = CACHE / f"{make.__name__}.pickle"
+    code = Path(__file__).read_bytes()
+    versions = (onnx.__version__, np.__version__, protobuf_version, OLDEST_OPSET)
+    key = hashlib.sha256(code + repr(versions).encode()).digest()
+    if path.exists():
+        with path.open("rb") as file:
+            if file.read(len(key)) == key:
+                return tuple(pickle.load(file))
+    cases = make()
+    # A folder that cannot be written, or on Windows a file that another process reads.
+    with suppress(OSError):
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=CACHE, delete=False) as made:
+            made.write(key)
+            pickle.dump(cases, made, pickle.HIGHEST_PROTOCOL)
+        os.replace(made.name, path)
+    return cases
+
+
 @cache
 def all_cases() -> tuple[Case, ...]:
     """Every node case that the installed onnx generates, functions written out included."""
+    return kept(generated)
+
+
+@cache
+def stored_cases() -> tuple[Case, ...]:
+    """The cases that lie in files of the `onnx` package; opsets too old for the engine are converted."""
+    return kept(read)
+
+
+def generated() -> tuple[Case, ...]:
+    """The node cases of the installed onnx."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = collect_testcases(None)
@@ -107,9 +148,8 @@ def all_cases() -> tuple[Case, ...]:
     return tuple(cases)
 
 
-@cache
-def stored_cases() -> tuple[Case, ...]:
-    """The cases that lie in files of the `onnx` package; opsets too old for the engine are converted."""
+def read() -> tuple[Case, ...]:
+    """The cases in the files of the package."""
     cases = []
     for kind in STORED_KINDS:
         for case in sorted(load_model_tests(kind=kind), key=lambda c: c.name):

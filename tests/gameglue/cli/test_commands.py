@@ -233,7 +233,7 @@ def test_bench_shows_the_time_of_each_layer(capsys: Capture) -> None:
 
 def test_bench_shows_layers_without_onnxruntime(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert main("bench digits --layers --runs 1".split()) == 0
+    assert main("bench digits --layers --runs 1 --backend cpu".split()) == 0
     printed = capsys.readouterr().out
     assert "left out: not installed (pip install onnxruntime)" in printed
     assert printed.count("onnxruntime") == 2

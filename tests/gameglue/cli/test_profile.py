@@ -144,6 +144,7 @@ def test_a_game_that_waits_for_its_network_is_told_so(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.gl
+@pytest.mark.spread("backend", "options")
 @pytest.mark.parametrize(
     ("backend", "options"),
     [

@@ -200,6 +200,7 @@ app.dispose()
 
 
 @pytest.mark.gl
+@pytest.mark.spread
 @pytest.mark.parametrize("channel", ["cpu", "gl_compute", "gl_pixel", "opencl"])
 def test_no_call_waits(channel: str, run_child: Callable[..., str]) -> None:
     said = run_child(f"CHANNEL = {channel!r}\n{CHILD}")

@@ -18,6 +18,8 @@ from tests.engine.backends.cpu.kernels.test_reduce import exact, reduce_case
 from tests.engine.backends.cpu.kernels.test_transpose import transpose_case
 from tests.engine.backends.cpu.last import assert_close, first_to_last
 
+pytestmark = [pytest.mark.usefixtures("tile"), pytest.mark.spread("tile")]
+
 
 @pytest.fixture(params=[AVX2, PORTABLE], ids=["8 lanes", "4 lanes"])
 def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tile:
@@ -26,14 +28,12 @@ def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Til
     return request.param
 
 
-@pytest.mark.usefixtures("tile")
 @pytest.mark.parametrize("channels", [3, 37])
 def test_depthwise(backend: CPUBackend, channels: int) -> None:
     last, expected = first_to_last(depthwise_case((1, channels, 7, 23), (3, 3), **SAME), "bias")
     assert_close(run_tuned(backend, last), expected)
 
 
-@pytest.mark.usefixtures("tile")
 @pytest.mark.parametrize("kind", ["max", "average"])
 def test_pool(backend: CPUBackend, kind: str) -> None:
     given = pool_case(kind, (1, 37, 7, 23), (3, 3), pads=(1, 1), ends=(1, 1))
@@ -43,21 +43,19 @@ def test_pool(backend: CPUBackend, kind: str) -> None:
     assert_close(run_tuned(backend, last), expected)
 
 
-@pytest.mark.usefixtures("tile")
+@pytest.mark.spread("tile", "strides")
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2), (1, 3)])
 def test_windows_over_planes(backend: CPUBackend, strides: tuple[int, int]) -> None:
     check(backend, depthwise_case((2, 3, 9, 31), (3, 3), strides=strides, **SAME))
     check(backend, pool_case("max", (2, 3, 9, 31), (3, 3), strides=strides, pads=(1, 1), ends=(1, 1)))
 
 
-@pytest.mark.usefixtures("tile")
 @pytest.mark.parametrize("kind", ["sum", "max"])
 def test_reductions(backend: CPUBackend, kind: str) -> None:
     for case in (reduce_case((2, 77, 41), kind), reduce_case((5, 77, 1), kind, runs=True)):
         np.testing.assert_allclose(run_tuned(backend, case), exact(case), rtol=0, atol=1e-5)
 
 
-@pytest.mark.usefixtures("tile")
 @pytest.mark.parametrize(("rows", "columns"), [(37, 21), (3, 500)])
 def test_transposes(backend: CPUBackend, rows: int, columns: int) -> None:
     case = transpose_case(2, rows, columns)

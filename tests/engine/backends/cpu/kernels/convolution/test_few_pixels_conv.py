@@ -30,6 +30,7 @@ def integers(rng: np.random.Generator, dtype: str, *sizes: int) -> np.ndarray:
     return np.array(rng.integers(low, high, sizes, endpoint=True)).astype(dtype)
 
 
+@pytest.mark.spread("x_type", "w_type")
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize(("x_type", "w_type"), [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
 @pytest.mark.parametrize("zeros", ["none", "one", "several"])
