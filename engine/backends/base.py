@@ -292,6 +292,11 @@ class Backend(ABC):
     def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
         """Set a buffer's value, in stream order. `data` is copied before this returns."""
 
+    def upload_all(self, uploads: Sequence[tuple[DeviceBuffer, np.ndarray]]) -> None:
+        """`upload` for several buffers."""
+        for buffer, data in uploads:
+            self.upload(buffer, data)
+
     @abstractmethod
     def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
         """Copy a whole buffer on the device, in stream order."""

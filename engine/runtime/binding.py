@@ -132,6 +132,16 @@ def bind(feed: Feed, backend: Backend, buffer: DeviceBuffer) -> None:
         backend.upload_after(buffer, feed)
 
 
+def bind_all(feeds: Sequence[Feed], backend: Backend, buffers: Sequence[DeviceBuffer | None]) -> None:
+    """Copy inputs to a plan's buffers, as `bind` does; None for an input that nothing reads."""
+    pairs = [(b, feed) for feed, b in zip(feeds, buffers, strict=True) if b is not None]
+    if instrumentation.installed or {*map(type, feeds)} != {np.ndarray}:
+        for buffer, feed in pairs:
+            bind(feed, backend, buffer)
+    else:
+        backend.upload_all([pair for pair in pairs if pair[1].size])  # type: ignore[union-attr, misc]
+
+
 def enqueue(backend: Backend, call: Callable[..., T], *arguments: Any) -> T:
     """Call what enqueues a program whose inputs are bound, or slices of it, and report it to observers."""
     if instrumentation.installed:

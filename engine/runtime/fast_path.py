@@ -15,7 +15,7 @@ from engine.base.dtypes import TEXT
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements
 from engine.kernels.value import EncodedValue, Value
-from engine.runtime.binding import Feed, bind, can_bind, enqueue
+from engine.runtime.binding import Feed, bind_all, can_bind, enqueue
 from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.inputs import Named, Positional
 from engine.runtime.outputs import ObjectsOutput, RunOutput
@@ -315,9 +315,7 @@ class FastPath(Run):
         """Bind inputs, and enqueue the program."""
         backend = self.backend
         with backend.entered():
-            for feed, target in zip(feeds, self.targets, strict=True):
-                if target is not None:
-                    bind(feed, backend, target)
+            bind_all(feeds, backend, self.targets)
             enqueue(backend, backend.run, self.program)
             backend.flush()
 

@@ -13,6 +13,7 @@ import moderngl
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
+from engine.backends.tensor_data import Changes
 from engine.base.errors import DisposedError
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GLFunctions, generate
@@ -20,6 +21,9 @@ from engine.device.gl.shared_context import SharedContext
 
 Memory = TypeVar("Memory", bound="GLObjects")
 Own = TypeVar("Own", bound="GLBuffer[Any]")
+
+releases = Changes()
+"""Of all buffers and their memory: those that were there before are there while this is unchanged."""
 
 
 class GLBuffer(DeviceBuffer, Generic[Memory]):
@@ -65,6 +69,7 @@ class GLBuffer(DeviceBuffer, Generic[Memory]):
         self._is_released = True
         if not self._is_lent:
             self._memory.release()
+        releases.add()
 
     @property
     @abstractmethod
@@ -121,6 +126,7 @@ class GLObjects:
     def release(self) -> None:
         """Delete the objects; OpenGL keeps them until issued commands are done. Idempotent."""
         self.is_released = True
+        releases.add()
         if self._finalizer is not None:
             self._finalizer()
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.backends.base import Program
 from engine.backends.gl.commands import CallList, CommandLoop, IterationRows, Setting
-from engine.backends.gl.memory import AnyBuffer
+from engine.backends.gl.memory import AnyBuffer, releases
 from engine.backends.gl.programs import ProgramStore
 from engine.base.errors import DisposedError
 from engine.compiler.plan import RepeatedSteps, Step
@@ -51,6 +51,8 @@ class GLProgram(Program):
         self._temporaries = tuple(temporaries)
         self._buffers = tuple(buffers)
         self._is_released = False
+        # `releases.latest` when the buffers were last checked.
+        self._checked: object = None
 
     @cached_property
     def places(self) -> Mapping[str, Any]:
@@ -64,8 +66,12 @@ class GLProgram(Program):
 
     def check(self) -> None:
         """Raise `DisposedError` if this program or a buffer that it uses was released."""
-        if self._is_released or any(b.is_released for b in self._buffers):
+        latest = releases.latest
+        if self._is_released or (
+            latest is not self._checked and any(buffer.is_released for buffer in self._buffers)
+        ):
             raise DisposedError("a recorded plan was run after its buffers were released")
+        self._checked = latest
 
     def temporaries(self) -> dict[int, int]:
         """Buffers or textures."""

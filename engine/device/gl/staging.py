@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.base.errors import OutOfMemoryError
+from engine.base.memory.aligned import address_of
 from engine.device.gl.functions import GL, generate
 from engine.device.gl.staging_readback import StagingBuffer, StagingReadback
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 _SMALLEST = 4096
 # A smaller one is created in a tenth of a millisecond.
 _WORTH = 1 << 17
+# Data of fewer bytes share one, in which each begins at a multiple of the step.
+_SMALL, _STEP = 1 << 14, 16
 # Idle staging memory kept for the next readback: about ten full-HD RGBA images.
 _IDLE_LIMIT = 64 << 20
 
@@ -123,17 +128,32 @@ class StagingPool:
             buffer: OpenGL name of the buffer, which only uploads change.
             data: what to copy; it may be changed once this returns.
         """
-        device = self._device
-        gl = device.gl
-        source = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else _bytes_of(data)
-        if not source.nbytes:
-            return
-        with device.current():
-            staging = self._fill(source)
+        self.write_buffers([(buffer, np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data)])
+
+    def write_buffers(self, writes: Sequence[tuple[int, npt.NDArray[Any]]]) -> None:
+        """Copy data to several buffers, as `write_buffer` does; small ones share a staging buffer."""
+        small: list[tuple[int, npt.NDArray[np.uint8]]] = []
+        room = _WORTH
+        for buffer, data in writes:
+            source = _bytes_of(data)
+            if 0 < source.nbytes < min(_SMALL, room):
+                small.append((buffer, source))
+                room -= _spaced(source)
+            elif source.nbytes:
+                self._write_together([(buffer, source)])
+        if small:
+            self._write_together(small)
+
+    def _write_together(self, writes: Sequence[tuple[int, npt.NDArray[np.uint8]]]) -> None:
+        gl, sources = self._device.gl, [source for _, source in writes]
+        *begins, nbytes = accumulate(map(_spaced, sources), initial=0)
+        with self._device.current():
+            staging = self._fill(sources, begins, nbytes)
             gl.glBindBuffer(GL.COPY_READ_BUFFER, staging.buffer)
-            gl.glBindBuffer(GL.COPY_WRITE_BUFFER, buffer)
-            gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, 0, source.nbytes)
-            self._finish_write(staging, source.nbytes)
+            for (buffer, source), begin in zip(writes, begins, strict=True):
+                gl.glBindBuffer(GL.COPY_WRITE_BUFFER, buffer)
+                gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, begin, 0, source.nbytes)
+            self._finish_write(staging, sources)
 
     def write_texture(
         self,
@@ -150,14 +170,14 @@ class StagingPool:
         gl = self._device.gl
         source = _bytes_of(data)
         with self._device.current():
-            staging = self._fill(source)
+            staging = self._fill([source], [0], source.nbytes)
             gl.glPixelStorei(GL.UNPACK_ALIGNMENT, 1)
             gl.glBindBuffer(GL.PIXEL_UNPACK_BUFFER, staging.buffer)
             gl.glBindTexture(GL.TEXTURE_2D, texture)
             gl.glTexSubImage2D(GL.TEXTURE_2D, 0, 0, 0, *size, pixel_format, pixel_type, None)
             gl.glBindTexture(GL.TEXTURE_2D, 0)
             gl.glBindBuffer(GL.PIXEL_UNPACK_BUFFER, 0)
-            self._finish_write(staging, source.nbytes)
+            self._finish_write(staging, [source])
 
     def create_ahead(self, nbytes: int, upload: bool, context: GLDevice | SharedContext) -> None:
         """Create buffers ahead for transfers of about this size, in the calling thread's context.
@@ -198,11 +218,11 @@ class StagingPool:
         device.counters.bytes_down += nbytes
         return StagingReadback(device, staging, nbytes, np.dtype(dtype), shape)
 
-    def _finish_write(self, staging: StagingBuffer, nbytes: int) -> None:
-        device = self._device
+    def _finish_write(self, staging: StagingBuffer, sources: Sequence[npt.NDArray[np.uint8]]) -> None:
+        counters = self._device.counters
         self._unfenced.append(staging)
-        device.counters.uploads += 1
-        device.counters.bytes_up += nbytes
+        counters.uploads += len(sources)
+        counters.bytes_up += sum([source.nbytes for source in sources])
 
     def fence_uploads(self) -> None:
         """Put one fence behind the uploads since the last call, whose buffers are free once it has passed.
@@ -215,8 +235,10 @@ class StagingPool:
             self._busy_uploads.append((fence, self._unfenced))
             self._unfenced = []
 
-    def _fill(self, source: npt.NDArray[np.uint8]) -> StagingBuffer:
-        """An upload buffer with these bytes in it."""
+    def _fill(
+        self, sources: Sequence[npt.NDArray[np.uint8]], begins: Sequence[int], nbytes: int
+    ) -> StagingBuffer:
+        """An upload buffer of so many bytes, with some of them from each place on."""
         gl = self._device.gl
         # In order of issue: the first that is still in use ends the search.
         while self._busy_uploads and self._device.poll(self._busy_uploads[0][0]):
@@ -224,18 +246,19 @@ class StagingPool:
             gl.glDeleteSync(fence)
             for staging in free:
                 self._keep(staging)
-        staging = self._acquire(source.nbytes, upload=True)
+        staging = self._acquire(nbytes, upload=True)
         pointer = staging.pointer
         if not staging.persistent:
             gl.glBindBuffer(GL.COPY_READ_BUFFER, staging.buffer)
             # Its last use is behind a fence that has passed, so there is nothing to synchronise with.
             access = GL.MAP_WRITE_BIT | GL.MAP_INVALIDATE_RANGE_BIT | GL.MAP_UNSYNCHRONIZED_BIT
-            pointer = gl.glMapBufferRange(GL.COPY_READ_BUFFER, 0, source.nbytes, access)
+            pointer = gl.glMapBufferRange(GL.COPY_READ_BUFFER, 0, nbytes, access)
             if not pointer:
                 raise OutOfMemoryError(
-                    f"OpenGL cannot map {source.nbytes} bytes for an upload; is memory exhausted?"
+                    f"OpenGL cannot map {nbytes} bytes for an upload; is memory exhausted?"
                 )
-        ctypes.memmove(pointer, source.ctypes.data, source.nbytes)
+        for source, begin in zip(sources, begins, strict=True):
+            ctypes.memmove(pointer + begin, address_of(source), source.nbytes)
         if not staging.persistent:
             gl.glUnmapBuffer(GL.COPY_READ_BUFFER)
         return staging
@@ -308,6 +331,11 @@ class StagingPool:
 def _size_for(nbytes: int) -> int:
     """Bytes of a staging buffer for a transfer."""
     return max(_SMALLEST, 1 << max(0, nbytes - 1).bit_length())
+
+
+def _spaced(source: npt.NDArray[np.uint8]) -> int:
+    """The bytes that data take in a shared staging buffer."""
+    return -(-source.nbytes // _STEP) * _STEP
 
 
 def _bytes_of(data: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

@@ -164,6 +164,12 @@ class GLComputeBackend(ComputeTextures):
         """Set a buffer's value through a staging buffer that no command uses any more."""
         self.device.staging.write_buffer(_own(buffer).name, elements)
 
+    def upload_all(self, uploads: Sequence[tuple[DeviceBuffer, np.ndarray]]) -> None:
+        """Set the values of several buffers, small ones together."""
+        self.device.staging.write_buffers(
+            [(_own(b).name, checked_elements(data, b.dtype, b.elements)) for b, data in uploads]
+        )
+
     def move(self, source: DeviceBuffer, target: DeviceBuffer, elements: int) -> None:
         """Copy on the device."""
         a, b = _own(source), _own(target)

@@ -7,7 +7,7 @@ two from others. So every width is a power of two and no height is: a new shape 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from engine.backends.gpu.size_functions import USUAL_WIDTH, texel_layout
 from engine.kernels.size import largest
@@ -18,8 +18,7 @@ _MOST_ROWS = 20
 """The most that layouts narrower than the usual width have."""
 
 
-@dataclass(frozen=True, slots=True)
-class TexelLayout:
+class TexelLayout(NamedTuple):
     """Where texels are in a texture: texel t at column t % width, row t // width; the width is 2**shift.
 
     In `layers`, four rows go together: t is at column t // 4 % width, row t // 4 // width * 4 + t % 4. So

@@ -6,7 +6,7 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import moderngl
 import numpy as np
@@ -225,6 +225,24 @@ def test_buffers_of_another_thread_are_used_for_transfers_to_come(game: moderngl
         shared.dispose()
         buffer.release()
     assert not pool._all
+
+
+@pytest.mark.parametrize("sizes", [(3, 0, 16, 1, 17), (5, 16383, 16384, 1, 200_000), (16_000,) * 20])
+def test_several_buffers_are_written(gl_device: GLDevice, sizes: Sequence[int]) -> None:
+    """Data of any bytes, which share staging buffers or do not."""
+    arrays = [np.arange(size).astype(np.uint8) + number for number, size in enumerate(sizes)]
+    with gl_device.current():
+        buffers = [gl_device.ctx.buffer(reserve=max(size, 1)) for size in sizes]
+        before = gl_device.counters.uploads
+        gl_device.staging.write_buffers(
+            [(buffer.glo, array) for buffer, array in zip(buffers, arrays, strict=True)]
+        )
+        assert gl_device.counters.uploads - before == sum(size > 0 for size in sizes)
+        for buffer, array in zip(buffers, arrays, strict=True):
+            np.testing.assert_array_equal(
+                np.frombuffer(buffer.read(array.size or 1), np.uint8)[: array.size], array
+            )
+            buffer.release()
 
 
 def test_empty_readbacks_and_uploads(gl_device: GLDevice) -> None:
