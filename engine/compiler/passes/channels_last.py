@@ -7,7 +7,7 @@ that the model has itself is used. A value 'x' is called 'x/channels_last' in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -214,7 +214,7 @@ def _conv(graph: _Rewriting, layer: Layer) -> Layer | None:
     if name in graph.last or weights.shape[1] > _FEW_CHANNELS:
         graph.ranks[name] = weights.ndim
         source = graph.as_last(name)
-    elif prod(weights.shape[1:]) <= _FEW_PRODUCTS and layer.outputs[0] not in graph.wanted_last:
+    elif layer.outputs[0] not in graph.wanted_last and _is_quick_over_planes(attributes, weights):
         return None
     else:
         source, attributes["x_first"] = graph.as_first(name), 1
@@ -228,6 +228,12 @@ def _conv(graph: _Rewriting, layer: Layer) -> Layer | None:
     return graph.lasting(
         layer, weights.ndim, inputs=inputs, attributes=attributes, domain=CHANNELS_LAST, version=1
     )
+
+
+def _is_quick_over_planes(attributes: Mapping[str, Any], weights: np.ndarray) -> bool:
+    """Whether a convolution of few channels takes less time than one with channels last and the way back."""
+    is_dense = weights.ndim < 5 and set(attributes.get("strides", (1,))) == {1}
+    return is_dense or prod(weights.shape[1:]) <= _FEW_PRODUCTS
 
 
 def _conv_transpose(graph: _Rewriting, layer: Layer) -> Layer | None:

@@ -147,6 +147,44 @@ def make_product_tile(rows, vectors, lanes, form="float32", has_steps=False):
     return product_tile_of_steps if has_steps else product_tile
 
 
+def make_offset_tile(rows, vectors, lanes, form="float32"):
+    """A tile of `rows` x (`vectors` * `lanes`) sums of products with rows that lie anywhere.
+
+    offset_tile(a, a_row, b, offsets, k, c, c_row): as `make_product_tile` with steps, but the vector row of
+    word j is `offsets[j]` bytes behind b, and need not be aligned.
+    """
+    element, word = _ELEMENTS.get(form, (_NUMBER, 4))
+    kind = ir.VectorType(element, lanes)
+
+    @llvm_intrinsic()
+    def offset_tile(a, a_row, b, offsets, k, c, c_row):
+        a_row = _opaque(a_row)
+        double = _opaque(a_row << 1)
+        multiples = [None, a_row, double]
+
+        def add_word(places, totals):
+            *a_places, offset = places
+            right = [(b + offset.word() + word * lanes * v).read(kind, word) for v in range(vectors)]
+
+            def left(r):
+                place, step = a_places[r // _ROWS_OF_POINTER], multiples[r % _ROWS_OF_POINTER]
+                return (place if step is None else place + step).read(element).spread(lanes)
+
+            return add_products(map(left, range(rows)), right, totals, partial(_multiplied, form))
+
+        starts = [a]
+        triple = double + a_row
+        while len(starts) * _ROWS_OF_POINTER < rows:
+            starts.append(_opaque(starts[-1] + triple))
+        zeros = [k.of(kind, 0)] * (rows * vectors)
+        _, sums = _walk(k, [*starts, offsets], 8, zeros, add_word, None, word)
+        for r in range(rows):
+            for v in range(vectors):
+                (c + c_row * r + word * lanes * v).write(sums[r * vectors + v], word)
+
+    return offset_tile
+
+
 def make_dot_tile(rows, columns, lanes, width):
     """A tile of few columns: dot products of rows of both sides, whose k is whole vectors.
 

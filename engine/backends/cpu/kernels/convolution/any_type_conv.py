@@ -8,7 +8,6 @@ are written in long runs.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
@@ -28,13 +27,12 @@ from engine.backends.cpu.codegen.schedule import (
 from engine.backends.cpu.codegen.task_partition import up
 from engine.backends.cpu.codegen.tiles import MAX_TAPS, Tile, by_height
 from engine.backends.cpu.kernels.convolution.byte_windows import tune_byte_depthwise
+from engine.backends.cpu.kernels.convolution.direct_conv import tune_direct_conv
 from engine.backends.cpu.kernels.convolution.few_pixels_conv import tune_few_pixels_conv
 from engine.backends.cpu.kernels.convolution.nchw_staging import (
-    Planes,
     input_shift,
-    stage_planes,
+    staged_planes,
     tap_offsets_text,
-    unstaged_planes,
 )
 from engine.backends.cpu.kernels.convolution.nchw_windows import tune_plane_conv
 from engine.backends.cpu.kernels.matmul.packed_elements import (
@@ -49,7 +47,7 @@ from engine.backends.cpu.kernels.matmul.packed_elements import (
     zeros_of,
 )
 from engine.backends.cpu.library import library_text
-from engine.backends.windows import Windows2D, windows_first
+from engine.backends.windows import windows_first
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferrable, deferred
 from engine.kernels.value import Value
@@ -153,6 +151,8 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         return True
     if tune_few_pixels_conv(compute, tuner, win, words, threads):
         return True
+    if tune_direct_conv(compute, tuner, win, words, threads):
+        return True
     if w_zero is not None and w_zero.size not in (1, w.shape[0]):
         return False
     in_bytes = words.form == "bytes"
@@ -168,7 +168,7 @@ def tune_any_type_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         rows = emit_rows_of_words(tuner, w, (1, w.shape[0], k), (0, k, 1), words, w_zero)
         left, pitch = rows.name, rows.row
     laid = _words_of_input(x, words)
-    planes = _staged(tuner, x, x_zero, win, laid)
+    planes = staged_planes(tuner, x, x_zero, win, laid)
     total = corrected_text(has_sums) if in_bytes else ""
     epilogue = print_epilogue(compute, _ARGUMENTS.end, core=compute.body.dtype, total=total)
     pixels = win.out[0] * win.out[1]
@@ -228,21 +228,6 @@ def cut_gathered(
 def _words_of_input(x: Value, words: WordFormat) -> WordFormat:
     """The words whose elements the input is laid out as: pairs are made of bytes where they are gathered."""
     return WordFormat("bytes", 4) if words.form == "pairs" and x.dtype.itemsize == 1 else words
-
-
-def _staged(tuner: Tuner, x: Value, zero: Value | None, win: Windows2D, words: WordFormat) -> Planes:
-    """The input with its padding as elements of words: itself if possible."""
-    in_bytes = words.form == "bytes"
-    is_same = x.dtype.itemsize == words.element_size and (
-        x.dtype.name == "uint8" if in_bytes else words.elements == 1 or zero is None
-    )
-    if win.reads_in_place and is_same:
-        return unstaged_planes(x.name, win)
-    if win.is_pointwise:
-        # A row for each plane: short rows are not worth vectors.
-        pixels = win.height * win.width
-        win = replace(win, height=1, width=pixels, out=(1, pixels))
-    return stage_planes(tuner, x, zero, win, words)
 
 
 def any_type_conv_text(

@@ -7,7 +7,7 @@ read neighbouring elements for any stride.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -199,14 +199,29 @@ class Planes:
     stride: int
 
 
-def unstaged_planes(x: str, win: Windows2D) -> Planes:
+def staged_planes(tuner: Tuner, x: Value, zero: Value | None, win: Windows2D, words: WordFormat) -> Planes:
+    """The input with its padding as elements of words: itself if possible."""
+    in_bytes = words.form == "bytes"
+    is_same = x.dtype.itemsize == words.element_size and (
+        x.dtype.name == "uint8" if in_bytes else words.elements == 1 or zero is None
+    )
+    if win.reads_in_place and is_same:
+        return _unstaged_planes(x.name, win)
+    if win.is_pointwise:
+        # A row for each plane: short rows are not worth vectors.
+        pixels = win.height * win.width
+        win = replace(win, height=1, width=pixels, out=(1, pixels))
+    return _stage_planes(tuner, x, zero, win, words)
+
+
+def _unstaged_planes(x: str, win: Windows2D) -> Planes:
     """The input itself, if its windows can be read without staging."""
     row_step = win.strides[0] * win.width
     size = win.height * win.width
     return Planes(x, size, row_step, win.dilations[0] * win.width, 0, win.dilations[1], 1)
 
 
-def stage_planes(tuner: Tuner, x: Value, zero: Value | None, win: Windows2D, words: WordFormat) -> Planes:
+def _stage_planes(tuner: Tuner, x: Value, zero: Value | None, win: Windows2D, words: WordFormat) -> Planes:
     """A step that copies all planes with their padding, the zero point, as elements of words."""
     staging, count = staging_of(win), x.shape[0] * x.shape[1]
     rows, length, region = staging.rows(win.out[0]), staging.length(win.out[1]), staging.region(*win.out)

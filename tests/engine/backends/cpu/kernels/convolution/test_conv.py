@@ -82,7 +82,7 @@ def test_named_shapes(backend: CPUBackend, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kernel"), [("groups", "plane_conv"), ("groups of many outputs", "any_type_conv")]
+    ("name", "kernel"), [("groups", "plane_conv"), ("groups of many outputs", "direct_conv")]
 )
 def test_narrow_groups_gather_no_columns(backend: CPUBackend, name: str, kernel: str) -> None:
     tuned = tuned_plan(backend, NAMED[name]).steps[-1].kernel
