@@ -148,9 +148,12 @@ def _always_few_rows(compute: Compute, width: int) -> bool:
 
 def _packs_in_task(compute: Compute, k: Number, b_batch: Number, tile: Tile) -> bool:
     """Whether tasks pack the panels that they need, for every input shape."""
-    if isinstance(k, Size) or 4 * k * tile.width > PANEL_BYTES:
+    spaces = [compute.space] if compute.extents is None else [*zip(*compute.extents, strict=True)]
+    # Sizes that are open would take a plan on either side of the limit.
+    if any(isinstance(n, Size) for n in (k, b_batch, *(n for space in spaces for n in space[:2]))):
         return False
-    spaces = [compute.space] if compute.extents is None else zip(*compute.extents, strict=True)
+    if 4 * k * tile.width > PANEL_BYTES:
+        return False
     return all(m <= ROWS_IN_TASK and (b_batch != 0 or batch == 1) for batch, m, _ in spaces)
 
 
