@@ -41,7 +41,7 @@ def run_slowly(app: App, frames: int) -> None:
     """A frame without drawing is over before the job threads have begun."""
     for _ in range(frames):
         app.step()
-        time.sleep(0.004)
+        time.sleep(0.016)
 
 
 def test_a_digit_drawn_with_the_mouse_is_read(play: Play) -> None:
@@ -60,7 +60,7 @@ def test_every_frame_asks_and_none_waits(play: Play) -> None:
     assert app.inference.stats.done + app.inference.stats.cancelled + app.inference.pending == 30
     assert app.inference.pending <= 3
     assert reader.result_count >= 27 - app.inference.stats.cancelled
-    assert 1 <= reader.latency_frames <= 2  # the median; 2 where the machine is busy
+    assert reader.latency_frames == 1
 
 
 @pytest.mark.parametrize("how", ["c", "space", "right button"])
