@@ -225,7 +225,7 @@ def recurrence_text(kind: str, tile: Tile) -> str:
     names = "out inputs right after first_h first_c scratch".split()
 
     def product(rows: int) -> list[str]:
-        return [f"tile_of_{rows}(old + n * row, row, panel, {width}, hidden, sums, panel)"]
+        return [f"tile_of_{rows}(old + n * row, row, panel, {width}, hidden, sums, panel, 0, 0)"]
 
     one_unit = [
         f"panel = right + (d * units + unit) * hidden * {width}",

@@ -25,13 +25,13 @@ from engine.backends.cpu.library.vectors import (
 # Rows p, p + step and p + 2 * step share a pointer.
 _ROWS_OF_POINTER = 3
 _UNROLL = 4
-_LINE = 64
 
 
-def _walk(count, starts, b_row, sums, body, ahead, size=4):
-    """`_counted_loop` over single columns of the left side, in pointers that LLVM leaves as they are.
+def _walk(count, starts, b_row, sums, body, size=4, ahead=None, ahead_row=0):
+    """`_counted_loop` over columns of the left side, in pointers that LLVM leaves as they are.
 
-    A column is `size` bytes wide. Each iteration prefetches a cache line from `ahead` on, if that is given.
+    An iteration's columns are `size` bytes wide. Each prefetches the next of the cache lines at `ahead`, if
+    that is given, which are `ahead_row` apart.
     """
     first_sum = 2 + len(starts)
 
@@ -41,7 +41,7 @@ def _walk(count, starts, b_row, sums, body, ahead, size=4):
             prefetch_line(line)
         following = body(places, values[first_sum:])
         step = _opaque(count.constant(size))
-        moved = [*(place + step for place in places[:-1]), places[-1] + b_row, line + _LINE]
+        moved = [*(place + step for place in places[:-1]), places[-1] + b_row, line + ahead_row]
         return [_advanced(left, -1), *moved, *following]
 
     firsts = [count, *starts, count.constant(0) if ahead is None else ahead, *sums]
@@ -78,9 +78,10 @@ def _multiplied(form, left, right, total):
 def make_product_tile(rows, vectors, lanes, form="float32", has_steps=False):
     """A tile of `rows` x (`vectors` * `lanes`) sums of products.
 
-    product_tile(a, a_row, b, b_row, k, c, ahead): row i of c, of one vector row each, is the sum over j < k
-    of a[i * a_row + 4 j] times the vector row at b + j * b_row. Addresses and steps are bytes. Tall tiles,
-    which compute for longer than they read, prefetch the k cache lines from `ahead` on, for columns to come.
+    product_tile(a, a_row, b, b_row, k, c, ahead, ahead_row, lines): row i of c, of one vector row each, is
+    the sum over j < k of a[i * a_row + 4 j] times the vector row at b + j * b_row. Addresses and steps are
+    bytes. Tall tiles, which compute for longer than they read, prefetch `lines` <= k cache lines for columns
+    to come, which are at `ahead` and `ahead_row` apart.
 
     form: what a word is, of 4 bytes unless it is "float64" or "int64": "float32" or "int32", an element;
     "pairs" or "pairs_x86", two int16s; "bytes", four uint8s on the left and int8s on the right, and
@@ -94,7 +95,7 @@ def make_product_tile(rows, vectors, lanes, form="float32", has_steps=False):
     sets = max(1, min(_UNROLL, 12 // size))
     unroll = _UNROLL if size <= 8 else 1
 
-    def products(a, a_row, b, b_row, k, ahead):
+    def products(a, a_row, b, b_row, k, ahead, ahead_row, lines):
         a_row = _opaque(a_row)
         double = _opaque(a_row << 1)
         multiples = [None, a_row, double]
@@ -129,18 +130,20 @@ def make_product_tile(rows, vectors, lanes, form="float32", has_steps=False):
             steps = [*[word * unroll] * len(starts), b_row * unroll]
             places, totals = _counted_loop(k / unroll, places, steps, totals, unrolled(unroll))
             # What is left of the depth.
-            k %= unroll
-        lines = None if unroll > 1 else ahead
-        _, sums = _walk(k, places, b_row, totals[:size], unrolled(1), lines, word)
-        return [sum(totals[i + size :: size], total) for i, total in enumerate(sums)]
+            _, sums = _walk(k % unroll, places, b_row, totals[:size], unrolled(1), word)
+            return [sum(totals[i + size :: size], total) for i, total in enumerate(sums)]
+        first = lines + ((k - lines) & 1)
+        places, sums = _walk(first, places, b_row, totals, unrolled(1), word, ahead, ahead_row)
+        # Two at a time without prefetching: decoding would be slower than multiplying.
+        return _walk((k - first) / 2, places, b_row * 2, sums, unrolled(2), 2 * word)[1]
 
     @llvm_intrinsic()
-    def product_tile(a, a_row, b, b_row, k, c, ahead):
-        c.write_row(products(a, a_row, b, b_row, k, ahead))
+    def product_tile(a, a_row, b, b_row, k, c, ahead, ahead_row, lines):
+        c.write_row(products(a, a_row, b, b_row, k, ahead, ahead_row, lines))
 
     @llvm_intrinsic()
-    def product_tile_of_steps(a, a_row, b, b_row, k, c, ahead, c_row):
-        found = products(a, a_row, b, b_row, k, ahead)
+    def product_tile_of_steps(a, a_row, b, b_row, k, c, ahead, ahead_row, lines, c_row):
+        found = products(a, a_row, b, b_row, k, ahead, ahead_row, lines)
         for r in range(rows):
             (c + c_row * r).write_row(found[r * vectors : (r + 1) * vectors])
 
@@ -177,7 +180,7 @@ def make_offset_tile(rows, vectors, lanes, form="float32"):
         while len(starts) * _ROWS_OF_POINTER < rows:
             starts.append(_opaque(starts[-1] + triple))
         zeros = [k.of(kind, 0)] * (rows * vectors)
-        _, sums = _walk(k, [*starts, offsets], 8, zeros, add_word, None, word)
+        _, sums = _walk(k, [*starts, offsets], 8, zeros, add_word, word)
         for r in range(rows):
             for v in range(vectors):
                 (c + c_row * r + word * lanes * v).write(sums[r * vectors + v], word)
@@ -188,13 +191,14 @@ def make_offset_tile(rows, vectors, lanes, form="float32"):
 def make_dot_tile(rows, columns, lanes, width):
     """A tile of few columns: dot products of rows of both sides, whose k is whole vectors.
 
-    dot_tile(a, a_row, b, b_row, k, c, ahead): as product_tile, but column j of the right side is the row at
-    b + 4 j k, and a row of c has room for `width` sums; b_row and ahead are ignored.
+    dot_tile(a, a_row, b, b_row, k, c, ahead, ahead_row, lines): as product_tile, but column j of the right
+    side is the row at b + 4 j k, and a row of c has room for `width` sums; b_row and what follows c are
+    ignored.
     """
     kind = ir.VectorType(_SINGLE, lanes)
 
     @llvm_intrinsic()
-    def dot_tile(a, a_row, b, b_row, k, c, ahead):
+    def dot_tile(a, a_row, b, b_row, k, c, ahead, ahead_row, lines):
         def body(places, totals):
             rights = [(places[1] + k * (4 * j)).read(kind) for j in range(columns)]
             return add_products(((places[0] + a_row * r).read(kind) for r in range(rows)), rights, totals)

@@ -274,7 +274,7 @@ def any_type_conv_text(
     ]
 
     def product(height: int) -> list[str]:
-        return [f"tile_of_{height}(left, pitch, near, {width}, count, target, near, target_row)"]
+        return [f"tile_of_{height}(left, pitch, near, {width}, count, target, near, 0, 0, target_row)"]
 
     # Results of words of several elements are mostly bytes, and sums of columns those of one tile.
     is_single = words.elements > 1
@@ -299,7 +299,7 @@ def any_type_conv_text(
         *indent(epilogue.store_tile(step, store)),
     ]
     column_sums = [
-        f"tile_of_1(w + ones * pitch + w0 * {size}, 0, right, {width}, count, more, right, {width})",
+        f"tile_of_1(w + ones * pitch + w0 * {size}, 0, right, {width}, count, more, right, 0, 0, {width})",
         "if w0 == 0:",
         f"    copy_bytes(column_sums, more, {width})",
         "else:",

@@ -230,7 +230,7 @@ def few_pixels_text(
 
     def product(height: int) -> list[str]:
         place = f"sums + m * {step * size}"
-        return [f"tile_of_{height}(left, pitch, right, {step * size}, depth, {place}, right)"]
+        return [f"tile_of_{height}(left, pitch, right, {step * size}, depth, {place}, right, 0, 0)"]
 
     panel = [
         f"right = w + op_div(first, _types.int64({step})) * depth * {step * size}",

@@ -113,7 +113,7 @@ def any_type_matmul_text(words: WordFormat, epilogue: Epilogue, a_zero: str, has
     ]
 
     def product(height: int) -> list[str]:
-        return [f"tile_of_{height}(left, a_row, right, {step * size}, depth, sums, right)"]
+        return [f"tile_of_{height}(left, a_row, right, {step * size}, depth, sums, right, 0, 0)"]
 
     panel = [
         f"columns = min({step}, n_size - first_column)",

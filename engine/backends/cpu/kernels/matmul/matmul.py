@@ -250,10 +250,11 @@ def _panel_lines(
     """All rows of a task's block times one panel of `step` columns; or fewer, one by one, with `singles`."""
 
     def tiles(rows: int) -> list[str]:
-        whole = f"tile_of_{rows}(left, a_row_bytes, right, b_row_bytes, k_size, sums, ahead)"
+        ahead = "ahead, ahead_row, lines"
+        whole = f"tile_of_{rows}(left, a_row_bytes, right, b_row_bytes, k_size, sums, {ahead})"
         if not singles:
             return [whole]
-        column = "right + j * b_column * 4, b_row_bytes, k_size, sums + j * 4, ahead"
+        column = "right + j * b_column * 4, b_row_bytes, k_size, sums + j * 4, ahead, 0, 0"
         one_by_one = f"single_of_{rows}(left, a_row_bytes, {column})"
         return [
             f"if columns == {step}:",
@@ -272,13 +273,17 @@ def _panel_lines(
         right = [
             "source = rights + first_column * b_column * 4",
             f"pack_columns(packed, {step}, source, b_row, b_column, k_size, columns, {step})",
-            "right, ahead = packed, packed",
+            "right = packed",
+            # Rows of the next panel, where they are read side by side.
+            f"ahead, ahead_row, next_lines = source + {step * 4}, b_row * 4, {LINE}",
+            f"unread = k_size * {step * 4 // LINE} if b_column == 1 else 0",
         ]
     else:
         right = [
             f"panel = op_div(place, _types.int64({step})) * b_panel",
             "right = rights + (first_column * b_column if b_column else panel) * 4",
-            f"ahead = right + (0 if b_column else k_size * {tile.width * 4})",
+            f"ahead, ahead_row, next_lines = right + k_size * {tile.width * 4}, {LINE}, k_size * {LINE}",
+            f"unread = 0 if b_column else k_size * {tile.width * 4} // {LINE}",
         ]
     return [
         "first_column = min(place, last_panel)",
@@ -288,8 +293,10 @@ def _panel_lines(
         "while m < m1:",
         "    left = lefts + m * a_row_bytes",
         "    remaining = m1 - m",
+        "    lines = min(unread, k_size)",
         *indent(by_height(heights, "remaining", tiles)),
         *indent(epilogue.store_tile(step, rows)),
         "    m += rows",
-        *([] if packs else [f"    ahead += k_size * {LINE}"]),
+        "    ahead += next_lines",
+        "    unread -= lines",
     ]
