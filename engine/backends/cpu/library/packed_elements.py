@@ -6,7 +6,7 @@ from llvmlite import ir
 from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
 from engine.backends.cpu.library.llvm_value import LLVMValue
 from engine.backends.cpu.library.matmul_tiles import _ELEMENTS, _NUMBER, _multiplied
-from engine.backends.cpu.library.vectors import _counted_loop
+from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, add_products
 
 
 def _interleaved(found, lanes):
@@ -68,6 +68,60 @@ def make_plane_tile(form, elements, element_size, stride, lanes, vectors=1):
         target.write_row([_interleaved(totals[k : k + len(firsts)], lanes) for k in runs])
 
     return plane_tile
+
+
+def make_row_tile(rows, vectors, lanes):
+    """`rows` neighbouring rows, each of `vectors` * `lanes` sums of windows of float32.
+
+    row_tile(source, row_step, offsets, weights, kernel_rows, kernel_columns, planes, plane_step, target,
+    target_step): windows of neighbouring rows start as far apart as the rows of a window do, so a row of the
+    plane is read once for all of them. Windows have at least `rows` - 1 rows, in each of so many planes.
+    """
+    kind, width = ir.VectorType(_SINGLE, lanes), 4 * lanes
+
+    @llvm_intrinsic()
+    def row_tile(
+        source, row_step, offsets, weights, kernel_rows, kernel_columns, planes, plane_step, target,
+        target_step,
+    ):  # fmt: skip
+        pitch = kernel_columns * 4
+
+        def add_row(source, weights, first, last, sums):
+            # A row of the plane is one further up in the windows of each following row; `weights` are those
+            # that the first one's meets.
+            def body(places, totals):
+                start = source + places[0].word()
+                lefts = ((places[1] - pitch * k).read(_SINGLE).spread(lanes) for k in range(last - first))
+                return add_products(lefts, [(start + v * width).read(kind) for v in range(vectors)], totals)
+
+            own = slice(first * vectors, last * vectors)
+            _, totals = _counted_loop(kernel_columns, [offsets, weights], [8, 4], sums[own], body)
+            return [*sums[: own.start], *totals, *sums[own.stop :]]
+
+        def add_plane(places, sums):
+            source, weights = places
+            for k in range(1, rows):
+                sums = add_row(source, weights, 0, k, sums)
+                source, weights = source + row_step, weights + pitch
+
+            def of_all(places, sums):
+                return add_row(places[0], places[1], 0, rows, sums)
+
+            steps = [row_step, pitch]
+            steady = kernel_rows - (rows - 1)
+            (source, weights), sums = _counted_loop(steady, [source, weights], steps, sums, of_all)
+            for k in range(1, rows):
+                sums = add_row(source, weights - pitch, k, rows, sums)
+                source += row_step
+            return sums
+
+        zeros = [source.of(kind, 0.0)] * (rows * vectors)
+        steps = [plane_step, kernel_rows * pitch]
+        _, sums = _counted_loop(planes, [source, weights], steps, zeros, add_plane)
+        for k in range(rows):
+            (target + target_step * k).write_row(sums[k * vectors : (k + 1) * vectors])
+
+    return row_tile
 
 
 def make_channel_tile(form, elements, pixels, channels, lanes, signed):

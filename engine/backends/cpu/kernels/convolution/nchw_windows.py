@@ -62,6 +62,12 @@ from engine.kernels.size import deferrable, deferred
 _VECTORS = {4: (8, 4, 1), 8: (8, 4, 1), 16: (4, 1)}
 """Vectors of float32 results at a time, by lanes: as many of wide ones as read no further than `SLACK`."""
 
+_ROW_TILES = {4: ((2, 4), (4, 2)), 8: ((2, 4), (4, 2)), 16: ((4, 4), (4, 2))}
+"""By lanes, how many rows of results share the rows that they read, and of how many vectors each."""
+
+_TALL = 4
+"""Rows of a window that are worth sharing."""
+
 _MOST_OUTPUTS = 15
 """Outputs of a group of several inputs: more of them are worth gathering the words of a column for all."""
 
@@ -186,8 +192,9 @@ def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows2D, words: WordF
         **_ARGUMENTS.named(partition.sizes), pitch=pitch, shift=input_shift(words, x)
     )  # fmt: skip
     zero = [x_zero] if in_words and x_zero is not None else []
+    by_rows = words.form == "float32" and kh >= _TALL and win.strides[0] == win.dilations[0] == 1
     text = plane_conv_text(
-        words, x.dtype.name, sw if in_words else 1, epilogue, zero[0].dtype.name if zero else ""
+        words, x.dtype.name, sw if in_words else 1, epilogue, zero[0].dtype.name if zero else "", by_rows
     )
     kernel, names = NativeKernel("plane_conv", text), (x.name, weights, *(z.name for z in zero))
     schedule = TaskSchedule.over((partition.rows,), batch * group * nanoseconds, batch * group)
@@ -211,8 +218,13 @@ def pack_taps_of_words(elements: np.ndarray, words: WordFormat, zeros: np.ndarra
     return np.concatenate([taps, numbers.sum(axis=(1, 2), dtype=np.int32)[:, None]], axis=1).reshape(-1)
 
 
-def plane_conv_text(words: WordFormat, dtype: str, stride: int, epilogue: Epilogue, x_zero: str) -> str:
-    """Source of the kernel for inputs of type `dtype`. x_zero: the zero point's type, if any."""
+def plane_conv_text(
+    words: WordFormat, dtype: str, stride: int, epilogue: Epilogue, x_zero: str, by_rows: bool
+) -> str:
+    """Source of the kernel for inputs of type `dtype`. x_zero: the zero point's type, if any.
+
+    by_rows: whether windows are tall, and neighbouring rows of them as far apart as their own rows.
+    """
     lanes, in_bytes = words.tile.lanes, words.form == "bytes"
     lead = [
         *_CONV_ARGUMENTS.prologue("x", "w", *(["zeros"] if x_zero else []), epilogue=epilogue),
@@ -227,16 +239,19 @@ def plane_conv_text(words: WordFormat, dtype: str, stride: int, epilogue: Epilog
     vectors = _VECTORS[lanes] if words.form == "float32" else (1,)
     tiles = "".join(f"tile_{n} = make_plane_tile({made}, {n})\n" for n in vectors)
     calls = {n * words.elements // stride * lanes: f"tile_{n}{call}" for n in vectors}
-    return _text(words, dtype, lead, plane, tiles, calls, [], epilogue)
+    row_tiles = _ROW_TILES[lanes] if by_rows else ()
+    tiles += "".join(f"rows_{n} = make_row_tile({rows}, {n}, {lanes})\n" for rows, n in row_tiles)
+    return _text(words, dtype, lead, plane, tiles, calls, row_tiles, [], epilogue)
 
 
 def _text(
     words: WordFormat, dtype: str, lead: Sequence[str], plane: Sequence[str], tiles: str,
-    calls: dict[int, str], after: Sequence[str], epilogue: Epilogue,
+    calls: dict[int, str], row_tiles: Sequence[tuple[int, int]], after: Sequence[str], epilogue: Epilogue,
 ) -> str:  # fmt: skip
     """The module of a kernel over planes of the type `dtype`, staged as elements of words.
 
     calls: by how many results it computes, what fills `target` from the windows at `at`, the widest first.
+    row_tiles: the tiles of several rows that there are, as in `_ROW_TILES`.
     plane: statements for each plane. after: statements that change the results in `tile`, `rows` rows of
     `count` each, `tile_row` apart, from `row0` and `first` on.
     """
@@ -258,12 +273,7 @@ def _text(
         f"        for j in range(0, count, {narrowest}):",
         "            copy_run(tile + (i * count + j) * 4, sums + (i * row_step + j) * 4)",
     ]
-    results = [
-        "plane = group * group_outputs + output",
-        "i0 = op_div(plane, channels)",
-        "i1 = plane - i0 * channels",
-        *plane,
-        "tile, span, lines, tile_row = sums, count, rows, count",
+    sums = [
         *(join if is_joined else []),
         "for i in range(lines):",
         "    j = 0",
@@ -273,6 +283,30 @@ def _text(
         f"        target = sums + (i * span + j) * {size}",
         *indent(indent(step)),
         *(pack if is_joined else []),
+    ]
+    for at_once, vectors in reversed(row_tiles):
+        columns = vectors * words.tile.lanes
+        sums = [
+            f"if rows >= {at_once} and count > {columns // 2}:",
+            f"    for i in range(0, rows, {at_once}):",
+            f"        row = min(i, rows - {at_once})",
+            f"        for j in range(0, count, {columns}):",
+            # A row's last tile overlaps the one before it, and so only a single one writes too far.
+            f"            first_place = max(min(j, count - {columns}), 0)",
+            "            at = source + (row * row_step + first_place * advance) * 4",
+            "            target = sums + (row * count + first_place) * 4",
+            f"            rows_{vectors}(at, row_step * 4, offsets, weights, kernel_rows, tap_columns,"
+            " group_inputs, input_size * 4, target, count * 4)",
+            "else:",
+            *indent(sums),
+        ]
+    results = [
+        "plane = group * group_outputs + output",
+        "i0 = op_div(plane, channels)",
+        "i1 = plane - i0 * channels",
+        *plane,
+        "tile, span, lines, tile_row = sums, count, rows, count",
+        *sums,
         *after,
         "runs, columns = 1, rows * count",
         "if count != last_size or tile_row != count:",
@@ -366,4 +400,4 @@ def plane_pool_text(kind: str, epilogue: Epilogue) -> str:
         f"\ntile_{n} = make_pool_tile({n}, {lanes}, {kind == 'max'})\n" for n in _VECTORS[lanes]
     )
     calls = {n * lanes: f"tile_{n}(at, offsets, taps, target)" for n in _VECTORS[lanes]}
-    return _text(words, "float32", lead, [], tiles, calls, divide if is_average else [], epilogue)
+    return _text(words, "float32", lead, [], tiles, calls, (), divide if is_average else [], epilogue)

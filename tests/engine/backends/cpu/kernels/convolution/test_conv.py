@@ -72,6 +72,15 @@ NAMED: dict[str, Case] = {
     "depthwise, windows that reach far": both(
         (1, 2, 250, 250), (2, 1, 3, 3), (0, 8), group=2, dilations=(120, 120)
     ),
+    "depthwise 7x7": both((2, 3, 30, 29), (3, 1, 7, 7), (3, 3), group=3),
+    "depthwise 5x4 on narrow planes": both((1, 3, 15, 14), (3, 1, 5, 4), (2, 2), group=3),
+    "depthwise 4x3 in place, wide": case((1, 3, 12, 83), (3, 1, 4, 3), group=3),
+    "depthwise 5x5 of three rows": both((1, 3, 3, 40), (3, 1, 5, 5), (2, 2), group=3),
+    "depthwise 5x5 in several bands": both((1, 2, 61, 90), (2, 1, 5, 5), (2, 2), group=2),
+    "depthwise 5x5, stride along rows": both((1, 3, 20, 75), (3, 1, 5, 5), (2, 2), group=3, strides=(1, 2)),
+    "depthwise 4x3, columns dilated": both((1, 3, 20, 50), (3, 1, 4, 3), (1, 2), group=3, dilations=(1, 2)),
+    "depthwise 5x5, rows dilated": both((1, 3, 20, 50), (3, 1, 5, 5), (4, 2), group=3, dilations=(2, 1)),
+    "groups of tall windows": both((1, 6, 21, 37), (8, 3, 5, 3), (2, 1), group=2),
     "depthwise on one axis": both((1, 4, 33), (4, 1, 3), (1,), group=4, strides=(1,), dilations=(1,)),
 }  # fmt: skip
 
