@@ -25,6 +25,7 @@ from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL, GLFunctions
 from gameglue.host.garbage_collection import freeze_garbage_collector
 from tests import guards
+from tests.scripts import run_script
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -284,15 +285,8 @@ def run_child(tmp_path: Path) -> RunChild:
     def run(code: str, **environment: str) -> str:
         script = tmp_path / "child.py"
         script.write_text(code, encoding="utf-8")
-        variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYGAME_HIDE_SUPPORT_PROMPT": "1", **environment}
-        result = subprocess.run(
-            [sys.executable, "-X", "faulthandler", str(script)],
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        variables = {**os.environ, **environment}
+        result = run_script(script, folder=Path.cwd(), environment=variables, is_fresh=True)
         assert result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result.stdout
 
