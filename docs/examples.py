@@ -86,13 +86,13 @@ def names() -> list[str]:
 
 def output_of(name: str) -> str:
     """Run an example in a process of its own, in an empty folder; returns what it prints."""
+    # Only here: the site is built without the tests.
+    from tests.scripts import run_script
+
     environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
-    environment |= {"PYTHONPATH": str(ROOT), "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+    script = ROOT / f"demos/examples/{name}.py"
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [sys.executable, str(ROOT / f"demos/examples/{name}.py")],
-            cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False,
-        )  # fmt: skip
+        done = run_script(script, folder=Path(folder), environment=environment)
     if done.returncode or "Traceback" in done.stderr:
         raise RuntimeError(f"{name}: {done.stderr}")
     return done.stdout

@@ -18,13 +18,16 @@ import hypothesis
 import moderngl
 import pytest
 
+from engine.backends.table import start_precompilation
 from engine.base.errors import DeviceError
 from engine.device.cl.device import CLDevice
 from engine.device.gl.context_switch import current_platform
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL, GLFunctions
+from engine.device.native import pool as compile_pool
 from gameglue.host.garbage_collection import freeze_garbage_collector
 from tests import guards
+from tests.scripts import run_script
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -38,6 +41,8 @@ os.environ.setdefault("LP_NUM_THREADS", "0")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # The same holds for the tests themselves, in which pytest rewrites assertions.
 sys.dont_write_bytecode = False
+# A process that compiles takes as long to start as for a few kernels, and tests need some now and then.
+compile_pool.IDLE_SECONDS = 600.0
 RunChild = Callable[..., str]
 
 # The same examples in every run; fixtures are made once for all examples of a test, as workers cost time.
@@ -172,8 +177,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Remember when the run began."""
+    """Remember when the run began, and compile what all of its processes need."""
     config.stash[BEGAN] = time.monotonic()
+    if config.getoption("numprocesses", None):
+        # The one that gathers others' results has time; all of those would compile it at once.
+        start_precompilation()
 
 
 def left_out(config: pytest.Config) -> str:
@@ -284,15 +292,8 @@ def run_child(tmp_path: Path) -> RunChild:
     def run(code: str, **environment: str) -> str:
         script = tmp_path / "child.py"
         script.write_text(code, encoding="utf-8")
-        variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYGAME_HIDE_SUPPORT_PROMPT": "1", **environment}
-        result = subprocess.run(
-            [sys.executable, "-X", "faulthandler", str(script)],
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        variables = {**os.environ, **environment}
+        result = run_script(script, folder=Path.cwd(), environment=variables, is_fresh=True)
         assert result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
         return result.stdout
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from zlib import crc32
@@ -13,6 +12,7 @@ import pytest
 
 from tests.conftest import ROOT, RunChild
 from tests.docs.pages import PageError, Step, steps_of
+from tests.scripts import run_script
 
 PAGES = ROOT / "docs" / "pages"
 NAMES = sorted(path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.md"))
@@ -26,17 +26,9 @@ def play(name: str, folder: Path, *frames: int) -> None:
         shutil.copy(model, folder)
     # Without a display, and with Mesa's software renderer in the calls (see tests/conftest.py).
     variables = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
-    variables |= {"PYTHONPATH": str(ROOT), "LP_NUM_THREADS": "0", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
-    program = str(Path(__file__).with_name("pages.py"))
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", program, str(page), *map(str, frames)],
-        cwd=folder,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    variables["LP_NUM_THREADS"] = "0"
+    program = Path(__file__).with_name("pages.py")
+    done = run_script(program, str(page), *map(str, frames), folder=folder, environment=variables)
     told = f"{done.stdout}\n{done.stderr}"
     assert done.returncode == 0, told
     # Components' errors end no game, they are printed.

@@ -29,6 +29,7 @@ def expected() -> dict[str, np.ndarray]:
     return reference(every, {"x": X})
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("names", [["left"], ["hidden", "y"], ["right", "left"], ["y"]])
 def test_values_of_layers_are_computed(
     names: list[str], make_worker: MakeWorker, channel: str, expected: dict[str, np.ndarray]
