@@ -84,15 +84,18 @@ def names() -> list[str]:
     return [name for _, _, members in GROUPS.values() for name in members]
 
 
-def output_of(name: str) -> str:
-    """Run an example in a process of its own, in an empty folder; returns what it prints."""
+def output_of(name: str, *, is_fresh: bool = True) -> str:
+    """Run an example in a process of its own, in an empty folder; returns what it prints.
+
+    is_fresh: as for `run_script`.
+    """
     # Only here: the site is built without the tests.
     from tests.scripts import run_script
 
     environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
     script = ROOT / f"demos/examples/{name}.py"
     with tempfile.TemporaryDirectory() as folder:
-        done = run_script(script, folder=Path(folder), environment=environment)
+        done = run_script(script, folder=Path(folder), environment=environment, is_fresh=is_fresh)
     if done.returncode or "Traceback" in done.stderr:
         raise RuntimeError(f"{name}: {done.stderr}")
     return done.stdout

@@ -69,9 +69,10 @@ def numbers_of(text: str) -> list[float]:
     return [float(number) for number in NUMBER.findall(text)]
 
 
+@pytest.mark.parametrize("is_fresh", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_the_page_shows_what_it_prints(name: str) -> None:
-    printed = examples.output_of(name)
+def test_the_page_shows_what_it_prints(name: str, *, is_fresh: bool) -> None:
+    printed = examples.output_of(name, is_fresh=is_fresh)
     assert printed.strip()
     if name not in examples.VARYING:
         # Processors round differently: fractions agree as results of backends do, all else to the letter.
