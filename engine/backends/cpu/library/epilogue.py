@@ -66,19 +66,20 @@ class EpilogueWriter:
     def _scalar(self, address):
         return address.read(_SINGLE).spread(self._kind.count)
 
-    def store(self, totals, vectors):
-        """Store the results of a tile, or of its first pixels and columns."""
+    def store(self, totals, vectors, offset=0):
+        """Store the results of a tile, or of its first pixels and columns, `offset` bytes behind `_OUT`."""
         builder, nbytes = self._ends.builder, 4 * self._kind.count
         rows = len(totals) // vectors
         # Read before the ways part.
         out, last = self.word(_OUT), self.word(_PIXELS) - 1
         results, steps = [], last.constant(0)
+        offset = last.constant(offset)
         for r in range(rows):
             # Memory after the last pixel must not be read.
             is_there = last.constant(r) <= last
             pixel = steps.where(is_there, last * self.word(_STEP))
             for v in range(vectors):
-                place = pixel + nbytes * v
+                place = pixel + offset + nbytes * v
                 result = self._value(self._recipe, totals[r * vectors + v], nbytes * v, place)
                 results.append((result, place, is_there, v))
             steps += self.word(_STEP)
