@@ -131,6 +131,12 @@ def make_output_tile(results, lanes, recipe=None):
         if recipe is None:
             _store_square(square, target, row_step)
             return
+        if recipe[0] == "pooled":
+            # The sums of a window follow each other.
+            square = [
+                [x for k in range(0, results, 2) for row in square[r : r + 2] for x in row[k : k + 2]]
+                for r in range(0, results, 2)
+            ]
         writer = EpilogueWriter(recipe, target, lanes)
         for r, row in enumerate(square):
             with target.builder.if_then((rows > r).value, likely=True) if r else nullcontext():

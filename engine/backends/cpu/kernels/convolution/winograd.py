@@ -89,7 +89,7 @@ def tune_winograd(
         return direct(compute, tuner, threads)
     m, channels = compute.operands[1].shape[:2]
     tile = host_tile()
-    choice = choose_algorithm(compute.space, channels, tile, threads)
+    choice = choose_algorithm(_conv_space(compute), channels, tile, threads)
     first, *others = choice.images
     for results, images in zip(TILES, others, strict=True):
         if is_possible(results, channels, m) and _may_have(images):
@@ -107,6 +107,13 @@ def _fits(compute: Compute) -> bool:
     return w.known is not None and compute.is_float32
 
 
+def _conv_space(compute: Compute) -> tuple[int, ...]:
+    """The space of a convolution's results, before they are pooled."""
+    batch, height, width, m = compute.space
+    side = compute.attributes.get("pooled", 1)
+    return batch, side * height, side * width, m
+
+
 def _may_have(images: Number) -> bool:
     """Whether there are any images, or there may be at other sizes."""
     return isinstance(images, Size) or images > 0
@@ -120,7 +127,7 @@ def _of_images(compute: Compute, images: int) -> Compute:
 def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, results: int, choice: ConvChoice) -> None:
     """Emit the step of a convolution with tiles of `results` along a side, partitioned so."""
     x, w = compute.operands
-    batch, out_height, out_width, m = compute.space
+    batch, out_height, out_width, m = _conv_space(compute)
     partition, share = choice.partition, choice.partition.share
     _, height, width, channels = x.shape
     tile_columns = -(-out_width // results)
@@ -227,16 +234,21 @@ def _finish(results: int, lanes: int, epilogue: Epilogue) -> list[str]:
     """Statements that transform the sums of a tile back and store its results."""
     source = "sums + (k * block_columns + c) * 4"
     if epilogue.recipe is not None:
+        shift = epilogue.pooled - 1
         return [
-            f"rows, pixels = min({results}, out_height - y0), min({results}, out_width - x0)",
+            f"rows = min({results}, out_height - y0) >> {shift}",
+            f"pixels = min({results}, out_width - x0) >> {shift}",
+            f"row_size = (out_width >> {shift}) * m_size",
+            f"row = i0 * (out_height >> {shift}) + (y0 >> {shift})",
+            f"first = row * row_size + (x0 >> {shift}) * m_size + m",
             f"for c in range(0, columns, {lanes}):",
-            "    start = ((i0 * out_height + y0) * out_width + x0) * m_size + m + c",
+            "    start = first + c",
             *indent(
                 store_epilogue(
                     epilogue.recipe, "finished", columns="columns - c", pixels="pixels", first="m + c"
                 )
             ),
-            f"    output_tile({source}, sum_step, finished, out_width * m_size * 4, rows)",
+            f"    output_tile({source}, sum_step, finished, row_size * 4, rows)",
         ]
     return [
         f"for c in range(0, columns, {lanes}):",
