@@ -9,14 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.backends.cpu.codegen.epilogue import print_epilogue, reads_results_places
+from engine.backends.cpu.codegen.tiles import host_tile
 from engine.backends.cpu.kernels.convolution.first_layer_conv import tune_first_layer_conv
 from engine.backends.cpu.kernels.convolution.nhwc_conv import tune_nhwc_conv
+from engine.backends.cpu.kernels.convolution.nhwc_tiles import pixel_rows
 from engine.backends.cpu.kernels.convolution.winograd import tune_winograd
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import Expr, substitute
 
 _LEAST_OUTPUTS = 16
 """Output channels from which a convolution is that of these kernels."""
+
+_WORTH = 0.8
+"""Tiles of whole windows need this share of others' pixels; those of AVX2 lose more than a pool takes."""
 
 _POOL = {
     "kind": "max",
@@ -39,7 +44,12 @@ def tune_pooled_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 def _tune_direct(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    return any(rule(compute, tuner, threads) for rule in (tune_first_layer_conv, tune_nhwc_conv))
+    if tune_first_layer_conv(compute, tuner, threads):
+        return True
+    tile = host_tile()
+    whole, windows = pixel_rows(tile)[0], pixel_rows(tile, compute.attributes["pooled"])[0]
+    # Where sizes are open, others may need the steps that are there already.
+    return (windows >= _WORTH * whole or bool(tuner.steps)) and tune_nhwc_conv(compute, tuner, threads)
 
 
 def _joined(conv: Compute, pool: Compute) -> Compute | None:

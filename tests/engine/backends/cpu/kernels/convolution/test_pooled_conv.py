@@ -9,7 +9,13 @@ import pytest
 
 from engine import ModelLoader
 from engine.backends.cpu.codegen.tiles import AVX2, AVX512, NEON, Tile
-from engine.backends.cpu.kernels.convolution import first_layer_conv, nhwc_conv, winograd, winograd_partition
+from engine.backends.cpu.kernels.convolution import (
+    first_layer_conv,
+    nhwc_conv,
+    pooled_conv,
+    winograd,
+    winograd_partition,
+)
 from gameglue.profiling.step_times import RepeatedSchedule
 from tests.engine.conftest import MakeWorker, answers
 from tests.graphs import node, proto
@@ -17,6 +23,12 @@ from tests.networks import error, reference
 from tests.open_sizes import check_sizes, plan_statically
 
 POOL: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
+
+
+@pytest.fixture(autouse=True)
+def any_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Join convolutions whatever this processor's vectors are."""
+    monkeypatch.setattr(pooled_conv, "_WORTH", 0.0)
 
 
 def network(
@@ -87,6 +99,14 @@ def test_vectors_of_other_processors(
         monkeypatch.setattr(module, "host_tile", lambda: tile)
     source = network(np.random.default_rng(0), (1, 16, 40, 48), (5, 3, 4), pads=[1, 1, 1, 1])
     assert "nhwc_pool_max" not in check(make_worker, source, (2, 1, 33, 47), (3, 1, 28, 28))
+
+
+def test_low_tiles_are_left_alone(make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooled_conv, "_WORTH", 0.8)
+    for module in (nhwc_conv, pooled_conv, winograd):
+        monkeypatch.setattr(module, "host_tile", lambda: AVX2)
+    source = network(np.random.default_rng(0), (16, 40), (5,), pads=[1, 1, 1, 1])
+    assert "nhwc_pool_max" in check(make_worker, source, (2, 16, 33, 47))
 
 
 @pytest.mark.long
