@@ -65,7 +65,8 @@ def nhwc_windows(compute: Compute) -> Windows2D | None:
     """The windows of a hinted NHWC step, whose input may be NCHW; None for other ranks."""
     shape = compute.operands[0].shape
     spatial = shape[2:] if compute.attributes.get("x_first") else shape[1:-1]
-    return _windows(compute, spatial, compute.space[1:-1])
+    side = compute.attributes.get("pooled", 1)
+    return _windows(compute, spatial, [side * size for size in compute.space[1:-1]])
 
 
 def counted_sides(compute: Compute, win: Windows2D) -> dict[str, int]:

@@ -6,6 +6,7 @@ executes without interruption. There is one segment unless layers fall back to t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -197,13 +198,16 @@ class Planner:
         loaded = {value.name: value for compute in computes for value in compute.reads}
         made = {c.output.name for c in computes}
         used = set(exported)
+        readers = Counter(value for compute in computes for value in compute.reads)
+        read_once = {c.output: c for c in computes if readers[c.output] == 1 and c.output.name not in used}
         parts: list[list[Step]] = []
         # From the end: what a tuned kernel does without is not made.
         for compute in reversed(computes):
             output = compute.output
             if output.name not in used:
                 continue
-            tuned = self._tuned(place, compute)
+            producer = read_once.get(compute.operands[0]) if compute.kind == "pool" else None
+            tuned = self._tuned(place, compute, producer)
             # What a repeat makes besides has its role already.
             plan.buffers |= {name: spec for name, spec in tuned.buffers.items() if name not in plan.buffers}
             plan.constants.update(tuned.constants)
@@ -232,9 +236,9 @@ class Planner:
         exports = tuple(n for n, b in plan.buffers.items() if b.role == "output")
         return Segment(place, plan, imports, exports)
 
-    def _tuned(self, place: Place, compute: Compute) -> LoweredFormula:
-        """The target's own kernels for a formula, or the generic one."""
-        found = None if self.memo is None else self.memo.tuned.get((place, compute))
+    def _tuned(self, place: Place, compute: Compute, producer: Compute | None = None) -> LoweredFormula:
+        """The target's own kernels for a formula, and for what it alone reads, or the generic one."""
+        found = None if self.memo is None else self.memo.tuned.get((place, compute, producer))
         if found is not None:
             return found
         target = self.native if place == "native" else self.cpu
@@ -246,7 +250,7 @@ class Planner:
             return made
         tuner = Tuner(
             compute, self._constant(made, compute), self._temporary(made, compute), self.weight_bytes,
-            target.generic,
+            target.generic, producer,
         )  # fmt: skip
         if all(v.size for v in compute.reads) and target.tune(compute, tuner):
             made.steps.extend(tuner.steps)
@@ -254,7 +258,7 @@ class Planner:
             parts = target.split(compute, self._between(made, compute))
             made.steps.extend(map(target.generic, parts))
         if self.memo is not None and not made.constants:
-            self.memo.tuned.keep((place, compute), made)
+            self.memo.tuned.keep((place, compute, producer), made)
         return made
 
     def _constant(

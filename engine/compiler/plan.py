@@ -357,7 +357,7 @@ class Tuner:
     `emit` adds a step; `constant` registers an array derived from known operands (packed weights), made
     once per model and reused by every plan; `temporary` allocates scratch memory. `weight_bytes` is what all
     constants of the model take: whether those of one step stay in a cache until the next run. `generic` makes
-    the backend's step of a formula.
+    the backend's step of a formula. `producer` computes the tensor that a pool alone reads.
     """
 
     def __init__(
@@ -367,9 +367,11 @@ class Tuner:
         temporary: Callable[[int, np.dtype], str],
         weight_bytes: int = 0,
         generic: Callable[[Compute], Step] = Compute.as_step,
+        producer: Compute | None = None,
     ) -> None:
         self.compute = compute
         self.generic = generic
+        self.producer = producer
         self.constant = constant
         self.temporary = temporary
         self.weight_bytes = weight_bytes

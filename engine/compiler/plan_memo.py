@@ -77,7 +77,7 @@ class PlanMemo:
     def __init__(self, layers: int) -> None:
         most = SHAPES_AT_ONCE * layers
         self.layers: LRUCache[tuple[str, tuple[Entry, ...]], TracedLayer] = LRUCache(most)
-        self.tuned: LRUCache[tuple[str, Compute], LoweredFormula] = LRUCache(most)
+        self.tuned: LRUCache[tuple[str, Compute, Compute | None], LoweredFormula] = LRUCache(most)
         self._joined: LRUCache[tuple[Compute, Compute], tuple[Compute | None]] = LRUCache(most)
         self._tabulated: LRUCache[tuple[Compute, Hashable], Compute] = LRUCache(most)
         self._tensors: WeakValueDictionary[Hashable, Value] = WeakValueDictionary()

@@ -25,7 +25,8 @@ class Hint:
         elements, 0 for a broadcast batch. Output is (batch, m, n), row-major.
     conv: operands (x, w) with x (N, C, *spatial) and w (M, C/group, *kernel); attributes strides, dilations,
         pads (begin, one per spatial axis), group. Output is (N, M, *out). A bias is in the epilogue. With
-        channels_last the output is (N, *out, M) and x is (N, *spatial, C), unless x_first; w stays.
+        channels_last the output is (N, *out, M) and x is (N, *spatial, C), unless x_first; w stays. With
+        pooled, which backends set, each result is the largest of so many along each axis, after the epilogue.
     matmul_integer, conv_integer: the same of operands less their zero points, which follow them: `zeros`
         tells which of the two has one. That of row r of the left side (batch * m), or of the columns of the
         right side, is entry r modulo their number; x has one, w one or one for each of its M.

@@ -20,6 +20,7 @@ from engine.backends.cpu.kernels.convolution.low_precision_conv import tune_low_
 from engine.backends.cpu.kernels.convolution.nchw_windows import tune_pool
 from engine.backends.cpu.kernels.convolution.nhwc_conv import tune_nhwc_conv
 from engine.backends.cpu.kernels.convolution.nhwc_windows import tune_nhwc_depthwise, tune_nhwc_pool
+from engine.backends.cpu.kernels.convolution.pooled_conv import tune_pooled_conv
 from engine.backends.cpu.kernels.convolution.small_output_conv import tune_small_output_conv
 from engine.backends.cpu.kernels.convolution.winograd import tune_winograd
 from engine.backends.cpu.kernels.expert_matmul import tune_expert_matmul
@@ -90,7 +91,7 @@ def _tune_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 NHWC_RULES: dict[str, tuple[Rule, ...]] = {
     "conv": (tune_nhwc_depthwise, _tune_conv),
-    "pool": (tune_nhwc_pool,),
+    "pool": (tune_pooled_conv, tune_nhwc_pool),
 }
 """The same for formulas over channels last; the first rule that takes one has it."""
 

@@ -47,6 +47,11 @@ class Epilogue:
     """The same over whole vectors of the last axis, where the formula is plain enough."""
 
     @property
+    def pooled(self) -> int:
+        """How many sums along each axis a result is the largest of."""
+        return 2 if self.recipe is not None and self.recipe[0] == "pooled" else 1
+
+    @property
     def words(self) -> int:
         """How many words of `args` the values, the output and the inputs take."""
         return len(self.values) + 1 + len(self.inputs)
@@ -104,6 +109,8 @@ def print_epilogue(
     names = tuple(v.name for v in inputs)
     fits = core == "float32" and along == {rank - 1} and len(inputs) + len(values) <= _MOST_OPERANDS
     recipe = _recipe(kernel.body, call) if fits else None
+    if recipe is not None and compute.hint is not None and compute.attributes.get("pooled", 1) > 1:
+        recipe = ("pooled", recipe)
     return Epilogue(arguments, printer.close(), store_lines, values, names, cost, recipe)
 
 
@@ -133,6 +140,11 @@ def _recipe(node: Expr, call: KernelCall) -> Recipe | None:
         parts = [_recipe(part, call) for part in node.args]
         return None if None in parts else (node.op, *parts)
     return None
+
+
+def reads_results_places(recipe: Recipe) -> bool:
+    """Whether a tensor is read where the result goes."""
+    return any(leaf[0] == "place" for leaf in _operands(recipe).values())
 
 
 def _is_nan(value: float | np.floating) -> bool:

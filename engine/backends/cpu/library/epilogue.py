@@ -4,7 +4,7 @@
 A recipe is a tree of tuples: ("acc",) is the sum; ("const", number); ("row", k), ("scalar", k) and
 ("place", k) read operand k at the vector's column, at its start, or where the result goes; ("number", k,
 text) is in the word of operand k itself, and not NaN; and ("add", "sub", "mul", "min" or "max", recipe,
-recipe).
+recipe). In ("pooled", recipe), the whole, a result is the largest of `POOLED` in a row.
 """
 
 from llvmlite import ir
@@ -15,15 +15,22 @@ from engine.backends.cpu.library.vectors import _SINGLE, first_lanes, write_lane
 # columns and pixels are meant, and the operands' addresses or numbers.
 _OUT, _STEP, _COLUMNS, _PIXELS, _OPERANDS = range(5)
 
+POOLED = 4
+"""Sums whose largest result is stored where an epilogue pools: a window's, row by row."""
+
 _NUMBERS = ("const", "number")
 """Leaves that are not NaN."""
 
 
 class EpilogueWriter:
-    """Applies the epilogue to a tile's sums, (pixels, vectors), with arguments at the addresses in `ends`."""
+    """Applies the epilogue to a tile's sums, (pixels, vectors), with arguments at the addresses in `ends`.
+
+    Pixels are those of the results: one that pools has several sums.
+    """
 
     def __init__(self, recipe, ends, lanes):
-        self._recipe = recipe
+        self._window = POOLED if recipe[0] == "pooled" else 1
+        self._recipe = recipe[1] if recipe[0] == "pooled" else recipe
         self._ends = ends
         self._kind = ir.VectorType(_SINGLE, lanes)
         self._shared = {}
@@ -66,20 +73,24 @@ class EpilogueWriter:
     def _scalar(self, address):
         return address.read(_SINGLE).spread(self._kind.count)
 
-    def store(self, totals, vectors):
-        """Store the results of a tile, or of its first pixels and columns."""
+    def store(self, totals, vectors, offset=0):
+        """Store the results of a tile, or of its first pixels and columns, `offset` bytes behind `_OUT`."""
         builder, nbytes = self._ends.builder, 4 * self._kind.count
-        rows = len(totals) // vectors
+        rows = len(totals) // vectors // self._window
         # Read before the ways part.
         out, last = self.word(_OUT), self.word(_PIXELS) - 1
         results, steps = [], last.constant(0)
+        offset = last.constant(offset)
         for r in range(rows):
             # Memory after the last pixel must not be read.
             is_there = last.constant(r) <= last
             pixel = steps.where(is_there, last * self.word(_STEP))
             for v in range(vectors):
-                place = pixel + nbytes * v
-                result = self._value(self._recipe, totals[r * vectors + v], nbytes * v, place)
+                place = pixel + offset + nbytes * v
+                sums = totals[r * self._window * vectors + v :: vectors][: self._window]
+                result, *others = [self._value(self._recipe, x, nbytes * v, place) for x in sums]
+                for other in others:
+                    result = result.extreme(">", other)
                 results.append((result, place, is_there, v))
             steps += self.word(_STEP)
         is_whole = (self.word(_COLUMNS) >= vectors * self._kind.count) & (last >= rows - 1)

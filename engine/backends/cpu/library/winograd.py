@@ -7,8 +7,11 @@ transformed weights, then Y = A'MA (Lavin and Gray, "Fast Algorithms for Convolu
 signs, and infinity, whose rounding errors were the least of those tried. All vectors run along the channels.
 """
 
+from contextlib import nullcontext
+
 from llvmlite import ir
 
+from engine.backends.cpu.library.epilogue import EpilogueWriter
 from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
 from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, add_products, prefetch_line
 
@@ -83,38 +86,61 @@ def make_input_tile(results, lanes):
     return input_tile
 
 
-def make_listed_tile(results, lanes):
-    """listed_tile(table, offset, target, step): the tile with an address for each input in `table`.
+def make_edge_tile(results, lanes):
+    """edge_tile(source, row_step, column_step, top, bottom, left, right, zeros, target, step): the same.
 
-    The inputs lie `offset` bytes behind these addresses.
+    Of a tile at an edge: `top` and `bottom` are its first row inside the input and the one behind the last,
+    `left` and `right` such columns. For the others a vector of `zeros` is read.
     """
     kind = ir.VectorType(_SINGLE, lanes)
     size, transform = results + 2, {2: _inputs_2, 4: _inputs_4}[results]
 
     @llvm_intrinsic()
-    def listed_tile(table, offset, target, step):
-        square = [[(table.word(i * size + j) + offset).read(kind) for j in range(size)] for i in range(size)]
+    def edge_tile(source, row_step, column_step, top, bottom, left, right, zeros, target, step):
+        numbers = [source.constant(i) for i in range(size)]
+        rows = [(number >= top) & (number < bottom) for number in numbers]
+        columns = [(number >= left) & (number < right) for number in numbers]
+
+        def read(i, j):
+            place = source + row_step * i + column_step * j
+            return place.where(rows[i] & columns[j], zeros).read(kind)
+
+        square = [[read(i, j) for j in range(size)] for i in range(size)]
         _store_square(_both_axes(square, transform), target, step)
 
-    return listed_tile
+    return edge_tile
 
 
-def make_output_tile(results, lanes):
-    """output_tile(source, step, target, pixel_step): `lanes` channels of a tile's results.
+def make_output_tile(results, lanes, recipe=None):
+    """output_tile(source, step, target, row_step, rows): `lanes` channels of a tile's results.
 
-    Steps are bytes: between frequencies of the products, and between the results' pixels, row by row.
+    `step` is bytes between frequencies of the products. The results go to `target`, `row_step` bytes from
+    pixel to pixel, row by row. With a recipe they are finished in registers: `target` has the ends that
+    `EpilogueWriter` wants, of pixels in a row, and the first `rows` rows lie `row_step` bytes apart.
     """
     kind = ir.VectorType(_SINGLE, lanes)
     size, transform = results + 2, {2: _outputs_2, 4: _outputs_4}[results]
 
     @llvm_intrinsic()
-    def output_tile(source, step, target, pixel_step):
+    def output_tile(source, step, target, row_step, rows):
         products = []
         for _ in range(size * size):
             products.append(source.read(kind))
             source += step
-        square = [products[i : i + size] for i in range(0, size * size, size)]
-        _store_square(_both_axes(square, transform), target, pixel_step)
+        square = _both_axes([products[i : i + size] for i in range(0, size * size, size)], transform)
+        if recipe is None:
+            _store_square(square, target, row_step)
+            return
+        if recipe[0] == "pooled":
+            # The sums of a window follow each other.
+            square = [
+                [x for k in range(0, results, 2) for row in square[r : r + 2] for x in row[k : k + 2]]
+                for r in range(0, results, 2)
+            ]
+        writer = EpilogueWriter(recipe, target, lanes)
+        for r, row in enumerate(square):
+            with target.builder.if_then((rows > r).value, likely=True) if r else nullcontext():
+                writer.store(row, 1, row_step * r)
 
     return output_tile
 

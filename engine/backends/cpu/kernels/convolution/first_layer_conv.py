@@ -64,7 +64,7 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     pixel_ns = flops / FLOPS_PER_NS + m * NS_PER_RESULT
     if int(attributes["group"]) != 1 or depth > _MAX_DEPTH:
         return False
-    schedule = _bands(win, channels, compute.space[0], pixel_ns, threads)
+    schedule = _bands(win, channels, compute.space, compute.attributes.get("pooled", 1), pixel_ns, threads)
     rows, columns = schedule.blocks
     if columns.size == 0:
         return False
@@ -95,18 +95,27 @@ def _reach(win: Windows2D, axis: int, count: int) -> int:
     return (count - 1) * win.strides[axis] + (win.kernel[axis] - 1) * win.dilations[axis] + 1
 
 
-def _bands(win: Windows2D, channels: int, batch: int, pixel_ns: float, threads: int) -> TaskSchedule:
-    """Bands of rows, and columns, of size 0 where the input of a pixel does not fit into a task's memory."""
+def _bands(
+    win: Windows2D, channels: int, space: tuple[int, ...], side: int, pixel_ns: float, threads: int
+) -> TaskSchedule:
+    """Bands of rows, and columns, of size 0 where the input of a pixel does not fit into a task's memory.
+
+    They are whole windows of `side` x `side` results that are pooled.
+    """
+    batch, out = space[0], win.out if side == 1 else space[1:3]
+    strides = [side * stride for stride in win.strides]
     tasks, task_ns, bands, rows, across, columns = deferred(
-        cut_bands, *win.out, *win.strides, _reach(win, 0, 1), _reach(win, 1, 1),
-        0 if _in_place(win) else channels, batch, pixel_ns, _NS_PER_COPY, _NS_PER_TASK, threads,
+        cut_bands, *out, *strides, _reach(win, 0, side), _reach(win, 1, side),
+        0 if _in_place(win) else channels, batch, pixel_ns * side * side, _NS_PER_COPY, _NS_PER_TASK, threads,
     )  # fmt: skip
-    return TaskSchedule(tasks, task_ns, (Blocks(bands, rows), Blocks(across, columns)))
+    return TaskSchedule(
+        tasks, task_ns, (Blocks(bands, rows).times(side), Blocks(across, columns).times(side))
+    )
 
 
 def first_layer_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
     """Source of the kernel."""
-    rows = pixel_rows(tile)[0]
+    rows, side = pixel_rows(tile, epilogue.pooled)[0], epilogue.pooled
 
     def call(name: str) -> str:
         return f"{name}(places, offsets, depth, panel, sums)"
@@ -118,7 +127,7 @@ def first_layer_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
         "m_total = m_size",
         "group, m0, m1 = 0, 0, m_size",
         f"offsets = stack_bytes({_MAX_DEPTH * 8})",
-        f"table = stack_bytes({(MOST_PIXELS + rows) * 8})",
+        f"table = stack_bytes({(MOST_PIXELS * side * side + rows) * 8})",
         f"band = stack_bytes({(MOST_FLOATS + SLACK) * 4})",
         f"sums = stack_bytes({rows * tile.width * 4})",
         "row_length = width if in_place == 1 else pitch",
@@ -141,17 +150,23 @@ def first_layer_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
         "        source = picture + c * height * width * 4",
         "        stage_rows(band + c * plane * 4, source, height, width, row0 * row_stride - top,"
         " left - column0 * column_stride, 1, 1, 1, needed, pitch, 0, filling, zero)",
-        "for row in range(rows):",
-        "    for k in range(length):",
+        f"for row in range(0, rows, {side}):",
+        f"    for k in range(0, length, {side}):",
         "        address = origin + (row * row_stride * row_length + k * column_stride) * 4",
-        "        store_i64(table, row * length + k, address)",
+        f"        entry = row * length + k * {side}",
+        *(
+            f"        store_i64(table, entry + {a * side + b},"
+            f" address + ({a} * row_stride * row_length + {b} * column_stride) * 4)"
+            for a in range(side)
+            for b in range(side)
+        ),
         "count = rows * length",
         f"for k in range(count, count + {rows}):",
         "    store_i64(table, k, origin)",
-        "first = (image * out_rows + row0) * out_columns + column0",
+        f"first = (image * out_rows + row0) * out_columns + column0 * {side}",
         *walk_tiles(tile, call, epilogue, rank),
     ]
-    makers = tile_makers(tile, "make_plane_tile", False, epilogue.recipe)
+    makers = tile_makers(tile, "make_plane_tile", False, epilogue)
     helpers = staging_text(_WORDS, "float32") + tap_offsets_text(_WORDS.element_size)
     return kernel_text(
         library_text("vectors", "epilogue", "conv_tiles", helpers=helpers) + makers, lead, task

@@ -62,7 +62,8 @@ _HELPERS = """
 @helper
 def fill_table(table, step, x, zeros, first, count, height, width, pixel_bytes, out_height, out_width,
               kernel_rows, kernel_columns, row_stride, stride, row_dilation, dilation, top, left):
-    # Where each tap of the pixels first..first+count-1 finds its channels; `zeros` outside and behind.
+    # Where each tap of the pixels first..first+count-1 finds its channels; `zeros` outside and behind. Of
+    # windows that are pooled, one pixel each.
     image = op_div(first, out_height * out_width)
     at = first - image * out_height * out_width
     row = op_div(at, out_width)
@@ -75,20 +76,20 @@ def fill_table(table, step, x, zeros, first, count, height, width, pixel_bytes, 
             y = row * row_stride + a * row_dilation - top
             start = x + (image * height + y) * width * pixel_bytes
             for b in range(kernel_columns):
-                target = table + (tap * step + done) * 8
+                target = table + (tap * step + done * {window}) * 8
                 source = column * stride + b * dilation - left
                 if y < 0 or y >= height:
                     for k in range(length):
-                        store_i64(target, k, zeros)
+                        store_i64(target, k * {window}, zeros)
                 elif source >= 0 and source + (length - 1) * stride < width:
                     source = start + source * pixel_bytes
                     for k in range(length):
-                        store_i64(target, k, source + k * (stride * pixel_bytes))
+                        store_i64(target, k * {window}, source + k * (stride * pixel_bytes))
                 else:
                     for k in range(length):
                         j = source + k * stride
                         address = start + j * pixel_bytes
-                        store_i64(target, k, address if (j >= 0 and j < width) else zeros)
+                        store_i64(target, k * {window}, address if (j >= 0 and j < width) else zeros)
                 tap += 1
         done += length
         column = 0
@@ -97,8 +98,8 @@ def fill_table(table, step, x, zeros, first, count, height, width, pixel_bytes, 
             row = 0
             image += 1
     for tap in range(kernel_rows * kernel_columns):
-        for k in range(count, count + {rows}):
-            store_i64(table, tap * step + k, zeros)
+        for k in range(count, count + {rows} // {window}):
+            store_i64(table, tap * step + k * {window}, zeros)
 """
 
 
@@ -200,6 +201,7 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
     The statements `tiles` compute and store the pixels `first` to `first + count - 1` of the group's channels
     m0 to m1 - 1 from the group's `weights` and the table, whose taps lie `step` addresses apart.
     """
+    side, shift = epilogue.pooled, 2 * (epilogue.pooled - 1)
     lead = [
         *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         "taps = kernel_rows * kernel_columns",
@@ -217,13 +219,16 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
         "first = pixel0",
         "while first < pixel1:",
         "    count = min(room, pixel1 - first)",
-        "    fill_table(table, step, source, w + zeros_place * 4, first, count, height, width,"
-        " pixel_step * 4, out_rows, out_columns, kernel_rows, kernel_columns, row_stride,"
-        " column_stride, row_dilation, column_dilation, top, left)",
+        f"    for q in range({side * side}):",
+        f"        windows, here = count >> {shift}, first >> {shift}",
+        "        fill_table(table + q * 8, step, source, w + zeros_place * 4, here, windows, height, width,"
+        f" pixel_step * 4, out_rows >> {side - 1}, out_columns >> {side - 1}, kernel_rows, kernel_columns,"
+        f" row_stride * {side}, column_stride * {side}, row_dilation, column_dilation,"
+        f" top - (q >> 1) * row_stride, left - (q & 1) * column_stride)",
         *indent(tiles),
         "    first += room",
     ]
-    helpers = _HELPERS.replace("{rows}", str(rows))
+    helpers = _HELPERS.replace("{rows}", str(rows)).replace("{window}", str(side * side))
     return kernel_text(
         library_text("vectors", "epilogue", "conv_tiles", helpers=helpers) + makers, lead, task
     )
@@ -232,7 +237,7 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
 def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels_last: float32, one or two axes, known weights."""
     tile = host_tile()
-    rows = pixel_rows(tile)[0]
+    rows = pixel_rows(tile, compute.attributes.get("pooled", 1))[0]
     conv = nhwc_conv_of(compute, rows)
     if conv is None:
         return False
@@ -259,7 +264,7 @@ def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def nhwc_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
     """Source of the kernel."""
-    rows = pixel_rows(tile)[0]
+    rows = pixel_rows(tile, epilogue.pooled)[0]
 
     def call(name: str) -> str:
         return f"{name}(places, step * 8, taps, channels, panel, sums, fetched)"
@@ -271,6 +276,6 @@ def nhwc_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
         f"    part = op_div(t, _types.int64({rows}))",
         f"    fetched = panel + depth * ({tile.width * 4} + part * 64)",
     ]
-    makers = tile_makers(tile, "make_pixel_tile", True, epilogue.recipe)
+    makers = tile_makers(tile, "make_pixel_tile", True, epilogue)
     tiles = walk_tiles(tile, call, epilogue, rank, before)
     return table_kernel(epilogue, makers, rows, rows * tile.width, tiles)

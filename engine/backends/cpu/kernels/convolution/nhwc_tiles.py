@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine.backends.cpu.codegen.epilogue import Epilogue, Recipe, store_epilogue, store_row_stride
+from engine.backends.cpu.codegen.epilogue import Epilogue, store_epilogue, store_row_stride
 from engine.backends.cpu.codegen.printer import indent
 from engine.backends.cpu.codegen.tiles import AVX2, AVX512, NEON, Tile
 from engine.backends.cpu.kernels.matmul.packing import transpose_panels
@@ -24,9 +24,11 @@ FLOPS_PER_NS = 160.0
 NS_PER_RESULT = 0.15
 
 
-def pixel_rows(tile: Tile) -> tuple[int, int]:
-    """The pixels of a tall tile and of a short one for the remainder."""
-    return _PIXEL_ROWS.get(tile, (4, 2))
+def pixel_rows(tile: Tile, pooled: int = 1) -> tuple[int, int]:
+    """The pixels of a tall tile and of a short one for the remainder: of whole windows that are pooled."""
+    tall, short = _PIXEL_ROWS.get(tile, (4, 2))
+    window = pooled * pooled
+    return tall // window * window, max(short // window, 1) * window
 
 
 _PIXEL_ROWS = {AVX512: (14, 8), AVX2: (6, 4), NEON: (8, 4)}
@@ -71,9 +73,12 @@ _MANY_SUMS = 16
 """Vectors of sums that keep the processor busy over the counting of a loop."""
 
 
-def tile_makers(tile: Tile, maker: str, unrolls: bool, recipe: Recipe | None) -> str:
+def tile_makers(tile: Tile, maker: str, unrolls: bool, epilogue: Epilogue) -> str:
     """The tiles that `walk_tiles` calls, made by a function of the library."""
-    rows = dict(zip(("tall", "short"), pixel_rows(tile), strict=True))
+    rows, recipe = (
+        dict(zip(("tall", "short"), pixel_rows(tile, epilogue.pooled), strict=True)),
+        epilogue.recipe,
+    )
     lines = []
     for name, height, vectors in _SHAPES:
         count = rows[height]
@@ -93,13 +98,15 @@ def walk_tiles(
 
     `call` gives a tile's call by the tile's name: it reads `places`, the addresses of the tile's first pixel,
     and `panel`, and fills `sums`. `before` are statements before each tile. Where the epilogue has a recipe,
-    tiles finish their sums themselves, with the ends in `sums`.
+    tiles finish their sums themselves, with the ends in `sums`. Where it pools, the pixels of a window follow
+    each other.
     """
-    tall, short = pixel_rows(tile)
-    recipe = epilogue.recipe
-    ends = ["start = (first + t) * m_total + m_first"]
+    tall, short = pixel_rows(tile, epilogue.pooled)
+    recipe, shift = epilogue.recipe, 2 * (epilogue.pooled - 1)
+    ends = [f"start = ((first + t) >> {shift}) * m_total + m_first"]
     if recipe is not None:
-        ends += store_epilogue(recipe, "sums", columns="columns", pixels="valid", first="m_first")
+        pixels = f"valid >> {shift}"
+        ends += store_epilogue(recipe, "sums", columns="columns", pixels=pixels, first="m_first")
 
     def heights(name: str) -> list[str]:
         # Two short tiles may hold more than a tall one, and be all that is left.

@@ -16,7 +16,13 @@ from functools import partial
 import numpy as np
 
 from engine.backends.cpu.codegen.argument_block import ArgumentBlock
-from engine.backends.cpu.codegen.epilogue import Epilogue, print_epilogue
+from engine.backends.cpu.codegen.epilogue import (
+    EPILOGUE_BYTES,
+    Epilogue,
+    print_epilogue,
+    store_epilogue,
+    store_row_stride,
+)
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.backends.cpu.codegen.printer import indent, kernel_text
 from engine.backends.cpu.codegen.schedule import Blocks, TaskGrid, TaskSchedule, emit
@@ -41,45 +47,26 @@ _ARGUMENTS = ArgumentBlock(
     _GRID.arguments,
     "block_tiles next_step block_columns",
 )
-_ZEROS = 512
 
 _TEXT = """
 {tiles}
 input_tile = make_input_tile({results}, {lanes})
-listed_tile = make_listed_tile({results}, {lanes})
-output_tile = make_output_tile({results}, {lanes})
+edge_tile = make_edge_tile({results}, {lanes})
+output_tile = make_output_tile({results}, {lanes}, {recipe})
 
 
 @helper
-def list_inputs(table, zeros, source, y, x, height, width, pixel):
-    # What lies outside the picture is read from zeros.
-    for i in range({size}):
-        for j in range({size}):
-            inside = y + i >= 0 and y + i < height and x + j >= 0 and x + j < width
-            place = source + ((y + i) * width + x + j) * pixel
-            store_i64(table, i * {size} + j, place if inside else zeros)
-
-
-@helper
-def transform_inputs(target, step, block, table, zeros, source, y, x, height, width, channels):
+def transform_inputs(target, step, block, zeros, source, y, x, height, width, channels):
     pixel = channels * 4
+    place = source + (y * width + x) * pixel
     if y >= 0 and x >= 0 and y + {size} <= height and x + {size} <= width:
-        place = source + (y * width + x) * pixel
-        c = 0
-        while c < channels:
+        for c in range(0, channels, {lanes}):
             input_tile(place + c * 4, width * pixel, pixel, target, step)
             target += block
-            c += {lanes}
     else:
-        first = 0
-        while first < channels:
-            list_inputs(table, zeros, source + first * 4, y, x, height, width, pixel)
-            c = 0
-            while c < min(channels - first, {zeros}):
-                listed_tile(table, c * 4, target, step)
-                target += block
-                c += {lanes}
-            first += {zeros}
+        for c in range(0, channels, {lanes}):
+            edge_tile(place + c * 4, width * pixel, pixel, -y, height - y, -x, width - x, zeros, target, step)
+            target += block
 
 
 @helper
@@ -102,7 +89,7 @@ def tune_winograd(
         return direct(compute, tuner, threads)
     m, channels = compute.operands[1].shape[:2]
     tile = host_tile()
-    choice = choose_algorithm(compute.space, channels, tile, threads)
+    choice = choose_algorithm(_conv_space(compute), channels, tile, threads)
     first, *others = choice.images
     for results, images in zip(TILES, others, strict=True):
         if is_possible(results, channels, m) and _may_have(images):
@@ -120,6 +107,13 @@ def _fits(compute: Compute) -> bool:
     return w.known is not None and compute.is_float32
 
 
+def _conv_space(compute: Compute) -> tuple[int, ...]:
+    """The space of a convolution's results, before they are pooled."""
+    batch, height, width, m = compute.space
+    side = compute.attributes.get("pooled", 1)
+    return batch, side * height, side * width, m
+
+
 def _may_have(images: Number) -> bool:
     """Whether there are any images, or there may be at other sizes."""
     return isinstance(images, Size) or images > 0
@@ -133,7 +127,7 @@ def _of_images(compute: Compute, images: int) -> Compute:
 def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, results: int, choice: ConvChoice) -> None:
     """Emit the step of a convolution with tiles of `results` along a side, partitioned so."""
     x, w = compute.operands
-    batch, out_height, out_width, m = compute.space
+    batch, out_height, out_width, m = _conv_space(compute)
     partition, share = choice.partition, choice.partition.share
     _, height, width, channels = x.shape
     tile_columns = -(-out_width // results)
@@ -171,29 +165,36 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         "results": results,
         "size": size,
         "lanes": lanes,
-        "zeros": _ZEROS,
+        "recipe": epilogue.recipe,
         "row_bytes": 4 * width,
         "tiles": "\n".join(f"block_tile_{r} = make_block_tile({r}, {tile.vectors}, {lanes})" for r in rows),
         "choices": "\n".join(_choices(rows, lanes)),
     }
     frequencies = size * size
+    # A block's first tile is found by division, the others from the one before.
     locate = [
-        "i0 = op_div(tile0 + k, image_tiles)",
-        "in_image = tile0 + k - i0 * image_tiles",
+        "i0 = op_div(tile0, image_tiles)",
+        "in_image = tile0 - i0 * image_tiles",
         "tile_row = op_div(in_image, tile_columns)",
-        "y0 = tile_row * {results}",
-        "x0 = (in_image - tile_row * tile_columns) * {results}",
+        f"y0, x0 = tile_row * {results}, (in_image - tile_row * tile_columns) * {results}",
+        "for k in range(count):",
     ]
-    locate = [line.format(**numbers) for line in locate]
+    advance = [
+        f"x0 += {results}",
+        "if x0 >= out_width:",
+        f"    x0, y0 = 0, y0 + {results}",
+        "    if y0 >= out_height:",
+        "        y0, i0 = 0, i0 + 1",
+    ]
     block = [
         "count = min(block_tiles, tile1 - tile0)",
         "m = m0",
-        "for k in range(count):",
-        *indent(locate),
+        *locate,
         "    image = x + i0 * height * width * c_size * 4",
         f"    target = scratch + k * {lanes * 4}",
-        "    transform_inputs(target, input_step, depth_block, table, zeros, image, y0 - top, x0 - left,"
+        "    transform_inputs(target, input_step, depth_block, zeros, image, y0 - top, x0 - left,"
         " height, width, c_size)",
+        *indent(advance),
         "while m < m1:",
         "    columns = min(block_columns, m1 - m)",
         f"    for f in range({frequencies}):",
@@ -205,40 +206,62 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         "            multiply(scratch + f * input_step, depth_block, count, right, c_size, target,"
         " block_columns * 4, next_step)",
         f"            c += {width}",
-        "    first_column = m",
-        "    for k in range(count):",
-        *indent(indent(locate)),
-        "        c = 0",
-        "        while c < columns:",
-        "            output_tile(sums + (k * block_columns + c) * 4, sum_step, finished + c * 4,"
-        " block_columns * 4)",
-        f"            c += {lanes}",
-        f"        for r in range(min({results}, out_height - y0)):",
-        "            i1 = y0 + r",
-        f"            for s in range(min({results}, out_width - x0)):",
-        "                i2 = x0 + s",
-        f"                tile = finished + (r * {results} + s) * block_columns * 4",
-        "                start = ((i0 * out_height + i1) * out_width + i2) * m_size + m",
-        *indent(indent(indent(indent(epilogue.store)))),
+        *indent(locate),
+        *indent(indent([*_finish(results, lanes, epilogue), *advance])),
         "    m += block_columns",
     ]
     lead = [
         *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         # The padding after the last sums takes the surplus rows of a product's tiles.
         f"scratch = stack_bytes({scratch_bytes(tile) + max(rows) * MOST_COLUMNS * 4})",
-        f"finished = stack_bytes({results * results * MOST_COLUMNS * 4})",
-        f"table = stack_bytes({frequencies * 8})",
-        f"zeros = stack_bytes({(_ZEROS + lanes) * 4})",
-        f"set_bytes(zeros, 0, {(_ZEROS + lanes) * 4})",
+        f"finished = stack_bytes({max(results * results * MOST_COLUMNS * 4, EPILOGUE_BYTES)})",
+        f"zeros = stack_bytes({lanes * 4})",
+        f"set_bytes(zeros, 0, {lanes * 4})",
         # An odd number of vectors keeps the frequencies of a tile from sharing a few sets of the cache.
         f"input_step = (block_tiles | 1) * {lanes * 4}",
         f"depth_block = {frequencies} * input_step",
         f"sum_step = (block_tiles * block_columns + {lanes}) * 4",
         f"sums = scratch + op_div(c_size + {lanes - 1}, _types.int64({lanes})) * depth_block",
         *epilogue.kernel,
+        *([] if epilogue.recipe is None else [store_row_stride("finished", "m_size")]),
     ]
     task = [*_GRID.locate(), "while tile0 < tile1:", *indent(block), "    tile0 += block_tiles"]
-    return kernel_text(library_text("vectors", "winograd", helpers=_TEXT.format(**numbers)), lead, task)
+    head = library_text("vectors", "epilogue", "winograd", helpers=_TEXT.format(**numbers))
+    return kernel_text(head, lead, task)
+
+
+def _finish(results: int, lanes: int, epilogue: Epilogue) -> list[str]:
+    """Statements that transform the sums of a tile back and store its results."""
+    source = "sums + (k * block_columns + c) * 4"
+    if epilogue.recipe is not None:
+        shift = epilogue.pooled - 1
+        return [
+            f"rows = min({results}, out_height - y0) >> {shift}",
+            f"pixels = min({results}, out_width - x0) >> {shift}",
+            f"row_size = (out_width >> {shift}) * m_size",
+            f"row = i0 * (out_height >> {shift}) + (y0 >> {shift})",
+            f"first = row * row_size + (x0 >> {shift}) * m_size + m",
+            f"for c in range(0, columns, {lanes}):",
+            "    start = first + c",
+            *indent(
+                store_epilogue(
+                    epilogue.recipe, "finished", columns="columns - c", pixels="pixels", first="m + c"
+                )
+            ),
+            f"    output_tile({source}, sum_step, finished, row_size * 4, rows)",
+        ]
+    return [
+        f"for c in range(0, columns, {lanes}):",
+        f"    output_tile({source}, sum_step, finished + c * 4, block_columns * 4, 0)",
+        "first_column = m",
+        f"for r in range(min({results}, out_height - y0)):",
+        "    i1 = y0 + r",
+        f"    for s in range(min({results}, out_width - x0)):",
+        "        i2 = x0 + s",
+        f"        tile = finished + (r * {results} + s) * block_columns * 4",
+        "        start = ((i0 * out_height + i1) * out_width + i2) * m_size + m",
+        *indent(indent(epilogue.store)),
+    ]
 
 
 def _choices(rows: tuple[int, ...], lanes: int) -> list[str]:

@@ -118,14 +118,14 @@ SHAPES: dict[str, tuple[tuple[int, ...], int, tuple[int, int], tuple[int, int]]]
     "wide padding": ((1, 4, 3, 5), 7, (4, 5), (3, 2)),
     "one channel": ((2, 8, 9, 1), 1, (1, 1), (1, 1)),
     "batch": ((3, 7, 7, 24), 70, (1, 1), (1, 1)),
-    "more channels than zeros": ((1, 5, 5, 1040), 16, (1, 1), (1, 1)),
+    "many channels": ((1, 5, 5, 1040), 16, (1, 1), (1, 1)),
     "several blocks": ((1, 37, 41, 20), 97, (1, 1), (1, 1)),
 }
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, results: int, name: str) -> None:
-    tiles = 1 if name == "more channels than zeros" else 11
+    tiles = 1 if name == "many channels" else 11
     forced(monkeypatch, results, tiles=tiles)
     x_shape, m, begins, ends = SHAPES[name]
     check(backend, *winograd_case(x_shape, m, begins, ends), BOUNDS[results])
