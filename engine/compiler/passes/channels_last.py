@@ -232,8 +232,11 @@ def _conv(graph: _Rewriting, layer: Layer) -> Layer | None:
 
 def _is_quick_over_planes(attributes: Mapping[str, Any], weights: np.ndarray) -> bool:
     """Whether a convolution of few channels takes less time than one with channels last and the way back."""
-    is_dense = weights.ndim < 5 and set(attributes.get("strides", (1,))) == {1}
-    return is_dense or prod(weights.shape[1:]) <= _FEW_PRODUCTS
+    kernel = weights.shape[2:]
+    strides = attributes.get("strides", (1,) * len(kernel))
+    # Windows that overlap are read from planes without gathering them.
+    overlaps = all(step == 1 or step == 2 < taps for step, taps in zip(strides, kernel, strict=False))
+    return (weights.ndim < 5 and overlaps) or prod(weights.shape[1:]) <= _FEW_PRODUCTS
 
 
 def _conv_transpose(graph: _Rewriting, layer: Layer) -> Layer | None:
