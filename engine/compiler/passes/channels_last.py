@@ -79,8 +79,7 @@ class _Rewriting:
         self.ranks |= {name: array.ndim for name, array in self.constants.items()}
         self.used = {name for layer in model.layers for name in layer.dependencies}
         self.used |= {output.name for output in model.outputs}
-        # Values that some layer reads with channels last where they come so.
-        self.wanted_last = {n for x in model.layers if _rule_for(x) is not None for n in x.inputs}
+        self.wanted_last = _wanted_last(model)
 
     def result(self) -> Model:
         for layer in self.model.layers:
@@ -179,6 +178,19 @@ def _rule_for(layer: Layer) -> Rule | None:
     if op_type in _BROADCAST:
         return _broadcast
     return _reduction if op_type in _REDUCTIONS else _RULES.get(op_type)
+
+
+def _wanted_last(model: Model) -> set[str]:
+    """Values that some layer gains by reading with channels last.
+
+    Elementwise layers of one input gain nothing themselves.
+    """
+    wanted = set[str]()
+    for layer in reversed(model.layers):
+        rule = _rule_for(layer)
+        if rule is not None and (rule is not _one_input or not wanted.isdisjoint(layer.outputs)):
+            wanted.update(layer.inputs)
+    return wanted
 
 
 def _rank_after(layer: Layer, graph: _Rewriting) -> int | None:
