@@ -79,8 +79,7 @@ class _Rewriting:
         self.ranks |= {name: array.ndim for name, array in self.constants.items()}
         self.used = {name for layer in model.layers for name in layer.dependencies}
         self.used |= {output.name for output in model.outputs}
-        # Values that some layer reads with channels last where they come so.
-        self.wanted_last = {n for x in model.layers if _rule_for(x) is not None for n in x.inputs}
+        self.wanted_last = _wanted_last(model)
 
     def result(self) -> Model:
         for layer in self.model.layers:
@@ -181,6 +180,19 @@ def _rule_for(layer: Layer) -> Rule | None:
     return _reduction if op_type in _REDUCTIONS else _RULES.get(op_type)
 
 
+def _wanted_last(model: Model) -> set[str]:
+    """Values that some layer gains by reading with channels last.
+
+    Elementwise layers of one input gain nothing themselves.
+    """
+    wanted = set[str]()
+    for layer in reversed(model.layers):
+        rule = _rule_for(layer)
+        if rule is not None and (rule is not _one_input or not wanted.isdisjoint(layer.outputs)):
+            wanted.update(layer.inputs)
+    return wanted
+
+
 def _rank_after(layer: Layer, graph: _Rewriting) -> int | None:
     """The rank of an unchanged layer's outputs, if it is known."""
     if layer.domain:
@@ -232,8 +244,11 @@ def _conv(graph: _Rewriting, layer: Layer) -> Layer | None:
 
 def _is_quick_over_planes(attributes: Mapping[str, Any], weights: np.ndarray) -> bool:
     """Whether a convolution of few channels takes less time than one with channels last and the way back."""
-    is_dense = weights.ndim < 5 and set(attributes.get("strides", (1,))) == {1}
-    return is_dense or prod(weights.shape[1:]) <= _FEW_PRODUCTS
+    kernel = weights.shape[2:]
+    strides = attributes.get("strides", (1,) * len(kernel))
+    # Windows that overlap are read from planes without gathering them.
+    overlaps = all(step == 1 or step == 2 < taps for step, taps in zip(strides, kernel, strict=False))
+    return (weights.ndim < 5 and overlaps) or prod(weights.shape[1:]) <= _FEW_PRODUCTS
 
 
 def _conv_transpose(graph: _Rewriting, layer: Layer) -> Layer | None:

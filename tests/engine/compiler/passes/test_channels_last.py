@@ -240,11 +240,18 @@ def test_one_axis() -> None:
     same_answers(source, (2, 5, 11))
 
 
-@pytest.mark.parametrize(("after", "domain"), [("Flatten", ""), ("Relu", CHANNELS_LAST)])
+@pytest.mark.parametrize(
+    ("after", "domain"),
+    [
+        (node("Flatten", ["b"], ["y"]), ""),
+        (node("Neg", ["b"], ["y"]), ""),
+        (node("MaxPool", ["b"], ["y"], kernel_shape=[2]), CHANNELS_LAST),
+    ],
+)
 def test_a_short_first_convolution_keeps_the_model_s_order_where_nothing_else_gains(
-    after: str, domain: str
+    after: onnx.NodeProto, domain: str
 ) -> None:
-    nodes = [node("Conv", ["x", "w"], ["a"], strides=[5]), node(after, ["a"], ["y"])]
+    nodes = [node("Conv", ["x", "w"], ["a"], strides=[5]), node("Relu", ["a"], ["b"]), after]
     source = proto(nodes, {"x": ("float32", [2, 1, 61])}, {"y": ("float32", None)}, {"w": weights(20, 1, 10)})
     same_answers(source, (2, 1, 61))
     assert rewritten(source)[0].layers[0].domain == domain
@@ -304,7 +311,7 @@ def test_convolutions_of_subgraphs_are_rewritten() -> None:
 def test_half_precision_is_computed_in_float32() -> None:
     nodes = [node("Conv", ["x", "w"], ["y"])]
     source = proto(
-        nodes, {"x": ("float16", list(SHAPE))}, {"y": ("float16", None)},
-        {"w": weights(7, 3, 2, 2).astype(np.float16)},
+        nodes, {"x": ("float16", [2, 5, 6, 5])}, {"y": ("float16", None)},
+        {"w": weights(7, 5, 2, 2).astype(np.float16)},
     )  # fmt: skip
     assert CHANNELS_LAST in [layer.domain for layer in rewritten(source)[0].layers]

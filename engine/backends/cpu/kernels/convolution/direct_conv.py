@@ -1,8 +1,9 @@
-"""NCHW convolutions with strides of 1 whose tiles read the planes where they are, without gathered windows.
+"""NCHW convolutions whose tiles read the planes where they are, without gathered windows.
 
 In planes with their padding, the results of a whole plane are one run: a tap of neighbouring results reads
-neighbouring elements, and what lies between the end of a row and the next one is computed and dropped. A tile
-multiplies such runs by a few output channels. Bytes are words of four neighbouring channels, interleaved
+neighbouring elements, and what lies between the end of a row and the next one is computed and dropped. With
+strides, a run is the results of a row, and the planes are staged so that a tap reads neighbours here, too. A
+tile multiplies runs by a few output channels. Bytes are words of four neighbouring channels, interleaved
 before.
 """
 
@@ -61,12 +62,15 @@ _RUN, _LEAST_RUN = 256, 64
 _NEAR_BYTES = 20 << 10
 """Elements of planes that leave room for their results in the nearest cache."""
 
+_RUNS_AT_ONCE = 8
+"""Runs that are computed with the weights of a tile before those of the next."""
+
 _NS_PER_ELEMENT = 0.2
 
 _GRID = TaskGrid(m="m_size", row="out_rows", column="out_columns")
 _ARGUMENTS = ArgumentBlock(
     "m_size groups planes out_rows out_columns lines_at_once at_once pitch shift plane_size length"
-    " tap_row_step dilation kernel_rows kernel_columns",
+    " tap_row_step phase_step dilation stride kernel_rows kernel_columns",
     _GRID.arguments,
 )
 _WORD_ARGUMENTS = ArgumentBlock("channels planes plane_size")
@@ -82,7 +86,7 @@ def drop_gaps(target, source, rows, count, step):
 
 
 def tune_direct_conv(compute: Compute, tuner: Tuner, win: Windows2D, words: WordFormat, threads: int) -> bool:
-    """Emit the steps of a convolution with strides of 1; False for one that gains nothing by it."""
+    """Emit the steps of a convolution; False for one that gains nothing by it."""
     x, w = compute.operands[:2]
     x_zero, w_zero = zeros_of(compute)
     in_bytes = words.form == "bytes"
@@ -90,14 +94,20 @@ def tune_direct_conv(compute: Compute, tuner: Tuner, win: Windows2D, words: Word
     batch, channels, m = x.shape[0], w.shape[1], w.shape[0] // group
     planes, size, pixels = words.count(channels), win.height * win.width, win.out[0] * win.out[1]
     depth, gap = planes * win.taps, (win.kernel[1] - 1) * win.dilations[1]
-    if win.strides != (1, 1) or win.taps == 1 or planes > _MOST_PLANES.get(words.elements, 0):
+    is_dense = win.strides == (1, 1)
+    if win.taps == 1 or planes > _MOST_PLANES.get(words.elements, 0):
         return False
     if depth > _MOST_DEPTH or 3 * planes * words.elements > 4 * channels:
         return False
     if in_bytes and known_zeros(w_zero, byte_shift(w.dtype, signed=True)).any():
         return False
-    # Results that are dropped, and planes that are shorter than a tile.
-    if (win.out[0] > 1 and 4 * gap > win.out[1]) or size < tile.width or pixels < tile.width:
+    # Results that are dropped, and planes or rows that are shorter than a tile.
+    if size < tile.width or pixels < tile.width:
+        return False
+    if is_dense:
+        if win.out[0] > 1 and 4 * gap > win.out[1]:
+            return False
+    elif words.elements > 1 or win.out[1] < tile.width or 4 * up(win.out[1], tile.lanes) > 5 * win.out[1]:
         return False
     laid = staged_planes(tuner, x, x_zero, win, words)
     if in_bytes:
@@ -115,15 +125,15 @@ def tune_direct_conv(compute: Compute, tuner: Tuner, win: Windows2D, words: Word
     nanoseconds = batch * group * nanoseconds + 500.0
     is_plain = compute.epilogue is None and compute.output.dtype.name == words.form
     *blocks, lines, at_once = deferred(
-        _cut, m, win.out, laid.row_step, planes * words.size, tile, batch * group, is_plain, nanoseconds,
-        threads,
+        _cut, m, win.out, laid.row_step, planes * words.size, tile, batch * group, is_plain, is_dense,
+        nanoseconds, threads,
     )  # fmt: skip
     sizes = _ARGUMENTS.values(
         m_size=m, groups=group, planes=planes, out_rows=win.out[0], out_columns=win.out[1],
         lines_at_once=lines, at_once=at_once, pitch=pitch, shift=input_shift(words, x),
         plane_size=laid.plane_size, length=laid.row_step, tap_row_step=laid.tap_row_step,
-        dilation=laid.dilation, kernel_rows=win.kernel[0], kernel_columns=win.kernel[1],
-        **_GRID.values(*blocks),
+        phase_step=laid.phase_step, dilation=laid.dilation, stride=laid.stride, kernel_rows=win.kernel[0],
+        kernel_columns=win.kernel[1], **_GRID.values(*blocks),
     )  # fmt: skip
     zeros = [x_zero] if in_bytes and x_zero is not None else []
     heights = [height for height in tile.heights if height <= max(m, 1)]
@@ -137,7 +147,7 @@ def tune_direct_conv(compute: Compute, tuner: Tuner, win: Windows2D, words: Word
 @deferrable
 def _cut(
     m: int, out: tuple[int, int], length: int, near: int, tile: Tile, outer: int, is_plain: bool,
-    nanoseconds: float, threads: int,
+    is_dense: bool, nanoseconds: float, threads: int,
 ) -> tuple[Blocks, Blocks, Blocks, int, int]:  # fmt: skip
     """Blocks of output channels, rows and columns, and the rows and columns that are computed together.
 
@@ -152,7 +162,7 @@ def _cut(
     row, column, channel = partition_axes([rows, columns, channels], outer, wanted)
     # Whole tiles of a row leave no gaps to be dropped.
     is_filled = 25 * up(out[1], tile.width) <= 26 * length
-    lines = 1 if column.count > 1 or is_filled else max(1, run // length)
+    lines = 1 if column.count > 1 or is_filled or not is_dense else max(1, run // length)
     # Results that are sums are stored at once.
     return channel, row, column, lines, fitting if is_plain and lines == 1 else run
 
@@ -209,14 +219,20 @@ def direct_conv_text(
     head, row = tile.width, _RUN + 2 * tile.width
 
     def product(height: int) -> list[str]:
-        return [
-            f"for j in range(0, span, {tile.width}):",
-            f"    at = max(min(j, span - {tile.width}), -origin)",
-            f"    tile_of_{height}(left, pitch, source + (origin + at) * {size}, offsets, depth,"
-            f" target + at * {size}, target_row)",
-        ]
+        def tile_at(name: str, width: int) -> list[str]:
+            return [
+                f"at = max(min(j, span - {width}), -origin)",
+                f"{name}(left, pitch, source + (origin + at) * {size}, offsets, depth, target + at * {size},"
+                " target_row)",
+            ]
 
-    start = "(image * m_size + m) * out_rows * out_columns + line * out_columns + first"
+        columns = tile_at(f"tile_of_{height}", tile.width)
+        if height == heights[0]:
+            narrow = tile_at("narrow_tile", tile.lanes)
+            columns = [f"if span - j > {tile.lanes}:", *indent(columns), "else:", *indent(narrow)]
+        return [f"for j in range(0, span, {tile.width}):", *indent(columns)]
+
+    start = "(image * m_size + m) * out_rows * out_columns + y * out_columns + first"
     at_once = [
         f"is_whole = span >= {tile.width} and (lines == 1 or length == count)",
         "if is_whole:",
@@ -230,20 +246,27 @@ def direct_conv_text(
         "    if lines > 1 and length != count:",
         f"        drop_gaps(packed, tile, lines, count * {size // 4}, length * {size // 4})",
         "        tile = packed",
-        "    columns, first_column = lines * count, line * out_columns + first",
+        "    columns, first_column = lines * count, y * out_columns + first",
         "    start = (image * m_size + m + i) * out_rows * out_columns + first_column",
         *indent(epilogue.store),
     ]
-    block = [
-        "count, origin = min(at_once, column1 - first), line * length + first",
+    run = [
+        "lines, origin = min(lines_at_once, last_line - y), y * length + first",
         "span = (lines - 1) * length + count",
+        f"target, target_row = sums + {head * size}, {row * size}",
+        *(at_once if is_plain else []),
+        *by_height(heights, "remaining", product),
+        *store,
+        "y += lines",
+    ]
+    block = [
+        "count = min(at_once, column1 - first)",
         "m = m0",
         "while m < m1:",
         "    left, remaining = w + (group * m_size + m) * pitch, m1 - m",
-        f"    target, target_row = sums + {head * size}, {row * size}",
-        *indent(at_once if is_plain else []),
-        *indent(by_height(heights, "remaining", product)),
-        *indent(store),
+        "    y, rows = line, 0",
+        "    while y < last_line:",
+        *indent(indent(run)),
         "    m += rows",
         "first += count",
     ]
@@ -258,7 +281,7 @@ def direct_conv_text(
         f"packed = stack_bytes({row * size})",
         "for k in range(planes):",
         "    tap_offsets(offsets + k * taps * 8, k * plane_size, kernel_rows, kernel_columns, tap_row_step,"
-        " 0, dilation, 1)",
+        " phase_step, dilation, stride)",
         *epilogue.kernel,
     ]
     task = [
@@ -268,13 +291,14 @@ def direct_conv_text(
         f"source = x + image * planes * plane_size * {size}",
         "line = row0",
         "while line < row1:",
-        "    lines, first = min(lines_at_once, row1 - line), column0",
+        f"    last_line, first = min(line + {_RUNS_AT_ONCE} * lines_at_once, row1), column0",
         "    while first < column1:",
         *indent(indent(block)),
-        "    line += lines",
+        "    line = last_line",
     ]
     library = library_text("vectors", "matmul_tiles", "packed_elements")
-    arguments = f"{tile.vectors}, {tile.lanes}, {words.multiplied_as(True)!r}"
-    tiles = "".join(f"tile_of_{rows} = make_offset_tile({rows}, {arguments})\n" for rows in heights)
+    arguments = f"{tile.lanes}, {words.multiplied_as(True)!r}"
+    makers = [(f"tile_of_{rows}", rows, tile.vectors) for rows in heights] + [("narrow_tile", heights[0], 1)]
+    tiles = "".join(f"{name} = make_offset_tile({rows}, {n}, {arguments})\n" for name, rows, n in makers)
     helpers = f"copy_run = make_copy_run(1, {tile.lanes})\n" + _DROP_GAPS.replace("{lanes}", str(tile.lanes))
     return kernel_text(library + tiles + helpers + tap_offsets_text(size), lead, task)

@@ -224,6 +224,9 @@ def _unstaged_planes(x: str, win: Windows2D) -> Planes:
 def _stage_planes(tuner: Tuner, x: Value, zero: Value | None, win: Windows2D, words: WordFormat) -> Planes:
     """A step that copies all planes with their padding, the zero point, as elements of words."""
     staging, count = staging_of(win), x.shape[0] * x.shape[1]
+    if staging.stride > 1 and words.elements == 1:
+        # Aligned runs, of which most taps read vectors within a cache line.
+        staging = replace(staging, grain=host_tile().lanes)
     rows, length, region = staging.rows(win.out[0]), staging.length(win.out[1]), staging.region(*win.out)
     plane_size = staging.size(*win.out)
     kind = np.dtype(words.element) if words.elements > 1 else word_type(words)

@@ -1,4 +1,4 @@
-"""Convolutions over planes with strides of 1 against sums of windows in NumPy."""
+"""Convolutions that read planes in place against sums of windows in NumPy."""
 
 from __future__ import annotations
 
@@ -25,17 +25,27 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "one axis without padding": ((1, 4, 331), (16, 4, 10), {}),
 }
 
+STRIDED: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "every second row and column": ((2, 3, 41, 95), (34, 3, 7, 7), {"strides": (2, 2), "pads": (3, 3, 3, 3)}),
+    "every second row without padding": ((1, 4, 19, 66), (15, 4, 3, 3), {"strides": (2, 1)}),
+    "every third column": ((1, 2, 5, 160), (5, 2, 2, 4), {"strides": (1, 3), "dilations": (1, 2)}),
+    "strided groups": ((1, 8, 12, 130), (40, 4, 3, 3), {"group": 2, "strides": (2, 2), "pads": (1, 1, 1, 1)}),
+    "one strided axis": ((2, 1, 3000), (31, 1, 10), {"strides": (5,)}),
+}
+"""Of more columns than two tiles, which are not gathered."""
+
 
 def convolved(x: np.ndarray, w: np.ndarray, attributes: dict[str, Any]) -> np.ndarray:
     """The sums, in 64 bits."""
     axes = w.ndim - 2
     group, gaps = attributes.get("group", 1), attributes.get("dilations", (1,) * axes)
-    pads = attributes.get("pads", (0,) * 2 * axes)
+    pads, strides = attributes.get("pads", (0,) * 2 * axes), attributes.get("strides", (1,) * axes)
     x = np.pad(x, [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True)])
     reach = [(k - 1) * gap + 1 for k, gap in zip(w.shape[2:], gaps, strict=True)]
     windows = sliding_window_view(x, reach, tuple(range(2, 2 + axes)))
     for axis, gap in enumerate(gaps, windows.ndim - axes):
         windows = windows[(slice(None),) * axis + (slice(None, None, gap),)]
+    windows = windows[:, :, *(slice(None, None, step) for step in strides)]
     windows = windows.reshape(x.shape[0], group, -1, *windows.shape[2:])
     weights = w.reshape(group, -1, *w.shape[1:])
     letters = "ab"[:axes], "yz"[:axes]
@@ -64,25 +74,27 @@ def test_bytes(name: str, x_type: str, w_type: str) -> None:
     assert used[-1] == ("direct_conv" if packed_elements._has_byte_dots() else "any_type_conv")
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", [*SHAPES, *STRIDED])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_floats(name: str, dtype: str) -> None:
-    shape, w_shape, attributes = SHAPES[name]
+    shape, w_shape, attributes = (SHAPES | STRIDED)[name]
     rng = np.random.default_rng(len(name))
     x, w, bias = (
         np.asarray(rng.standard_normal(sizes), np.dtype(dtype)) for sizes in (shape, w_shape, w_shape[:1])
     )
-    found, _ = computed("Conv", [x, w, bias], attributes)
+    found, used = computed("Conv", [x, w, bias], attributes)
     expected = convolved(x.astype(np.float64), w.astype(np.float64), attributes)
     expected += bias.astype(np.float64).reshape(-1, *(1,) * (len(shape) - 2))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert "group" in attributes or name not in STRIDED or used[-1] == "direct_conv"
 
 
 @pytest.mark.parametrize(
     ("shape", "attributes", "kernel"),
     [
         ((64, 1, 9, 9), {"pads": (4, 4, 4, 4)}, "direct_conv"),
-        ((64, 1, 9, 9), {"pads": (4, 4, 4, 4), "strides": (2, 2)}, "first_layer_conv"),
+        ((64, 1, 9, 9), {"pads": (4, 4, 4, 4), "strides": (2, 2)}, "direct_conv"),
+        ((64, 1, 9, 9), {"pads": (4, 4, 4, 4), "strides": (4, 4)}, "first_layer_conv"),
     ],
 )
 def test_a_lone_layer_of_few_channels_is_not_transposed(
