@@ -86,8 +86,8 @@ def test_the_pages_say_what_happens(app: App, said: list[str]) -> None:
     assert "schedules" in text
     assert "3.1 KB up" in text
     text = shown(app, said, "layers")
-    assert "conv_0  Conv+Relu" in text
-    assert "ms in 10 layers" in text
+    assert "conv_0  Con...lu+MaxPool" in text
+    assert "ms in 7 layers" in text
     text = shown(app, said, "tensor")
     assert "image" in text or "probabilities" in text
     assert "least" in text
@@ -130,9 +130,9 @@ def test_layers_are_those_of_the_model_with_their_costs() -> None:
                 pass
             worker.peek_output().download_to_array()
         layers = layers_of(WorkerTimes(worker, "digits"))
-        assert len(layers) == 10
+        assert len(layers) == 7
         assert all(item.ms > 0.0 for item in layers)
         assert sum(item.ms for item in layers) == pytest.approx(
             sum(step.ms for step in worker.costs), rel=0.2
         )
-        assert layers[0].op_type == "Conv+Relu"
+        assert layers[0].op_type == "Conv+Relu+MaxPool"
