@@ -159,7 +159,8 @@ def _cut(
     columns = TiledAxis(out[1], max(1, out[1]), tile.width, run)
     channels = TiledAxis.of_tiles(m, up(m, height), height)
     wanted = tasks_wanted(nanoseconds, threads)
-    row, column, channel = partition_axes([rows, columns, channels], outer, wanted)
+    # A row of results is divided last: short pieces of many channels lie in as many pages.
+    row, channel, column = partition_axes([rows, channels, columns], outer, wanted)
     # Whole tiles of a row leave no gaps to be dropped.
     is_filled = 25 * up(out[1], tile.width) <= 26 * length
     lines = 1 if column.count > 1 or is_filled or not is_dense else max(1, run // length)
