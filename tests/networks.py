@@ -191,9 +191,11 @@ def _set_statistics(model: onnx.ModelProto) -> None:
             tensor.CopyFrom(numpy_helper.from_array(statistics[tensor.name], tensor.name))
 
 
-def reference(source: str | bytes, inputs: Inputs, optimised: bool = True) -> dict[str, np.ndarray]:
-    """onnxruntime's outputs."""
-    session = open_session(source, optimised=optimised)
+def reference(
+    source: str | bytes, inputs: Inputs, optimised: bool = True, threads: int = 0
+) -> dict[str, np.ndarray]:
+    """onnxruntime's outputs; with several threads its sums of scattered updates lose some now and then."""
+    session = open_session(source, optimised=optimised, threads=threads)
     names = [o.name for o in session.get_outputs()]
     return dict(zip(names, session.run(names, inputs), strict=True))
 

@@ -126,7 +126,7 @@ def measure(
     source, inputs = case.source(), case.inputs
     try:
         peer = onnxruntime_call(source, options.threads)
-        expected = reference(source, inputs)
+        expected = reference(source, inputs, threads=1)
     except Exception as raised:  # noqa: BLE001 - onnxruntime's exceptions have no common class
         figures.problems[PEER] = str(raised).splitlines()[0]
         return figures
