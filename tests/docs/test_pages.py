@@ -19,7 +19,7 @@ NAMES = sorted(path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.md"
 MODELS = sorted((ROOT / "assets").glob("*/*.onnx"))
 
 
-def play(name: str, folder: Path, *frames: int) -> None:
+def play(name: str, folder: Path, *frames: int, is_fresh: bool = False) -> None:
     """Take a page's steps in a process of its own, once for each limit of its games' frames; 0 is none."""
     page = PAGES / name
     for model in MODELS:
@@ -28,7 +28,9 @@ def play(name: str, folder: Path, *frames: int) -> None:
     variables = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
     variables["LP_NUM_THREADS"] = "0"
     program = Path(__file__).with_name("pages.py")
-    done = run_script(program, str(page), *map(str, frames), folder=folder, environment=variables)
+    done = run_script(
+        program, str(page), *map(str, frames), folder=folder, environment=variables, is_fresh=is_fresh
+    )
     told = f"{done.stdout}\n{done.stderr}"
     assert done.returncode == 0, told
     # Components' errors end no game, they are printed.
@@ -69,7 +71,7 @@ def test_a_page_runs_and_its_games_may_end_early(name: str, tmp_path: Path) -> N
 @pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in NAMES if has_games(name)])
 def test_the_games_of_a_page_may_end_after_any_frame(name: str, tmp_path: Path) -> None:
-    play(name, tmp_path, *EARLY)
+    play(name, tmp_path, *EARLY, is_fresh=True)
 
 
 WINDOWS = [(name, step) for name in NAMES for step in steps(name) if step.opens_window]
