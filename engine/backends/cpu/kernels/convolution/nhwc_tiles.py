@@ -75,10 +75,8 @@ _MANY_SUMS = 16
 
 def tile_makers(tile: Tile, maker: str, unrolls: bool, epilogue: Epilogue) -> str:
     """The tiles that `walk_tiles` calls, made by a function of the library."""
-    rows, recipe = (
-        dict(zip(("tall", "short"), pixel_rows(tile, epilogue.pooled), strict=True)),
-        epilogue.recipe,
-    )
+    rows = dict(zip(("tall", "short"), pixel_rows(tile, epilogue.pooled), strict=True))
+    recipe = epilogue.recipe
     lines = []
     for name, height, vectors in _SHAPES:
         count = rows[height]
