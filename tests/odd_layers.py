@@ -25,7 +25,6 @@ from engine.compiler.interpreter import interpret
 from engine.graph.importers.onnx_importer import read_onnx
 from engine.operators import OPERATORS
 from engine.operators.registry import Operator
-from engine.runtime.outputs import fetch
 from tests.onnx_cases import all_cases, stored_cases
 from tests.print_only import own_device, printing_only
 
@@ -378,6 +377,5 @@ def run_model(model: Model, feeds: dict[str, Any], channel: str = "cpu") -> str:
     backend_type = table.named(channel).backend_type
     with Worker(model, backend_type, device=own_device(channel)) as worker:
         worker.schedule(feeds)
-        for output in model.outputs:
-            fetch(worker, output.name)
+        worker.take_outputs()
     return "answer"

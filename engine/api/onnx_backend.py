@@ -20,7 +20,6 @@ from engine.backends.select import DeviceChoice
 from engine.base.errors import DeviceError, InputError, ModelImportError
 from engine.base.lifetime import Disposable
 from engine.device.system_info import SystemInfo
-from engine.runtime.outputs import fetch
 
 DEVICES: dict[str, tuple[BackendType, DeviceChoice]] = {
     "CPU": (BackendType.CPU, None),
@@ -50,9 +49,8 @@ class EngineBackendRep(BackendRep, Disposable):
             InputError: An input is missing or does not fit.
         """
         self._check_alive()
-        model = self.worker.model
-        self.worker.schedule(_by_name([item.name for item in model.inputs], inputs))
-        found = {item.name: fetch(self.worker, item.name) for item in model.outputs}
+        self.worker.schedule(_by_name([item.name for item in self.worker.model.inputs], inputs))
+        found = self.worker.take_outputs()
         outputs: tuple[Any, ...] = namedtupledict("Outputs", [*found])(*found.values())
         return outputs
 

@@ -196,6 +196,13 @@ class CPUTensorData(TensorData):
         self._sharer = None if other is None else weakref.ref(other)
         self._address = address
 
+    def release(self) -> np.ndarray:
+        """The elements, once they are there, for a caller that owns them from now on."""
+        if self.writer is not None:
+            self.writer.complete()
+        self._sharer = None
+        return self.elements
+
     def unshare(self) -> None:
         """Make the sharing object copy the elements, since the caller may change them."""
         if self._sharer is not None:

@@ -326,7 +326,11 @@ class Executor(Disposable):
         if kind is not None:
             return as_list(self.peek_output(name), name)
         run = self._latest
-        if type(run) is FastPath and (found := run.outputs.get(name) or run.output(name)) is not None:
+        if (
+            type(run) is FastPath
+            and run.taken_turn != run.turn
+            and (found := run.outputs.get(name) or run.output(name)) is not None
+        ):
             storage, name, dtype, location = found
             # As `Tensor.of` for storage that is not its own: a call takes a tenth of this.
             tensor = Tensor.__new__(Tensor)
@@ -349,17 +353,43 @@ class Executor(Disposable):
         if kind is not None:
             return as_list(self.copy_output(name), name)
         latest = self._latest
-        if type(latest) is FastPath and get_ident() == self._thread:
+        if type(latest) is FastPath and latest.taken_turn != latest.turn and get_ident() == self._thread:
             if (data := latest.detach_output(name)) is not None:
                 return Tensor.of(data)
         run, name = self._latest_run(), self._outputs.name(name)
         self._drive(run)
         return self._outputs.of(self, run, name, lambda output: output.copied())
 
+    def take_outputs(self) -> dict[str, Any]:
+        """Take all outputs of the latest schedule, by name, as arrays that the caller owns.
+
+        Blocks until they are computed. The elements are those that `download_to_array` gives, but large
+        outputs on the CPU are not copied: they are computed in the memory of the arrays. The worker keeps
+        none of them, so tensors of `peek_output` are stale until the next `schedule`.
+
+        Returns:
+            Arrays of the shapes and types of the outputs. A list of arrays for a sequence, None for an
+            optional without an element, a list of dicts for a sequence of maps.
+
+        Raises:
+            InputError: Nothing was scheduled yet.
+            StaleTensorError: The outputs were taken before.
+        """
+        latest = self._latest
+        if type(latest) is FastPath and latest.taken_turn != latest.turn and get_ident() == self._thread:
+            if (taken := latest.take_outputs()) is not None:
+                return taken
+        run = self._latest_run()
+        self._drive(run)
+        arrays = self._outputs.arrays(self, run)
+        run.note_taken()
+        return arrays
+
     def _latest_run(self) -> Run:
         self._check_alive()
         if self._latest is None:
             raise InputError("nothing was scheduled yet; call schedule first")
+        self._latest.check_untaken()
         return self._latest
 
     def _output_of(self, run: Run, name: str | int | None) -> Any:

@@ -12,6 +12,9 @@ from engine.backends.plan_template import FilledSizes
 from engine.backends.program_runner import ProgramRunner
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.base.dtypes import TEXT
+from engine.base.errors import OutOfMemoryError
+from engine.base.memory.out_of_memory import out_of_memory
+from engine.base.memory.results import LEAST
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements
 from engine.kernels.value import EncodedValue, Value
@@ -63,6 +66,8 @@ class FastPath(Run):
     """What `SymbolicFastPath` fills in again for other sizes."""
     # `changes.latest` when the inputs of `set_input` were last checked.
     _checked: object = None
+    # The outputs' names, and whether their elements are worth taking over.
+    _takeable: Sequence[tuple[str, bool]] = ()
 
     def __init__(
         self,
@@ -107,7 +112,7 @@ class FastPath(Run):
         if self._fixed:
             self._fixed = ()
         if self._values or self._objects:
-            self._values, self._objects = {}, {}
+            self._values, self._objects, self._takeable = {}, {}, ()
         if self._tensors:
             self._forget_inputs()
 
@@ -218,6 +223,36 @@ class FastPath(Run):
             return None
         value = known[1]
         return self.runner.detach_output(root, value.shape, value.size, self._own_turn == self.turn)
+
+    def take_outputs(self) -> dict[str, np.ndarray] | None:
+        """The elements of all outputs, by name, which the caller owns; None if not all are plain arrays."""
+        taken = dict[str, np.ndarray]()
+        for name, is_large in self._takeable or self._find_takeable():
+            data = self.detach_output(name) if is_large else None
+            if data is not None:
+                taken[name] = data.release()
+                continue
+            found = self.outputs.get(name) or self.output(name)
+            assert found is not None
+            location = found[3]
+            try:
+                taken[name] = location.read(None)
+            except (MemoryError, OutOfMemoryError) as error:
+                raise out_of_memory(name, location.value.shape, found[2], "the CPU", error) from error
+        if not taken:
+            return None
+        self.note_taken()
+        return taken
+
+    def _find_takeable(self) -> Sequence[tuple[str, bool]]:
+        """The names of all outputs, and which are large; nothing if one is not an array of a known size."""
+        found = list[tuple[str, bool]]()
+        for item in self.session.source.outputs:
+            if (known := self._named(item.name)) is None:
+                return ()
+            found.append((item.name, known[1].size * known[1].dtype.itemsize >= LEAST))
+        self._takeable = found
+        return found
 
     def let_go(self) -> None:
         """Release the plan, and inputs and outputs: a schedule of another plan follows."""

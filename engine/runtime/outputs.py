@@ -87,6 +87,16 @@ class Outputs:
             return None
         return [tensor(RunOutput.at(i, worker, run, name, v.dtype)) for i, v in enumerate(entry.items)]
 
+    def arrays(self, worker: Executor, run: Run) -> dict[str, Any]:
+        """The elements of all outputs of a run that is over, by name; see `Executor.take_outputs`."""
+        entries = {name: self.of(worker, run, name, Tensor.of) for name in self._names}
+        tensors = [t for e in entries.values() if e is not None for t in (e if isinstance(e, list) else [e])]
+        if len(tensors) > 1 and not run.session.backends["native"].is_host:
+            # All copies are on their way before the first is waited for.
+            for tensor in tensors:
+                tensor.readback_request()
+        return {name: _arrays_of(entry) for name, entry in entries.items()}
+
 
 class RunOutput(TensorData):
     """An output of a run, or the tensor at `position` of an output that is a sequence.
@@ -165,6 +175,8 @@ class RunOutput(TensorData):
                 f"output '{self.name}' belongs to a worker that was disposed; copy_output outlives it"
             )
         if worker._latest is not run or run.turn != self._turn:
+            if worker._latest is run:
+                run.check_untaken()
             raise StaleTensorError(
                 f"output '{self.name}' was replaced by a newer schedule; peek_output again, request its "
                 "readback before the next schedule, or use copy_output"
@@ -334,23 +346,12 @@ def _valid(value: Value, elements: np.ndarray, count: np.ndarray) -> np.ndarray:
     return elements[tuple(map(slice, _valid_shape(value, count)))].copy()
 
 
-def fetch(worker: Executor, name: str) -> Any:
-    """Wait for an output of the latest schedule.
-
-    Returns:
-        An array, a list of arrays for a sequence, None for an empty optional, a list of dicts for a sequence
-        of maps.
-    """
-    value: Any
-    try:
-        value = worker.peek_output(name)
-    except ShapePending:
-        value = worker.copy_output(name)
-    if isinstance(value, list):
-        return [tensor.download_to_array() for tensor in value]
-    if value is None:
+def _arrays_of(entry: Tensor | list[Tensor] | None) -> Any:
+    if entry is None:
         return None
-    found, data = value.download_to_array(), value.available_data
+    if isinstance(entry, list):
+        return [tensor.download_to_array() for tensor in entry]
+    found, data = entry.download_to_array(), entry.available_data
     return found.tolist() if isinstance(data, ObjectsOutput) and data.is_list else found
 
 

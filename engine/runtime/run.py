@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Readback
+from engine.base.errors import StaleTensorError
 from engine.compiler.value_conversion import arrays_in
 from engine.kernels.value import Value
 from engine.runtime.binding import NO_INPUTS, Feed, UnboundInputs, bind, enqueue
@@ -21,12 +22,13 @@ class Run:
 
     With a budget, it enqueues programs in parts, as far as that allows. An error is kept in `error`, and
     `check` raises it when the outputs are read. `turn` distinguishes the schedules of a run that stands for
-    several.
+    several; taking the outputs ends a turn, too, and makes it the `taken_turn`.
     """
 
     error: Exception | None = None
     reported = False
     turn = 0
+    taken_turn = -1
     started = False
     finished = False
     _position = 0
@@ -144,6 +146,19 @@ class Run:
         if self.error is not None:
             self.reported = True
             raise self.error
+
+    def note_taken(self) -> None:
+        """Record that the caller has taken the outputs of this turn."""
+        self.turn += 1
+        self.taken_turn = self.turn
+
+    def check_untaken(self) -> None:
+        """Raise `StaleTensorError` if the caller has taken the outputs."""
+        if self.taken_turn == self.turn:
+            raise StaleTensorError(
+                f"the outputs of model '{self.session.source.name}' were taken with take_outputs; use the "
+                "arrays that it returned, or schedule again"
+            )
 
     @property
     def is_over(self) -> bool:

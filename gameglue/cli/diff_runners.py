@@ -21,7 +21,6 @@ from engine.compiler.interpreter import leaf_arrays, shape_of
 from engine.compiler.trace import Tracer
 from engine.graph.importers.onnx_tensors import WeightFolder, read_tensor
 from engine.kernels.value import leaves
-from engine.runtime.outputs import fetch
 from gameglue.cli.console import CompileProgress
 from gameglue.inference.backend_choice import BackendChoice, open_worker
 from gameglue.profiling.exact_products import products_saturate, with_unsigned_weights
@@ -69,7 +68,7 @@ class EngineSide(Side):
             open_worker(model, self._choice, progress) as worker,
         ):
             worker.schedule(self._inputs)
-            return {name: fetch(worker, name) for name in names}
+            return worker.take_outputs()
 
 
 class OnnxSide(Side):

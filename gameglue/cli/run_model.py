@@ -12,7 +12,6 @@ import numpy as np
 from rich.table import Table
 
 from engine import BackendType
-from engine.runtime.outputs import fetch
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import CompileProgress, output, properties, table, title
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
@@ -48,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         progress.close()
         started = time.perf_counter()
         worker.schedule(inputs)
-        found = {item.name: fetch(worker, item.name) for item in model.outputs}
+        found = worker.take_outputs()
         seconds = time.perf_counter() - started
         report = worker.plan_report()
     console = output()

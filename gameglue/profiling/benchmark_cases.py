@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import BackendType, Worker
+from engine import Worker
 
 Arrays = dict[str, np.ndarray]
 Call = Callable[[Mapping[str, np.ndarray]], Arrays]
@@ -17,16 +17,7 @@ Call = Callable[[Mapping[str, np.ndarray]], Arrays]
 def infer(worker: Worker, inputs: Mapping[str, np.ndarray]) -> Arrays:
     """Schedule once and wait for every output, by name."""
     worker.schedule(inputs)
-    outputs = worker.model.outputs
-    if worker.backend_type is BackendType.CPU:
-        # Nothing is on its way there.
-        return {item.name: worker.peek_output(item.name).download_to_array() for item in outputs}
-    tensors = {item.name: worker.peek_output(item.name) for item in outputs}
-    if len(tensors) > 1:
-        # All copies are on their way before the first is waited for.
-        for tensor in tensors.values():
-            tensor.readback_request()
-    return {name: tensor.download_to_array() for name, tensor in tensors.items()}
+    return worker.take_outputs()
 
 
 def onnxruntime_call(source: str | Path | bytes, threads: int | None = None) -> Call:

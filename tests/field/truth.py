@@ -18,7 +18,6 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from engine import ModelLoader, Worker
-from engine.runtime.outputs import fetch
 from tests.field.agreement import difference
 from tests.field.feeds import Feed
 
@@ -58,7 +57,7 @@ def _widen_tensor(tensor: TensorProto) -> None:
 def infer(worker: Worker, feed: Feed) -> dict[str, Any]:
     """Schedule once and wait for every output, by name."""
     worker.schedule(feed)
-    return {item.name: fetch(worker, item.name) for item in worker.model.outputs}
+    return worker.take_outputs()
 
 
 @dataclass(frozen=True)

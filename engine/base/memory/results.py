@@ -8,7 +8,6 @@ array refers to any more.
 from __future__ import annotations
 
 import sys
-from collections import deque
 from math import prod
 from typing import Any
 
@@ -69,36 +68,37 @@ class ResultMemory:
         return made
 
 
-class OutputRing:
-    """A ring of memory for the outputs of the latest runs. Not thread-safe."""
+class OutputPool:
+    """Memory for the outputs of the latest runs, reused once nothing refers to it. Not thread-safe."""
 
     __slots__ = ("_pieces",)
 
     def __init__(self) -> None:
         # As in `ResultMemory`, each with its address.
-        self._pieces: deque[tuple[np.ndarray, int]] = deque()
+        self._pieces: list[tuple[np.ndarray, int]] = []
 
-    def elements(self, size: int, dtype: np.dtype[Any], most: int) -> tuple[np.ndarray, int]:
-        """So many bytes as a 1-D array with elements of any value, for native kernels, and its address.
+    def elements(self, size: int, dtype: np.dtype[Any], most: int) -> tuple[np.ndarray, int, bool]:
+        """So many bytes as a 1-D array with elements of any value, for native kernels.
 
-        The oldest of `most` blocks, if no array refers to it, and it has about that size or is small; else a
+        The latest of `most` blocks to which no array refers and which has about that size or is small; else a
         new one.
+
+        Returns:
+            The array, its address, and whether the block is new.
         """
         pieces = self._pieces
-        while len(pieces) > most:
-            del pieces[0]
-        if len(pieces) == most:
-            found = pieces.popleft()
-            piece, address = found
+        for k in reversed(range(len(pieces))):
+            piece, address = pieces[k]
             if size <= len(piece) <= max(2 * size, LEAST) and _references(piece) == _UNUSED:
-                pieces.append(found)
-                return piece[:size].view(dtype), address
+                pieces.append(pieces.pop(k))
+                return piece[:size].view(dtype), address, False
         # With room for the next sizes, if they grow.
         piece = reserve(size + size // 4)
         address = address_of(piece)
+        del pieces[: len(pieces) + 1 - most]
         if len(piece) * most <= MOST_KEPT:
             pieces.append((piece, address))
-        return piece[:size].view(dtype), address
+        return piece[:size].view(dtype), address, True
 
 
 def _references(piece: np.ndarray) -> int:

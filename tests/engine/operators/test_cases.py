@@ -19,7 +19,6 @@ import pytest
 from engine import ModelLoader, Worker
 from engine.base.dtypes import STORAGE_TYPES
 from engine.compiler.interpreter import interpret
-from engine.runtime.outputs import fetch
 from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.onnx_cases import Case, all_cases, compare, disagreement, is_integer, stored_cases
 
@@ -150,9 +149,10 @@ def run_on(case: Case, channel: str, make_worker: MakeWorker, note: Note) -> Non
     worker = make_worker(ModelLoader.load(case.proto.SerializeToString()), channel, allow_fallback=True)
     for inputs, outputs in case.data_sets:
         worker.schedule(dict(inputs))
+        found = worker.take_outputs()
         for declared, expected in zip(worker.model.outputs, outputs, strict=True):
             bound = 1e-5 if channel == "cpu" else 1e-4
-            check(case, fetch(worker, declared.name), expected, bound, channel)
+            check(case, found[declared.name], expected, bound, channel)
         if case.types <= GPU_TYPES and not matches(case.name, COMPUTED_IN_FLOAT64):
             fallbacks = worker.plan_report().fallbacks
             left = [f for f in fallbacks if not {*f.op_type.split("+")} & ON_THE_CPU.keys()]

@@ -30,7 +30,6 @@ from engine.base.errors import EngineError
 from engine.compiler.interpreter import interpret
 from engine.operators import OPERATORS
 from engine.operators.layout import CHANNELS_LAST
-from engine.runtime.outputs import fetch
 from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.engine.operators.contrib.test_layers import CASES
 from tests.engine.operators.test_cases import expected_on
@@ -310,8 +309,7 @@ def on_backend(name: Name, channel: str, make_worker: MakeWorker, is_known: bool
     source, feeds, results, is_random = prepared(name, is_known)
     worker = make_worker(ModelLoader.load(source), channel, allow_fallback=True)
     worker.schedule(feeds)
-    found = {o.name: fetch(worker, o.name) for o in worker.model.outputs}
-    check(name, found, results, is_random)
+    check(name, worker.take_outputs(), results, is_random)
 
 
 @pytest.mark.parametrize("name", [("", "LSTM"), ("", "GRU"), ("", "RNN")], ids=labelled)

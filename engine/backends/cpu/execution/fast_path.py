@@ -143,18 +143,21 @@ class CPUProgramRunner(ProgramRunner):
             return True
         if self.own:
             self.own = {}
-        if self._untimed and not program.is_new:
-            self._time_copies(arrays)
-        elif self._is_small:
-            self._copy(arrays)
-        else:
-            for view, array in zip(self._views or self._seen(arrays), arrays, strict=True):
-                stream.copy_input(array, view)
+        self._copy_inputs(arrays)
         if program.is_short:
             program.run_here()
         else:
             program.enqueue(stream)
         return True
+
+    def _copy_inputs(self, arrays: Sequence[np.ndarray]) -> None:
+        if self._untimed and not self._program.is_new:
+            self._time_copies(arrays)
+        elif self._is_small:
+            self._copy(arrays)
+        else:
+            for view, array in zip(self._views or self._seen(arrays), arrays, strict=True):
+                self._stream.copy_input(array, view)
 
     def _copy(self, arrays: Sequence[np.ndarray]) -> None:
         for number, view in enumerate(self._views or self._seen(arrays)):
@@ -227,13 +230,21 @@ class CPUProgramRunner(ProgramRunner):
             if here is None or not here.resize(program, self._targets):
                 here = ZeroCopyCommands(program, self._targets, self._in_place, stream.jobs)
             self._elsewhere = here
+        # The worker's outputs of the run before are gone: their memory is free unless others have it.
+        self.own = here.held = {}
+        self.own, is_new = here.bind_outputs(own, stream)
+        if is_new and not program.is_settled:
+            # The first use of memory takes several times as long, which tells nothing of later runs.
+            is_quick = is_shared = False
         if is_quick and not tensors:
             here.bind_inputs_now(arrays)
         elif not here.is_bound_to(arrays, tensors):
             here.bind_inputs(arrays, tensors)
-        self.own = here.bind_outputs(own, stream)
-        for number in here.copied:
-            (self._views or self._seen(arrays))[number][...] = arrays[number]
+        if is_quick or tensors:
+            for number in here.copied:
+                (self._views or self._seen(arrays))[number][...] = arrays[number]
+        else:
+            self._copy_inputs(arrays)
         if is_shared:
             self._share(here, arrays)
             return
@@ -428,18 +439,26 @@ class ZeroCopyCommands:
             for place in self._places[number]:
                 self._words[place] = address
 
-    def bind_outputs(self, own: Collection[str], stream: JobStream) -> Mapping[str, OutputMemory]:
-        """Bind outputs to new memory where available, else to the program's; returns those in new memory."""
+    def bind_outputs(
+        self, own: Collection[str], stream: JobStream
+    ) -> tuple[Mapping[str, OutputMemory], bool]:
+        """Bind outputs to memory of their own where available, else to the program's.
+
+        Returns:
+            Those in memory of their own, and whether the process never used some of that before.
+        """
         outputs, words, before, made = self._outputs, self._words, self.moved, dict[str, OutputMemory]()
+        is_new = False
         # Those of this run, of the one whose outputs are its inputs, and of the one before, until they go.
         most, held = 3 * len(own), list[np.ndarray]()
         for name, (buffer, places) in outputs.items() if own else ():
             if name in own:
                 size = buffer.elements * buffer.dtype.itemsize
                 try:
-                    array, address = stream.own.elements(size, buffer.dtype, most)
+                    array, address, is_unused = stream.own.elements(size, buffer.dtype, most)
                 except MemoryError:
                     break  # a copy may find some later
+                is_new = is_new or is_unused
                 made[name] = OutputMemory(array, address, stream)
                 held.append(array)
                 for place in places:
@@ -453,7 +472,7 @@ class ZeroCopyCommands:
             self.job = None
         self.moved = (*made,)
         self.held = self.taken, held
-        return made
+        return made, is_new
 
     def let_go(self) -> None:
         """Drop inputs and new memory; running commands keep what they need."""

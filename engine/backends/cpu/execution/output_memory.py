@@ -28,9 +28,9 @@ class OutputOwner(Enum):
 
 
 class OutputMemory:
-    """Memory that one run writes an output to, of `engine.base.memory.results.OutputRing`.
+    """Memory that one run writes an output to, of `engine.base.memory.results.OutputPool`.
 
-    The ring has it again once neither the worker, nor a tensor, nor a pending readback refers to it.
+    The pool has it again once neither the worker, nor a tensor, nor a pending readback refers to it.
 
     Attributes:
         array: The elements, 1-D.

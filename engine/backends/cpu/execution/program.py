@@ -39,6 +39,9 @@ _HOPELESS = 3.0
 _REFERENCES = 3
 """References to commands that have no job: their owner's, that of what runs them here, and a call's."""
 
+_LEAST_TRIALS = 4
+"""How many runs it takes at least to be hopeless: the first touches new memory, any may be disturbed."""
+
 _ENOUGH = 3
 """How many programs of the same kernels have to run before others are expected to exceed their estimates."""
 
@@ -196,6 +199,11 @@ class CPUProgram(Program):
             return self.is_short
         return self.nanoseconds < TRIAL_NS and self.fastest_ns < _HOPELESS * INLINE_NS
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has been measured on the calling thread, or needs no measuring."""
+        return not self._trials
+
     def is_quick(self, saved_ns: float) -> bool:
         """Whether running it inline is better when that saves this thread other work.
 
@@ -227,8 +235,7 @@ class CPUProgram(Program):
             run()
             return
         self._try_here(run)
-        # The first run does not count: it touches new memory.
-        if TRIALS - self._trials > 1 and self.fastest_ns > _HOPELESS * (INLINE_NS + saved_ns):
+        if TRIALS - self._trials >= _LEAST_TRIALS and self.fastest_ns > _HOPELESS * (INLINE_NS + saved_ns):
             self._end_trials()
 
     def _run_tiny(self) -> None:

@@ -13,7 +13,7 @@ from engine.backends.cpu.execution.timing import ObservedJob, TimestampedList
 from engine.base import instrumentation
 from engine.base.errors import DisposedError
 from engine.base.memory.aligned import address_of
-from engine.base.memory.results import OutputRing, ResultMemory
+from engine.base.memory.results import OutputPool, ResultMemory
 from engine.device.jobs.builtin_commands import COPY_GRAIN, copy_commands
 from engine.device.jobs.command_list import NOTHING, CommandList
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
@@ -120,7 +120,7 @@ class JobStream:
         self.pending: PendingCopies = {}
         self.results = ResultMemory()
         self.copied: set[str] = set()
-        self.own = OutputRing()
+        self.own = OutputPool()
         self._staging = ResultMemory()
         self._copying: tuple[RepeatedJob, CommandList] | None = None
         self._disposed = False

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.base.memory.aligned import ALIGNMENT, address_in_place, address_of
-from engine.base.memory.results import LEAST, MOST, MOST_BLOCKS, MOST_KEPT, OutputRing, ResultMemory
+from engine.base.memory.results import LEAST, MOST, MOST_BLOCKS, MOST_KEPT, OutputPool, ResultMemory
 
 F32 = np.dtype(np.float32)
 SHAPE = (3, LEAST // 8)
@@ -69,10 +69,11 @@ def test_few_bytes_are_kept() -> None:
 
 
 def test_outputs_take_the_memory_of_those_before_in_turn() -> None:
-    memory, places = OutputRing(), []
+    memory, places = OutputPool(), []
     held: list[np.ndarray] = []
     for turn in range(9):
-        array, place = memory.elements(4000 + 8 * turn, F32, 3)
+        array, place, is_new = memory.elements(4000 + 8 * turn, F32, 3)
+        assert is_new == (turn < 3)
         assert array.shape == (1000 + 2 * turn,)
         assert address_in_place(array) == address_of(array) == place
         places.append(place)
@@ -81,17 +82,24 @@ def test_outputs_take_the_memory_of_those_before_in_turn() -> None:
     assert places == places[:3] * 3
 
 
+def test_outputs_take_the_latest_memory_that_nobody_holds() -> None:
+    memory = OutputPool()
+    first, second = memory.elements(4000, F32, 3), memory.elements(4000, F32, 3)
+    places = first[1], second[1]
+    del first, second
+    assert [memory.elements(4000, F32, 3)[1:] for _ in range(3)] == [(places[1], False)] * 3
+
+
 def test_outputs_take_no_memory_that_is_held_or_of_another_size() -> None:
-    memory = OutputRing()
+    memory = OutputPool()
     held = [memory.elements(4000, F32, 3) for _ in range(7)]
-    assert len({address for _, address in held}) == 7
+    assert len({address for _, address, _ in held}) == 7
     assert len(memory._pieces) == 3
     held.clear()
     for size in (1000, 8000, 2 * LEAST, LEAST // 2):
         assert len(memory.elements(size, F32, 3)[0]) == size // 4
     assert sorted(len(piece) for piece, _ in memory._pieces) == [10_000, 5 * LEAST // 8, 5 * LEAST // 2]
-    memory.elements(LEAST, F32, 3)
-    memory.elements(LEAST, F32, 3)
+    held = [memory.elements(LEAST, F32, 3) for _ in range(2)]
     assert sorted(len(piece) for piece, _ in memory._pieces) == [5 * LEAST // 8, *[5 * LEAST // 4] * 2]
     for _ in range(3):
         memory.elements(MOST_KEPT // 2, F32, 3)

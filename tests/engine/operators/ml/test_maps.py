@@ -12,7 +12,6 @@ from onnx import helper
 from engine import CPUTensorData, ModelLoader, Worker
 from engine.base.errors import InputError, ShapeError
 from engine.compiler.interpreter import interpret
-from engine.runtime.outputs import fetch
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.ml.test_features import FLOAT, INT64, STRING, found, ml
 from tests.onnx_cases import compare
@@ -60,10 +59,10 @@ def test_maps_of_scores(attributes: dict[str, Any], channel: str, make_worker: M
             pass
         maps = tensor.download_to_array().tolist()
         assert maps == expected
-        assert fetch(worker, "y0") == expected
         assert [type(key) for one in maps for key in one] == [type(k) for one in expected for k in one]
         np.testing.assert_array_equal(worker.peek_output("scores").download_to_array(), -rows)
         np.testing.assert_array_equal(worker.peek_output("best").download_to_array(), (-rows).argmax(1))
+        assert worker.take_outputs()["y0"] == expected
 
 
 def test_maps_are_copied_and_pinned(x: np.ndarray) -> None:
