@@ -24,6 +24,7 @@ from engine.backends.cpu.kernels.convolution.pooled_conv import tune_pooled_conv
 from engine.backends.cpu.kernels.convolution.small_output_conv import tune_small_output_conv
 from engine.backends.cpu.kernels.convolution.winograd import tune_winograd
 from engine.backends.cpu.kernels.expert_matmul import tune_expert_matmul
+from engine.backends.cpu.kernels.interpolation import tune_interpolation
 from engine.backends.cpu.kernels.matmul.any_type_matmul import tune_any_type_matmul
 from engine.backends.cpu.kernels.matmul.low_precision_matmul import tune_low_precision_matmul
 from engine.backends.cpu.kernels.matmul.matmul import tune_matmul
@@ -56,6 +57,7 @@ RULES: dict[str, Rule] = {
     "reduce": tune_reduce,
     "transpose": tune_transpose,
     "resize_nearest": tune_resize_nearest,
+    "interpolate": tune_interpolation,
     "roi_align": tune_roi_align,
     "sort": tune_sort,
     "prefix_scan": tune_prefix_scan,
