@@ -33,6 +33,7 @@ from engine.backends.cpu.kernels.non_max_suppression import tune_non_max_suppres
 from engine.backends.cpu.kernels.normalization import tune_normalize, tune_softmax
 from engine.backends.cpu.kernels.recurrence import tune_recurrence
 from engine.backends.cpu.kernels.reduce import tune_reduce
+from engine.backends.cpu.kernels.resample import tune_resample
 from engine.backends.cpu.kernels.resize import tune_resize_nearest
 from engine.backends.cpu.kernels.roi_align import tune_roi_align
 from engine.backends.cpu.kernels.scan import tune_prefix_scan
@@ -58,6 +59,7 @@ RULES: dict[str, Rule] = {
     "transpose": tune_transpose,
     "resize_nearest": tune_resize_nearest,
     "interpolate": tune_interpolation,
+    "resample": tune_resample,
     "roi_align": tune_roi_align,
     "sort": tune_sort,
     "prefix_scan": tune_prefix_scan,

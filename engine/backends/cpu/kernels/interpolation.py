@@ -64,7 +64,7 @@ def tune_interpolation(compute: Compute, tuner: Tuner, threads: int) -> bool:
     total_ns = results * (taps * _NS_PER_TAP + _NS_PER_RESULT) + results // channels * taps * _NS_PER_ENTRY
     wanted = tasks_wanted(total_ns, threads)
     outer = images * groups
-    in_places = even_blocks(places, -(-places // _places_of(taps)), lanes)
+    in_places = even_blocks(places, -(-places // places_at_once(taps)), lanes)
     shared = -(-wanted // largest(1, outer * in_places.count))
     in_channels = even_blocks(channels, largest(shared, -(-channels // MOST_CHANNELS)), lanes)
     arguments = _ARGUMENTS.values(
@@ -85,8 +85,8 @@ def _lanes(channels: int) -> int:
     return lanes if lanes >= _LEAST_LANES else 0
 
 
-def _places_of(taps: int) -> int:
-    """The places of a task, whose tables stay in the nearest cache."""
+def places_at_once(taps: int) -> int:
+    """The places that a task blends at once: their tables stay in the nearest cache."""
     return max(_LEAST_PLACES, min(_MOST_PLACES, _TABLE // taps))
 
 
@@ -105,7 +105,7 @@ def _channels_last(planes: Value, compute: Compute, tuner: Tuner, threads: int) 
 
 def interpolation_text(axes: int, count: int, lanes: int, epilogue: Epilogue) -> str:
     """Source of the kernel, for `count` taps along each axis, and vectors of `lanes` channels."""
-    taps, room = count**axes, _places_of(count**axes)
+    taps, room = count**axes, places_at_once(count**axes)
     written = min(taps, _WRITTEN_TAPS)
     digits = [f"op_rem(op_div(t, {count ** (axes - 1 - axis)}), {count})" for axis in range(axes)]
     lead = [
