@@ -33,7 +33,7 @@ _ARGUMENTS = ArgumentBlock(_GRID.arguments, "outer size made first")
 
 
 def tune_resample(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "resample" along the innermost axis: float32, few taps, rows of half a vector."""
+    """Rule for hints of kind "resample" along the innermost axis: float32, few taps, more than some rows."""
     (x, places, weights), attributes = compute.operands, compute.attributes
     taps, rank, lanes = attributes["taps"], len(compute.space), host_tile().lanes
     if {x.dtype, weights.dtype} != {FLOAT32} or compute.body.dtype != "float32":
