@@ -121,7 +121,8 @@ def test_few_outputs_of_windows_of_one_element(
         epilogue=epilogue,
     )  # fmt: skip
     check(backend, case)
-    assert [step.kernel.name for step in tuned_plan(backend, case).steps] == ["direct_conv"]
+    used = [getattr(step.kernel, "name", "") for step in tuned_plan(backend, case).steps]
+    assert used == ["direct_conv"]
 
 
 def test_a_lone_layer_of_few_outputs_is_not_transposed() -> None:
