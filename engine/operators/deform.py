@@ -30,36 +30,42 @@ def deformed_columns(
     """The elements that taps read: (N, C, taps, *out), or (C, taps, N, *out) if `grouped`."""
     images, channels = x.shape[:2]
     taps, axes, places = prod(win.kernel), len(win.kernel), prod(win.counts)
-    moves = k.alias(offset, (images, offset_group, taps, axes, *win.counts))
-    shares = None if mask is None else k.alias(mask, (images, offset_group, taps, places))
-    planes = k.alias(x, (images, channels, prod(win.sizes)))
+    # The channels of one offset group are treated as an image.
+    sets, own = images * offset_group, channels // offset_group
+    moves = k.alias(offset, (sets, taps, axes, *win.counts))
+    shares = None if mask is None else k.alias(mask, (sets, taps, *win.counts))
+    planes = k.alias(x, (sets, own, prod(win.sizes)))
 
-    def side(n: Expr, set_: Expr, t: Expr, axis: Expr, number: Expr, *window: Expr) -> Tap:
+    def side(n: Expr, t: Expr, axis: Expr, number: Expr, *window: Expr) -> Tap:
         """One of the elements around a place, blended linearly; those outside count as 0."""
         places = [win.source(a, window[a], tap) for a, tap in enumerate(win.taps(t))]
         size = of_axis(axis, list(map(arg, win.sizes)))
-        place = cast(of_axis(axis, places), moves.arithmetic) + moves[(n, set_, t, axis, *window)]
+        place = cast(of_axis(axis, places), moves.arithmetic) + moves[(n, t, axis, *window)]
         # Indices must not overflow; from so far outside, nothing is read.
         near = clamp(place, lit(-2.0, place.dtype), cast(size + lit(1), place.dtype))
         low = unary("floor", near)
         i = cast(low, "index") + number
         share = select(number > lit(0), near - low, 1.0 - (near - low))
+        if shares is not None:
+            share = select(axis > lit(0), share, share * shares[(n, t, *window)])
         return (i >= lit(0)) & (i < size), i * of_axis(axis, plane_strides(win.sizes)), share
 
-    table = blends(k, (images, offset_group, taps), axes, 2, win.counts, wide(offset.dtype), side)
+    table = blends(k, (sets, taps), axes, 2, win.counts, wide(offset.dtype), side)
 
     def formula(*at: Expr) -> Expr:
-        c, t, n = at[:3] if grouped else (at[1], at[2], at[0])
-        place, set_ = at[3], c // arg(channels // offset_group)
-        found = table.read(planes, (n, c), (n, set_, t), place)
-        return found if shares is None else found * shares[n, set_, t, place]
+        if not grouped:
+            n, c, t, place = at
+            return table.read(planes, (n, c), (n, t), place)
+        c, t, n, place = at
+        set_ = c // arg(own)
+        n, c = n * arg(offset_group) + set_, c - set_ * arg(own)
+        return table.read(planes, (n, c), (n, t), place)
 
-    lead = (channels, taps, images) if grouped else (images, channels, taps)
-    is_plain = offset_group == 1 and not grouped and shares is None
+    lead = (channels, taps, images) if grouped else (sets, own, taps)
     columns = k.compute(
-        (*lead, places), wide(x.dtype), formula, hint=lambda: table.hint(k, planes) if is_plain else None
+        (*lead, places), wide(x.dtype), formula, hint=lambda: None if grouped else table.hint(k, planes)
     )
-    return k.alias(columns, (*lead, *win.counts))
+    return k.alias(columns, (*(lead if grouped else (images, channels, taps)), *win.counts))
 
 
 @operator("DeformConv", since=19)

@@ -24,6 +24,7 @@ from engine.backends.cpu.kernels.convolution.pooled_conv import tune_pooled_conv
 from engine.backends.cpu.kernels.convolution.small_output_conv import tune_small_output_conv
 from engine.backends.cpu.kernels.convolution.winograd import tune_winograd
 from engine.backends.cpu.kernels.expert_matmul import tune_expert_matmul
+from engine.backends.cpu.kernels.interpolation import tune_interpolation
 from engine.backends.cpu.kernels.matmul.any_type_matmul import tune_any_type_matmul
 from engine.backends.cpu.kernels.matmul.low_precision_matmul import tune_low_precision_matmul
 from engine.backends.cpu.kernels.matmul.matmul import tune_matmul
@@ -32,6 +33,7 @@ from engine.backends.cpu.kernels.non_max_suppression import tune_non_max_suppres
 from engine.backends.cpu.kernels.normalization import tune_normalize, tune_softmax
 from engine.backends.cpu.kernels.recurrence import tune_recurrence
 from engine.backends.cpu.kernels.reduce import tune_reduce
+from engine.backends.cpu.kernels.resample import tune_resample
 from engine.backends.cpu.kernels.resize import tune_resize_nearest
 from engine.backends.cpu.kernels.roi_align import tune_roi_align
 from engine.backends.cpu.kernels.scan import tune_prefix_scan
@@ -56,6 +58,8 @@ RULES: dict[str, Rule] = {
     "reduce": tune_reduce,
     "transpose": tune_transpose,
     "resize_nearest": tune_resize_nearest,
+    "interpolate": tune_interpolation,
+    "resample": tune_resample,
     "roi_align": tune_roi_align,
     "sort": tune_sort,
     "prefix_scan": tune_prefix_scan,

@@ -28,6 +28,9 @@ _LEAST_OUTPUTS = 16
 _FEW_PRODUCTS = 32
 """So many products of a sum take less time than its way back to channels first."""
 
+_FEW_OUTPUTS = 4
+"""So many sums of all planes take less time than to put channels last."""
+
 _RANKS = (3, 4, 5)
 
 _ONE_INPUT = frozenset(
@@ -222,6 +225,9 @@ def _conv(graph: _Rewriting, layer: Layer) -> Layer | None:
     is_depthwise = outputs == weights.shape[1] == 1 and name in graph.last
     is_worth_it = outputs >= _LEAST_OUTPUTS and prod(weights.shape[2:]) > 1
     if group > 1 and not is_worth_it and not is_depthwise:
+        return None
+    is_alone = name not in graph.last and layer.outputs[0] not in graph.wanted_last
+    if is_alone and weights.shape[0] <= _FEW_OUTPUTS and prod(weights.shape[2:]) == 1:
         return None
     if name in graph.last or weights.shape[1] > _FEW_CHANNELS:
         graph.ranks[name] = weights.ndim

@@ -206,3 +206,16 @@ def test_errors_name_the_layer() -> None:
     for name, arrays, attributes, message in cases:
         with pytest.raises(ShapeError, match=f"layer 'it' \\({name}\\): .*{message}"):
             run(name, arrays, attributes)
+
+
+@pytest.mark.spread
+@pytest.mark.parametrize("sets", [1, 2, 3])
+def test_masks_and_groups_of_offsets_on_every_backend(
+    channel: str, make_worker: MakeWorker, sets: int, rng: np.random.Generator
+) -> None:
+    shapes = ((2, 24, 9, 11), (5, 24, 3, 3), (2, 18 * sets, 9, 11), (5,), (2, 9 * sets, 9, 11))
+    arrays = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    attributes = {"pads": (1, 1, 1, 1), "offset_group": sets}
+    expected = run("DeformConv", arrays, attributes)[0]
+    worker = make_worker(one_layer("DeformConv", arrays, attributes, known=(1, 3)), channel)
+    np.testing.assert_allclose(answers(worker, *arrays[::2])[0], expected, atol=1e-4)

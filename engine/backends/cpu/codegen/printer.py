@@ -415,19 +415,13 @@ def _in_memory(storage: str) -> str:
 
 
 def read_text(storage: str, address: str, position: str) -> str:
-    """A load; half precision uses the prelude, which supports all processors."""
-    storage = _in_memory(storage)
-    return (
-        f"load_f16({address}, {position})"
-        if storage == "float16"
-        else f"read_{storage}({address}, {position})"
-    )
+    """A load from memory that the kernel's output does not overlap."""
+    return f"read_{_in_memory(storage)}({address}, {position})"
 
 
 def write_text(storage: str, address: str, position: str, value: str) -> str:
-    """A store."""
-    name = "store_f16" if storage == "float16" else f"write_{_in_memory(storage)}"
-    return f"{name}({address}, {position}, {value})"
+    """A store to the kernel's output."""
+    return f"write_{_in_memory(storage)}({address}, {position}, {value})"
 
 
 def computed_type(storage: str) -> str:

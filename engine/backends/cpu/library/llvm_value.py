@@ -14,7 +14,9 @@ def _bytes_of(kind: Any) -> int:
     """What a value of an LLVM type takes in memory."""
     if isinstance(kind, ir.VectorType):
         return kind.count * _bytes_of(kind.element)
-    return kind.width // 8 if isinstance(kind, ir.IntType) else 8 if isinstance(kind, ir.DoubleType) else 4
+    if isinstance(kind, ir.IntType):
+        return kind.width // 8
+    return 8 if isinstance(kind, ir.DoubleType) else 2 if isinstance(kind, ir.HalfType) else 4
 
 
 class LLVMValue:

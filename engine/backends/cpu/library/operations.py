@@ -318,6 +318,14 @@ def _float32_to_bfloat16(x):
     return quiet.where(x.differs(x), rounded).to(ir.IntType(16))
 
 
+def _float16_to_float32(x):
+    return x.like(x.builder.fpext(x.value, ir.FloatType()))
+
+
+def _float32_to_float16(x):
+    return x.like(x.builder.fptrunc(x.value, ir.HalfType()))
+
+
 def _widened(bits, signed):
     """An integer of so many bits as an int32; the higher bits of its byte are ignored."""
     up = max(8 - bits, 0)
@@ -342,9 +350,14 @@ _STORED = {
         lambda x: LLVMValue(x.builder, x.value, False).to(ir.IntType(8)),
     ),
     "bfloat16": (types.float32, ir.IntType(16), _bfloat16_to_float32, _float32_to_bfloat16),
+    "float16": (types.float32, ir.HalfType(), _float16_to_float32, _float32_to_float16),
 }
 """Storage types: the type that kernels compute with, LLVM's in memory, and what makes one of the other."""
 
 for _name, (_kind, _storage, _loaded, _kept) in _STORED.items():
     globals()[f"read_{_name}"] = _read(_kind, _storage, _loaded)
     globals()[f"write_{_name}"] = _write(_kind, _storage, _kept)
+
+if not globals().get("_HARDWARE_HALF", True):
+    # The prelude's, which convert by arithmetic.
+    read_float16, write_float16 = globals()["load_f16"], globals()["store_f16"]

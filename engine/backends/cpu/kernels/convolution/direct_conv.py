@@ -4,7 +4,7 @@ In planes with their padding, the results of a whole plane are one run: a tap of
 neighbouring elements, and what lies between the end of a row and the next one is computed and dropped. With
 strides, a run is the results of a row, and the planes are staged so that a tap reads neighbours here, too. A
 tile multiplies runs by a few output channels. Bytes are words of four neighbouring channels, interleaved
-before.
+before. Windows of one element are taken where a tile has all output channels, and so reads planes once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine.backends.cpu.codegen.schedule import (
     partition_axes,
 )
 from engine.backends.cpu.codegen.task_partition import up
-from engine.backends.cpu.codegen.tiles import Tile, by_height
+from engine.backends.cpu.codegen.tiles import AVX512, Tile, by_height
 from engine.backends.cpu.kernels.convolution.nchw_staging import (
     Planes,
     input_shift,
@@ -53,6 +53,14 @@ from engine.kernels.size import deferrable, deferred
 _MOST_PLANES = {1: 8, 4: 32}
 """Planes, by elements of a word, whose neighbouring rows stay near; the windows of more are gathered."""
 
+_FEW_OUTPUTS = 4
+"""Output channels of windows of one element that are computed from long runs, reading planes once."""
+
+_SUMS, _SUMS_AVX512 = 12, 24
+"""Vectors of such sums that fit into registers."""
+
+_MOST_VECTORS = 16
+
 _MOST_DEPTH = 8192
 """Products of a sum that a task has room to note the places of."""
 
@@ -70,7 +78,7 @@ _NS_PER_ELEMENT = 0.2
 _GRID = TaskGrid(m="m_size", row="out_rows", column="out_columns")
 _ARGUMENTS = ArgumentBlock(
     "m_size groups planes out_rows out_columns lines_at_once at_once pitch shift plane_size length"
-    " tap_row_step phase_step dilation stride kernel_rows kernel_columns",
+    " tap_row_step phase_step dilation stride kernel_rows kernel_columns last_size",
     _GRID.arguments,
 )
 _WORD_ARGUMENTS = ArgumentBlock("channels planes plane_size")
@@ -90,12 +98,17 @@ def tune_direct_conv(compute: Compute, tuner: Tuner, win: Windows2D, words: Word
     x, w = compute.operands[:2]
     x_zero, w_zero = zeros_of(compute)
     in_bytes = words.form == "bytes"
-    group, tile = int(compute.attributes["group"]), words.tile
+    group, last_size = int(compute.attributes["group"]), win.out[1]
     batch, channels, m = x.shape[0], w.shape[1], w.shape[0] // group
+    tile = words.tile
+    reads_once = win.is_pointwise and words.elements == 1 and 0 < m <= _FEW_OUTPUTS
+    if reads_once:
+        tile, area = _long_tile(tile, m), win.height * win.width
+        win = replace(win, height=1, width=area, out=(1, area))
     planes, size, pixels = words.count(channels), win.height * win.width, win.out[0] * win.out[1]
     depth, gap = planes * win.taps, (win.kernel[1] - 1) * win.dilations[1]
     is_dense = win.strides == (1, 1)
-    if win.taps == 1 or planes > _MOST_PLANES.get(words.elements, 0):
+    if not reads_once and (win.taps == 1 or planes > _MOST_PLANES.get(words.elements, 0)):
         return False
     if depth > _MOST_DEPTH or 3 * planes * words.elements > 4 * channels:
         return False
@@ -125,23 +138,29 @@ def tune_direct_conv(compute: Compute, tuner: Tuner, win: Windows2D, words: Word
     nanoseconds = batch * group * nanoseconds + 500.0
     is_plain = compute.epilogue is None and compute.output.dtype.name == words.form
     *blocks, lines, at_once = deferred(
-        _cut, m, win.out, laid.row_step, planes * words.size, tile, batch * group, is_plain, is_dense,
-        nanoseconds, threads,
+        _cut, m, win.out, laid.row_step, words.size * (1 if reads_once else planes), tile, batch * group,
+        is_plain, is_dense, nanoseconds, threads,
     )  # fmt: skip
     sizes = _ARGUMENTS.values(
         m_size=m, groups=group, planes=planes, out_rows=win.out[0], out_columns=win.out[1],
         lines_at_once=lines, at_once=at_once, pitch=pitch, shift=input_shift(words, x),
         plane_size=laid.plane_size, length=laid.row_step, tap_row_step=laid.tap_row_step,
         phase_step=laid.phase_step, dilation=laid.dilation, stride=laid.stride, kernel_rows=win.kernel[0],
-        kernel_columns=win.kernel[1], **_GRID.values(*blocks),
+        kernel_columns=win.kernel[1], last_size=last_size, **_GRID.values(*blocks),
     )  # fmt: skip
     zeros = [x_zero] if in_bytes and x_zero is not None else []
-    heights = [height for height in tile.heights if height <= max(m, 1)]
-    text = direct_conv_text(words, heights, epilogue, zeros[0].dtype.name if zeros else "", is_plain)
+    heights = [m] if reads_once else [height for height in tile.heights if height <= max(m, 1)]
+    text = direct_conv_text(words, tile, heights, epilogue, zeros[0].dtype.name if zeros else "", is_plain)
     schedule = TaskSchedule.over(tuple(blocks), nanoseconds, batch * group)
     inputs = (laid.name, weights, *(zero.name for zero in zeros))
     kernel = NativeKernel("direct_conv", text)
     return emit(tuner, kernel, schedule, sizes, inputs, compute.output.name, epilogue)
+
+
+def _long_tile(tile: Tile, m: int) -> Tile:
+    """A tile of all `m` output channels."""
+    sums = _SUMS_AVX512 if tile.row_choices == AVX512.row_choices else _SUMS
+    return replace(tile, vectors=min(_MOST_VECTORS, sums // m), row_choices=(m,))
 
 
 @deferrable
@@ -209,13 +228,13 @@ def _interleave(tuner: Tuner, laid: Planes, images: int, channels: int, words: W
 
 
 def direct_conv_text(
-    words: WordFormat, heights: list[int], epilogue: Epilogue, x_zero: str, is_plain: bool
+    words: WordFormat, tile: Tile, heights: list[int], epilogue: Epilogue, x_zero: str, is_plain: bool
 ) -> str:
     """Source of the kernel.
 
     x_zero: the type of the input's zero point, for bytes. is_plain: whether sums are results as they are.
     """
-    tile, size, in_bytes = words.tile, words.size, words.form == "bytes"
+    size, in_bytes = words.size, words.form == "bytes"
     # Rows of sums have room for a tile that moves back from the end of a plane.
     head, row = tile.width, _RUN + 2 * tile.width
 
@@ -275,7 +294,7 @@ def direct_conv_text(
     lead = [
         *_ARGUMENTS.prologue("x", "w", *(["x_zeros"] if x_zero else []), epilogue=epilogue),
         *([f"x_zero = to_int32({zero})"] if in_bytes else []),
-        "taps, last_size = kernel_rows * kernel_columns, out_columns",
+        "taps = kernel_rows * kernel_columns",
         "depth = planes * taps",
         f"offsets = stack_bytes({_MOST_DEPTH * 8})",
         f"sums = stack_bytes({(tile.heights[0] * row + head) * size})",

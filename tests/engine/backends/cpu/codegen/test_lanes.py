@@ -10,7 +10,7 @@ from engine.backends.cpu.codegen.tiles import AVX2, PORTABLE, Tile
 from engine.backends.cpu.kernels import reduce, transpose
 from engine.backends.cpu.kernels.convolution import nchw_staging, nchw_windows, nhwc_windows
 from engine.backends.cpu.kernels.matmul import packed_elements
-from tests.engine.backends.cpu.hinted import check, run_tuned
+from tests.engine.backends.cpu.hinted import check, conv_case, run_tuned
 from tests.engine.backends.cpu.kernels.convolution.test_nhwc_depthwise import SAME
 from tests.engine.backends.cpu.kernels.convolution.test_nhwc_depthwise import case as depthwise_case
 from tests.engine.backends.cpu.kernels.convolution.test_pool import case as pool_case
@@ -60,3 +60,8 @@ def test_reductions(backend: CPUBackend, kind: str) -> None:
 def test_transposes(backend: CPUBackend, rows: int, columns: int) -> None:
     case = transpose_case(2, rows, columns)
     np.testing.assert_array_equal(run_tuned(backend, case), case.arrays["x"].swapaxes(1, 2).reshape(-1))
+
+
+def test_few_outputs_of_windows_of_one_element(backend: CPUBackend) -> None:
+    plain = {"strides": (1,), "dilations": (1,), "pads": (0,), "ends": (0,)}
+    check(backend, conv_case(1, (2, 9, 700), (3, 9, 1), **plain, group=1, epilogue="bias"))

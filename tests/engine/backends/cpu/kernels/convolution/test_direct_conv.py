@@ -9,7 +9,9 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 from engine import BackendType, JobSystem, Worker
+from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.kernels.matmul import packed_elements
+from tests.engine.backends.cpu.hinted import check, conv_case, tuned_plan
 from tests.engine.backends.cpu.kernels.convolution.test_few_pixels_conv import integers, kernels
 from tests.engine.operators.single import one_layer
 
@@ -103,3 +105,29 @@ def test_a_lone_layer_of_few_channels_is_not_transposed(
     rng = np.random.default_rng(1)
     x, w = (rng.standard_normal(sizes).astype(np.float32) for sizes in ((1, 1, 40, 64), shape))
     assert kernel in computed("Conv", [x, w], attributes)[1]
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("shape", "epilogue"), [((2, 11, 23, 31), "position"), ((1, 40, 900), "residual"), ((2, 5, 700), "bias")]
+)
+def test_few_outputs_of_windows_of_one_element(
+    backend: CPUBackend, shape: tuple[int, ...], outputs: int, epilogue: str
+) -> None:
+    axes = len(shape) - 2
+    w_shape, ones, zeros = (outputs, shape[1], *(1,) * axes), (1,) * axes, (0,) * axes
+    case = conv_case(
+        outputs, shape, w_shape, strides=ones, dilations=ones, pads=zeros, ends=zeros, group=1,
+        epilogue=epilogue,
+    )  # fmt: skip
+    check(backend, case)
+    used = [getattr(step.kernel, "name", "") for step in tuned_plan(backend, case).steps]
+    assert used == ["direct_conv"]
+
+
+def test_a_lone_layer_of_few_outputs_is_not_transposed() -> None:
+    rng = np.random.default_rng(1)
+    x, w = (rng.standard_normal(sizes).astype(np.float32) for sizes in ((1, 24, 30, 40), (2, 24, 1, 1)))
+    found, used = computed("Conv", [x, w], {})
+    np.testing.assert_allclose(found, convolved(x, w, {}), rtol=1e-4, atol=1e-4)
+    assert used == ["direct_conv"]
