@@ -255,7 +255,7 @@ _BATCH = "int batch = int(gl_WorkGroupID.z) + group_z;"
 
 
 def _texel_main(structure: _Structure, finish: GLSLEpilogue) -> str:
-    """Some rows by four columns in a thread: threads are counted through a matrix and on through the batch."""
+    """Some rows by four columns in a thread; threads are counted through a matrix, then through the batch."""
     rows, step = structure.rows, structure.step
     lines = [
         f"int thread = {flat_thread(_LOCAL_SIZE)} + group_x * {_LOCAL_SIZE};",
