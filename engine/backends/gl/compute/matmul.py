@@ -54,6 +54,38 @@ class _Product:
 
 
 @dataclass(frozen=True)
+class _Term:
+    """What is summed: GLSL for a term of two numbers, for the sum of those of two vectors, and functions."""
+
+    of_numbers: str
+    of_vectors: str
+    head: str = ""
+
+    def of(self, x: str, w: str) -> str:
+        """The text of a term; `w` may be a vector."""
+        return self.of_numbers.format(x, w)
+
+    def sum_of(self, x: str, w: str) -> str:
+        """The text of the sum of four terms."""
+        return self.of_vectors.format(x, w)
+
+
+_TERMS = {
+    "matmul": _Term("{} * {}", "dot({}, {})"),
+    "squared_distances": _Term(
+        "squared({} - {})",
+        "squares({} - {})",
+        """float squared(float x) { return x * x; }
+vec4 squared(vec4 x) { return x * x; }
+float squares(vec4 x) { return dot(x, x); }
+
+""",
+    ),
+}
+"""By the kind of a step's hint."""
+
+
+@dataclass(frozen=True)
 class _Structure:
     """The properties that the shader's text depends on."""
 
@@ -62,6 +94,7 @@ class _Structure:
     rows: int
     step: int = 1
     """How much of k a round of a thread's loop takes."""
+    term: _Term = _TERMS["matmul"]
 
 
 def tune_matmul(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
@@ -69,7 +102,8 @@ def tune_matmul(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     a, b = compute.operands
     if not has_kernels(compute, a, b):
         return False
-    product = _product(compute)
+    assert compute.hint is not None
+    term, product = _TERMS[compute.hint.kind], _product(compute)
     if _is_endless(product, target):
         return False
     if target.texels and _is_fixed(b) and product.n == 1 and not (_is_fixed(a) and product.m == 1):
@@ -78,11 +112,11 @@ def tune_matmul(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
             product.batch, 1, product.m, product.k, (product.b[0], 0, product.b[1]),
             (product.a[0], product.a[2], product.a[1]),
         )  # fmt: skip
-        structure = _structure(b, a, swapped, False, target)
+        structure = replace(_structure(b, a, swapped, False, target), term=term)
         operands = (rows_of(b, tuner), a.root.name)
         return _emit(compute, tuner, target, swapped, structure, operands, (0, swapped.n))
     packed = _is_packable(compute)
-    structure = _structure(a, b, product, packed, target)
+    structure = replace(_structure(a, b, product, packed, target), term=term)
     slices = _slices(product, target) if packed else [(0, product.n)]
     if not slices:
         return False
@@ -256,7 +290,7 @@ _BATCH = "int batch = int(gl_WorkGroupID.z) + group_z;"
 
 def _texel_main(structure: _Structure, finish: GLSLEpilogue) -> str:
     """Some rows by four columns in a thread; threads are counted through a matrix, then through the batch."""
-    rows, step = structure.rows, structure.step
+    rows, step, term = structure.rows, structure.step, structure.term
     lines = [
         f"int thread = {flat_thread(_LOCAL_SIZE)} + group_x * {_LOCAL_SIZE};",
         f"int quads = (width + {_COLUMNS - 1}) / {_COLUMNS}, blocks = (m + {rows - 1}) / {rows};",
@@ -288,12 +322,12 @@ def _texel_main(structure: _Structure, finish: GLSLEpilogue) -> str:
     lines += _fetch_b(structure.b, step) + _fetch_a(structure.a, step, rows)
     for r in range(rows):
         if structure.b == "k4":
-            dots = ", ".join(f"dot(x{r}, w{j})" for j in range(_COLUMNS))
-            lines.append(f"    s{r} += vec4({dots});")
+            sums = ", ".join(term.sum_of(f"x{r}", f"w{j}") for j in range(_COLUMNS))
+            lines.append(f"    s{r} += vec4({sums});")
         elif step == 1:
-            lines.append(f"    s{r} += x{r} * w0;")
+            lines.append(f"    s{r} += {term.of(f'x{r}', 'w0')};")
         else:
-            lines += [f"    s{r} += x{r}.{COMPONENTS[u]} * w{u};" for u in range(step)]
+            lines += [f"    s{r} += {term.of(f'x{r}.{COMPONENTS[u]}', f'w{u}')};" for u in range(step)]
     lines.append("}")
     lines.append("int i = (batch * m + y) * n + first + column;")
     for r in range(rows):
@@ -301,7 +335,7 @@ def _texel_main(structure: _Structure, finish: GLSLEpilogue) -> str:
             f"if (y + {r} < m && column + {j} < width) finish(i + {r} * n + {j}, s{r}.{COMPONENTS[j]});"
             for j in range(_COLUMNS)
         ]
-    return (_SHIFTED if structure.b == "n4 shifted" else "") + finish.main(_OWN, lines)
+    return (_SHIFTED if structure.b == "n4 shifted" else "") + term.head + finish.main(_OWN, lines)
 
 
 _SHIFTED = """vec4 shifted(vec4 low, vec4 high, int by) {
@@ -356,10 +390,11 @@ def _fetch_a(access: Access, step: int, rows: int) -> list[str]:
 
 
 def _storage_main(structure: _Structure, finish: GLSLEpilogue) -> str:
-    return _row_main(finish) if structure.rows == 1 else _tile_main(finish)
+    text = _row_main(finish, structure.term) if structure.rows == 1 else _tile_main(finish, structure.term)
+    return structure.term.head + text
 
 
-def _row_main(finish: GLSLEpilogue) -> str:
+def _row_main(finish: GLSLEpilogue, term: _Term) -> str:
     """32 columns of one row in a group; eight threads share a column's sum."""
     return "shared float sums[256];\n\n" + finish.main(
         _OWN,
@@ -372,7 +407,8 @@ def _row_main(finish: GLSLEpilogue) -> str:
             "int b = batch * batch_b + column * column_b;",
             "float sum = 0.0;",
             "if (column < width && y < m)",
-            "    for (int k = part; k < depth; k += 8) sum += b0[a + k * step_a] * b1[b + k * step_b];",
+            "    for (int k = part; k < depth; k += 8)",
+            f"        sum += {term.of('b0[a + k * step_a]', 'b1[b + k * step_b]')};",
             "sums[part * 32 + x] = sum;",
             "barrier();",
             "if (part != 0 || column >= width || y >= m) return;",
@@ -382,10 +418,10 @@ def _row_main(finish: GLSLEpilogue) -> str:
     )
 
 
-def _tile_main(finish: GLSLEpilogue) -> str:
+def _tile_main(finish: GLSLEpilogue, term: _Term) -> str:
     """64 by 64 of the output in a group; both matrices pass through shared memory, 16 of k at a time."""
     rows = [f"vec4 s{r} = vec4(0.0);" for r in range(4)]
-    products = [f"        s{r} += left[j][y * 4 + {r}] * w;" for r in range(4)]
+    products = [f"        s{r} += {term.of(f'left[j][y * 4 + {r}]', 'w')};" for r in range(4)]
     inits = ", ".join(f"s{r}.{c}" for r in range(4) for c in COMPONENTS)
     shared_memory = f"shared float left[{_DEPTH}][{_TILE + 1}];\nshared float right[{_DEPTH}][{_TILE}];\n\n"
     return shared_memory + finish.main(

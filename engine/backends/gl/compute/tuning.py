@@ -122,6 +122,8 @@ def tune(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
         return RULES[kind](compute, tuner, target)
     if kind == "matmul_nbits":
         rule: Rule = partial(_packed, dialect)
+    elif kind == "squared_distances":
+        rule = tune_matmul
     else:
         promoted = promote_operands(compute, tuner, dialect.fits)
         if promoted is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,24 @@ def test_large_weights_are_cut_into_slices(minimal_device: GLDevice) -> None:
     assert len(plan.steps) == 2
     assert all(array.nbytes <= 1 << 24 for array in plan.constants.values())
     assert_close(result_of(backend, plan, {"a": a}, compute.output), a.astype(np.float64) @ b)
+
+
+@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "computed"])
+@pytest.mark.parametrize("sizes", [(9, 7, 5), (70, 12, 8), (1, 6, 4), (5, 1, 3)])
+def test_squared_distances(
+    backend: GLComputeBackend, sizes: tuple[int, int, int], known: bool, static: bool
+) -> None:
+    (m, n, k), rng = sizes, np.random.default_rng(8)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, m, k), (1, n, k)))
+    compute = matmul_compute(
+        value("a", a, static=static), value("b", b, known=known, static=static), (1, m, n, k),
+        (m * k, k, 1), (0, 1, k),
+    )  # fmt: skip
+    assert compute.hint is not None
+    compute.hint = replace(compute.hint, kind="squared_distances")
+    got = result_of(backend, tuned_plan(backend, compute), {"a": a, "b": b}, compute.output)
+    assert_close(got, ((a[0, :, None].astype(np.float64) - b) ** 2).sum(-1)[None])
 
 
 def test_new_sizes_need_no_new_kernels(backend: GLComputeBackend) -> None:
