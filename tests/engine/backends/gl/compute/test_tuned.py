@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 
 from engine.backends.gl.compute.backend import GLComputeBackend
-from engine.compiler.plan import Tuner
+from engine.compiler.plan import Compute, Tuner
 from engine.device.gl.device import GLDevice
+from engine.kernels.expr import lit
+from engine.kernels.hint import Hint
+from engine.kernels.value import Value
 from tests.engine.backends.steps import (
+    F32,
+    biased,
     conv_compute,
     matmul_compute,
     pool_compute,
@@ -56,6 +61,22 @@ def test_squared_distances(
     compute.hint = replace(compute.hint, kind="squared_distances")
     got = result_of(backend, tuned_plan(backend, compute), {"a": a, "b": b}, compute.output)
     assert_close(got, ((a[0, :, None].astype(np.float64) - b) ** 2).sum(-1)[None])
+
+
+@pytest.mark.parametrize("columns", [4, 12])
+def test_complex_products(gl_device: GLDevice, columns: int) -> None:
+    backend, rng = GLComputeBackend(gl_device, texels=True), np.random.default_rng(9)
+    x, by = (rng.standard_normal(s).astype(np.float32) for s in ((5, 3, 2, columns), (3, 2, columns)))
+    bias = rng.standard_normal(columns).astype(np.float32)
+    hint = Hint("complex_product", (value("x", x), value("by", by)), {})
+    compute = Compute(
+        Value("y", x.shape, F32), x.shape, lit(0.0, "float32"), "layer", "DFT", hint,
+        biased(value("bias", bias), 3),
+    )  # fmt: skip
+    arrays = {"x": x, "by": by, "bias": bias}
+    got = result_of(backend, tuned_plan(backend, compute), arrays, compute.output)
+    exact = (x[:, :, 0] + 1j * x[:, :, 1].astype(np.complex128)) * (by[:, 0] + 1j * by[:, 1])
+    assert_close(got, np.maximum(np.stack([exact.real, exact.imag], 2) + bias, 0))
 
 
 def test_new_sizes_need_no_new_kernels(backend: GLComputeBackend) -> None:
