@@ -20,6 +20,7 @@ from engine.backends.gl.compute.epilogue import FIRST_GROUP, GLSLEpilogue, grid_
 from engine.backends.gl.compute.printer import flat_thread
 from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.glsl import COMPONENTS
+from engine.backends.gl.storage import lanes
 from engine.backends.operands import rows_of
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import largest, smallest
@@ -100,7 +101,7 @@ class _Structure:
 def tune_matmul(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     """Replace a matrix product; False for other types, or too many tensors in the epilogue."""
     a, b = compute.operands
-    if not has_kernels(compute, a, b):
+    if not has_kernels(compute, a, b) or lanes(compute.output.dtype.name) > 1:
         return False
     assert compute.hint is not None
     term, product = _TERMS[compute.hint.kind], _product(compute)

@@ -47,6 +47,7 @@ RULES: dict[str, Rule] = {
     "pool": tune_pool,
     "resample": tune_resample,
     "complex_product": tune_complex_product,
+    "squared_distances": tune_matmul,
 }
 """By the kind of a step's hint: rules that take operands as they are, apart from those of all GPUs."""
 
@@ -124,8 +125,6 @@ def tune(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
         return RULES[kind](compute, tuner, target)
     if kind == "matmul_nbits":
         rule: Rule = partial(_packed, dialect)
-    elif kind == "squared_distances":
-        rule = tune_matmul
     else:
         promoted = promote_operands(compute, tuner, dialect.fits)
         if promoted is None:
