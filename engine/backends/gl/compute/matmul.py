@@ -330,12 +330,15 @@ def _texel_main(structure: _Structure, finish: GLSLEpilogue) -> str:
         else:
             lines += [f"    s{r} += {term.of(f'x{r}.{COMPONENTS[u]}', f'w{u}')};" for u in range(step)]
     lines.append("}")
-    lines.append("int i = (batch * m + y) * n + first + column;")
-    for r in range(rows):
-        lines += [
-            f"if (y + {r} < m && column + {j} < width) finish(i + {r} * n + {j}, s{r}.{COMPONENTS[j]});"
-            for j in range(_COLUMNS)
-        ]
+    inits = ", ".join(f"s{r}.{c}" for r in range(rows) for c in COMPONENTS)
+    lines += [
+        f"float results[{rows * _COLUMNS}] = float[{rows * _COLUMNS}]({inits});",
+        f"for (int r = 0; r < {rows} && y + r < m; ++r) {{",
+        "    int i = (batch * m + y + r) * n + first + column;",
+        f"    for (int j = 0; j < {_COLUMNS} && column + j < width; ++j)"
+        f" finish(i + j, results[r * {_COLUMNS} + j]);",
+        "}",
+    ]
     return (_SHIFTED if structure.b == "n4 shifted" else "") + term.head + finish.main(_OWN, lines)
 
 
