@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from engine.base.dtypes import FLOAT32, INT32
+from engine.base.dtypes import FLOAT32, INT32, INT64
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import FLAT, Expr, arg, cast, index, lit, nodes
@@ -23,7 +23,9 @@ from engine.kernels.kernel import kernel_call
 from engine.kernels.value import Signature, Value
 
 _PROMOTED_KINDS = {"matmul": "matmul", "matmul_integer": "matmul", "conv": "conv", "conv_integer": "conv"}
-_WIDE: dict[str, np.dtype] = {"float32": FLOAT32, "float64": np.dtype(np.float64), "int32": INT32}
+_WIDE: dict[str, np.dtype] = {
+    "float32": FLOAT32, "float64": np.dtype(np.float64), "int32": INT32, "int64": INT64
+}  # fmt: skip
 
 Fits = Callable[[int, np.dtype], bool]
 """Whether a tensor of so many elements of a type fits in a buffer."""

@@ -12,8 +12,8 @@ HintKind = Literal[
     "matmul", "conv", "matmul_integer", "conv_integer", "pool", "concat", "reduce", "transpose",
     "resize_nearest", "recurrence", "softmax", "normalize", "sort", "prefix_scan", "argmax", "scatter",
     "stream_compaction", "count_nonzero", "nonzero", "compress", "non_max_suppression", "matmul_nbits",
-    "expert_matmul", "expert_matmul_nbits", "roi_align", "interpolate", "resample", "tree_ensemble_leaves",
-    "byte_lookup", "loop", "loop_output",
+    "expert_matmul", "expert_matmul_nbits", "squared_distances", "complex_product", "roi_align",
+    "interpolate", "resample", "tree_ensemble_leaves", "byte_lookup", "loop", "loop_output",
 ]  # fmt: skip
 
 
@@ -39,6 +39,10 @@ class Hint:
         (rows, count, n), the products with the weights of the chosen experts.
     expert_matmul_nbits: the same with weights that are unpacked from the operands behind x; attributes
         experts, n, k, and weight, the formula of the element at (expert * n + row, column).
+    squared_distances: operands, attributes and output as of "matmul", with the sums of squared differences
+        instead of products.
+    complex_product: operands (x, by) with x (lines, rows, 2, columns), real parts before imaginary ones, and
+        by (rows, 2, columns). Output is (lines, rows, 2, columns), the products of the complex numbers.
     pool: operands (x,); attributes kind "max", "average" or "sum", kernel, strides, dilations, pads (begin),
         include_pad, and ends (end pads). Output is (N, C, *out). With channels_last x is (N, *spatial, C) and
         the output (N, *out, C).

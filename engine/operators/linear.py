@@ -75,6 +75,25 @@ def matmul(
     return k.alias(k.compute(out_shape, stored, formula, hint=lambda: hint), shape)
 
 
+def squared_distances(k: Builder, a: Value, b: Value) -> Value:
+    """The squared distance of each row of a (m, n) from each row of b (k, n): (m, k)."""
+    (m, depth), count = a.shape, b.shape[0]
+
+    def formula(i: Expr, j: Expr) -> Expr:
+        def square(r: Expr) -> Expr:
+            apart = a[i, r] - b[j, r]
+            return apart * apart
+
+        return reduce("sum", depth, square)
+
+    attributes = {
+        "m": m, "n": count, "k": depth, "batch": 1, "a_strides": (m * depth, depth, 1),
+        "b_strides": (0, 1, depth),
+    }  # fmt: skip
+    hint = Hint("squared_distances", (a, b), attributes)
+    return k.compute((m, count), a.dtype, formula, hint=lambda: hint)
+
+
 @operator("MatMul", since=1)
 def matmul_(k: Builder, a: Value, b: Value) -> Value:
     """MatMul with NumPy's broadcasting."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from engine.base.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, eq, lit, reduce, select
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import dtype_of
@@ -193,8 +194,11 @@ def separated(k: Builder, signal: Signal, factors: tuple[int, int]) -> Value:
     """The elements as (outer * inner, first factor, parts, second factor)."""
     a, b = factors
     outer, _, inner, given = signal.value.shape
-    if signal.is_plain and given == 1:
-        return k.alias(signal.value, (outer, a, 1, b))
+    if signal.is_plain:
+        if given == 1:
+            return k.alias(signal.value, (outer, a, 1, b))
+        x = k.alias(signal.value, (outer, a, b, given))
+        return k.compute((outer, a, given, b), FLOAT32, lambda o, row, part, column: x[o, row, column, part])
 
     def formula(line: Expr, row: Expr, part: Expr, column: Expr) -> Expr:
         real, imaginary = signal.parts(line // arg(inner), row * b + column, line % arg(inner))
@@ -231,7 +235,7 @@ def by_two_products(k: Builder, signal: Signal, n: int, sign: int, result: Resul
         first_part = eq(part, lit(0))
         return select(first_part, real * cosine - imaginary * sine, real * sine + imaginary * cosine)
 
-    z = k.compute((lines, a, 2, b), FLOAT32, formula)
+    z = k.compute((lines, a, 2, b), FLOAT32, formula, hint=lambda: Hint("complex_product", (y, turns), {}))
     kept = -(-result.size // a)
     rows = waves(b, kept, sign, FLOAT32).transpose(1, 0, 2, 3)[..., : result.parts] * result.scale
     width = kept * result.parts

@@ -21,7 +21,7 @@ from engine.operators.elementwise import gelu, gelu_, sigmoid, softplus
 from engine.operators.grid_sample import grid_sample
 from engine.operators.indexing import gather_nd
 from engine.operators.layout import LAST, channels_first, in_either_layout, to_channels_last
-from engine.operators.linear import gemm, product
+from engine.operators.linear import gemm, product, squared_distances
 from engine.operators.linear_attention import linear_attention
 from engine.operators.movement import transpose, trilu
 from engine.operators.normalization import group_normalization, layer_normalization, rms_scaled
@@ -79,16 +79,8 @@ def cdist(k: Builder, a: Value, b: Value, *, metric: str = "sqeuclidean") -> Val
     k.one_of("metric", metric, ("euclidean", "sqeuclidean"))
     if a.rank != 2 or b.rank != 2 or a.shape[1] != b.shape[1]:
         k.error(f"takes two matrices of equally long rows, not {list(a.shape)} and {list(b.shape)}")
-
-    def formula(i: Expr, j: Expr) -> Expr:
-        def square(r: Expr) -> Expr:
-            step = a[i, r] - b[j, r]
-            return step * step
-
-        total = reduce("sum", a.shape[1], square)
-        return unary("sqrt", total) if metric == "euclidean" else total
-
-    return k.compute((a.shape[0], b.shape[0]), a.dtype, formula)
+    squares = squared_distances(k, a, b)
+    return k.elementwise(lambda e: unary("sqrt", e), squares) if metric == "euclidean" else squares
 
 
 # Activations

@@ -13,7 +13,7 @@ from engine.kernels.expr import Expr, arg, binary, cast, clamp, eq, fold, lit, m
 from engine.kernels.value import Entry, Value
 from engine.operators.builder import Builder
 from engine.operators.elementwise import sigmoid
-from engine.operators.linear import matmul
+from engine.operators.linear import matmul, squared_distances
 from engine.operators.ml.linear import linear, rows_of_features
 from engine.operators.ml.scores import both_sides, classified, transformed, winner
 from engine.operators.registry import operator
@@ -36,11 +36,7 @@ def similarity(k: Builder, x: Value, vectors: Value, kind: str, parameters: Sequ
     gamma, coef, degree = (arg(float(v), "float32") for v in parameters or (0.0, 0.0, 0.0))
     count, features = vectors.shape
     if kind == "RBF":
-
-        def distance(r: Expr, v: Expr) -> Expr:
-            return reduce("sum", features, lambda f: (x[r, f] - vectors[v, f]) * (x[r, f] - vectors[v, f]))
-
-        return k.compute((x.shape[0], count), FLOAT32, lambda r, v: unary("exp", -gamma * distance(r, v)))
+        return k.elementwise(lambda e: unary("exp", -gamma * e), squared_distances(k, x, vectors))
     sizes = (1, x.shape[0], count, features)
     product = matmul(k, x, vectors, (x.shape[0], count), sizes, (0, features, 1), (0, 1, features))
     if kind == "POLY":

@@ -150,6 +150,53 @@ def test_products(tuned_backend: Backend, name: str, transposed: str, second: st
     assert_close(got, np.maximum(left.astype(np.float64) @ right + bias, 0))
 
 
+@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+@pytest.mark.parametrize("heads", [2, 3])
+@pytest.mark.parametrize("width", [8, 6])
+def test_products_of_interleaved_heads(tuned_backend: Backend, width: int, heads: int, static: bool) -> None:
+    rows, columns = 12, 20
+    rng = np.random.default_rng(width)
+    a, b = (rng.standard_normal((n, heads, width)).astype(np.float32) for n in (rows, columns))
+    compute = matmul_compute(
+        value("a", a, static=static), value("b", b, static=static), (heads, rows, columns, width),
+        (width, heads * width, 1), (width, 1, heads * width),
+    )  # fmt: skip
+    got = result_of(tuned_backend, tuned_plan(tuned_backend, compute), {"a": a, "b": b}, compute.output)
+    assert_close(got, np.einsum("mhk,nhk->hmn", a.astype(np.float64), b))
+    compute = matmul_compute(
+        value("a", a, static=static), value("b", b, static=static), (heads, width, width, rows),
+        (width, 1, heads * width), (width, heads * width, 1),
+    )  # fmt: skip
+    got = result_of(tuned_backend, tuned_plan(tuned_backend, compute), {"a": a, "b": b}, compute.output)
+    assert_close(got, np.einsum("khm,khn->hmn", a.astype(np.float64), b[:rows]))
+
+
+@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+@pytest.mark.parametrize("columns", [1, 3, 4])
+def test_many_small_products(tuned_backend: Backend, columns: int, static: bool) -> None:
+    rng = np.random.default_rng(columns)
+    a, b = (rng.standard_normal((150, 4, n)).astype(np.float32) for n in (4, columns))
+    compute = matmul_compute(
+        value("a", a, static=static), value("b", b, static=static), (150, 4, columns, 4),
+        (16, 4, 1), (4 * columns, columns, 1),
+    )  # fmt: skip
+    got = result_of(tuned_backend, tuned_plan(tuned_backend, compute), {"a": a, "b": b}, compute.output)
+    assert_close(got, a.astype(np.float64) @ b)
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "computed"])
+def test_integer_products_wrap_at_32_bits(form: Backend, known: bool, columns: int) -> None:
+    rng = np.random.default_rng(7)
+    a, b = (rng.integers(-(1 << 20), 1 << 20, shape) for shape in ((1, 9, 12), (1, 12, columns)))
+    compute = matmul_compute(
+        value("a", a), value("b", b, known=known), (1, 9, columns, 12), (108, 12, 1), (0, columns, 1)
+    )
+    compute.output = Value("y", compute.space, a.dtype)
+    got = result_of(form, tuned_plan(form, compute), {"a": a, "b": b}, compute.output)
+    np.testing.assert_array_equal(got, (a @ b).astype(np.int32))
+
+
 def test_epilogues_read_other_tensors_and_store_other_types(tuned_backend: Backend) -> None:
     rng = np.random.default_rng(1)
     a, b, other = (rng.standard_normal(s).astype(np.float32) for s in ((1, 6, 8), (1, 8, 5), (6, 5)))

@@ -25,7 +25,7 @@ class GLSLEpilogue:
 
     Where a word of the output holds several elements, it returns the bits of one instead.
 
-    `v` is a float, or an int where the operands are int32.
+    `v` is a float, or an int where the operands are int32 or int64.
     The tuned kernel knows the indices along the first `known` axes of the space; others are found by
     division. Arguments `A` hold those of the epilogue, then the tuned kernel's own, then the space's sizes.
     operands: the tensors that the tuned kernel itself reads, with how many elements a load of each yields.
@@ -128,7 +128,7 @@ class GLSLEpilogue:
         return function(f"{head} finish(int i{known}, {_ITEMS[self.element]} v)", body) + "\n"
 
 
-_ITEMS = {"float32": "float", "int32": "int"}
+_ITEMS = {"float32": "float", "int32": "int", "int64": "int"}
 
 
 def in_integers(text: str) -> str:

@@ -1,13 +1,14 @@
-"""Matrix products of float32 or int32: (batch, m, k) by (batch, k, n).
+"""Matrix products of float32 or integers of 32 bits: (batch, m, k) by (batch, k, n).
 
 Where tensors are buffer textures (software rendering), a thread computes four rows by four columns and
-reads four floats a fetch wherever strides allow: along k, or along n. Elsewhere groups of 256 threads
-compute 64 by 64 through shared memory, and single rows 32 columns with k split over eight threads each.
+reads four floats a fetch wherever strides allow: along k, m or n. Elsewhere groups of 256 threads compute 64
+by 64 through shared memory, and single rows 32 columns with k split over eight threads each.
 A known second matrix is packed as (k, n), in slices of columns where it exceeds what a shader can address.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -19,13 +20,14 @@ from engine.backends.gl.compute.epilogue import FIRST_GROUP, GLSLEpilogue, grid_
 from engine.backends.gl.compute.printer import flat_thread
 from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.glsl import COMPONENTS
+from engine.backends.gl.storage import lanes
 from engine.backends.operands import rows_of
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import largest, smallest
 from engine.kernels.value import Value
 
-Access = Literal["k4", "n4", "n4 shifted", "scalar"]
-"""How a matrix is read: four floats along k or along n in a fetch (or in two, where rows do not start at
+Access = Literal["k4", "m4", "n4", "n4 shifted", "scalar"]
+"""How a matrix is read: four floats along k, m or n in a fetch (or in two, where rows do not start at
 multiples of four elements), or one by one."""
 
 _LOCAL_SIZE = 64
@@ -37,7 +39,7 @@ _ROUNDS = (2,)
 # Rounds of loops at most: in a tile for each element of k, and for storing.
 _TILE_ROUNDS = 2
 _STORE_ROUNDS = 32
-_OWN = (*"m n depth batch_a row_a step_a batch_b step_b column_b first width".split(), *FIRST_GROUP)
+_OWN = (*"m n depth batch_a row_a step_a batch_b step_b column_b first width batches".split(), *FIRST_GROUP)
 
 
 @dataclass(frozen=True)
@@ -53,24 +55,69 @@ class _Product:
 
 
 @dataclass(frozen=True)
+class _Term:
+    """What is summed: GLSL for a term of two numbers, for the sum of those of two vectors, and functions."""
+
+    of_numbers: str
+    of_vectors: str
+    head: str = ""
+
+    def of(self, x: str, w: str) -> str:
+        """The text of a term; `w` may be a vector."""
+        return self.of_numbers.format(x, w)
+
+    def sum_of(self, x: str, w: str) -> str:
+        """The text of the sum of four terms."""
+        return self.of_vectors.format(x, w)
+
+
+_TERMS = {
+    "matmul": _Term("{} * {}", "dot({}, {})"),
+    "squared_distances": _Term(
+        "squared({} - {})",
+        "squares({} - {})",
+        """float squared(float x) { return x * x; }
+vec4 squared(vec4 x) { return x * x; }
+float squares(vec4 x) { return dot(x, x); }
+
+""",
+    ),
+}
+"""By the kind of a step's hint."""
+
+
+@dataclass(frozen=True)
 class _Structure:
     """The properties that the shader's text depends on."""
 
     a: Access
     b: Access
     rows: int
+    step: int = 1
+    """How much of k a round of a thread's loop takes."""
+    term: _Term = _TERMS["matmul"]
 
 
 def tune_matmul(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     """Replace a matrix product; False for other types, or too many tensors in the epilogue."""
     a, b = compute.operands
-    if not has_kernels(compute, a, b):
+    if not has_kernels(compute, a, b) or lanes(compute.output.dtype.name) > 1:
         return False
-    product = _product(compute)
-    packed = _is_packable(compute)
+    assert compute.hint is not None
+    term, product = _TERMS[compute.hint.kind], _product(compute)
     if _is_endless(product, target):
         return False
-    structure = _structure(a, b, product, packed, target)
+    if target.texels and _is_fixed(b) and product.n == 1 and not (_is_fixed(a) and product.m == 1):
+        # The results of a column lie as those of a row: of the transposed product, whose tiles are full.
+        swapped = _Product(
+            product.batch, 1, product.m, product.k, (product.b[0], 0, product.b[1]),
+            (product.a[0], product.a[2], product.a[1]),
+        )  # fmt: skip
+        structure = replace(_structure(b, a, swapped, False, target), term=term)
+        operands = (rows_of(b, tuner), a.root.name)
+        return _emit(compute, tuner, target, swapped, structure, operands, (0, swapped.n))
+    packed = _is_packable(compute)
+    structure = replace(_structure(a, b, product, packed, target), term=term)
     slices = _slices(product, target) if packed else [(0, product.n)]
     if not slices:
         return False
@@ -100,7 +147,7 @@ def tune_pointwise(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool
     fixed = all(x.is_static(axis) for axis in range(2, x.rank))
     b: Access = "n4" if fixed and pixels % 4 == 0 else "n4 shifted"
     rows = 1 if m == 1 else _ROWS
-    structure = _Structure("k4" if c % 4 == 0 else "scalar", b, rows)
+    structure = _Structure("k4", b, rows, 4) if c % 4 == 0 else _Structure("scalar", b, rows)
     if not target.texels:
         structure = _Structure("scalar", "scalar", rows)
     return _emit(compute, tuner, target, product, structure, (rows_of(w, tuner), x.root.name), (0, pixels))
@@ -123,7 +170,7 @@ def _emit(
     if not finish.fits() or not grid_fits(grid, target):
         return False
     text = _texel_main(structure, finish) if target.texels else _storage_main(structure, finish)
-    own = [product.m, product.n, product.k, *product.a, *product.b, first, width, 0, 0, 0]
+    own = [product.m, product.n, product.k, *product.a, *product.b, first, width, product.batch, 0, 0, 0]
     round_ns = product_ns(structure.rows * _COLUMNS, 1 + structure.rows // 4)
     kernel = finish.kernel_for(text, len(_OWN), local_size, _ROUNDS, round_ns, is_folded=target.texels)
     finish.emit(tuner, kernel, grid, own)
@@ -155,10 +202,10 @@ def _is_packable(compute: Compute) -> bool:
 
 
 def _structure(a: Value, b: Value, p: _Product, packed: bool, target: ShaderTarget) -> _Structure:
-    static = a.signature is not None and all(a.is_static(axis) for axis in range(a.rank))
-    rows = 1 if static and p.m == 1 else _ROWS
+    rows = 1 if _is_fixed(a) and p.m == 1 else _ROWS
     if not target.texels:
         return _Structure("scalar", "scalar", rows)
+    # One side that has it tells that it is the same for all input shapes.
     fixed_k = (
         b.known is not None
         or a.known is not None
@@ -166,13 +213,28 @@ def _structure(a: Value, b: Value, p: _Product, packed: bool, target: ShaderTarg
         or _is_last_fixed(b, p.b[1], p.k)
     )
     whole_k = fixed_k and p.k % 4 == 0
-    a_along_k = whole_k and p.a[2] == 1 and p.a[1] in (p.k, 0)
+    a_access: Access = "scalar"
+    if whole_k and p.a[2] == 1 and (p.a[1] in (p.k, 0) or _are_aligned(a, p.a[:2])):
+        a_access = "k4"
+    elif rows == _ROWS and p.a[1] == 1 and _are_aligned(a, p.a[::2]) and p.m % 4 == 0:
+        a_access = "m4"
     b_access: Access = "scalar"
-    if packed or (_is_last_fixed(b, p.b[2], p.n) and p.n % 4 == 0 and p.b[1] == p.n):
+    whole_n = _is_last_fixed(b, p.b[2], p.n) and p.n % 4 == 0
+    if packed or (whole_n and (p.b[1] == p.n or _are_aligned(b, p.b[:2]))):
         b_access = "n4"
-    elif whole_k and p.b[1] == 1 and p.b[2] == p.k:
+    elif whole_k and p.b[1] == 1 and (p.b[2] in (p.k, 0) or _are_aligned(b, p.b[::2])):
         b_access = "k4"
-    return _Structure("k4" if a_along_k else "scalar", b_access, rows)
+    return _Structure(a_access, b_access, rows, 4 if whole_k else 1)
+
+
+def _is_fixed(value: Value) -> bool:
+    """Whether all dimensions have one size for all input shapes."""
+    return value.known is not None or all(value.is_static(axis) for axis in range(value.rank))
+
+
+def _are_aligned(value: Value, steps: Sequence[int]) -> bool:
+    """Whether steps through a tensor lead from texel to texel, for all input shapes."""
+    return _is_fixed(value) and all(step % 4 == 0 for step in steps)
 
 
 def _is_last_fixed(value: Value, step: int, size: int) -> bool:
@@ -215,10 +277,10 @@ def _grid(
 ) -> tuple[tuple[int, int, int], tuple[int, int]]:
     """Groups, and threads in a group."""
     if target.texels:
-        threads = -(-width // _COLUMNS) * -(-p.m // structure.rows)
+        threads = -(-width // _COLUMNS) * -(-p.m // structure.rows) * p.batch
         groups = -(-threads // _LOCAL_SIZE)
         across = largest(1, smallest(groups, target.limits.max_compute_group_count[0]))
-        return (across, -(-groups // across), p.batch), (_LOCAL_SIZE, 1)
+        return (across, -(-groups // across), 1), (_LOCAL_SIZE, 1)
     if structure.rows == 1:
         return (-(-width // 32), p.m, p.batch), (32, 8)
     return (-(-width // _TILE), -(-p.m // _TILE), p.batch), (16, 16)
@@ -228,19 +290,22 @@ _BATCH = "int batch = int(gl_WorkGroupID.z) + group_z;"
 
 
 def _texel_main(structure: _Structure, finish: GLSLEpilogue) -> str:
-    rows = structure.rows
-    step = 4 if "k4" in (structure.a, structure.b) else 1
+    """Some rows by four columns in a thread; threads are counted through a matrix, then through the batch."""
+    rows, step, term = structure.rows, structure.step, structure.term
     lines = [
-        _BATCH,
         f"int thread = {flat_thread(_LOCAL_SIZE)} + group_x * {_LOCAL_SIZE};",
-        "int quads = (width + 3) / 4;",
-        "int y = thread / max(quads, 1);",
-        f"int column = (thread - y * quads) * {_COLUMNS};",
-        f"y *= {rows};",
-        "if (y >= m) return;",
-        # Rows and columns beyond the end repeat the last one, and are not stored.
-        *(f"int a{r} = batch * batch_a + min(y + {r}, m - 1) * row_a;" for r in range(rows)),
+        f"int quads = (width + {_COLUMNS - 1}) / {_COLUMNS}, blocks = (m + {rows - 1}) / {rows};",
+        "int block = thread / max(quads, 1);",
+        f"int column = (thread - block * quads) * {_COLUMNS};",
+        "int batch = block / max(blocks, 1);",
+        f"int y = (block - batch * blocks) * {rows};",
+        "if (batch >= batches) return;",
     ]
+    if structure.a == "m4":
+        lines.append("int a0 = (batch * batch_a + y) / 4; step_a /= 4;")
+    else:
+        # Rows and columns beyond the end repeat the last one, and are not stored.
+        lines += [f"int a{r} = batch * batch_a + min(y + {r}, m - 1) * row_a;" for r in range(rows)]
     if structure.a == "k4":
         lines += [f"a{r} /= 4;" for r in range(rows)]
     if structure.b == "n4":
@@ -258,12 +323,12 @@ def _texel_main(structure: _Structure, finish: GLSLEpilogue) -> str:
     lines += _fetch_b(structure.b, step) + _fetch_a(structure.a, step, rows)
     for r in range(rows):
         if structure.b == "k4":
-            dots = ", ".join(f"dot(x{r}, w{j})" for j in range(_COLUMNS))
-            lines.append(f"    s{r} += vec4({dots});")
+            sums = ", ".join(term.sum_of(f"x{r}", f"w{j}") for j in range(_COLUMNS))
+            lines.append(f"    s{r} += vec4({sums});")
         elif step == 1:
-            lines.append(f"    s{r} += x{r} * w0;")
+            lines.append(f"    s{r} += {term.of(f'x{r}', 'w0')};")
         else:
-            lines += [f"    s{r} += x{r}.{COMPONENTS[u]} * w{u};" for u in range(step)]
+            lines += [f"    s{r} += {term.of(f'x{r}.{COMPONENTS[u]}', f'w{u}')};" for u in range(step)]
     lines.append("}")
     inits = ", ".join(f"s{r}.{c}" for r in range(rows) for c in COMPONENTS)
     lines += [
@@ -274,7 +339,7 @@ def _texel_main(structure: _Structure, finish: GLSLEpilogue) -> str:
         f" finish(i + j, results[r * {_COLUMNS} + j]);",
         "}",
     ]
-    return (_SHIFTED if structure.b == "n4 shifted" else "") + finish.main(_OWN, lines)
+    return (_SHIFTED if structure.b == "n4 shifted" else "") + term.head + finish.main(_OWN, lines)
 
 
 _SHIFTED = """vec4 shifted(vec4 low, vec4 high, int by) {
@@ -313,6 +378,12 @@ def _fetch_a(access: Access, step: int, rows: int) -> list[str]:
     """x0...: one float or vector along k for each row."""
     if access == "k4":
         return [f"    vec4 x{r} = texelFetch(b0, a{r} + (k >> 2));" for r in range(rows)]
+    if access == "m4":
+        lines = [f"    vec4 t{u} = texelFetch(b0, a0 + (k + {u}) * step_a);" for u in range(step)]
+        for r in range(rows):
+            of_row = ", ".join(f"t{u}.{COMPONENTS[r]}" for u in range(step))
+            lines.append(f"    float x{r} = {of_row};" if step == 1 else f"    vec4 x{r} = vec4({of_row});")
+        return lines
     if step == 1:
         return [f"    float x{r} = texelFetch(b0, a{r} + k * step_a).x;" for r in range(rows)]
     lines = []
@@ -323,10 +394,11 @@ def _fetch_a(access: Access, step: int, rows: int) -> list[str]:
 
 
 def _storage_main(structure: _Structure, finish: GLSLEpilogue) -> str:
-    return _row_main(finish) if structure.rows == 1 else _tile_main(finish)
+    text = _row_main(finish, structure.term) if structure.rows == 1 else _tile_main(finish, structure.term)
+    return structure.term.head + text
 
 
-def _row_main(finish: GLSLEpilogue) -> str:
+def _row_main(finish: GLSLEpilogue, term: _Term) -> str:
     """32 columns of one row in a group; eight threads share a column's sum."""
     return "shared float sums[256];\n\n" + finish.main(
         _OWN,
@@ -339,7 +411,8 @@ def _row_main(finish: GLSLEpilogue) -> str:
             "int b = batch * batch_b + column * column_b;",
             "float sum = 0.0;",
             "if (column < width && y < m)",
-            "    for (int k = part; k < depth; k += 8) sum += b0[a + k * step_a] * b1[b + k * step_b];",
+            "    for (int k = part; k < depth; k += 8)",
+            f"        sum += {term.of('b0[a + k * step_a]', 'b1[b + k * step_b]')};",
             "sums[part * 32 + x] = sum;",
             "barrier();",
             "if (part != 0 || column >= width || y >= m) return;",
@@ -349,10 +422,10 @@ def _row_main(finish: GLSLEpilogue) -> str:
     )
 
 
-def _tile_main(finish: GLSLEpilogue) -> str:
+def _tile_main(finish: GLSLEpilogue, term: _Term) -> str:
     """64 by 64 of the output in a group; both matrices pass through shared memory, 16 of k at a time."""
     rows = [f"vec4 s{r} = vec4(0.0);" for r in range(4)]
-    products = [f"        s{r} += left[j][y * 4 + {r}] * w;" for r in range(4)]
+    products = [f"        s{r} += {term.of(f'left[j][y * 4 + {r}]', 'w')};" for r in range(4)]
     inits = ", ".join(f"s{r}.{c}" for r in range(4) for c in COMPONENTS)
     shared_memory = f"shared float left[{_DEPTH}][{_TILE + 1}];\nshared float right[{_DEPTH}][{_TILE}];\n\n"
     return shared_memory + finish.main(

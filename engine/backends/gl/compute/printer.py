@@ -42,7 +42,7 @@ int k_divide(int n, int multiplier, int shift) {
 _TEXEL_BUFFER = {"float": "samplerBuffer", "int": "isamplerBuffer", "uint": "usamplerBuffer"}
 
 
-_VECTORS = {"float32": "vec", "int32": "ivec"}
+_VECTORS = {"float32": "vec", "int32": "ivec", "int64": "ivec"}
 
 
 class ComputePrinter(GLSLPrinter):

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from engine.backends.gl.compute.complex_product import tune_complex_product
 from engine.backends.gl.compute.conv import tune_conv
 from engine.backends.gl.compute.flat_grid import emit_threads, emit_with_epilogue
 from engine.backends.gl.compute.matmul import tune_matmul
@@ -45,6 +46,8 @@ RULES: dict[str, Rule] = {
     "tree_ensemble_leaves": tune_tree_ensemble,
     "pool": tune_pool,
     "resample": tune_resample,
+    "complex_product": tune_complex_product,
+    "squared_distances": tune_matmul,
 }
 """By the kind of a step's hint: rules that take operands as they are, apart from those of all GPUs."""
 

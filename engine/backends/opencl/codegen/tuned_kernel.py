@@ -205,6 +205,7 @@ _ITEMS = {
 #define ADD16(a, w, v) a = as_int16(as_uint16(a) + as_uint(w) * as_uint16(v))
 """,
 }
+_ITEMS["int64"] = _ITEMS["int32"]
 """What bodies call the type of their operands, and how they add a product to a sum."""
 
 

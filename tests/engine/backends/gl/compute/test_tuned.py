@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from engine.backends.gl.compute.backend import GLComputeBackend
-from engine.compiler.plan import Tuner
+from engine.compiler.plan import Compute, Tuner
 from engine.device.gl.device import GLDevice
+from engine.kernels.expr import lit
+from engine.kernels.hint import Hint
+from engine.kernels.value import Value
 from tests.engine.backends.steps import (
+    F32,
+    biased,
     conv_compute,
     matmul_compute,
     pool_compute,
@@ -36,6 +43,40 @@ def test_large_weights_are_cut_into_slices(minimal_device: GLDevice) -> None:
     assert len(plan.steps) == 2
     assert all(array.nbytes <= 1 << 24 for array in plan.constants.values())
     assert_close(result_of(backend, plan, {"a": a}, compute.output), a.astype(np.float64) @ b)
+
+
+@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "computed"])
+@pytest.mark.parametrize("sizes", [(9, 7, 5), (70, 12, 8), (1, 6, 4), (5, 1, 3)])
+def test_squared_distances(
+    backend: GLComputeBackend, sizes: tuple[int, int, int], known: bool, static: bool
+) -> None:
+    (m, n, k), rng = sizes, np.random.default_rng(8)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, m, k), (1, n, k)))
+    compute = matmul_compute(
+        value("a", a, static=static), value("b", b, known=known, static=static), (1, m, n, k),
+        (m * k, k, 1), (0, 1, k),
+    )  # fmt: skip
+    assert compute.hint is not None
+    compute.hint = replace(compute.hint, kind="squared_distances")
+    got = result_of(backend, tuned_plan(backend, compute), {"a": a, "b": b}, compute.output)
+    assert_close(got, ((a[0, :, None].astype(np.float64) - b) ** 2).sum(-1)[None])
+
+
+@pytest.mark.parametrize("columns", [4, 12])
+def test_complex_products(gl_device: GLDevice, columns: int) -> None:
+    backend, rng = GLComputeBackend(gl_device, texels=True), np.random.default_rng(9)
+    x, by = (rng.standard_normal(s).astype(np.float32) for s in ((5, 3, 2, columns), (3, 2, columns)))
+    bias = rng.standard_normal(columns).astype(np.float32)
+    hint = Hint("complex_product", (value("x", x), value("by", by)), {})
+    compute = Compute(
+        Value("y", x.shape, F32), x.shape, lit(0.0, "float32"), "layer", "DFT", hint,
+        biased(value("bias", bias), 3),
+    )  # fmt: skip
+    arrays = {"x": x, "by": by, "bias": bias}
+    got = result_of(backend, tuned_plan(backend, compute), arrays, compute.output)
+    exact = (x[:, :, 0] + 1j * x[:, :, 1].astype(np.complex128)) * (by[:, 0] + 1j * by[:, 1])
+    assert_close(got, np.maximum(np.stack([exact.real, exact.imag], 2) + bias, 0))
 
 
 def test_new_sizes_need_no_new_kernels(backend: GLComputeBackend) -> None:
