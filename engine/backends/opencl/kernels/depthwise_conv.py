@@ -18,7 +18,7 @@ from engine.backends.windows import Windows2D, windows_first
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import largest
 
-MOST_OUTPUTS = 2
+MOST_OUTPUTS = 4
 """Outputs of a group up to which tiles of several would be nearly empty, see `cpu_gemm.conv`."""
 
 STAGED = 6144
@@ -95,13 +95,14 @@ def conv(epilogue: OpenCLEpilogue, storage: str, zero: str | None) -> TunedKerne
     const int n = image / G, g = image - n * G, last = min(OH, first + span);
     const int back_h = (KH - 1) * dh / sh, back_w = (KW - 1) * dw / sw;
     const int rh = dh % sh, rw = dw % sw, qh = dh / sh, qw = dw / sw;
-    item staged[{STAGED + _TILE}], found[{_SUMS + _TILE}];
+    item staged[{STAGED + 2 * _TILE}], found[{_SUMS + _TILE}];
     for (int next = 0; next < OW; next += {_COLUMNS}) {{
         const int columns = min({_COLUMNS}, OW - next), pitch = columns + back_w;
         const int room = min({STAGED} / (pitch * Cg * sh * sw) - back_h, {_SUMS} / pitch);
         for (int oh0 = first; oh0 < last; oh0 += room) {{
             const int rows = min(room, last - oh0), plane = (rows + back_h) * pitch;
-            for (int k = 0; k < Cg * sh * sw * plane; k += 16) *(loose16*)(staged + k) = (item16)0;
+            // The last tile reads behind the last row: what is there by chance may be slow to multiply.
+            for (int k = 0; k < Cg * sh * sw * plane + {_TILE}; k += 16) *(loose16*)(staged + k) = (item16)0;
             for (int c = 0, k = 0; c < Cg; ++c) {{
                 __global const {WORDS[storage]}* X0 = X + ((long)image * Cg + c) * H * W;
                 for (int ph = 0; ph < sh; ++ph) for (int pw = 0; pw < sw; ++pw, k += plane) {{
