@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from engine.backends.opencl.codegen import elementary
 from engine.kernels.c_printer import COMMON
 
-_SAME_NAME = "sqrt sin cos tan asin acos atan sinh cosh asinh acosh atanh floor ceil trunc"
+_SAME_NAME = "sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil trunc erf"
 TEMPLATES: Mapping[Any, str] = {
     **COMMON,
     ("bits", "float32"): "as_int({0})",
@@ -17,8 +16,7 @@ TEMPLATES: Mapping[Any, str] = {
     "isnan": "(isnan({0}) != 0)",
     "isinf": "(isinf({0}) != 0)",
     **{(op, "float"): f"{op}({{0}})" for op in _SAME_NAME.split()},
-    **{(op, "float"): f"k_{op}_{{T}}({{0}})" for op in elementary.NAMES},
-    ("abs", "float"): "k_abs_{T}({0})",
+    ("abs", "float"): "fabs({0})",
     ("round", "float"): "k_round_{T}({0})",
     ("sign", "float"): "k_sign_{T}({0})",
     ("rem", "float"): "fmod({0}, {1})",
@@ -44,17 +42,15 @@ _SATURATED_INT = "a != a ? 0 : a >= 0x1p31f ? INT_MAX : a <= -0x1p31f ? INT_MIN 
 _SATURATED_UINT = "a >= 0x1p32f ? UINT_MAX : a > 0 ? (uint)a : 0u"
 _POWER = "uint r = 1u; for (; n > 0u; n >>= 1) { r = n & 1u ? r * a : r; a *= a; }"
 _FUNCTIONS = {
-    **elementary.FUNCTIONS,
-    **{
-        f"{name}_{kind}": text.replace("T", kind)
-        for kind in ("float", "double")
-        for name, text in {
-            "k_sign": "T k_sign_T(T a) { return a != a ? a : (T)((a > 0) - (a < 0)); }",
-            # The comparison is false when b is NaN, so b is what comes back.
-            "k_min": "T k_min_T(T a, T b) { return a < b || a != a ? a : b; }",
-            "k_max": "T k_max_T(T a, T b) { return a > b || a != a ? a : b; }",
-        }.items()
-    },
+    f"{name}_{kind}": text.replace("T", kind)
+    for kind in ("float", "double")
+    for name, text in {
+        "k_sign": "T k_sign_T(T a) { return a != a ? a : (T)((a > 0) - (a < 0)); }",
+        # The comparison is false when b is NaN, so b is what comes back.
+        "k_min": "T k_min_T(T a, T b) { return a < b || a != a ? a : b; }",
+        "k_max": "T k_max_T(T a, T b) { return a > b || a != a ? a : b; }",
+    }.items()
+} | {
     # Processors trap on both: a quotient by 0 and the smallest int by -1.
     "k_idiv": "int k_idiv(int a, int b) { return b == 0 ? 0 : b == -1 ? (int)(0u - (uint)a) : a / b; }",
     "k_irem": "int k_irem(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }",
@@ -76,9 +72,7 @@ _FUNCTIONS = {
     "k_bfloat": "ushort k_bfloat(float a) {\n"
     "    uint u = as_uint(a);\n"
     "    return (ushort)(a != a ? (u >> 16) | 64u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16);\n}",
-    # In a loop over elements, processors' compilers call `fabs`, `rint` and `copysign` for each.
-    "k_abs_float": "float k_abs_float(float a) { return as_float(as_uint(a) & 0x7fffffffu); }",
-    "k_abs_double": "double k_abs_double(double a) { return fabs(a); }",
+    # In a loop over elements, processors' compilers call `rint` for each, and `copysign` too.
     "k_round_float": """float k_round_float(float a) {
 #ifdef K_PROCESSOR
     const uint s = as_uint(a) & 0x80000000u;
@@ -127,5 +121,4 @@ _CALL = re.compile(r"\bk_\w+")
 def functions_for(text: str) -> str:
     """Definitions of the functions that `text` calls."""
     wanted = sorted(set(_CALL.findall(text)))
-    head = "#define K_ALONE\n" if wanted and "reqd_work_group_size(1, 1, 1)" in text else ""
-    return head + "".join(f"static inline {_FUNCTIONS[name]}\n" for name in wanted)
+    return "".join(f"static inline {_FUNCTIONS[name]}\n" for name in wanted)
