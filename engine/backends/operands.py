@@ -7,7 +7,7 @@ their own, which costs no more than a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -45,23 +45,29 @@ def rows_of(value: Value, tuner: Tuner) -> str:
     )
 
 
-def promote_operands(compute: Compute, tuner: Tuner, fits: Fits) -> Compute | None:
+def promote_operands(
+    compute: Compute, tuner: Tuner, fits: Fits, sides: Collection[int] = (0, 1)
+) -> Compute | None:
     """The step as "matmul" or "conv" of operands of its own type without zero points.
 
     Steps that make the operands are emitted. None where the hint, the type or the zero points do not fit.
-    Known weights stay known, under another name, and have no buffer: who reads them packs them.
+    Known weights stay known, under another name, and have no buffer: who reads them packs them. Operands of
+    other `sides` are left as they are, with their zero points.
     """
     hint = compute.hint
     dtype = _WIDE.get(compute.body.dtype)
     if hint is None or hint.kind not in _PROMOTED_KINDS or dtype is None:
         return None
-    sides, rest = list(hint.operands[:2]), list(hint.operands[2:])
+    operands, rest = list(hint.operands[:2]), list(hint.operands[2:])
     has_zero = hint.attributes.get("zeros", (False, False)) if rest else (False, False)
     zeros = [rest.pop(0) if present else None for present in has_zero]
-    if all(zero is None and side.dtype == dtype for zero, side in zip(zeros, sides, strict=True)):
+    if all(zero is None and side.dtype == dtype for zero, side in zip(zeros, operands, strict=True)):
         return compute
     found: list[Value] = []
-    for place, (side, zero) in enumerate(zip(sides, zeros, strict=True)):
+    for place, (side, zero) in enumerate(zip(operands, zeros, strict=True)):
+        if place not in sides:
+            found.append(side)
+            continue
         if side.arithmetic != compute.body.dtype or not fits(side.size, dtype):
             return None
         entry = _zero_of(hint, place, side, zero)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from engine.backends.gpu.packed_matmul import read_by_group, tune_matmul_nbits
 from engine.backends.gpu.tuning import SHARED_RULES, Rule
+from engine.backends.opencl.kernels.depthwise_conv import tune_depthwise_conv
 from engine.backends.opencl.kernels.dialect import OpenCLDialect
 from engine.backends.opencl.kernels.expert_matmul import tune_expert_matmul
 from engine.backends.opencl.kernels.gemm import conv_on_cpu, conv_on_gpu, matmul_on_cpu, matmul_on_gpu
@@ -38,6 +39,8 @@ def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
         return _THREAD_RULES[form][kind](compute, tuner, dialect)
     if kind in RULES:
         return RULES[kind](compute, tuner, form)
+    if form == "cpu" and "conv" in kind and tune_depthwise_conv(compute, tuner, dialect.fits):
+        return True
     promoted = promote_operands(compute, tuner, dialect.fits)
     if promoted is None or promoted.hint is None:
         return False

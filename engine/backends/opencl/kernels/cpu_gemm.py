@@ -234,6 +234,16 @@ def conv(epilogue: OpenCLEpilogue, rows: int) -> TunedKernel:
     )  # fmt: skip
 
 
+def columns_copied(element: str) -> list[str]:
+    """Statements that copy columns lo..hi-1 of every sw-th `element`, which names the stride `{0}`.
+
+    Compilers make vectors of loops whose stride they know.
+    """
+    loop = "for (int i = lo; i < hi; ++i) to[i] = {0};"
+    copies = [loop.format(element.format(stride)) for stride in ("1", "2", "sw")]
+    return [f"if (sw == 1) {copies[0]}", f"else if (sw == 2) {copies[1]}", f"else {copies[2]}"]
+
+
 def pack(item: str) -> TunedKernel:
     """Images -> padded with 0, and split into sh * sw images of every sh-th row and sw-th column."""
     body = f"""\
@@ -254,11 +264,7 @@ def pack(item: str) -> TunedKernel:
         }}
         __global const item* from = X + ((long)image * H + h) * W + pw - left;
         for (int i = 0; i < lo; ++i) to[i] = (item)0;
-        if (sw == 1) {{
-            for (int i = lo; i < hi; ++i) to[i] = from[i];
-        }} else {{
-            for (int i = lo; i < hi; ++i) to[i] = from[i * sw];
-        }}
+{indent(columns_copied("from[i * {0}]"), 2)}\
         for (int i = hi; i < Wq; ++i) to[i] = (item)0;
     }}
 """
