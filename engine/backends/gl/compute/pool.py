@@ -107,7 +107,9 @@ def _elementwise_source(producer: Compute, target: ShaderTarget) -> _Source | No
     kernel, values, inputs = kernel_call(narrowed(formula, output), 1, output.dtype)
     if values or any(node.op in LOOPS for node in nodes(kernel.body)):
         return None
-    printer, before, names = ComputePrinter(kernel, target.texels), [], []
+    printer = ComputePrinter(kernel, target.texels)
+    before: list[str] = []
+    names: list[str] = []
 
     def loaded_before(node: Expr) -> Expr | None:
         # Drivers do not move what is the same for all elements out of loops.

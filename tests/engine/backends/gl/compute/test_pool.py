@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tests.engine.backends.steps import F32, pool_compute, pool_expected, result
 pytestmark = pytest.mark.gl
 
 # Input, kernel, strides, dilations, pads, ends, out, include_pad.
-GEOMETRIES = {
+GEOMETRIES: dict[str, tuple[Any, ...]] = {
     "rows of whole words": ((1, 2, 6, 8), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), (6, 8), False),
     "rows that end within a word": ((2, 3, 5, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), (5, 7), True),
     "rows shorter than a word": ((1, 5, 4, 5), (2, 3), (1, 2), (1, 1), (0, 0), (0, 0), (3, 2), False),
