@@ -147,6 +147,11 @@ class Backend(ABC):
     has_byte_tables: bool = False
     """Whether looking bytes up in a table takes less time here than functions of floats."""
 
+    tuned_kinds: frozenset[str] | None = None
+    """Kinds of hints for which `tune` has rules, where kernels take less time that also compute their
+    operands (`engine.compiler.operand_fusion`); else None.
+    """
+
     initial_cost_scale: float = 1.0
     """What `estimate` is multiplied by as long as nothing was measured."""
 

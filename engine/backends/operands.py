@@ -22,7 +22,9 @@ from engine.kernels.hint import Hint
 from engine.kernels.kernel import kernel_call
 from engine.kernels.value import Signature, Value
 
-_PROMOTED_KINDS = {"matmul": "matmul", "matmul_integer": "matmul", "conv": "conv", "conv_integer": "conv"}
+PROMOTED_KINDS = {"matmul": "matmul", "matmul_integer": "matmul", "conv": "conv", "conv_integer": "conv"}
+"""Kinds of hints whose operands are promoted, and which they become."""
+
 _WIDE: dict[str, np.dtype] = {
     "float32": FLOAT32, "float64": np.dtype(np.float64), "int32": INT32, "int64": INT64
 }  # fmt: skip
@@ -56,7 +58,7 @@ def promote_operands(
     """
     hint = compute.hint
     dtype = _WIDE.get(compute.body.dtype)
-    if hint is None or hint.kind not in _PROMOTED_KINDS or dtype is None:
+    if hint is None or hint.kind not in PROMOTED_KINDS or dtype is None:
         return None
     operands, rest = list(hint.operands[:2]), list(hint.operands[2:])
     has_zero = hint.attributes.get("zeros", (False, False)) if rest else (False, False)

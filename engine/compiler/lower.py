@@ -19,6 +19,7 @@ from engine.base.memory.pool import Pool
 from engine.compiler.byte_tables import tabulate
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.loop_splitting import Temporary
+from engine.compiler.operand_fusion import fuse_operands
 from engine.compiler.plan import AnyKernel, BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
 from engine.compiler.plan_memo import LoweredFormula, PlanMemo
 from engine.compiler.plan_walk import Trace
@@ -38,6 +39,7 @@ class Target(RepeatTarget, Protocol):
     fan_in: int
     whole_layers: frozenset[str]
     has_byte_tables: bool
+    tuned_kinds: frozenset[str] | None
 
     def refusal(self, compute: Compute) -> str | None:
         """Why a step cannot run there, or None."""
@@ -163,6 +165,11 @@ class Planner:
         if self.native.has_byte_tables:
             computes = live(tabulate(computes, wanted, self.memo), wanted)
         computes = fuse_elementwise(computes, wanted, self.native.fan_in, self.memo)
+        if (tuned := self.native.tuned_kinds) is not None:
+            computes = fuse_operands(
+                computes, wanted, self.native.fan_in, tuned,
+                lambda joined: self.native.refusal(joined) is None, self.memo,
+            )  # fmt: skip
         lowered = LoweredModel(trace)
         if trace.stop is not None and (call := trace.stop.call) is not None and self.cpu is not None:
             why = "is a NumPy function, which runs on the CPU"

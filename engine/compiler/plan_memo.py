@@ -78,7 +78,7 @@ class PlanMemo:
         most = SHAPES_AT_ONCE * layers
         self.layers: LRUCache[tuple[str, tuple[Entry, ...]], TracedLayer] = LRUCache(most)
         self.tuned: LRUCache[tuple[str, Compute, Compute | None], LoweredFormula] = LRUCache(most)
-        self._joined: LRUCache[tuple[Compute, Compute], tuple[Compute | None]] = LRUCache(most)
+        self._joined: LRUCache[tuple[Compute, Compute, bool], tuple[Compute | None]] = LRUCache(most)
         self._tabulated: LRUCache[tuple[Compute, Hashable], Compute] = LRUCache(most)
         self._tensors: WeakValueDictionary[Hashable, Value] = WeakValueDictionary()
 
@@ -94,13 +94,18 @@ class PlanMemo:
         return self._same((value.name, value.shape, value.dtype, array.tobytes()), lambda: value)
 
     def joined(
-        self, producer: Compute, consumer: Compute, join: Callable[[], Compute | None]
+        self,
+        producer: Compute,
+        consumer: Compute,
+        join: Callable[[], Compute | None],
+        is_operand: bool = False,
     ) -> Compute | None:
-        """Two formulas fused into one, by `join` if that is not cached."""
-        found = self._joined.get((producer, consumer))
+        """Two formulas fused into one, by `join` if that is not cached; as an operand or at its end."""
+        key = producer, consumer, is_operand
+        found = self._joined.get(key)
         if found is None:
             found = (join(),)
-            self._joined.keep((producer, consumer), found)
+            self._joined.keep(key, found)
         return found[0]
 
     def tabulated(self, compute: Compute, function: F, tabulate: Callable[[Compute, F], Compute]) -> Compute:

@@ -75,11 +75,12 @@ class Hint:
         whole. data is (outer, places, inner); updates are (rows, count, columns), no more than data has.
         int32 targets are (rows, count, 1) if `whole`, where a row of columns goes to one place, else as
         updates; an update goes nowhere where they are outside. Output is data after all updates in order.
-    stream_compaction: operands (mask, through), bool (rows, count) and its inclusive running sum. Output is
-        the positions of what is marked in each row, in order, (rows, room); the slots behind them hold any
-        position.
+    stream_compaction: operands (mask, through), bool (rows, count) and its inclusive running sum, and where
+        rows are longer than a block the sum before each, (rows, blocks, 1); attribute block, elements of one.
+        Output is the positions of what is marked in each row, in order, (rows, room); the slots behind them
+        hold any position.
     count_nonzero: operands (mask,), bool (rows, count). Output is how many are marked in each row, (rows).
-    nonzero: operands (mask, through), as for select, of one row; attribute shape. Output is the indices in
+    nonzero: operands as for stream_compaction, of one row, and attribute shape. Output is the indices in
         that shape of what is marked, (rank, count); the slots behind them mean nothing.
     compress: operands (x, mask) with x (outer, length, inner) and mask (1, count). Output is the slices of x
         that are marked, (outer, room, inner); those behind them mean nothing.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,13 @@ COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {"sum": lambda a, b: a + b, "
 
 Element = Callable[[Expr, Expr, Expr], Expr]
 """The element of a row from the indices (outer, position, inner)."""
+
+
+class RunningTotal(NamedTuple):
+    """A running sum or product, and that before each block (outer, blocks, inner), if there are several."""
+
+    through: Value
+    before: Value | None
 
 
 def lined_up(k: Builder, x: Value, made: int, most: int) -> Value:
@@ -52,7 +60,7 @@ def levels_for(count: int, fixed: bool) -> int:
 def prefix(
     k: Builder, shape: tuple[int, int, int], dtype: np.dtype, kind: str, element: Element, *,
     source: Value, exclusive: bool = False, reverse: bool = False, fixed: bool = False,
-) -> Value:  # fmt: skip
+) -> RunningTotal:  # fmt: skip
     """The running "sum" or "prod" of `element` along the middle axis of (outer, count, inner).
 
     `source` is the tensor whose elements these are, cast to the type. `fixed` says that `count` is the same
@@ -67,7 +75,10 @@ def prefix(
         k, shape, dtype, kind, lambda o, c, i: element(o, place(c), i), exclusive, levels, place,
         partial(_hint, source, kind, exclusive, reverse),
     )  # fmt: skip
-    return scanned if fixed else lined_up(k, scanned, 2 * levels, 2 * MOST_LEVELS)
+    if fixed or scanned.before is None:
+        return scanned
+    through = lined_up(k, scanned.through, 2 * levels, 2 * MOST_LEVELS)
+    return RunningTotal(through, k.alias(scanned.before, scanned.before.shape))
 
 
 def _hint(source: Value, kind: str, exclusive: bool, reverse: bool, *before: Value) -> Hint:
@@ -79,7 +90,7 @@ def _scan(
     k: Builder, shape: tuple[int, int, int], dtype: np.dtype, kind: str, element: Element,
     exclusive: bool, levels: int, place: Callable[[Expr], Expr],
     hint: Callable[..., Hint],
-) -> Value:  # fmt: skip
+) -> RunningTotal:  # fmt: skip
     outer, count, inner = shape
     own = lit(0 if exclusive else 1)
 
@@ -87,7 +98,8 @@ def _scan(
         return reduce(kind, extent, lambda r: element(o, minimum(first + r, count - 1), i))
 
     if levels == 1:
-        return k.compute(shape, dtype, lambda o, c, i: total(o, lit(0), place(c) + own, i), hint=hint)
+        whole = k.compute(shape, dtype, lambda o, c, i: total(o, lit(0), place(c) + own, i), hint=hint)
+        return RunningTotal(whole, None)
     blocks = -(-count // BLOCK)
 
     def of_block(o: Expr, b: Expr, i: Expr) -> Expr:
@@ -99,7 +111,7 @@ def _scan(
     before = _scan(
         k, short, wide(dtype), kind, lambda *at: sums[at], True, levels - 1, lambda c: c,
         partial(_hint, sums, kind, True, False),
-    )  # fmt: skip
+    ).through  # fmt: skip
 
     def formula(o: Expr, c: Expr, i: Expr) -> Expr:
         position = place(c)
@@ -108,7 +120,7 @@ def _scan(
         inside = minimum(position - first + own, lit(BLOCK))
         return COMBINE[kind](before[o, block, i], total(o, first, inside, i))
 
-    return k.compute(shape, dtype, formula, hint=partial(hint, before))
+    return RunningTotal(k.compute(shape, dtype, formula, hint=partial(hint, before)), before)
 
 
 def _running(name: str, kind: str, since: int) -> None:
@@ -126,7 +138,7 @@ def _running(name: str, kind: str, since: int) -> None:
             k, shape, x.dtype, kind, lambda *at: rows[at],
             exclusive=bool(exclusive), reverse=bool(reverse), fixed=x.is_static(along),
             source=rows,
-        )  # fmt: skip
+        ).through  # fmt: skip
         return k.alias(found, x.shape)
 
 

@@ -12,19 +12,21 @@ from math import prod
 import numpy as np
 
 from engine.base.dtypes import BOOL, INT32, INT64
-from engine.kernels.expr import Expr, arg, cast, compare, eq, lit, minimum, select
+from engine.kernels.expr import Expr, arg, cast, compare, eq, lit, minimum, reduce, select
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
-from engine.operators.scans import prefix
+from engine.operators.scans import BLOCK, prefix
 from engine.operators.sorting import first_beyond
 
 
-def true_positions(k: Builder, mask: Value, room: int, fixed: bool = False) -> tuple[Value, Value, Value]:
+def true_positions(
+    k: Builder, mask: Value, room: int, fixed: bool = False
+) -> tuple[Value, Value, tuple[Value, ...]]:
     """Positions and count of true elements in each row of `mask` (rows, length).
 
-    The third is the inclusive running sum of the mask.
+    The third are the operands of hints: the mask, its inclusive running sum, and that before each block.
 
     Neither size is 0. Positions are int32, (rows, room), those beyond the number of no
     meaning but within the range; numbers int64, (rows). `fixed` says that the length is the same for every
@@ -37,11 +39,18 @@ def true_positions(k: Builder, mask: Value, room: int, fixed: bool = False) -> t
 
     lines = k.alias(mask, (rows, count, 1))
     found = prefix(k, (rows, count, 1), INT32, "sum", element, source=lines, fixed=fixed)
-    through = k.alias(found, mask.shape)
-    numbers = k.compute(
-        (rows,), INT64, lambda o: cast(through[o, arg(count - 1)], "int64"),
-        hint=lambda: Hint("count_nonzero", (mask,), {}),
-    )  # fmt: skip
+    through = k.alias(found.through, mask.shape)
+    marks = (mask, through) if found.before is None else (mask, through, found.before)
+
+    def number(o: Expr) -> Expr:
+        if found.before is None:
+            return cast(through[o, arg(count - 1)], "int64")
+        # Backends that have kernels for positions do without the running sum.
+        last = (count - 1) // BLOCK
+        rest = reduce("sum", count - last * BLOCK, lambda r: element(o, r + last * BLOCK, lit(0)))
+        return cast(found.before[o, arg(last), lit(0)] + rest, "int64")
+
+    numbers = k.compute((rows,), INT64, number, hint=lambda: Hint("count_nonzero", (mask,), {}))
 
     def position(o: Expr, slot: Expr) -> Expr:
         def before(p: Expr) -> Expr:
@@ -51,9 +60,9 @@ def true_positions(k: Builder, mask: Value, room: int, fixed: bool = False) -> t
         return minimum(found, count - 1)
 
     places = k.compute(
-        (rows, room), INT32, position, hint=lambda: Hint("stream_compaction", (mask, through), {})
+        (rows, room), INT32, position, hint=lambda: Hint("stream_compaction", marks, {"block": BLOCK})
     )
-    return places, numbers, through
+    return places, numbers, marks
 
 
 @operator("NonZero", since=9)
@@ -66,7 +75,7 @@ def non_zero(k: Builder, x: Value) -> Value:
     mask = k.alias(x, (1, x.size))
     if x.dtype != BOOL:
         mask = k.elementwise(lambda e: compare("ne", e, lit(0, e.dtype)), mask, dtype=BOOL)
-    positions, number, through = true_positions(k, mask, x.size, fixed)
+    positions, number, marks = true_positions(k, mask, x.size, fixed)
 
     def formula(axis: Expr, slot: Expr) -> Expr:
         position, found = cast(positions[lit(0), slot], "index"), lit(0)
@@ -76,7 +85,7 @@ def non_zero(k: Builder, x: Value) -> Value:
             found = select(eq(axis, lit(a)), along, found)
         return cast(found, "int64")
 
-    hint = (lambda: Hint("nonzero", (mask, through), {"shape": x.shape})) if x.rank else None
+    hint = (lambda: Hint("nonzero", marks, {"shape": x.shape, "block": BLOCK})) if x.rank else None
     return k.counted(k.compute((x.rank, x.size), INT64, formula, hint=hint), 1, number)
 
 

@@ -56,30 +56,39 @@ def tune_prefix_scan(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> 
 
 
 def _emit_marks(compute: Compute, tuner: Tuner, dialect: KernelDialect, shape: tuple[int, ...]) -> bool:
-    """Emit the step in which each set element of a mask writes its position where the running sum says.
+    """Emit the step in which each thread writes the positions of a block's set elements, in order.
 
     shape: of a row, as what the indices are meant. The output is (rows, axes, room).
     """
-    mask, through = compute.operands
+    mask, _, *before = compute.operands
+    block = compute.attributes["block"]
     axes = [f"size{axis}" for axis in range(1, len(shape))]
+    if before:
+        blocks, begin = before[0].shape[1], dialect.element(1, "t")
+        first = f"int slot = row * room + {begin};"
+        inputs = [(mask.root.name, mask.dtype.name), (before[0].root.name, before[0].dtype.name)]
+    else:
+        blocks, first, inputs = 1, "int slot = row * room;", [(mask.root.name, mask.dtype.name)]
+    rows, count = mask.shape
     lines = [
         "if (t >= total) return;",
-        f"if ({dialect.load(0, 't', mask.dtype.name)} == 0) return;",
-        f"int row = {divide('t', 'count')}, rest = t - row * count;",
-        f"int slot = row * room + {dialect.element(1, 't')} - 1;",
+        f"int row = {divide('t', 'blocks')}, block = t - row * blocks;",
+        first,
+        f"for (int k = block * {block}; k < min((block + 1) * {block}, count); ++k) {{",
+        "    int p = row * count + k, rest = k;",
+        f"    if ({dialect.load(0, 'p', mask.dtype.name)} == 0) continue;",
     ]
     for axis, size in reversed([*enumerate(axes, 1)]):
         lines += [
-            f"int rest{axis} = {divide('rest', size)};",
-            f"{dialect.output}[{axis} * room + slot] = rest - rest{axis} * {size};",
-            f"rest = rest{axis};",
+            f"    int rest{axis} = {divide('rest', size)};",
+            f"    {dialect.output}[{axis} * room + slot] = rest - rest{axis} * {size};",
+            f"    rest = rest{axis};",
         ]
-    lines.append(f"{dialect.output}[slot] = rest;")
+    lines += [f"    {dialect.output}[slot] = rest;", "    ++slot;", "}"]
     return dialect.emit(tuner, ThreadStep(
-        mask.size, lines, ("total", "count", "room", *axes),
-        (mask.size, mask.shape[1], compute.space[-1], *shape[1:]),
-        [(mask.root.name, mask.dtype.name), (through.root.name, "int32")], compute.output.name,
-        compute.output.dtype.name, divisors=("count", *axes),
+        rows * blocks, lines, ("total", "count", "room", "blocks", *axes),
+        (rows * blocks, count, compute.space[-1], blocks, *shape[1:]), inputs, compute.output.name,
+        compute.output.dtype.name, divisors=("blocks", *axes), area=GROUP * block, ns=GROUP * block * _NS,
     ))  # fmt: skip
 
 
@@ -143,8 +152,7 @@ def tune_count_nonzero(compute: Compute, tuner: Tuner, dialect: KernelDialect) -
 def tune_stream_compaction(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> bool:
     """Rule for hints of kind "stream_compaction".
 
-    A group goes through a short row. In longer ones, each marked place writes its position where the running
-    sum says.
+    A group goes through a short row. In longer ones, each thread goes through a block.
     """
     output = compute.output
     if compute.epilogue is not None or output.dtype != INT32:

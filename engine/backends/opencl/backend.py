@@ -32,7 +32,7 @@ from engine.backends.opencl.execution.programs import ProgramStore
 from engine.backends.opencl.execution.repeated_steps import Repeater
 from engine.backends.opencl.execution.template import CLTemplate
 from engine.backends.opencl.execution.timing import ObservedEvents
-from engine.backends.opencl.tuning import tune
+from engine.backends.opencl.tuning import TUNED_KINDS, tune
 from engine.backends.plan_codec import PlanCodec
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.base import instrumentation
@@ -84,6 +84,7 @@ class OpenCLBackend(Backend):
         device.check()
         self.device = device
         self.form = form or ("gpu" if device.info.is_gpu else "cpu")
+        self.tuned_kinds = TUNED_KINDS
         if device.info.is_gpu:
             self.initial_cost_scale = 0.02
         self.programs = ProgramStore.of(device, cache_dir("opencl"))

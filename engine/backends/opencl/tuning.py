@@ -15,7 +15,7 @@ from engine.backends.opencl.kernels.non_max_suppression import tune_non_max_supp
 from engine.backends.opencl.kernels.packed_matmul import read_alone
 from engine.backends.opencl.kernels.pools import tune_pool
 from engine.backends.opencl.kernels.tree_ensembles import tune_tree_ensemble
-from engine.backends.operands import promote_operands
+from engine.backends.operands import PROMOTED_KINDS, promote_operands
 from engine.compiler.plan import Compute, Tuner
 
 _DIALECTS = {form: OpenCLDialect(form) for form in ("cpu", "gpu")}
@@ -69,3 +69,6 @@ PROMOTED_RULES: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
     ("conv", "gpu"): conv_on_gpu,
 }
 """By the kind of a step's hint and the form: rules whose operands are converted to float32 or int32 first."""
+
+TUNED_KINDS = frozenset({*RULES, *SHARED_RULES, *PROMOTED_KINDS})
+"""The kinds of hints that have rules."""

@@ -192,8 +192,11 @@ def chain_expected(x: np.ndarray, length: int) -> np.ndarray:
     return x
 
 
-def tuned_plan(backend: Backend, compute: Compute) -> Plan:
-    """The plan that the backend's rule emits; fails if there is no rule for the step."""
+def tuned_plan(backend: Backend, compute: Compute, producer: Compute | None = None) -> Plan:
+    """The plan that the backend's rule emits; fails if there is no rule for the step.
+
+    producer: what computes the tensor that the step alone reads.
+    """
     plan = Plan()
 
     def constant(name: str, make: Callable[[], np.ndarray]) -> str:
@@ -207,7 +210,7 @@ def tuned_plan(backend: Backend, compute: Compute) -> Plan:
         plan.buffers[name] = BufferSpec(name, elements, np.dtype(dtype), "temporary")
         return name
 
-    tuner = Tuner(compute, constant, temporary)
+    tuner = Tuner(compute, constant, temporary, producer=producer)
     assert backend.tune(compute, tuner), "no rule took the step"
     plan.steps = tuner.steps
     return plan

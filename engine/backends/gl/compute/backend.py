@@ -22,7 +22,7 @@ from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import ShaderTarget
 from engine.backends.gl.compute.template import GLComputeTemplate
 from engine.backends.gl.compute.textures import ComputeTextures
-from engine.backends.gl.compute.tuning import tune
+from engine.backends.gl.compute.tuning import TUNED_KINDS, tune
 from engine.backends.gl.readback import GLReadback
 from engine.backends.gl.storage import lanes, memory_dtype
 from engine.backends.gpu.repeated_kernel import is_small, neighbours, repeated_kernel
@@ -57,6 +57,7 @@ class GLComputeBackend(ComputeTextures):
     name: ClassVar[str] = "gl_compute"
     storage: ClassVar[Storage] = "buffer"
     shares: ClassVar[bool] = True
+    tuned_kinds = TUNED_KINDS
 
     def __init__(self, device: GLDevice, *, texels: bool | None = None) -> None:
         if not device.info.supports_compute:

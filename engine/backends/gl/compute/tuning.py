@@ -29,7 +29,7 @@ from engine.backends.gpu.kernel_dialect import KernelDialect, Store, ThreadStep
 from engine.backends.gpu.packed_matmul import PackedRows, read_by_group, tune_matmul_nbits
 from engine.backends.gpu.sorts import EACH
 from engine.backends.gpu.tuning import SHARED_RULES
-from engine.backends.operands import promote_operands
+from engine.backends.operands import PROMOTED_KINDS, promote_operands
 from engine.base.dtypes import arithmetic_type
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import FLAT, cast
@@ -50,6 +50,9 @@ RULES: dict[str, Rule] = {
     "squared_distances": tune_matmul,
 }
 """By the kind of a step's hint: rules that take operands as they are, apart from those of all GPUs."""
+
+TUNED_KINDS = frozenset({*RULES, *SHARED_RULES, *PROMOTED_KINDS, "matmul_nbits"})
+"""The kinds of hints that have rules."""
 
 
 class GLSLDialect(KernelDialect):

@@ -46,6 +46,7 @@ class GLPixelBackend(PixelTextures):
     name: ClassVar[str] = "gl_pixel"
     storage: ClassVar[Storage] = "texture"
     shares: ClassVar[bool] = True
+    tuned_kinds = frozenset(RULES)
 
     def __init__(self, device: GLDevice, *, deferred_transfers: bool | None = None) -> None:
         # The last unit is for what tuned kernels keep for themselves.

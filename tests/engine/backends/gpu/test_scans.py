@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,13 @@ def scan(
     found = shifted[:, :-1] if exclusive else through
     before = shifted[:, : x.shape[1] : BLOCK].astype(dtype)
     return found[:, ::-1] if reverse else found, before
+
+
+def marks(mask: np.ndarray) -> dict[str, np.ndarray]:
+    """A mask (rows, count), its running sum, and where there are several blocks that before each."""
+    through, before = scan(mask[:, :, None], "sum", False, False, "int32")
+    arrays = {"mask": mask, "through": through[:, :, 0].astype(np.int32)}
+    return arrays if mask.shape[1] <= BLOCK else arrays | {"before": before}
 
 
 @pytest.mark.spread("form")
@@ -58,17 +67,22 @@ def test_running_sums(
     np.testing.assert_allclose(got, expected + 2, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("static", [False, True], ids=["by running sums", "by rows"])
+@pytest.mark.parametrize("static", [False, True], ids=["by blocks", "by rows"])
 @pytest.mark.parametrize("room", [90, 40])
 def test_positions(form: Backend, room: int, static: bool) -> None:
     mask = np.random.default_rng(4).random((3, 90)) < 0.3
-    through = np.cumsum(mask, 1).astype(np.int32)
-    operands = value("mask", mask, static=static), value("through", through, static=static)
+    arrays = marks(mask)
+    operands = tuple(value(name, array, static=static) for name, array in arrays.items())
     output = Value("y", (3, room), np.dtype(np.int32))
     compute = Compute(
-        output, (3, room), lit(0, "int32"), "layer", "Chosen", Hint("stream_compaction", operands, {})
+        output,
+        (3, room),
+        lit(0, "int32"),
+        "layer",
+        "Chosen",
+        Hint("stream_compaction", operands, {"block": BLOCK}),
     )
-    got = result_of(form, tuned_plan(form, compute), {"mask": mask, "through": through}, output)
+    got = result_of(form, tuned_plan(form, compute), arrays, output)
     for row, marked in zip(got, mask, strict=True):
         found = np.flatnonzero(marked)
         np.testing.assert_array_equal(row[: len(found)], found)
@@ -80,13 +94,18 @@ def test_positions(form: Backend, room: int, static: bool) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 def test_rows_of_any_length(form: Backend, shape: tuple[int, int], share: float) -> None:
     mask = np.random.default_rng(6).random(shape) < share
-    through = np.cumsum(mask, 1).astype(np.int32)
-    operands = value("mask", mask, static=True), value("through", through, static=True)
+    arrays = marks(mask)
+    operands = tuple(value(name, array, static=True) for name, array in arrays.items())
     output = Value("y", shape, np.dtype(np.int32))
     compute = Compute(
-        output, shape, lit(0, "int32"), "layer", "Chosen", Hint("stream_compaction", operands, {})
+        output,
+        shape,
+        lit(0, "int32"),
+        "layer",
+        "Chosen",
+        Hint("stream_compaction", operands, {"block": BLOCK}),
     )
-    got = result_of(form, tuned_plan(form, compute), {"mask": mask, "through": through}, output)
+    got = result_of(form, tuned_plan(form, compute), arrays, output)
     for row, marked in zip(got, mask, strict=True):
         expected = np.zeros(shape[1], int)
         expected[: marked.sum()] = np.flatnonzero(marked)
@@ -98,14 +117,15 @@ def test_rows_of_any_length(form: Backend, shape: tuple[int, int], share: float)
     np.testing.assert_array_equal(got, mask.sum(1))
 
 
-@pytest.mark.parametrize("shape", [(90,), (9, 10), (2, 5, 9)])
+@pytest.mark.parametrize("shape", [(90,), (9, 10), (2, 5, 9), (96,), (13,)])
 def test_indices(form: Backend, shape: tuple[int, ...]) -> None:
-    mask = np.random.default_rng(5).random((1, 90)) < 0.5
-    through = np.cumsum(mask, 1).astype(np.int32)
-    operands = value("mask", mask), value("through", through)
-    output = Value("y", (len(shape), 90), np.dtype(np.int64))
-    hint = Hint("nonzero", operands, {"shape": shape})
+    count = prod(shape)
+    mask = np.random.default_rng(5).random((1, count)) < 0.5
+    arrays = marks(mask)
+    operands = tuple(value(name, array) for name, array in arrays.items())
+    output = Value("y", (len(shape), count), np.dtype(np.int64))
+    hint = Hint("nonzero", operands, {"shape": shape, "block": BLOCK})
     compute = Compute(output, output.shape, lit(0, "int64"), "layer", "NonZero", hint)
-    got = result_of(form, tuned_plan(form, compute), {"mask": mask, "through": through}, output)
+    got = result_of(form, tuned_plan(form, compute), arrays, output)
     expected = np.array(np.nonzero(mask.reshape(shape)))
     np.testing.assert_array_equal(got[:, : expected.shape[1]], expected)

@@ -18,8 +18,6 @@ from tests.engine.backends.steps import (
     biased,
     conv_compute,
     matmul_compute,
-    pool_compute,
-    pool_expected,
     result_of,
     tuned_plan,
     value,
@@ -95,21 +93,3 @@ def test_new_sizes_need_no_new_kernels(backend: GLComputeBackend) -> None:
         )  # fmt: skip
         keys.append([tuned_plan(backend, c).steps[0].kernel.key for c in (conv, product)])
     assert keys[0] == keys[1]
-
-
-def test_pools_keep_nan_and_infinity(backend: GLComputeBackend) -> None:
-    x = np.random.default_rng(6).standard_normal((1, 1, 4, 30)).astype(np.float32)
-    x[0, 0, 1, 5], x[0, 0, 3, 20], x[0, 0, :, 10:16] = np.nan, np.inf, -np.inf
-    geometry = ((2, 3), (1, 1), (1, 1), (0, 0), (0, 0), (3, 28))
-    step = pool_compute(value("x", x), "max", *geometry)
-    got = result_of(backend, tuned_plan(backend, step), {"x": x}, step.output)
-    np.testing.assert_array_equal(got, pool_expected(x, "max", *geometry))
-
-
-def test_pools_that_share_nothing_are_left_to_the_generic_kernel(backend: GLComputeBackend) -> None:
-    x = np.zeros((1, 2, 40, 40), np.float32)
-    for geometry in (((2, 2), (2, 2)), ((20, 20), (20, 20)), ((3, 3), (3, 4))):
-        out = [(40 - k) // s + 1 for k, s in zip(*geometry, strict=True)]
-        step = pool_compute(value("x", x), "max", *geometry, (1, 1), (0, 0), (0, 0), out)
-        tuner = Tuner(step, lambda name, make: name, lambda elements, dtype: "scratch")
-        assert not backend.tune(step, tuner)
