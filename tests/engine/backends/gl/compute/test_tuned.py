@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.gl.compute.backend import GLComputeBackend
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute
 from engine.device.gl.device import GLDevice
 from engine.kernels.expr import lit
 from engine.kernels.hint import Hint
