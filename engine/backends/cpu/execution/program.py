@@ -39,7 +39,7 @@ _HOPELESS = 3.0
 _REFERENCES = 3
 """References to commands that have no job: their owner's, that of what runs them here, and a call's."""
 
-_LEAST_TRIALS = 4
+_LEAST_TRIALS = 3
 """How many runs it takes at least to be hopeless: the first touches new memory, any may be disturbed."""
 
 _ENOUGH = 3
