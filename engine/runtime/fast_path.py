@@ -241,7 +241,11 @@ class FastPath(Run):
                 raise out_of_memory(name, location.value.shape, found[2], "the CPU", error) from error
         if not taken:
             return None
+        has_own = self.has_own
         self.note_taken()
+        if has_own:
+            # They are not in the program's buffers, where recorded commands would look for them.
+            self._own_turn = self.turn
         return taken
 
     def _find_takeable(self) -> Sequence[tuple[str, bool]]:

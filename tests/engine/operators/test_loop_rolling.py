@@ -119,7 +119,7 @@ REPEATED = {
     "a state that is a result": loop(9, state="s2 = Neg(h)", stacked="y = Identity(s)"),
     "results of another type": loop(9, stacked="y = Cast<to = 6>(h)"),
     "states of three types": mixed(13, COMPUTED, wanted=ALL),
-    "integers alone are read": mixed(12, COMPUTED, wanted="n, ns"),
+    "integers alone are read": mixed(15, COMPUTED, wanted="n, ns"),
     "flags alone are read": mixed(9, COMPUTED, wanted="bs"),
     "floats alone are read": mixed(9, COMPUTED, wanted="ys"),
     "a counter that is known": mixed(9, KNOWN, wanted=ALL),

@@ -80,7 +80,7 @@ def test_large_outputs_on_the_cpu_are_not_copied(
         places |= {array.ctypes.data for array in found.values()}
         del found
     assert delivered == []
-    assert len(places) <= 6
+    assert len(places) <= 12  # of 24: finished jobs may hold some for a while
     worker.schedule(x)
     worker.peek_output("y").download_to_array()
     assert delivered == [x.nbytes]
