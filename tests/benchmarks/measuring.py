@@ -307,6 +307,7 @@ def schedule_bytes(worker: Worker, inputs: Mapping[str, np.ndarray | Tensor], ru
     """
     name = worker.model.outputs[0].name
     least = -1
+    worker.schedule(inputs)
     tracemalloc.start()
     try:
         for _ in range(runs):
