@@ -60,6 +60,9 @@ STORAGE_TYPES = tuple(_COMPUTED_AS)
 """Names of the element types that a tensor may hold in a kernel."""
 
 FLOAT_TYPES = frozenset({"float32", "float64", "float16", "bfloat16"})
+NARROW_FLOAT_TYPES = frozenset({"float16", "bfloat16"})
+"""Floats that are computed as float32 and rounded where they are stored."""
+
 SIGNED_TYPES = frozenset({"int64", "int32", "int16", "int8", "int4", "int2"})
 UNSIGNED_TYPES = frozenset({"uint64", "uint32", "uint16", "uint8", "uint4", "uint2"})
 INTEGER_TYPES = SIGNED_TYPES | UNSIGNED_TYPES

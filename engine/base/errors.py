@@ -83,9 +83,10 @@ class DisposedError(EngineError):
 
 
 class StaleTensorError(EngineError):
-    """A tensor from `peek_output` was used after a newer `schedule` replaced its value.
+    """A tensor from `peek_output` was used after a newer `schedule` or `take_outputs` ended its validity.
 
-    Call `peek_output` again, request the readback before the next `schedule`, or use `copy_output`.
+    Call `peek_output` again, request the readback before the next `schedule`, or use `copy_output`. Outputs
+    that were taken are the caller's; the worker has some again after its next `schedule`.
     """
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.base.dtypes import FLOAT_TYPES
+from engine.base.dtypes import NARROW_FLOAT_TYPES
 from engine.compiler.fusion import DEPTH_LIMIT, narrowed
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo
@@ -81,7 +81,7 @@ def _is_at_one_place(compute: Compute) -> bool:
     """Whether a formula is of elements at its own place and of numbers known now, and rounds no float."""
     if not compute.elementwise or compute.hint is not None:
         return False
-    if any(v.dtype.name in FLOAT_TYPES and v.dtype.itemsize < 4 for v in (compute.output, *compute.reads)):
+    if any(v.dtype.name in NARROW_FLOAT_TYPES for v in (compute.output, *compute.reads)):
         return False
     for node in nodes(compute.body):
         if node.op == "index" or node.op == "param" and node.dtype not in FLOATS:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from engine.base.dtypes import FLOAT_TYPES, INTEGER_TYPES, SIGNED_TYPES, bits_of
+from engine.base.dtypes import INTEGER_TYPES, NARROW_FLOAT_TYPES, SIGNED_TYPES, bits_of
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, nodes, substitute
@@ -97,7 +97,7 @@ def fuse(producer: Compute, consumer: Compute, fan_in: int) -> Compute | None:
 def _rounds(producer: Compute, consumer: Compute) -> bool:
     """Whether the tensor between rounds visibly: a narrow float that the consumer turns into another type."""
     between = producer.output.dtype
-    return between.name in FLOAT_TYPES and between.itemsize < 4 and consumer.output.dtype != between
+    return between.name in NARROW_FLOAT_TYPES and consumer.output.dtype != between
 
 
 def _value_of(producer: Compute) -> Expr:

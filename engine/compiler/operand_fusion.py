@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
-from engine.base.dtypes import FLOAT_TYPES
+from engine.base.dtypes import NARROW_FLOAT_TYPES
 from engine.compiler.fusion import DEPTH_LIMIT, narrowed
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo
@@ -84,9 +84,7 @@ def _converts(compute: Compute) -> bool:
 def _joined(producer: Compute, reader: Compute, fan_in: int, accepts: Accepts) -> Compute | None:
     """The reader with the producer's formula in place of its loads; None if they do not fit."""
     output, own = producer.output, producer.formula()
-    # Narrow floats are rounded where they are stored.
-    rounds = output.dtype.name in FLOAT_TYPES and output.dtype.itemsize < 4
-    if rounds or any(node.op in LOOPS for node in nodes(own)):
+    if output.dtype.name in NARROW_FLOAT_TYPES or any(node.op in LOOPS for node in nodes(own)):
         return None
     own = narrowed(own, output)
     formula, at = reader.formula(), {}

@@ -37,3 +37,16 @@ def run_fused(model: Model, feeds: Arrays, fan_in: int = 7) -> dict[str, np.ndar
     arrays: dict[str, np.ndarray] = {values[name].root.name: array for name, array in feeds.items()}
     run_computes(computes, arrays)
     return {o.name: elements(values[o.name], arrays) for o in model.outputs}
+
+
+def check_same_answers(
+    plain: Sequence[Compute], fused: Sequence[Compute], feeds: Arrays, wanted: Sequence[Value]
+) -> None:
+    """Formulas and the same ones fused give the same tensors, but for rounding."""
+    answers = []
+    for computes in (plain, fused):
+        arrays = dict(feeds)
+        run_computes(computes, arrays)
+        answers.append([elements(v, arrays) for v in wanted])
+    for before, after in zip(*answers, strict=True):
+        np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-6)

@@ -9,9 +9,9 @@ import onnx
 import pytest
 
 from engine.compiler.fusion import DEPTH_LIMIT, fuse_elementwise
-from engine.compiler.interpreter import elements, run_computes
 from engine.compiler.plan import Compute
 from engine.compiler.trace import Tracer, live
+from tests.engine.compiler.running import check_same_answers
 from tests.graphs import Declared, model, node
 from tests.networks import light_network
 
@@ -38,13 +38,7 @@ def fused(
     result = fuse_elementwise(plain, wanted, fan_in)
     rng = np.random.default_rng(1)
     feeds = {n: (rng.normal(size=s) * 40).astype(np.dtype(inputs[n][0])) for n, s in shapes.items()}
-    answers = []
-    for computes in (plain, result):
-        arrays: dict[str, np.ndarray] = dict(feeds)
-        run_computes(computes, arrays)
-        answers.append([elements(v, arrays) for v in wanted])
-    for before, after in zip(*answers, strict=True):
-        np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-6)
+    check_same_answers(plain, result, feeds, wanted)
     return result
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 
 from engine.compiler.fusion import fuse_elementwise
-from engine.compiler.interpreter import elements, run_computes
 from engine.compiler.operand_fusion import fuse_operands
 from engine.compiler.plan import Compute
 from engine.compiler.trace import Tracer, live
+from tests.engine.compiler.running import check_same_answers
 from tests.graphs import Declared, model, node
 
 POOLS = frozenset({"pool"})
@@ -43,13 +43,7 @@ def fused(
     result = fuse_operands(fuse_elementwise(plain, wanted, fan_in), wanted, fan_in, POOLS, accepts)
     rng = np.random.default_rng(1)
     feeds = {n: (rng.normal(size=s) * 4).astype(np.dtype(inputs[n][0])) for n, s in shapes.items()}
-    answers = []
-    for computes in (plain, result):
-        arrays: dict[str, np.ndarray] = dict(feeds)
-        run_computes(computes, arrays)
-        answers.append([elements(v, arrays) for v in wanted])
-    for before, after in zip(*answers, strict=True):
-        np.testing.assert_allclose(after, before, rtol=1e-6, atol=1e-6)
+    check_same_answers(plain, result, feeds, wanted)
     return [c.op_type for c in result]
 
 

@@ -231,7 +231,7 @@ class CPUProgramRunner(ProgramRunner):
                 here = ZeroCopyCommands(program, self._targets, self._in_place, stream.jobs)
             self._elsewhere = here
         # The worker's outputs of the run before are gone: their memory is free unless others have it.
-        self.own = here.held = {}
+        self.own, here.held = {}, None
         self.own, is_new = here.bind_outputs(own, stream)
         if is_new and not program.is_settled:
             # The first use of memory takes several times as long, which tells nothing of later runs.

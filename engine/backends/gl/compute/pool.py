@@ -18,7 +18,7 @@ from engine.backends.gl.glsl import float_literal
 from engine.backends.gl.storage import lanes
 from engine.backends.gpu.kernel_dialect import GROUP, ThreadStep
 from engine.backends.windows import pair, windows_first
-from engine.base.dtypes import FLOAT_TYPES
+from engine.base.dtypes import NARROW_FLOAT_TYPES
 from engine.compiler.fusion import narrowed
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import LOOPS, Expr, nodes, substitute
@@ -100,7 +100,7 @@ def _source(compute: Compute, tuner: Tuner, target: ShaderTarget) -> _Source:
 def _elementwise_source(producer: Compute, target: ShaderTarget) -> _Source | None:
     """What the producer reads, and a function of an element's position; None for other formulas."""
     output, formula = producer.output, producer.formula()
-    rounds = output.dtype.name in FLOAT_TYPES and output.dtype.itemsize < 4
+    rounds = output.dtype.name in NARROW_FLOAT_TYPES
     is_bound = producer.hint is not None and producer.hint.is_bound
     if rounds or is_bound or output.arithmetic != "float32" or formula.free != {"flat"}:
         return None
