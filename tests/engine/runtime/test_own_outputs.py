@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from engine import CommandBuffer, Graphics, JobSystem, Model, Tensor, Worker, job
+from engine.backends.cpu.execution.fast_path import CPUProgramRunner
 from engine.backends.cpu.execution.stream import JobStream
 from engine.backends.tensor_data import CPUTensorData
+from engine.runtime.fast_path import FastPath
 from tests.engine.conftest import MakeWorker
 from tests.graphs import model, node
 
@@ -222,6 +225,26 @@ def test_an_input_changes_while_a_run_reads_it(make_worker: MakeWorker) -> None:
             given.dispose()
             del given
             np.testing.assert_allclose(worker.peek_output().download_to_array(), np.roll(x, 8, 0), atol=1e-5)
+        worker.dispose()
+
+
+def test_a_run_holds_what_it_reads_and_writes(make_worker: MakeWorker) -> None:
+    """So that nobody else's memory is read or written if tensors and worker are dropped while it runs."""
+    with JobSystem(2) as jobs:
+        worker = make_worker(slow(), "cpu", jobs=jobs)
+        for _ in range(3):
+            given = Tensor(np.ones((SIDE, SIDE), np.float32))
+            worker.schedule(given)
+            worker.copy_output().download_to_array()
+        path = worker._latest
+        assert isinstance(path, FastPath)
+        assert isinstance(path.runner, CPUProgramRunner)
+        assert path.runner._elsewhere is not None
+        held: Any = path.runner._elsewhere.held
+        read, written = held
+        assert given.elements_on_cpu is not None
+        assert [array is given.elements_on_cpu.elements for _, array in read] == [True]
+        assert [array.nbytes for array in written] == [4 * SIDE * SIDE]
         worker.dispose()
 
 

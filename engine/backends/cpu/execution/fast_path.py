@@ -240,6 +240,7 @@ class CPUProgramRunner(ProgramRunner):
             here.bind_inputs_now(arrays)
         elif not here.is_bound_to(arrays, tensors):
             here.bind_inputs(arrays, tensors)
+        here.held = here.taken, [memory.array for memory in self.own.values()]
         if is_quick or tensors:
             for number in here.copied:
                 (self._views or self._seen(arrays))[number][...] = arrays[number]
@@ -450,7 +451,7 @@ class ZeroCopyCommands:
         outputs, words, before, made = self._outputs, self._words, self.moved, dict[str, OutputMemory]()
         is_new = False
         # Those of this run, of the one whose outputs are its inputs, and of the one before, until they go.
-        most, held = 3 * len(own), list[np.ndarray]()
+        most = 3 * len(own)
         for name, (buffer, places) in outputs.items() if own else ():
             if name in own:
                 size = buffer.elements * buffer.dtype.itemsize
@@ -460,7 +461,6 @@ class ZeroCopyCommands:
                     break  # a copy may find some later
                 is_new = is_new or is_unused
                 made[name] = OutputMemory(array, address, stream)
-                held.append(array)
                 for place in places:
                     words[place] = address
         for name in before:
@@ -471,7 +471,6 @@ class ZeroCopyCommands:
         if before or made:
             self.job = None
         self.moved = (*made,)
-        self.held = self.taken, held
         return made, is_new
 
     def let_go(self) -> None:
