@@ -66,6 +66,9 @@ class ProgramRunner:
         """
         return None
 
+    def note_taken(self) -> None:
+        """Take note that the caller takes the outputs now, before it has waited for them."""
+
     def resize(self) -> None:
         """Follow the program to other sizes; see `engine.backends.plan_template.NativeSizes.refill`."""
 

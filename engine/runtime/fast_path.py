@@ -227,6 +227,7 @@ class FastPath(Run):
     def take_outputs(self) -> dict[str, np.ndarray] | None:
         """The elements of all outputs, by name, which the caller owns; None if not all are plain arrays."""
         taken = dict[str, np.ndarray]()
+        self.runner.note_taken()
         for name, is_large in self._takeable or self._find_takeable():
             data = self.detach_output(name) if is_large else None
             if data is not None:

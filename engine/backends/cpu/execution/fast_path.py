@@ -14,19 +14,16 @@ import numpy as np
 
 from engine.backends.cpu.execution.memory import CPUBuffer
 from engine.backends.cpu.execution.output_memory import OutputMemory
-from engine.backends.cpu.execution.program import TRIALS, CPUProgram, is_free, own_ns
+from engine.backends.cpu.execution.program import TRIALS, CPUProgram, own_ns
 from engine.backends.cpu.execution.stream import JobStream
 from engine.backends.cpu.execution.template_source import COPIED, MOST_COPIED, OTHERS, RAN
+from engine.backends.cpu.execution.zero_copy import IN_PLACE_BYTES, ZeroCopyCommands
 from engine.backends.host import INLINE_NS
 from engine.backends.program_runner import ProgramRunner
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
 from engine.base.memory.aligned import address_in_place
-from engine.device.jobs.command_list import CommandList
-from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
-
-IN_PLACE_BYTES = 1 << 14
-"""Copying a smaller input costs less than setting its address."""
+from engine.device.jobs.system import JobHandle
 
 SHORT_IN_PLACE_BYTES = MOST_COPIED
 """The same for a program that runs on the calling thread, which is over when the next thing happens."""
@@ -36,6 +33,18 @@ _COPY_NS = 0.05
 
 A few times as long where the arrays and their copies do not fit into the cache that other cores share.
 """
+
+_DOUBT = 2.0
+"""How many times as long as one thread took a shared run may be expected to take less, when it is tried.
+
+The one thread may have found the caches cold, or other processes using the memory.
+"""
+
+_AWAITED = 3
+"""How many results in a row a caller has to wait for to be expected to wait for the next, too."""
+
+_MOST_AWAITED_NS = 8_000_000.0
+"""How long such a caller's thread may be kept: half a frame, which one that waits no more loses once."""
 
 _REST, _LONGEST_REST = 4, 64
 """How many runs go without help after one that took too long with it, as it does where all cores are busy.
@@ -48,16 +57,20 @@ class CPUProgramRunner(ProgramRunner):
     """Zero-copy runs while nothing is in flight: kernels read arrays and tensors in place.
 
     Arrays have to be copied before `schedule` returns. A program that takes little longer than that runs on
-    the calling thread instead, and reads them in place; job threads help with it while that takes no longer.
+    the calling thread instead, and reads them in place; job threads help with it while that takes no longer,
+    or while the caller waits for the results anyway.
     Outputs of which the caller takes copies are computed in new memory, which these take over.
     """
 
     __slots__ = (
+        "_awaited",
         "_copied_ns",
         "_elsewhere",
         "_in_place",
+        "_is_noted",
         "_is_rare",
         "_is_small",
+        "_over_ns",
         "_program",
         "_resized",
         "_rest",
@@ -66,6 +79,7 @@ class CPUProgramRunner(ProgramRunner):
         "_share_ns",
         "_stream",
         "_targets",
+        "_took_ns",
         "_untimed",
         "_views",
         "_waits",
@@ -98,6 +112,10 @@ class CPUProgramRunner(ProgramRunner):
         # How long a run in place may take with the help of job threads, how many runs go without them after
         # the next one that takes longer, and how many are left of those after the last one.
         self._share_ns, self._rest, self._waits = 0.0, _REST, 0
+        # For how many results in a row the caller has waited, and whether it was seen for the latest run; how
+        # long that took if it kept the calling thread, and when it was over.
+        self._awaited, self._is_noted = 0, True
+        self._took_ns, self._over_ns = 0, 0
 
     def settle(self) -> None:
         self._program.settle()
@@ -136,8 +154,12 @@ class CPUProgramRunner(ProgramRunner):
                 return True
             self._follow(arrays, not tensors)
         is_quick = program.is_short or not tensors and program.is_quick(self._saved_ns)
-        is_shared = not self._is_small and not tensors and self._may_share(is_quick)
-        is_quick = is_quick or is_shared
+        is_shared = False
+        if not (self._is_small or tensors):
+            self._awaited = self._awaited if self._is_noted else 0
+            self._is_noted, self._took_ns = False, 0
+            is_shared = self._may_share(is_quick)
+            is_quick = is_quick or is_shared
         if own or (tensors and not program.is_short) or (is_quick and not self._is_small):
             self._run_elsewhere(arrays, tensors, own, is_quick, is_shared)
             return True
@@ -172,22 +194,43 @@ class CPUProgramRunner(ProgramRunner):
         if all(map(address_in_place, arrays, [t.address in self._program.exact for t in self._targets])):
             self._copied_ns = min(self._copied_ns, took)
         self._untimed -= 1
-        if not self._untimed and self._copied_ns < inf:
-            # Copies leave a thread's share of the program to wait for, which takes about as long.
-            may_take = self._copied_ns * (1 + 1 / self._stream.jobs.thread_count)
-            self._saved_ns = max(self._saved_ns, may_take * self._saved_share)
+        if not self._untimed:
+            self._saved_ns = self._most_saved_ns
+
+    @property
+    def _most_saved_ns(self) -> float:
+        """How long an in-place run may take instead of copies, by those timed so far."""
+        if self._copied_ns == inf:
+            return self._saved_ns
+        # Copies leave a thread's share of the program to wait for, which takes about as long.
+        may_take = self._copied_ns * (1 + 1 / self._stream.jobs.thread_count)
+        return max(self._saved_ns, may_take * self._saved_share)
 
     def _may_share(self, is_quick: bool) -> bool:
         """Whether job threads share this in-place run; `is_quick`: whether it is fast without them."""
         program, jobs = self._program, self._stream.jobs
-        if not jobs.helps_callers or (self._untimed and not is_quick):
+        if not jobs.helps_callers:
             return False
-        limit = INLINE_NS + self._saved_ns
-        if not program.may_be_shared(is_quick, limit * jobs.thread_count):
+        is_awaited = self._awaited >= _AWAITED
+        if self._untimed and not (is_quick or is_awaited):
+            return False
+        limit = _MOST_AWAITED_NS if is_awaited else INLINE_NS + self._saved_ns
+        if not program.may_be_shared(is_quick, _DOUBT * limit * jobs.thread_count, is_awaited):
             return False
         self._waits -= 1
-        self._share_ns = program.fastest_ns if is_quick else limit
+        self._share_ns = program.fastest_ns if is_quick and not is_awaited else limit
         return self._waits < 0
+
+    def note_taken(self) -> None:
+        if self._is_small:
+            return
+        if self._took_ns:
+            is_awaited = 2 * (perf_counter_ns() - self._over_ns) < self._took_ns
+        else:
+            is_awaited = not self._stream.is_idle()
+        self._awaited, self._is_noted = self._awaited + 1 if is_awaited else 0, True
+        if self._awaited == _AWAITED:
+            self._rest, self._waits = _REST, 0
 
     def _share(self, here: ZeroCopyCommands, arrays: Sequence[np.ndarray]) -> None:
         """Run commands on this thread and the job threads; share less often if that was too slow."""
@@ -198,7 +241,9 @@ class CPUProgramRunner(ProgramRunner):
         before = perf_counter_ns()
         job = self._stream.submit_repeated(job, here.commands, held)
         job.handle.complete()
-        if perf_counter_ns() - before > self._share_ns:
+        self._over_ns = perf_counter_ns()
+        self._took_ns = self._over_ns - before
+        if self._took_ns > self._share_ns:
             self._waits, self._rest = self._rest, min(2 * self._rest, _LONGEST_REST)
         else:
             self._waits, self._rest = 0, _REST
@@ -250,7 +295,7 @@ class CPUProgramRunner(ProgramRunner):
             self._share(here, arrays)
             return
         if is_quick:
-            program.run_copy_here(here.run_here, self._saved_ns)
+            program.run_copy_here(here.run_here, self._most_saved_ns)
             return
         if program.is_new:
             program.mark_enqueued()
@@ -322,158 +367,3 @@ class CPUProgramRunner(ProgramRunner):
         for here in (self._elsewhere, self._resized):
             if here is not None:
                 here.let_go()
-
-
-class ZeroCopyCommands:
-    """A copy of a program's commands with their own argument blocks, for in-place inputs and outputs.
-
-    To be changed only while they are not running. `read` are the tensors that are read in place; inputs in
-    `copied` have to be. `moved` are the outputs in other memory than the program's. Jobs hold `held`.
-    """
-
-    __slots__ = (
-        "_ahead",
-        "_allowed",
-        "_exact",
-        "_home",
-        "_may",
-        "_outputs",
-        "_own",
-        "_places",
-        "_rows",
-        "_words",
-        "commands",
-        "copied",
-        "held",
-        "job",
-        "moved",
-        "read",
-        "run_here",
-        "shared",
-        "taken",
-        "tensors",
-    )
-
-    def __init__(
-        self, program: CPUProgram, inputs: Sequence[CPUBuffer], allowed: Sequence[bool], jobs: JobSystem
-    ) -> None:
-        assert program.commands is not None
-        block: np.ndarray = program.commands.keep_alive[0]  # type: ignore[index]
-        self._own = own = block.copy()
-        self._rows, self._ahead = program.commands.array.copy(), own.ctypes.data - block.ctypes.data
-        self._rows[:, 1] += self._ahead
-        self.commands = CommandList(self._rows, (own, program.commands.keep_alive))
-        self.run_here = jobs.inline_runner(self.commands)
-        self._words = own.data
-        self._places = [program.places.get(buffer.address, ()) for buffer in inputs]
-        self._home = [buffer.address for buffer in inputs]
-        self._may = allowed
-        self._see(program, inputs)
-        # The arguments of `bind_inputs`; None if the commands may refer to memory that was freed.
-        self.tensors: Sequence[CPUTensorData | None] | None = None
-        self.job: RepeatedJob | None = None  # what runs it as it is bound
-        # What runs it while the caller waits, and what that holds meanwhile.
-        self.shared: tuple[RepeatedJob, list[object]] | None = None
-        self.taken: list[tuple[int, np.ndarray]] = []
-        self.read: list[CPUTensorData] = []
-        self.copied: list[int] = []
-        self.held: object = None
-
-    def _see(self, program: CPUProgram, inputs: Sequence[CPUBuffer]) -> None:
-        """Note which inputs can be read in place, and the outputs, at the present sizes."""
-        self._allowed = [
-            may and buffer.elements * buffer.dtype.itemsize >= IN_PLACE_BYTES
-            for may, buffer in zip(self._may, inputs, strict=True)
-        ]
-        self._exact = [buffer.address in program.exact for buffer in inputs]
-        self._outputs = program.outputs
-        self.moved: tuple[str, ...] = ()
-
-    def resize(self, program: CPUProgram, inputs: Sequence[CPUBuffer]) -> bool:
-        """Follow the program to other sizes, with the same buffers; False if that is impossible now."""
-        assert program.commands is not None
-        self.shared = None
-        rows, count = program.commands.array, program.commands.count
-        if not is_free(self) or count > len(self._rows):
-            return False
-        self.let_go()
-        self._own[:] = program.commands.keep_alive[0]  # type: ignore[index]
-        own = self._rows[:count]
-        own[:] = rows
-        own[:, 1] += self._ahead
-        self.commands.become(own)
-        self._see(program, inputs)
-        return True
-
-    def is_bound_to(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> bool:
-        """Whether the commands read these tensors in place."""
-        # Arrays are others where they were written while they were read.
-        if tensors != self.tensors or any(arrays[number] is not array for number, array in self.taken):
-            return False
-        self.tensors = tensors
-        return True
-
-    def bind_inputs(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
-        """Bind tensors in place where possible; without any, bind copies."""
-        self.let_go()
-        self.tensors, words, allowed = tensors, self._words, self._allowed
-        for number, places in enumerate(self._places):
-            tensor = tensors[number] if tensors else None
-            address = tensor.address if tensor is not None and allowed[number] else 0
-            if tensor is not None and address:
-                self.taken.append((number, arrays[number]))
-                self.read.append(tensor)
-            else:
-                self.copied.append(number)
-                address = self._home[number]
-            for place in places:
-                words[place] = address
-
-    def bind_inputs_now(self, arrays: Sequence[np.ndarray]) -> None:
-        """Bind arrays in place, for a run that ends before their owner can change them."""
-        self.let_go()
-        for number, array in enumerate(arrays):
-            address = address_in_place(array, self._exact[number]) if self._allowed[number] else 0
-            if not address:
-                self.copied.append(number)
-                address = self._home[number]
-            for place in self._places[number]:
-                self._words[place] = address
-
-    def bind_outputs(
-        self, own: Collection[str], stream: JobStream
-    ) -> tuple[Mapping[str, OutputMemory], bool]:
-        """Bind outputs to memory of their own where available, else to the program's.
-
-        Returns:
-            Those in memory of their own, and whether the process never used some of that before.
-        """
-        outputs, words, before, made = self._outputs, self._words, self.moved, dict[str, OutputMemory]()
-        is_new = False
-        # Those of this run, of the one whose outputs are its inputs, and of the one before, until they go.
-        most = 3 * len(own)
-        for name, (buffer, places) in outputs.items() if own else ():
-            if name in own:
-                size = buffer.elements * buffer.dtype.itemsize
-                try:
-                    array, address, is_unused = stream.own.elements(size, buffer.dtype, most)
-                except MemoryError:
-                    break  # a copy may find some later
-                is_new = is_new or is_unused
-                made[name] = OutputMemory(array, address, stream)
-                for place in places:
-                    words[place] = address
-        for name in before:
-            if name not in made:
-                buffer, places = outputs[name]
-                for place in places:
-                    words[place] = buffer.address
-        if before or made:
-            self.job = None
-        self.moved = (*made,)
-        return made, is_new
-
-    def let_go(self) -> None:
-        """Drop inputs and new memory; running commands keep what they need."""
-        self.tensors = self.job = self.held = None
-        self.taken, self.read, self.copied = [], [], []

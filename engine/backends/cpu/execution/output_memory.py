@@ -1,6 +1,6 @@
 """Outputs in new memory, which `Worker.copy_output` hands over without copying.
 
-Made by `engine.backends.cpu.execution.fast_path.ZeroCopyCommands.bind_outputs`.
+Made by `engine.backends.cpu.execution.zero_copy.ZeroCopyCommands.bind_outputs`.
 """
 
 from __future__ import annotations

@@ -218,15 +218,15 @@ class CPUProgram(Program):
         most = min(TRIAL_NS + saved_ns * _ROUGHLY, _MOST_TRIED_NS)
         return self.nanoseconds < most and self.nanoseconds * self.pace.ratio < _HOPELESS * enough
 
-    def may_be_shared(self, is_quick: bool, most_ns: float) -> bool:
+    def may_be_shared(self, is_quick: bool, most_ns: float, is_awaited: bool) -> bool:
         """Whether job threads may share an inline run: only once measurements have settled `is_quick`.
 
         Not with one that takes longer than `most_ns` on one thread by what is known, or too short a time for
-        threads to wake.
+        threads to wake; nor with one that is estimated to be long, unless the caller waits for it anyway.
         """
         is_settled = not (self.is_new or (is_quick and self._trials))
-        is_worth_it = 2 * INLINE_NS < self.fastest_ns < most_ns and self.nanoseconds < _MOST_TRIED_NS
-        return is_settled and is_worth_it
+        is_worth_it = 2 * INLINE_NS < self.fastest_ns < most_ns
+        return is_settled and is_worth_it and (is_awaited or self.nanoseconds < _MOST_TRIED_NS)
 
     def run_copy_here(self, run: Callable[[], object], saved_ns: float) -> None:
         """Run a copy of its commands with other inputs inline on this thread; see `is_quick`."""

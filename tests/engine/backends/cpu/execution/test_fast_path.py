@@ -12,8 +12,10 @@ import pytest
 
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.execution import fast_path
-from engine.backends.cpu.execution.fast_path import CPUProgramRunner, ZeroCopyCommands
+from engine.backends.cpu.execution.fast_path import CPUProgramRunner
 from engine.backends.cpu.execution.program import TRIALS
+from engine.backends.cpu.execution.stream import JobStream
+from engine.backends.cpu.execution.zero_copy import ZeroCopyCommands
 from engine.base.memory.aligned import address_in_place, aligned
 from engine.compiler.plan import Plan
 from engine.device.jobs.system import JobHandle, RepeatedJob
@@ -82,6 +84,40 @@ def test_job_threads_help_while_that_takes_no_longer(
     del given
     assert seen() is None
     assert [run - first for run in helped[::2]] == [0, 1, 6, 15, 16, 21]
+
+
+def test_a_caller_that_waits_for_results_shares_runs(
+    backend: CPUBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After three results that it waited for, until it takes one later or none at all."""
+    n, shared, share = 300_000, list[int](), CPUProgramRunner._share
+    x, y = backend.create(n, F32), backend.create(n, F32)
+    program = backend.record(chain(n, 2), {"x": x, "y": y})
+    runner = CPUProgramRunner(backend.stream, program, [x], [True])
+    set_clocks(monkeypatch, [4900] * 3 + [161] * TRIALS)  # given up after three trials
+    run, given = 0, aligned((n,), F32)
+
+    def note_share(runner: CPUProgramRunner, here: ZeroCopyCommands, arrays: list[np.ndarray]) -> None:
+        shared.append(run)
+        share(runner, here, arrays)
+
+    def take(is_awaited: bool) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(JobStream, "is_idle", lambda stream: not is_awaited)
+            runner.note_taken()
+
+    monkeypatch.setattr(CPUProgramRunner, "_share", note_share)
+    # Of each shared run when it begins, when it is over and when its results are taken.
+    stamps = iter([0, 1000, 1499, 0, 1000, 1500, 0, 1000, 1500])
+    monkeypatch.setattr(fast_path, "perf_counter_ns", lambda: next(stamps))
+    for run in range(1 + 3 + TRIALS + 12):
+        given[:] = run
+        assert runner.run([given])
+        given[:] = -1
+        if run >= 4 + TRIALS and run != 4 + TRIALS + 5:
+            take(is_awaited=True)
+        np.testing.assert_array_equal(backend.reader(y, (n,))(None), np.full(n, run + 2, np.float32))
+    assert [run - 4 - TRIALS for run in shared] == [3, 4, 9]
 
 
 def test_shared_runs_repeat_a_job(backend: CPUBackend, monkeypatch: pytest.MonkeyPatch) -> None:
