@@ -54,6 +54,17 @@ Angle = Callable[[Expr, Expr, Expr], tuple[Expr, Expr]]
 def rotated(k: Builder, x: Value, columns: int, width: int, interleaved: bool, angle: Angle) -> Value:
     """x with the heads of each row rotated: (batch, heads, rows, columns) or (batch, rows, hidden)."""
     by_head = x if x.rank == 4 else k.alias(x, (*x.shape[:2], x.shape[2] // max(columns, 1), columns))
+    if width == columns and not interleaved:
+        # Along each half of a row, neighbours meet neighbours.
+        halves = k.alias(by_head, (*by_head.shape[:3], 2, columns // 2))
+
+        def turn(b: Expr, first: Expr, second: Expr, half: Expr, pair: Expr) -> Expr:
+            own, other = (halves[b, first, second, which, pair] for which in (half, lit(1) - half))
+            row = second if x.rank == 4 else first
+            cosine, sine = (cast(e, own.dtype) for e in angle(b, row, pair))
+            return own * cosine + select(eq(half, lit(0)), -other, other) * sine
+
+        return k.alias(k.compute(halves.shape, x.dtype, turn), x.shape)
 
     def formula(b: Expr, first: Expr, second: Expr, d: Expr) -> Expr:
         row = second if x.rank == 4 else first

@@ -95,7 +95,7 @@ class OutputPool:
         # With room for the next sizes, if they grow.
         piece = reserve(size + size // 4)
         address = address_of(piece)
-        del pieces[: len(pieces) + 1 - most]
+        del pieces[: max(len(pieces) + 1 - most, 0)]
         if len(piece) * most <= MOST_KEPT:
             pieces.append((piece, address))
         return piece[:size].view(dtype), address, True

@@ -38,15 +38,17 @@ def tables(rows: int, pairs: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.spread
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_any_sizes_on_every_backend(interleaved: bool, channel: str, make_worker: MakeWorker) -> None:
-    """Two heads of 6 columns, the first 4 of which are turned, side by side."""
-    angles, cos, sin = tables(9, 2)
+@pytest.mark.parametrize(("interleaved", "width"), [(False, 4), (False, 6), (True, 4)])
+def test_any_sizes_on_every_backend(
+    interleaved: bool, width: int, channel: str, make_worker: MakeWorker
+) -> None:
+    """Two heads of 6 columns side by side, of which the first ones or all are turned."""
+    angles, cos, sin = tables(9, width // 2)
     example = np.zeros((2, 3, 12), np.float32), np.zeros((2, 3), np.int64)
     model = one_layer(
         "RotaryEmbedding",
         [example[0], cos, sin, example[1]],
-        {"num_heads": 2, "rotary_embedding_dim": 4, "interleaved": int(interleaved)},
+        {"num_heads": 2, "rotary_embedding_dim": width, "interleaved": int(interleaved)},
         known=(1, 2),
         dynamic=(0, 3),
     )
@@ -59,7 +61,7 @@ def test_any_sizes_on_every_backend(interleaved: bool, channel: str, make_worker
         x = rng.normal(size=(batch, rows, 12)).astype(np.float32)
         at = rng.integers(0, 9, (batch, rows))
         worker.schedule(x0=x, x3=at)
-        right = turned(x.reshape(batch, rows, 2, 6), angles[at], 4, interleaved).reshape(x.shape)
+        right = turned(x.reshape(batch, rows, 2, 6), angles[at], width, interleaved).reshape(x.shape)
         found = worker.peek_output().download_to_array()
         assert disagreement(found, right) < (1e-5 if channel == "cpu" else 1e-4)
 

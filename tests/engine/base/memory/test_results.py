@@ -90,6 +90,17 @@ def test_outputs_take_the_latest_memory_that_nobody_holds() -> None:
     assert [memory.elements(4000, F32, 3)[1:] for _ in range(3)] == [(places[1], False)] * 3
 
 
+def test_several_outputs_take_the_memory_of_those_before() -> None:
+    """Although few of the blocks that may be kept are there at first."""
+    memory, held = OutputPool(), list[np.ndarray]()
+    for turn in range(5):
+        found = [memory.elements(4000, F32, 6) for _ in range(2)]
+        assert [is_new for _, _, is_new in found] == [turn < 2] * 2
+        held = [array for array, _, _ in found]
+        del found
+    assert len(held) == 2
+
+
 def test_outputs_take_no_memory_that_is_held_or_of_another_size() -> None:
     memory = OutputPool()
     held = [memory.elements(4000, F32, 3) for _ in range(7)]
