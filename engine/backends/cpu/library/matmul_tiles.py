@@ -165,22 +165,29 @@ def make_offset_tile(rows, vectors, lanes, form="float32"):
         double = _opaque(a_row << 1)
         multiples = [None, a_row, double]
 
-        def add_word(places, totals):
+        def add_word(u, places, totals):
             *a_places, offset = places
-            right = [(b + offset.word() + word * lanes * v).read(kind, word) for v in range(vectors)]
+            start = b + offset.word(u)
+            right = [(start + word * lanes * v).read(kind, word) for v in range(vectors)]
 
             def left(r):
                 place, step = a_places[r // _ROWS_OF_POINTER], multiples[r % _ROWS_OF_POINTER]
-                return (place if step is None else place + step).read(element).spread(lanes)
+                place = place if step is None else place + step
+                return (place + word * u).read(element).spread(lanes)
 
             return add_products(map(left, range(rows)), right, totals, partial(_multiplied, form))
+
+        def add_two(places, totals):
+            return add_word(1, places, add_word(0, places, totals))
 
         starts = [a]
         triple = double + a_row
         while len(starts) * _ROWS_OF_POINTER < rows:
             starts.append(_opaque(starts[-1] + triple))
         zeros = [k.of(kind, 0)] * (rows * vectors)
-        _, sums = _walk(k, [*starts, offsets], 8, zeros, add_word, word)
+        # Decoding one at a time would be slower than multiplying.
+        places, sums = _walk(k & 1, [*starts, offsets], 8, zeros, partial(add_word, 0), word)
+        _, sums = _walk(k / 2, places, 16, sums, add_two, 2 * word)
         for r in range(rows):
             for v in range(vectors):
                 (c + c_row * r + word * lanes * v).write(sums[r * vectors + v], word)

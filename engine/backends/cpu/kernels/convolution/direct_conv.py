@@ -50,7 +50,7 @@ from engine.backends.windows import Windows2D
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferrable, deferred
 
-_MOST_PLANES = {1: 8, 4: 32}
+_MOST_PLANES = {1: 8, 4: 64}
 """Planes, by elements of a word, whose neighbouring rows stay near; the windows of more are gathered."""
 
 _FEW_OUTPUTS = 4

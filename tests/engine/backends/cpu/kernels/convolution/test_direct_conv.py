@@ -25,6 +25,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "groups": ((2, 12, 10, 30), (34, 6, 3, 3), {"group": 2, "pads": (1, 1, 1, 1)}),
     "one axis": ((2, 8, 1100), (40, 8, 7), {"pads": (3, 3)}),
     "one axis without padding": ((1, 4, 331), (16, 4, 10), {}),
+    "many planes": ((1, 250, 40), (18, 250, 3), {"pads": (1, 1)}),
 }
 
 STRIDED: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
