@@ -26,8 +26,8 @@ NS_PER_RESULT = 0.15
 
 _AVX512_WIDE = replace(AVX512, vectors=4)
 
-_MOST_PANEL_BYTES = 192 << 10
-"""A wide panel of weights, which tiles of few pixels read often, stays in second-level cache beside the next."""
+_MOST_PANEL_BYTES = 128 << 10
+"""Of a wide panel, which tiles of few pixels read often: so many stay in second-level cache."""
 
 
 def panel_tile(tile: Tile, m: int, depth: int, pooled: int = 1) -> Tile:

@@ -169,6 +169,7 @@ FIRST: dict[str, Case] = {
     "valid, with a stride": Case((2, 3, 17, 19), (12, 3, 3, 3), strides=(2, 2), x_first=True),
     "padded at the end only": Case((1, 3, 16, 18), (8, 3, 3, 3), strides=(2, 2), ends=(1, 1), x_first=True),
     "pointwise": Case((1, 20, 6, 7), (40, 20, 1, 1), x_first=True),
+    "wide panels": Case((1, 3, 13, 17), (121, 3, 3, 3), pads=(1, 1), strides=(2, 2), x_first=True),
     "long rows": Case((1, 4, 6, 2500), (3, 4, 3, 3), pads=(1, 1), x_first=True),
     "dilated": Case((1, 2, 15, 21), (17, 2, 3, 3), pads=(2, 3), dilations=(2, 3), x_first=True),
     "more padding than input": Case((1, 2, 2, 3), (3, 2, 3, 3), pads=(4, 5), ends=(5, 4), x_first=True),
