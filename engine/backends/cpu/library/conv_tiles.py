@@ -18,8 +18,8 @@ from engine.backends.cpu.library.vectors import (
 )
 
 # With more, the addresses of pixels do not fit into registers with what else an iteration needs; LLVM would
-# then load all numbers before the first product, and lack registers for sums.
-_MOST_SUMS = 22
+# then load all numbers before the first product, and lack registers for sums of several vectors.
+_MOST_PIXELS = 8
 
 
 def _keep_order(builder):
@@ -142,7 +142,7 @@ def make_plane_tile(rows, vectors, lanes, recipe=None):
             _keep_order(table.builder)
             return table.word(r)
 
-        if rows * vectors > _MOST_SUMS:
+        if vectors > 1 and rows > _MOST_PIXELS:
             pixels = [partial(read, r) for r in range(rows)]
         else:
             pixels = _fixed([table.word(r) for r in range(rows)])

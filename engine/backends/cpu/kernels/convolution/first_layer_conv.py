@@ -26,6 +26,7 @@ from engine.backends.cpu.kernels.convolution.nhwc_tiles import (
     NS_PER_RESULT,
     pack_weights,
     padded_channels,
+    panel_tile,
     pixel_rows,
     tile_makers,
     walk_tiles,
@@ -57,9 +58,9 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         return False
     if not attributes.get("x_first") and x.shape[-1] > 1:
         return False
-    tile = host_tile()
     m, channels = w.shape[:2]
     depth = channels * win.taps
+    tile = panel_tile(host_tile(), m, depth, attributes.get("pooled", 1))
     flops = 2.0 * padded_channels(m, tile) * depth
     pixel_ns = flops / FLOPS_PER_NS + m * NS_PER_RESULT
     if int(attributes["group"]) != 1 or depth > _MAX_DEPTH:

@@ -23,6 +23,7 @@ from engine.backends.cpu.kernels.convolution.nhwc_tiles import (
     NS_PER_RESULT,
     pack_weights,
     padded_channels,
+    panel_tile,
     pixel_rows,
     tile_makers,
     walk_tiles,
@@ -236,12 +237,12 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
 
 def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels_last: float32, one or two axes, known weights."""
-    tile = host_tile()
-    rows = pixel_rows(tile, compute.attributes.get("pooled", 1))[0]
+    w, pooled = compute.operands[1], compute.attributes.get("pooled", 1)
+    tile = panel_tile(host_tile(), w.shape[0] // int(compute.attributes["group"]), prod(w.shape[1:]), pooled)
+    rows = pixel_rows(tile, pooled)[0]
     conv = nhwc_conv_of(compute, rows)
     if conv is None:
         return False
-    w = compute.operands[1]
     elements = w.known
     assert elements is not None
     padded, panels = padded_channels(conv.m, tile), -(-conv.m // tile.width)

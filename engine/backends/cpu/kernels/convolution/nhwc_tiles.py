@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +24,23 @@ FLOPS_PER_NS = 160.0
 
 NS_PER_RESULT = 0.15
 
+_AVX512_WIDE = replace(AVX512, vectors=4)
+
+_MOST_PANEL_BYTES = 128 << 10
+"""Of a wide panel, which tiles of few pixels read often: so many stay in second-level cache."""
+
+
+def panel_tile(tile: Tile, m: int, depth: int, pooled: int = 1) -> Tile:
+    """The tile for `m` output channels of a group, with sums of `depth` products.
+
+    With 32 registers, a tile of few pixels and twice as many vectors reads less for as many products, if its
+    panels have no vectors to spare.
+    """
+    wide = _AVX512_WIDE
+    is_whole = -(-m // tile.lanes) % wide.vectors == 0
+    is_near = 4 * depth * wide.width <= _MOST_PANEL_BYTES
+    return wide if tile == AVX512 and pooled == 1 and is_whole and is_near else tile
+
 
 def pixel_rows(tile: Tile, pooled: int = 1) -> tuple[int, int]:
     """The pixels of a tall tile and of a short one for the remainder: of whole windows that are pooled."""
@@ -31,7 +49,7 @@ def pixel_rows(tile: Tile, pooled: int = 1) -> tuple[int, int]:
     return tall // window * window, max(short // window, 1) * window
 
 
-_PIXEL_ROWS = {AVX512: (14, 8), AVX2: (6, 4), NEON: (8, 4)}
+_PIXEL_ROWS = {AVX512: (12, 8), _AVX512_WIDE: (6, 3), AVX2: (6, 4), NEON: (8, 4)}
 
 
 def padded_channels(m: int, tile: Tile) -> int:
@@ -78,15 +96,17 @@ def tile_makers(tile: Tile, maker: str, unrolls: bool, epilogue: Epilogue) -> st
     rows = dict(zip(("tall", "short"), pixel_rows(tile, epilogue.pooled), strict=True))
     recipe = epilogue.recipe
     lines = []
-    for name, height, vectors in _SHAPES:
-        count = rows[height]
-        unroll = f", {1 if count * vectors > _MANY_SUMS else 2}" if unrolls else ""
-        lines.append(f"{name}_{height} = {maker}({count}, {vectors}, {tile.lanes}{unroll}, {recipe!r})")
+    for name, vectors in _shapes(tile).items():
+        for height, count in rows.items():
+            unroll = f", {1 if count * vectors > _MANY_SUMS else 2}" if unrolls else ""
+            lines.append(f"{name}_{height} = {maker}({count}, {vectors}, {tile.lanes}{unroll}, {recipe!r})")
     lines.append(f"prefetch_read = make_prefetch({4 * tile.width})")
     return "\n".join(lines) + "\n"
 
 
-_SHAPES = (("wide", "tall", 2), ("wide", "short", 2), ("slim", "tall", 1), ("slim", "short", 1))
+def _shapes(tile: Tile) -> dict[str, int]:
+    """The vectors of its tiles by name: wide ones, and slim ones if a last panel may be one vector wide."""
+    return {"wide": tile.vectors} if tile == _AVX512_WIDE else {"wide": tile.vectors, "slim": 1}
 
 
 def walk_tiles(
@@ -119,6 +139,11 @@ def walk_tiles(
             f"    {call(name + '_short')}",
         ]
 
+    shapes = [f"width_bytes = {tile.width * 4}", *heights("wide")]
+    if "slim" in _shapes(tile):
+        shapes = [f"if columns > {tile.lanes}:", *indent(shapes)]
+        shapes += ["else:", *indent([f"width_bytes = {tile.lanes * 4}", *heights("slim")])]
+
     return [
         *([] if recipe is None else [store_row_stride("sums", "m_total")]),
         "m = m0",
@@ -131,12 +156,7 @@ def walk_tiles(
         "        rest = count - t",
         "        places = table + t * 8",
         *indent(indent([*before, *_prefetch(tile, epilogue)])),
-        f"        if columns > {tile.lanes}:",
-        f"            width_bytes = {tile.width * 4}",
-        *indent(indent(indent(heights("wide")))),
-        "        else:",
-        f"            width_bytes = {tile.lanes * 4}",
-        *indent(indent(indent(heights("slim")))),
+        *indent(indent(shapes)),
         *indent(indent(_store_tile(tile, epilogue, rank) if recipe is None else [])),
         "        t += valid",
         f"    m += {tile.width}",

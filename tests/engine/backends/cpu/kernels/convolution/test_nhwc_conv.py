@@ -10,7 +10,7 @@ import pytest
 
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.codegen.native_kernel import NativeKernel
-from engine.backends.cpu.codegen.tiles import AVX2, NEON, PORTABLE, Tile
+from engine.backends.cpu.codegen.tiles import AVX2, AVX512, NEON, PORTABLE, Tile
 from engine.backends.cpu.kernels.convolution import first_layer_conv, nhwc_conv, small_output_conv
 from engine.backends.cpu.kernels.convolution.first_layer_conv import tune_first_layer_conv
 from engine.backends.cpu.kernels.convolution.nhwc_conv import tune_nhwc_conv
@@ -149,6 +149,9 @@ NAMED: dict[str, Case] = {
     "many taps": Case((1, 2, 30, 30), (16, 2, 15, 15), pads=(7, 7)),
     "deep": Case((1, 300, 6, 9), (49, 300, 3, 3), pads=(1, 1)),
     "one axis": Case((2, 6, 41), (37, 6, 3), pads=(1,), strides=(2,)),
+    "wide panels": Case((2, 20, 9, 7), (128, 20, 1, 1)),
+    "a wide panel, not filled": Case((1, 9, 8, 13), (59, 9, 3, 3), pads=(1, 1)),
+    "wide panels of groups": Case((1, 12, 7, 9), (128, 6, 3, 3), strides=(2, 2), group=2),
     "pixels that evict each other": Case((2, 1024, 5, 7), (260, 1024, 1, 1)),
     "every second one of them": Case((1, 1024, 9, 7), (260, 1024, 1, 1), strides=(2, 2), pads=(1, 0)),
     "every second one evicts another": Case((1, 512, 9, 15), (260, 512, 3, 3), strides=(2, 2), pads=(1, 1)),
@@ -166,6 +169,7 @@ FIRST: dict[str, Case] = {
     "valid, with a stride": Case((2, 3, 17, 19), (12, 3, 3, 3), strides=(2, 2), x_first=True),
     "padded at the end only": Case((1, 3, 16, 18), (8, 3, 3, 3), strides=(2, 2), ends=(1, 1), x_first=True),
     "pointwise": Case((1, 20, 6, 7), (40, 20, 1, 1), x_first=True),
+    "wide panels": Case((1, 3, 13, 17), (121, 3, 3, 3), pads=(1, 1), strides=(2, 2), x_first=True),
     "long rows": Case((1, 4, 6, 2500), (3, 4, 3, 3), pads=(1, 1), x_first=True),
     "dilated": Case((1, 2, 15, 21), (17, 2, 3, 3), pads=(2, 3), dilations=(2, 3), x_first=True),
     "more padding than input": Case((1, 2, 2, 3), (3, 2, 3, 3), pads=(4, 5), ends=(5, 4), x_first=True),
@@ -203,16 +207,18 @@ def test_few_outputs(backend: CPUBackend, name: str) -> None:
 @pytest.mark.parametrize("tail", ["none", "residual", "slope", "position"])
 def test_epilogues(backend: CPUBackend, tail: str) -> None:
     check(backend, Case((2, 6, 10, 23), (70, 6, 3, 3), pads=(1, 1), tail=tail))
+    check(backend, Case((2, 6, 10, 23), (64, 6, 3, 3), pads=(1, 1), tail=tail))
     check(backend, Case((2, 6, 10, 23), (7, 6, 3, 3), pads=(1, 1), tail=tail))
     check(backend, Case((2, 3, 10, 23), (70, 3, 3, 3), pads=(1, 1), tail=tail, x_first=True))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("tile", [AVX2, NEON, PORTABLE])
+@pytest.mark.parametrize("tile", [AVX512, AVX2, NEON, PORTABLE])
 def test_other_processors(backend: CPUBackend, tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (first_layer_conv, small_output_conv, nhwc_conv):
         monkeypatch.setattr(module, "host_tile", lambda: tile)
     check(backend, Case((1, 16, 8, 13), (43, 16, 3, 3), pads=(1, 1)))
+    check(backend, Case((1, 16, 8, 13), (64, 16, 3, 3), pads=(1, 1)))
     check(backend, Case((1, 3, 9, 13), (21, 3, 3, 3), pads=(1, 1), x_first=True))
     check(backend, Case((1, 20, 9, 13), (3, 20, 3, 3), pads=(1, 1)))
 
