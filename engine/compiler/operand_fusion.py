@@ -19,9 +19,9 @@ from engine.compiler.fusion import DEPTH_LIMIT, narrowed
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import PlanMemo
 from engine.compiler.trace import live
-from engine.kernels.expr import FLAT, LOOPS, Expr, nodes, substitute
+from engine.kernels.expr import FLAT, LOOPS, Expr, lit, nodes, substitute
 from engine.kernels.size import Number, name_of
-from engine.kernels.value import Value
+from engine.kernels.value import Value, is_one_size
 
 Accepts = Callable[[Compute], bool]
 """Whether the backend runs a formula."""
@@ -92,7 +92,7 @@ def _joined(producer: Compute, reader: Compute, fan_in: int, accepts: Accepts) -
         if node.op == "load" and node.attr is output:
             if not (_converts(producer) or _reads_once(node.args[0], reader)):
                 return None
-            element = _element(own, producer, node.args[0])
+            element = _element(own, producer, reader, node.args[0])
             if element is None:
                 return None
             at[node] = element
@@ -136,15 +136,14 @@ def _reads_once(position: Expr, reader: Compute) -> bool:
     return FLAT in [variable for variable, _ in steps] or axes.issuperset(walked)
 
 
-def _element(own: Expr, producer: Compute, position: Expr) -> Expr | None:
+def _element(own: Expr, producer: Compute, reader: Compute, position: Expr) -> Expr | None:
     """The producer's formula for the element at a position of its output; None if its indices are unknown."""
     indices: dict[int, Expr] = {}
     if any(type(variable) is int for variable in own.free):
-        steps = _steps(position)
-        strides = [name_of(prod(producer.space[axis + 1 :])) for axis in range(len(producer.space))]
-        if steps is None or [name_of(step) for _, step in steps] != strides:
+        found = _indices(producer, reader, position)
+        if found is None:
             return None
-        indices = {axis: variable for axis, (variable, _) in enumerate(steps)}
+        indices = found
 
     def moved(node: Expr) -> Expr | None:
         if node.op == "index":
@@ -152,3 +151,38 @@ def _element(own: Expr, producer: Compute, position: Expr) -> Expr | None:
         return position if node.op == "flat" else None
 
     return substitute(own, moved)
+
+
+def _indices(producer: Compute, reader: Compute, position: Expr) -> dict[int, Expr] | None:
+    """The indices of the element at a position, by axis; None if they are unknown.
+
+    A variable of the position may run through several axes, if divisions by constants tell them apart.
+    """
+    steps, rank = _steps(position), len(producer.space)
+    strides = [name_of(prod(producer.space[axis + 1 :])) for axis in range(rank)]
+    if steps is None:
+        return None
+    if [name_of(step) for _, step in steps] == strides:
+        return {axis: variable for axis, (variable, _) in enumerate(steps)}
+    found: dict[int, Expr] = {}
+    for variable, step in steps:
+        first = len(found)
+        if name_of(step) not in strides[first:]:
+            return None
+        axes = range(first, strides.index(name_of(step), first) + 1)
+        sizes = [_fixed_size(producer, axis) for axis in axes]
+        if len(axes) > 1:
+            extent = _fixed_size(reader, variable.attr) if variable.op == "index" else 0
+            if not (extent and all(sizes)) or extent > prod(sizes):
+                return None
+        for number, axis in enumerate(axes):
+            inner = prod(sizes[number + 1 :])
+            at = variable if inner == 1 else variable // lit(inner)
+            found[axis] = at if number == 0 else at % lit(sizes[number])
+    return found if len(found) == rank else None
+
+
+def _fixed_size(compute: Compute, axis: int) -> int:
+    """The size of an axis of a formula's space; 0 if it varies or is not known."""
+    sizes = () if compute.extents is None else compute.extents[axis]
+    return sizes[0] if sizes and type(sizes[0]) is int and is_one_size(sizes) else 0

@@ -82,6 +82,16 @@ def test_terms_that_have_indices_of_their_own() -> None:
     assert fused(nodes, PLANES, constants=axes) == ["Mul+ReduceMax"]
 
 
+def test_a_variable_that_runs_through_several_axes() -> None:
+    """The order of a spectrum is computed by the kernel that keeps its first half."""
+    whole, half = (
+        fused([node("DFT", ["x"], ["y"], onesided=onesided)], {"x": ("float32", [3, 512, 1])})
+        for onesided in (0, 1)
+    )
+    assert len(whole) == len(half)
+    assert half[-1] == "DFT+DFT"
+
+
 def test_terms_that_are_read_repeatedly_are_stored() -> None:
     mean = node("AveragePool", ["e"], ["y"], kernel_shape=[3], pads=[1, 1])
     steps = fused([node("Exp", ["x"], ["e"]), mean], PLANES)
