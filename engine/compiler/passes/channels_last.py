@@ -31,6 +31,9 @@ _FEW_PRODUCTS = 32
 _FEW_OUTPUTS = 4
 """So many sums of all planes take less time than to put channels last."""
 
+_FEW_INPUTS = 128
+"""Input channels of which windows of one element are gathered in less time than channels are put last."""
+
 _RANKS = (3, 4, 5)
 
 _ONE_INPUT = frozenset(
@@ -227,7 +230,8 @@ def _conv(graph: _Rewriting, layer: Layer) -> Layer | None:
     if group > 1 and not is_worth_it and not is_depthwise:
         return None
     is_alone = name not in graph.last and layer.outputs[0] not in graph.wanted_last
-    if is_alone and weights.shape[0] <= _FEW_OUTPUTS and prod(weights.shape[2:]) == 1:
+    is_small = weights.shape[0] <= _FEW_OUTPUTS or weights.shape[1] <= _FEW_INPUTS
+    if is_alone and is_small and prod(weights.shape[2:]) == 1:
         return None
     if name in graph.last or weights.shape[1] > _FEW_CHANNELS:
         graph.ranks[name] = weights.ndim

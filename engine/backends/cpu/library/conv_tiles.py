@@ -9,6 +9,7 @@ from engine.backends.cpu.library.epilogue import EpilogueWriter
 from engine.backends.cpu.library.llvm_intrinsic import llvm_intrinsic
 from engine.backends.cpu.library.vectors import (
     _SINGLE,
+    _WORD,
     _counted_loop,
     _folded,
     _loop,
@@ -69,6 +70,16 @@ def _walk(offset, end, step, right, right_step, sums, body):
     return place, right_place, totals
 
 
+def _are_all(places, rows, address):
+    """Whether the `rows` words at `places` are all `address`."""
+    count = 1 << (rows.bit_length() - 1)
+    wanted = address.spread(count)
+    # Two vectors that overlap have all of them.
+    first, last = (places + 8 * at for at in (0, rows - count))
+    differing = [place.read(ir.VectorType(_WORD, count), 8) ^ wanted for place in (first, last)]
+    return _folded(differing[0] | differing[1], lambda low, high: low | high).equals(0)
+
+
 def _zeros(count, lanes, like):
     return [like.of(ir.VectorType(_SINGLE, lanes), 0.0)] * count
 
@@ -83,16 +94,17 @@ def _store_sums(target, sums, lanes, vectors, recipe):
 def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
     """A tile of `rows` pixels x (`vectors` * `lanes`) output channels, channels of the input last.
 
-    pixel_tile(table, table_step, taps, channels, weights, target, ahead): `table` holds, for each tap, the
-    addresses of `rows` pixels' channels; those of the next tap lie `table_step` bytes behind. `weights` are
-    (tap, channel, vectors * lanes). The sums go to `target`, (rows, vectors * lanes). `unroll` channels are
-    taken in an iteration of small tiles. With each, the next cache line from `ahead` on is prefetched.
-    With a recipe the sums are finished in registers, and `target` has the ends that `EpilogueWriter` wants.
+    pixel_tile(table, table_step, taps, channels, weights, target, ahead, zeros): `table` holds, for each tap,
+    the addresses of `rows` pixels' channels; those of the next tap lie `table_step` bytes behind. A tap that
+    finds `zeros` for all of them is skipped. `weights` are (tap, channel, vectors * lanes). The sums go to
+    `target`, (rows, vectors * lanes). `unroll` channels are taken in an iteration of small tiles. With each,
+    the next cache line from `ahead` on is prefetched. With a recipe the sums are finished in registers, and
+    `target` has the ends that `EpilogueWriter` wants.
     """
     width = vectors * lanes * 4
 
     @llvm_intrinsic()
-    def pixel_tile(table, table_step, taps, channels, weights, target, ahead):
+    def pixel_tile(table, table_step, taps, channels, weights, target, ahead, zeros):
         def add_tap(places, totals):
             pixels = _fixed([places[0].word(r) for r in range(rows)])
 
@@ -109,7 +121,9 @@ def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
             def walk(offset, end, count, right, sums):
                 return _walk(offset, end, 4 * count, right, width * count, sums, unrolled(count))
 
-            offset, right, sums = taps.constant(0), places[1], totals
+            # A tap outside begins where the others end.
+            offset = channel_bytes.where(_are_all(places[0], rows, zeros), 0)
+            right, sums = places[1], totals
             if unroll > 1:
                 offset, right, sums = walk(offset, whole, unroll, right, sums)
             return walk(offset, channel_bytes, 1, right, sums)[2]
@@ -120,8 +134,8 @@ def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
         wanted = ahead - (weights >> shift)
         # Of the channels taken several at a time, as many as there are whole iterations.
         whole = channel_bytes - 4 * (unroll - 1)
-        zeros = _zeros(rows * vectors, lanes, taps)
-        _, sums = _counted_loop(taps, [table, weights], [table_step, channels * width], zeros, add_tap)
+        none = _zeros(rows * vectors, lanes, taps)
+        _, sums = _counted_loop(taps, [table, weights], [table_step, channels * width], none, add_tap)
         _store_sums(target, sums, lanes, vectors, recipe)
 
     return pixel_tile

@@ -61,9 +61,9 @@ def around(
     nodes = [
         node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
         *middle,
-        node("Conv", ["b", "v"], ["y"]),
+        node("Conv", ["b", "v"], ["y"], pads=[1, 1, 1, 1]),
     ]
-    known = {"w": weights(8, 3, 3, 3), "v": weights(5, channels, 1, 1), **(constants or {})}
+    known = {"w": weights(8, 3, 3, 3), "v": weights(5, channels, 3, 3), **(constants or {})}
     return proto(nodes, {"x": ("float32", list(SHAPE))}, {"y": ("float32", None)}, known, opset)
 
 
@@ -211,15 +211,21 @@ def test_grouped_convolutions_keep_the_model_s_order(group: int) -> None:
     same_answers(around(middle, {"g": weights(8, 8 // group, 1, 1)}))
 
 
-@pytest.mark.parametrize(("outputs", "is_behind"), [(4, False), (5, False), (4, True)])
-def test_few_outputs_keep_the_model_s_order_unless_channels_are_last(outputs: int, is_behind: bool) -> None:
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "is_behind", "stays"),
+    [(130, 4, False, True), (130, 5, False, False), (128, 5, False, True), (6, 4, True, False)],
+)
+def test_small_products_keep_the_model_s_order_unless_channels_are_last(
+    inputs: int, outputs: int, is_behind: bool, stays: bool
+) -> None:
     before = [node("Conv", ["x", "w"], ["a"])] if is_behind else [node("Concat", ["x"] * 2, ["a"], axis=1)]
-    known = {"w": weights(6, 3, 1, 1), "v": weights(outputs, 6, 1, 1)}
+    known = {"w": weights(inputs, inputs // 2, 1, 1), "v": weights(outputs, inputs, 1, 1)}
     nodes = [*before, node("Conv", ["a", "v"], ["y"])]
-    source = proto(nodes, {"x": ("float32", list(SHAPE))}, {"y": ("float32", None)}, known)
+    shape = [SHAPE[0], inputs // 2, *SHAPE[2:]]
+    source = proto(nodes, {"x": ("float32", shape)}, {"y": ("float32", None)}, known)
     changed, _ = rewritten(source)
-    assert (changed.layers[-1].op_type == "Conv") == (outputs <= 4 and not is_behind)
-    same_answers(source)
+    assert (changed.layers[-1].op_type == "Conv") == stays
+    same_answers(source, shape)
 
 
 def test_wide_groups_of_windows_have_their_channels_last() -> None:

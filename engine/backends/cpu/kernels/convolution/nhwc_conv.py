@@ -1,8 +1,9 @@
 """NHWC convolutions of float32 over one or two axes, with constant weights, through a table of addresses.
 
 The table has the address of the input channels for each tap of a pixel, so that strides, dilations, padding
-(the address of a row of zeros) and the ends of rows cost the tiles nothing. A task fills a table for as many
-pixels as its memory holds, then computes all their output channels.
+(the address of a row of zeros) and the ends of rows cost the tiles nothing; taps that are padding for a whole
+tile are skipped. A task fills a table for as many pixels as its memory holds, then computes all their output
+channels.
 """
 
 from __future__ import annotations
@@ -209,6 +210,7 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
         "depth = taps * channels",
         f"step = room + {rows}",
         "m_total = groups * m_size",
+        "zeros = w + zeros_place * 4",
         f"table = stack_bytes({TABLE_WORDS * 8})",
         f"sums = stack_bytes({sums * 4})",
         *epilogue.kernel,
@@ -222,7 +224,7 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
         "    count = min(room, pixel1 - first)",
         f"    for q in range({side * side}):",
         f"        windows, here = count >> {shift}, first >> {shift}",
-        "        fill_table(table + q * 8, step, source, w + zeros_place * 4, here, windows, height, width,"
+        "        fill_table(table + q * 8, step, source, zeros, here, windows, height, width,"
         f" pixel_step * 4, out_rows >> {side - 1}, out_columns >> {side - 1}, kernel_rows, kernel_columns,"
         f" row_stride * {side}, column_stride * {side}, row_dilation, column_dilation,"
         f" top - (q >> 1) * row_stride, left - (q & 1) * column_stride)",
@@ -268,7 +270,7 @@ def nhwc_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
     rows = pixel_rows(tile, epilogue.pooled)[0]
 
     def call(name: str) -> str:
-        return f"{name}(places, step * 8, taps, channels, panel, sums, fetched)"
+        return f"{name}(places, step * 8, taps, channels, panel, sums, fetched, zeros)"
 
     # The first tiles of a panel prefetch the next panel.
     before = [

@@ -142,6 +142,7 @@ NAMED: dict[str, Case] = {
     "one channel each": Case((1, 1, 5, 6), (1, 1, 2, 2)),
     "stride 2, padded at the end only": Case((1, 3, 16, 18), (48, 3, 3, 3), strides=(2, 2), ends=(1, 1)),
     "dilated": Case((1, 3, 15, 21), (33, 3, 3, 3), pads=(2, 3), dilations=(2, 3)),
+    "taps outside for whole rows": Case((1, 5, 30, 9), (49, 5, 3, 3), pads=(12, 4), dilations=(12, 4)),
     "a row": Case((1, 6, 4, 50), (31, 6, 1, 7), pads=(0, 3)),
     "more padding than input": Case((1, 2, 2, 3), (3, 2, 3, 3), pads=(4, 5), ends=(5, 4)),
     "groups": Case((2, 12, 9, 9), (80, 3, 3, 3), pads=(1, 1), group=4),
@@ -219,6 +220,7 @@ def test_other_processors(backend: CPUBackend, tile: Tile, monkeypatch: pytest.M
         monkeypatch.setattr(module, "host_tile", lambda: tile)
     check(backend, Case((1, 16, 8, 13), (43, 16, 3, 3), pads=(1, 1)))
     check(backend, Case((1, 16, 8, 13), (64, 16, 3, 3), pads=(1, 1)))
+    check(backend, Case((1, 16, 20, 13), (43, 16, 3, 3), pads=(8, 8), dilations=(8, 8)))
     check(backend, Case((1, 3, 9, 13), (21, 3, 3, 3), pads=(1, 1), x_first=True))
     check(backend, Case((1, 20, 9, 13), (3, 20, 3, 3), pads=(1, 1)))
 
