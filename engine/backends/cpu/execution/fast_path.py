@@ -63,6 +63,7 @@ class CPUProgramRunner(ProgramRunner):
     """
 
     __slots__ = (
+        "_alone_ns",
         "_awaited",
         "_copied_ns",
         "_elsewhere",
@@ -112,6 +113,8 @@ class CPUProgramRunner(ProgramRunner):
         # How long a run in place may take with the help of job threads, how many runs go without them after
         # the next one that takes longer, and how many are left of those after the last one.
         self._share_ns, self._rest, self._waits = 0.0, _REST, 0
+        # How long the latest run in place took alone, since one with help was faster than any alone.
+        self._alone_ns = 0
         # For how many results in a row the caller has waited, and whether it was seen for the latest run; how
         # long that took if it kept the calling thread, and when it was over.
         self._awaited, self._is_noted = 0, True
@@ -218,8 +221,13 @@ class CPUProgramRunner(ProgramRunner):
         if not program.may_be_shared(is_quick, _DOUBT * limit * jobs.thread_count, is_awaited):
             return False
         self._waits -= 1
-        self._share_ns = program.fastest_ns if is_quick and not is_awaited else limit
+        self._share_ns = max(program.fastest_ns, self._alone_ns) if is_quick else limit
         return self._waits < 0
+
+    def _note_over(self, before: int) -> None:
+        """Note that a run is over that kept the calling thread since then."""
+        self._over_ns = perf_counter_ns()
+        self._took_ns = self._over_ns - before
 
     def note_taken(self) -> None:
         if self._is_small:
@@ -241,12 +249,13 @@ class CPUProgramRunner(ProgramRunner):
         before = perf_counter_ns()
         job = self._stream.submit_repeated(job, here.commands, held)
         job.handle.complete()
-        self._over_ns = perf_counter_ns()
-        self._took_ns = self._over_ns - before
+        self._note_over(before)
         if self._took_ns > self._share_ns:
             self._waits, self._rest = self._rest, min(2 * self._rest, _LONGEST_REST)
         else:
             self._waits, self._rest = 0, _REST
+        if self._took_ns <= self._program.fastest_ns:
+            self._alone_ns = 0
         self._stream.is_idle()  # forgets the job, which is over
         held.clear()
         here.shared = job, held
@@ -288,14 +297,17 @@ class CPUProgramRunner(ProgramRunner):
         here.held = here.taken, [memory.array for memory in self.own.values()]
         if is_quick or tensors:
             for number in here.copied:
-                (self._views or self._seen(arrays))[number][...] = arrays[number]
+                stream.copy_input(arrays[number], (self._views or self._seen(arrays))[number])
         else:
             self._copy_inputs(arrays)
         if is_shared:
             self._share(here, arrays)
             return
         if is_quick:
+            before = perf_counter_ns()
             program.run_copy_here(here.run_here, self._most_saved_ns)
+            self._note_over(before)
+            self._alone_ns = self._took_ns
             return
         if program.is_new:
             program.mark_enqueued()

@@ -58,23 +58,36 @@ def test_printed_kernels_read_arrays_in_place_that_end_with_their_page(
 def test_job_threads_help_while_that_takes_no_longer(
     backend: CPUBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Arrays may change once a run returns; after runs that take longer, ever more go without help."""
-    n, took, helped = 300_000, [200, 301, 302, 299, 303, 200], list[int]()
+    """Arrays may change once a run returns; after runs that take longer, ever more go without help.
+
+    Longer than the latest run alone, if that took longer than the fastest: then the memory is slow.
+    """
+    n, took, helped = 300_000, [200, 301, 302, 299, 303, 499, 501, 300, 301], list[int]()
     x, y = backend.create(n, F32), backend.create(n, F32)
     program = backend.record(chain(n, 2), {"x": x, "y": y})
     runner = CPUProgramRunner(backend.stream, program, [x], [True])
     set_clocks(monkeypatch, [*[300] * TRIALS, *[161] * TRIALS])
     stamps = iter([stamp for each in took for stamp in (0, 1000 * each)])
-    run = 0
+    run, share = 0, CPUProgramRunner._share
 
-    def clock() -> int:
+    def note_share(runner: CPUProgramRunner, here: ZeroCopyCommands, arrays: list[np.ndarray]) -> None:
         helped.append(run)
-        return next(stamps)
+        with monkeypatch.context() as patch:
+            patch.setattr(fast_path, "perf_counter_ns", lambda: next(stamps))
+            share(runner, here, arrays)
 
-    monkeypatch.setattr(fast_path, "perf_counter_ns", clock)
+    monkeypatch.setattr(CPUProgramRunner, "_share", note_share)
+    alone = 0
+
+    def pass_alone() -> int:
+        nonlocal alone
+        alone += 500_000 if len(helped) == 5 else 0
+        return alone
+
+    monkeypatch.setattr(fast_path, "perf_counter_ns", pass_alone)
     given = aligned((n,), F32)
     first = 1 + 2 * TRIALS
-    for run in range(first + 22):
+    for run in range(first + 30):
         given[:] = run
         assert runner.run([given])
         given[:] = -1
@@ -83,7 +96,7 @@ def test_job_threads_help_while_that_takes_no_longer(
     seen = weakref.ref(given)
     del given
     assert seen() is None
-    assert [run - first for run in helped[::2]] == [0, 1, 6, 15, 16, 21]
+    assert [run - first for run in helped] == [0, 1, 6, 15, 16, 21, 22, 27, 28]
 
 
 def test_a_caller_that_waits_for_results_shares_runs(
@@ -107,8 +120,9 @@ def test_a_caller_that_waits_for_results_shares_runs(
             runner.note_taken()
 
     monkeypatch.setattr(CPUProgramRunner, "_share", note_share)
-    # Of each shared run when it begins, when it is over and when its results are taken.
-    stamps = iter([0, 1000, 1499, 0, 1000, 1500, 0, 1000, 1500])
+    # Of each run that keeps this thread when it begins, when it is over and, of the shared ones, when its
+    # results are taken.
+    stamps = iter([0, 1000] * 3 + [0, 1000, 1499, 0, 1000, 1500, 0, 1000, 1500])
     monkeypatch.setattr(fast_path, "perf_counter_ns", lambda: next(stamps))
     for run in range(1 + 3 + TRIALS + 12):
         given[:] = run
