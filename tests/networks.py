@@ -207,7 +207,8 @@ def error(actual: Any, expected: Any) -> float:
     if expected.dtype == object:
         return difference(actual, expected)
     assert actual.shape == expected.shape, (actual.shape, expected.shape)
-    return float(np.max(np.abs(actual - expected)) / max(1.0, float(np.max(np.abs(expected)))))
+    found, right = (np.asarray(x, np.float64) for x in (actual, expected))
+    return float(np.max(np.abs(found - right)) / max(1.0, float(np.max(np.abs(right)))))
 
 
 def uncertainty(source: str | bytes, inputs: Inputs) -> tuple[dict[str, np.ndarray], dict[str, float]]:

@@ -42,6 +42,9 @@ _SLIM_UNROLL = 8
 
 _TASK_ELEMENTS = 1 << 16
 
+_SHORT_RUN = 8
+"""Neighbours up to which beginning and ending a run takes longer than the generic kernel takes for all."""
+
 _NS_PER_ELEMENT = 0.08
 _NS_PER_RESULT = 1.0
 _NS_PER_RUN = 8.0
@@ -91,6 +94,8 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
         return False
     # Only what holds for every input shape may choose between kernels.
     are_runs = x.rank == 2 or (x.rank == 3 and x.always_one(2))
+    if are_runs and x.is_static(1) and extent <= _SHORT_RUN:
+        return False
     space = compute.space
     if prod(space) != outer * inner or (len(space) > 2 if are_runs else space[-1] != inner):
         return False

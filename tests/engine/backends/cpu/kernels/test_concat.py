@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.codegen.native_kernel import NativeKernel
 from engine.base.dtypes import as_dtype
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, maximum
 from engine.kernels.hint import Hint
@@ -15,13 +16,17 @@ from engine.kernels.value import Value
 from tests.engine.backends.cpu.hinted import Case, check, tuned_plan
 
 
-def concat_case(height: int, widths: Sequence[int], storage: str = "float32", epilogue: bool = False) -> Case:
+def concat_case(
+    height: int, widths: Sequence[int], storage: str = "float32", epilogue: bool = False, static: bool = False
+) -> Case:
     case = Case(3)
     dtype = as_dtype(storage)
     parts = []
     for k, width in enumerate(widths):
         case.arrays[f"part{k}"] = (case.rng.standard_normal((height, width)) * 50).astype(dtype)
         parts.append(Value(f"part{k}", (height, width), dtype))
+        if static:
+            parts[-1].signature = ((height, height + 1), (width, width))
     found: Expr = lit(0, parts[0].arithmetic)
     start = 0
     for part, width in zip(parts, widths, strict=True):
@@ -47,6 +52,19 @@ def test_widths(backend: CPUBackend, height: int, widths: tuple[int, ...]) -> No
 @pytest.mark.parametrize("storage", ["int64", "uint8", "bool", "float16", "float64"])
 def test_types(backend: CPUBackend, storage: str) -> None:
     check(backend, concat_case(3, (4, 40), storage))
+
+
+@pytest.mark.parametrize("storage", ["float32", "int64", "uint8", "bool", "float16", "float64"])
+def test_columns_are_interleaved(backend: CPUBackend, storage: str) -> None:
+    """As stacked tensors are along a new last axis; an epilogue computes with them as they are copied."""
+    for parts in (2, 3, 5):
+        case = concat_case(1001, (1,) * parts, storage, static=True)
+        (step,) = tuned_plan(backend, case).steps
+        assert isinstance(step.kernel, NativeKernel)
+        assert step.kernel.name == f"interleave_{parts}"
+        check(backend, case)
+    check(backend, concat_case(70_000, (1, 1), static=True))
+    check(backend, concat_case(6, (1, 1, 1), epilogue=True, static=True))
 
 
 def test_a_long_row_is_cut_for_all_threads(backend: CPUBackend) -> None:

@@ -66,8 +66,8 @@ def exact(case: Case) -> np.ndarray:
     return np.asarray(FUNCTIONS[attributes["kind"]](x, axis=1)).reshape(-1)
 
 
-COLUMNS = [(1, 49, 960), (2, 100, 33), (1, 20000, 32), (3, 7, 1), (2, 65, 70), (1, 1, 600), (1, 5000, 3)]
-RUNS = [(5, 49, 1), (300, 33, 1), (1, 100_000, 1), (2, 16, 1), (3, 1, 1), (700, 129, 1), (4, 5000, 1)]
+COLUMNS = [(1, 49, 960), (2, 100, 33), (1, 20000, 32), (3, 9, 1), (2, 65, 70), (1, 1, 600), (1, 5000, 3)]
+RUNS = [(5, 49, 1), (300, 33, 1), (1, 100_000, 1), (2, 16, 1), (3, 9, 1), (700, 129, 1), (4, 5000, 1)]
 
 
 @pytest.mark.parametrize("sizes", COLUMNS)
@@ -82,6 +82,14 @@ def test_columns(backend: CPUBackend, sizes: tuple[int, int, int], static: bool)
 def test_runs(backend: CPUBackend, sizes: tuple[int, int, int], static: bool) -> None:
     case = reduce_case(sizes, runs=True, static=static)
     np.testing.assert_allclose(run_tuned(backend, case), exact(case), rtol=0, atol=1e-6 * sizes[1] ** 0.5)
+
+
+def test_short_runs_are_the_generic_kernels(backend: CPUBackend) -> None:
+    """But not those of an extent that differs between samples."""
+    case = reduce_case((300, 8, 1), runs=True, static=False)
+    np.testing.assert_allclose(run_tuned(backend, case), exact(case), rtol=0, atol=1e-5)
+    with pytest.raises(AssertionError, match="no rule took the step"):
+        tuned_plan(backend, reduce_case((300, 8, 1), runs=True, static=True))
 
 
 @pytest.mark.spread("runs")
