@@ -375,8 +375,8 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def readback(self, buffer: DeviceBuffer) -> Readback:
-        """Start a copy of the buffer's value, as of now in the stream, to the CPU."""
+    def readback(self, buffer: DeviceBuffer, elements: int | None = None) -> Readback:
+        """Start a copy of the buffer's first `elements`, or all, as of now in the stream, to the CPU."""
 
     def program_runner(
         self,
@@ -396,13 +396,13 @@ class Backend(ABC):
 
         def read(out: np.ndarray | None = None) -> np.ndarray:
             with self.entered():
-                readback = self.readback(buffer)
+                readback = self.readback(buffer, prod(shape))
                 self.flush()
             if out is not None:
                 check_out(out, shape, buffer.dtype)
             readback.wait()
             if out is None:
-                return readback.array()[: prod(shape)].reshape(shape)
+                return readback.array().reshape(shape)
             readback.into(out)
             return out
 
@@ -417,7 +417,7 @@ class Backend(ABC):
 
         def request() -> PendingRead:
             with self.entered():
-                readback = self.readback(buffer)
+                readback = self.readback(buffer, prod(shape))
                 self.flush()
             return ShapedRead(readback, shape)
 

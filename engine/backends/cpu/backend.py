@@ -202,10 +202,10 @@ class CPUBackend(HostBackend):
         assert isinstance(target, CPUBuffer)
         self.stream.transfer(source.array, target.array)
 
-    def readback(self, buffer: DeviceBuffer) -> CPUReadback:
-        """A copy of the buffer's value as of now in the stream."""
+    def readback(self, buffer: DeviceBuffer, elements: int | None = None) -> CPUReadback:
+        """A copy of the buffer's first `elements`, or all, as of now in the stream."""
         assert isinstance(buffer, CPUBuffer)
-        return self.stream.readback(buffer.array)
+        return self.stream.readback(buffer.array[:elements])
 
     def reader(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Read:
         """Wait for pending jobs and copy once; large copies use all threads."""

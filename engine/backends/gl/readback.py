@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Readback
+from engine.backends.base import Readback
 from engine.backends.gl.storage import from_memory
 from engine.base.errors import ValuePending
 from engine.device.gl.staging_readback import StagingReadback
@@ -13,11 +13,11 @@ from engine.device.gl.staging_readback import StagingReadback
 class GLReadback(Readback):
     """A readback through a staging buffer; None if there is nothing to read, or before it starts."""
 
-    def __init__(self, buffer: DeviceBuffer, staging: StagingReadback | None) -> None:
-        self._elements = buffer.elements
-        self._dtype = buffer.dtype
+    def __init__(self, elements: int, dtype: np.dtype, staging: StagingReadback | None) -> None:
+        self._elements = elements
+        self._dtype = dtype
         self._staging = staging
-        self._value = None if buffer.elements else np.empty(0, buffer.dtype)
+        self._value = None if elements else np.empty(0, dtype)
 
     def done(self) -> bool:
         """Whether the elements have arrived."""

@@ -29,6 +29,8 @@ def tune_prefix_scan(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> 
     if word is None or before.arithmetic != compute.body.dtype:
         return False
     join, neutral = ("+", 0) if attributes["kind"] == "sum" else ("*", 1)
+    if word == "int" and _emit_row_scan(compute, tuner, dialect, join, neutral):
+        return True
 
     def lines(store: Store) -> list[str]:
         return [
@@ -51,6 +53,51 @@ def tune_prefix_scan(compute: Compute, tuner: Tuner, dialect: KernelDialect) -> 
         before.size, (), _NAMES, (before.size, count, inner, before.shape[1], *flags),
         [(v.root.name, v.dtype.name) for v in operands], compute.output.name, area=GROUP * block,
         ns=GROUP * block * _NS,
+    )  # fmt: skip
+    return dialect.emit_with_epilogue(compute, tuner, step, lines)
+
+
+def _emit_row_scan(compute: Compute, tuner: Tuner, dialect: KernelDialect, join: str, neutral: int) -> bool:
+    """Emit the step that scans whole rows of integers, without the sums of blocks and their levels.
+
+    A group goes through a row, each thread through a part; where threads sort alone, each through whole rows.
+    False for long rows. Those of floats keep their blocks, whose sums have smaller rounding errors.
+    """
+    x, group, attributes = compute.operands[0], 1 if dialect.alone else GROUP, compute.attributes
+    outer, count, inner = x.shape
+    longest = dialect.longest_row if dialect.alone else GROUP * attributes["block"]
+    if not x.is_static(1) or count > longest:
+        return False
+    if 2 * -(-count // group) + GROUP > dialect.most_rounds:
+        return False
+    element = dialect.load(0, "at", x.dtype.name)
+    place = f"o * count + {'count - 1 - k' if attributes['reverse'] else 'k'}"
+
+    def loop(*statements: str) -> list[str]:
+        inside = f"int at = ({place}) * inner + i, after = part {join} {element};"
+        return ["for (int k = begin; k < end; ++k) {", *(f"    {x}" for x in (inside, *statements)), "}"]
+
+    def lines(store: Store) -> list[str]:
+        parts = [
+            *loop("part = after;"),
+            "parts[lane] = part;",
+            dialect.barrier,
+            f"part = {neutral};",
+            f"for (int k = 0; k < lane; ++k) part = part {join} parts[k];",
+        ]
+        return [
+            f"int line = t / {group}, lane = t - line * {group}, each = (count + {group - 1}) / {group};",
+            "int o = line / max(inner, 1), i = line - o * inner, begin = min(lane * each, count);",
+            f"int end = line < lines ? min(begin + each, count) : begin, part = {neutral};",
+            *(parts if group > 1 else []),
+            *loop(*store("at", "part" if attributes["exclusive"] else "after"), "part = after;"),
+        ]
+
+    step = ThreadStep(
+        outer * inner * group, (), ("lines", "count", "inner"), (outer * inner, count, inner),
+        [(x.root.name, x.dtype.name)], compute.output.name,
+        shared=[f"{dialect.shared} int parts[{group}];"] if group > 1 else [], rounds=("count",),
+        is_alone=group == 1, area=2, ns=GROUP // group * _NS,
     )  # fmt: skip
     return dialect.emit_with_epilogue(compute, tuner, step, lines)
 

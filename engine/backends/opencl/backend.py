@@ -325,11 +325,13 @@ class OpenCLBackend(Backend):
         assert isinstance(kernel, Kernel)
         return prod(step.space) * (formula_ns(kernel.body, step.values) + 1.0)
 
-    def readback(self, buffer: DeviceBuffer) -> Readback:
-        """Start a copy of the buffer's value, as of now in the stream, to the CPU."""
+    def readback(self, buffer: DeviceBuffer, elements: int | None = None) -> Readback:
+        """Start a copy of the buffer's first `elements`, or all, as of now in the stream, to the CPU."""
         source = _own(buffer)
-        transfer = self._transfers.read(source.mem, source.nbytes) if source.nbytes else None
-        return CLReadback(self._transfers, transfer, source.elements, source.dtype)
+        count = source.elements if elements is None else elements
+        nbytes = count * device_dtype(source.dtype).itemsize
+        transfer = self._transfers.read(source.mem, nbytes) if nbytes else None
+        return CLReadback(self._transfers, transfer, count, source.dtype)
 
     def flush(self) -> None:
         """Ensure that enqueued work runs without further calls."""

@@ -219,13 +219,14 @@ class GLComputeBackend(ComputeTextures):
         assert isinstance(kernel, ShaderKernel)
         return groups_of(step) * kernel.group_ns * max(1, prod(int(step.values[k]) for k in kernel.rounds))
 
-    def readback(self, buffer: DeviceBuffer) -> GLReadback:
-        """Start a copy of the value, as of now in the stream."""
+    def readback(self, buffer: DeviceBuffer, elements: int | None = None) -> GLReadback:
+        """Start a copy of the value, or of its first `elements`, as of now in the stream."""
         own, memory = _own(buffer), memory_dtype(buffer.dtype)
-        if not own.elements:
-            return GLReadback(own, None)
-        nbytes = own.elements * memory.itemsize
-        return GLReadback(own, self.device.staging.read_buffer(own.name, nbytes, memory))
+        count = own.elements if elements is None else elements
+        if not count:
+            return GLReadback(0, own.dtype, None)
+        staging = self.device.staging.read_buffer(own.name, count * memory.itemsize, memory)
+        return GLReadback(count, own.dtype, staging)
 
     def dispose(self) -> None:
         """Free released resources; programs stay with the device for other workers."""

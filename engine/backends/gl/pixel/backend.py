@@ -180,9 +180,9 @@ class GLPixelBackend(PixelTextures):
         shader = self.shader(step.kernel)
         return drawn_texels(shader, step.space) * texel_nanoseconds(step.kernel, shader, step.values)
 
-    def readback(self, buffer: DeviceBuffer) -> GLReadback:
-        """Start a copy of the value, as of now in the stream."""
-        return self._transfers.readback(_own(buffer))
+    def readback(self, buffer: DeviceBuffer, elements: int | None = None) -> GLReadback:
+        """Start a copy of the value, or of its first `elements`, as of now in the stream."""
+        return self._transfers.readback(_own(buffer), buffer.elements if elements is None else elements)
 
     def dispose(self) -> None:
         """Free released resources; programs stay with the device for other workers."""

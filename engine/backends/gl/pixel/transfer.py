@@ -114,18 +114,18 @@ class TexelTransfers:
             self._draws[element] = _Draw(recorder, texel_nanoseconds(kernel, shader, ()))
         return recorder.commands
 
-    def readback(self, buffer: GLPixelBuffer) -> GLReadback:
-        """Start a readback of the value as of now."""
-        if not buffer.elements:
-            return GLReadback(buffer, None)
+    def readback(self, buffer: GLPixelBuffer, elements: int) -> GLReadback:
+        """Start a readback of the value's first elements as of now."""
+        if not elements:
+            return GLReadback(0, buffer.dtype, None)
         source = buffer.memory
         if not self._deferred:
-            return GLReadback(buffer, self.read(source, buffer.elements))
+            return GLReadback(elements, buffer.dtype, self.read(source, elements))
         with self.device.current():
-            snapshot = self._take_snapshot(source, buffer.elements)
+            snapshot = self._take_snapshot(source, elements)
             fence = Fence(self.device)
             self.device.gl.glFlush()
-        return FencedReadback(self, buffer, snapshot, fence)
+        return FencedReadback(self, elements, buffer.dtype, snapshot, fence)
 
     def read(self, source: TensorTexture, elements: int) -> StagingReadback:
         """Start a readback through a pixel buffer."""
@@ -202,9 +202,14 @@ class FencedReadback(GLReadback):
     """A readback of a texture that holds the value once its fence has passed."""
 
     def __init__(
-        self, transfers: TexelTransfers, buffer: GLPixelBuffer, snapshot: TensorTexture, fence: Fence
+        self,
+        transfers: TexelTransfers,
+        elements: int,
+        dtype: np.dtype,
+        snapshot: TensorTexture,
+        fence: Fence,
     ) -> None:
-        super().__init__(buffer, None)
+        super().__init__(elements, dtype, None)
         self._transfers = transfers
         self._snapshot = snapshot
         self.fence = fence

@@ -67,6 +67,28 @@ def test_running_sums(
     np.testing.assert_allclose(got, expected + 2, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.spread("form")
+@pytest.mark.parametrize("exclusive", [False, True], ids=["inclusive", "exclusive"])
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize("shape", [(1, 17, 1), (3, 700, 1), (2, 129, 5), (1, 5000, 1)])
+@pytest.mark.parametrize("source", ["bool", "int32"])
+def test_running_sums_of_whole_rows(
+    form: Backend, shape: tuple[int, ...], source: str, reverse: bool, exclusive: bool
+) -> None:
+    x = np.random.default_rng(8).integers(-(2**30), 2**30, shape).astype(source)
+    with np.errstate(over="ignore"):
+        expected, before = scan(x, "sum", exclusive, reverse, "int32")
+    operands = value("x", x, static=True), value("before", before)
+    attributes = {"kind": "sum", "exclusive": exclusive, "reverse": reverse, "block": BLOCK}
+    output = Value("y", shape, np.dtype(np.int32))
+    compute = Compute(
+        output, shape, lit(0, "int32"), "layer", "CumSum", Hint("prefix_scan", operands, attributes)
+    )
+    compute.epilogue = acc("int32") + lit(2, "int32")
+    got = result_of(form, tuned_plan(form, compute), {"x": x, "before": before}, output)
+    np.testing.assert_array_equal(got, (expected + 2).astype(np.int32))
+
+
 @pytest.mark.parametrize("static", [False, True], ids=["by blocks", "by rows"])
 @pytest.mark.parametrize("room", [90, 40])
 def test_positions(form: Backend, room: int, static: bool) -> None:
