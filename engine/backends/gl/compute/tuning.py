@@ -1,7 +1,7 @@
 """Tuning: chooses tuned kernels by hint kind.
 
-Those of matrix products and most convolutions store one element a thread, which a type that shares 32-bit words
-does not allow: there the result goes to 32-bit words in between.
+Those of matrix products and most convolutions store one element a thread, which a type that shares 32-bit
+words does not allow: there the result goes to 32-bit words in between.
 """
 
 from __future__ import annotations
