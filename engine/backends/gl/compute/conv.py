@@ -77,12 +77,7 @@ def tune_conv(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
     if shape.kernel[1] > _MOST_TAPS or shape.rounds > target.limits.max_loop_rounds:
         return False
     tile = shape.tile
-    layout = f"{tile}:{shape.group}:{'x'.join(map(str, w.shape))}"
-    if w.known is not None:
-        pack = partial(pack_weights, w.known.reshape(w.shape), shape.group, tile)
-        weights = tuner.constant(f"{w.name}:gl_conv:{layout}", pack)
-    else:
-        weights = _emit_weights(tuner, w, shape.group, tile)
+    weights = packed_weights(tuner, w, shape.group, tile)
     width = 4 if target.texels else 1
     weight_width = 4 if target.texels or tile > 1 else 1
     known = 2 if compute.space[:2] == (shape.n, shape.m) else 0
@@ -136,6 +131,15 @@ def pack_weights(w: np.ndarray, group: int, tile: int) -> np.ndarray:
     padded = np.pad(data, [(0, 0), (0, blocks * tile - m // group), (0, 0), (0, 0), (0, 0)])
     padded = padded.reshape(group, blocks, tile, per_group_in, rows, taps)
     return np.ascontiguousarray(padded.transpose(0, 1, 3, 4, 5, 2)).reshape(-1)
+
+
+def packed_weights(tuner: Tuner, w: Value, group: int, tile: int) -> str:
+    """The name of the tensor of weights as `pack_weights` lays them out."""
+    if w.known is None:
+        return _emit_weights(tuner, w, group, tile)
+    layout = f"{tile}:{group}:{'x'.join(map(str, w.shape))}"
+    pack = partial(pack_weights, w.known.reshape(w.shape), group, tile)
+    return tuner.constant(f"{w.name}:gl_conv:{layout}", pack)
 
 
 def _emit_weights(tuner: Tuner, w: Value, group: int, tile: int) -> str:

@@ -53,11 +53,13 @@ def emit_threads(tuner: Tuner, step: ThreadStep, target: ShaderTarget) -> bool:
     return True
 
 
-def emit_with_epilogue(compute: Compute, tuner: Tuner, step: ThreadStep, target: ShaderTarget) -> bool:
+def emit_with_epilogue(
+    compute: Compute, tuner: Tuner, step: ThreadStep, target: ShaderTarget, known: int = 0
+) -> bool:
     """Emit a step whose statements call `finish`, see `GLSLEpilogue`; False beyond the device's limits."""
     tensors, kinds = zip(*step.inputs, strict=True)
     operands = list(zip(tensors, step.widths or (1,) * len(kinds), strict=True))
-    finish, grid = GLSLEpilogue(compute, operands, 0, target, kinds), flat_grid(step.threads, target)
+    finish, grid = GLSLEpilogue(compute, operands, known, target, kinds), flat_grid(step.threads, target)
     if not finish.fits() or not grid_fits(grid, target):
         return False
     names, values = [*step.argument_names, *FIRST_GROUP], (*step.argument_values, 0, 0, 0)

@@ -1,7 +1,7 @@
 """Tuning: chooses tuned kernels by hint kind.
 
-Those of matrix products and convolutions store one element a thread, which a type that shares 32-bit words
-does not allow: there the result goes to 32-bit words in between.
+Those of matrix products and most convolutions store one element a thread, which a type that shares 32-bit
+words does not allow: there the result goes to 32-bit words in between.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.backends.gl.compute.complex_product import tune_complex_product
 from engine.backends.gl.compute.conv import tune_conv
+from engine.backends.gl.compute.depthwise_conv import tune_depthwise_conv
 from engine.backends.gl.compute.flat_grid import emit_threads, emit_with_epilogue
 from engine.backends.gl.compute.matmul import tune_matmul
 from engine.backends.gl.compute.memory import buffer_size
@@ -41,6 +42,9 @@ Rule = Callable[[Compute, Tuner, ShaderTarget], bool]
 
 PROMOTED_RULES: Mapping[str, Rule] = {"conv": tune_conv, "matmul": tune_matmul}
 """By the kind of a step's hint: rules whose operands are converted to float32 or int32 first."""
+
+NARROW_RULES: Mapping[str, Rule] = dict.fromkeys(("conv", "conv_integer"), tune_depthwise_conv)
+"""By the kind of a step's hint: rules that go first, and read and store narrow integers themselves."""
 
 RULES: dict[str, Rule] = {
     "tree_ensemble_leaves": tune_tree_ensemble,
@@ -126,6 +130,8 @@ def tune(compute: Compute, tuner: Tuner, target: ShaderTarget) -> bool:
         return SHARED_RULES[kind](compute, tuner, dialect)
     if kind in RULES:
         return RULES[kind](compute, tuner, target)
+    if kind in NARROW_RULES and NARROW_RULES[kind](compute, tuner, target):
+        return True
     if kind == "matmul_nbits":
         rule: Rule = partial(_packed, dialect)
     else:
