@@ -128,8 +128,8 @@ def _run_nothing(self: Backend, program: Program) -> None:
 class _Zeros(Readback):
     """Zeros in place of a buffer's value."""
 
-    def __init__(self, buffer: DeviceBuffer) -> None:
-        self._value = np.zeros(buffer.elements, buffer.dtype)
+    def __init__(self, buffer: DeviceBuffer, elements: int | None = None) -> None:
+        self._value = np.zeros(buffer.elements if elements is None else elements, buffer.dtype)
 
     def done(self) -> bool:
         """Always true."""

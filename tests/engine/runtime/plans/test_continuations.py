@@ -85,8 +85,8 @@ def held(worker: Worker) -> Iterator[Gate]:
     readback, requester = backend.readback, backend.requester
     gate = Gate()
 
-    def slow(buffer: DeviceBuffer) -> Readback:
-        return HeldReadback(gate, readback(buffer))
+    def slow(buffer: DeviceBuffer, elements: int | None = None) -> Readback:
+        return HeldReadback(gate, readback(buffer, elements))
 
     def slow_requester(buffer: DeviceBuffer, shape: tuple[int, ...]) -> Callable[[], PendingRead]:
         return lambda: ShapedRead(slow(buffer), shape)
